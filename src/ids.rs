@@ -1,0 +1,215 @@
+//! Identifiers: newtypes that can only hold valid values, and how fresh ones are made.
+//!
+//! Ids that name things of the operator (requests, sessions, completions) are time-ordered; ids that act as a
+//! capability (tool calls handed to a client) are random.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Longest session or request id accepted from outside, in characters.
+const MAX_ID_CHARS: usize = 128;
+/// Random characters in a tool-call id: 24 of 62 symbols, about 142 bits.
+const CALL_ID_CHARS: usize = 24;
+/// Length of a call id for servers that insist on nine alphanumeric characters (Mistral).
+const SHORT_CALL_ID_CHARS: usize = 9;
+const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// Why a text is not an id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// Nothing, or more than 128 characters.
+    #[error("must be 1 to {MAX_ID_CHARS} characters long")]
+    Length,
+    /// A character outside the allowed set.
+    #[error("may only hold letters, digits and . _ : -")]
+    Character,
+}
+
+/// Names one HTTP request in headers and logs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct RequestId(Arc<str>);
+
+/// Names a conversation; unique for one [`Owner`] only.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SessionId(Arc<str>);
+
+/// The API key (by its configured name) that everything created belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner(Arc<str>);
+
+/// How the tool-call ids of a run look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallIdStyle {
+    /// `call_` and 24 random characters.
+    #[default]
+    Standard,
+    /// Nine random characters, for servers that refuse anything else.
+    Short,
+}
+
+impl RequestId {
+    /// Makes a fresh id.
+    pub fn fresh() -> Self {
+        Self(format!("req_{}", Uuid::now_v7().simple()).into())
+    }
+
+    /// Reads an id that the caller chose.
+    ///
+    /// # Errors
+    /// When the text is empty, longer than 128 characters or holds anything but visible ASCII.
+    pub fn parse(text: &str) -> Result<Self, IdError> {
+        check_length(text)?;
+        if text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            Ok(Self(text.into()))
+        } else {
+            Err(IdError::Character)
+        }
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl SessionId {
+    /// Makes a fresh id.
+    pub fn fresh() -> Self {
+        Self(format!("sess_{}", Uuid::now_v7().simple()).into())
+    }
+
+    /// Reads an id that the caller chose: 1 to 128 characters of `A-Za-z0-9._:-`.
+    ///
+    /// # Errors
+    /// When the text is not of that form.
+    pub fn parse(text: &str) -> Result<Self, IdError> {
+        check_length(text)?;
+        let allowed =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
+        if text.bytes().all(allowed) {
+            Ok(Self(text.into()))
+        } else {
+            Err(IdError::Character)
+        }
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for SessionId {
+    type Error = IdError;
+
+    fn try_from(text: String) -> Result<Self, IdError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<SessionId> for String {
+    fn from(id: SessionId) -> Self {
+        id.as_str().to_owned()
+    }
+}
+
+impl Owner {
+    /// The owner that stands for everybody where no API keys are configured.
+    pub fn everybody() -> Self {
+        Self("".into())
+    }
+
+    /// The owner behind a configured key.
+    pub fn key(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    /// The owner as text, for the store.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Makes a fresh `chatcmpl-…` id.
+pub fn fresh_completion_id() -> String {
+    format!("chatcmpl-{}", Uuid::now_v7().simple())
+}
+
+/// Makes a fresh tool-call id that cannot be guessed.
+pub fn fresh_call_id(style: CallIdStyle) -> String {
+    match style {
+        CallIdStyle::Standard => format!("call_{}", random_text(CALL_ID_CHARS)),
+        CallIdStyle::Short => random_text(SHORT_CALL_ID_CHARS),
+    }
+}
+
+/// Makes the id of one webhook delivery, the same over its retries.
+pub fn fresh_delivery_id() -> String {
+    format!("msg_{}", random_text(CALL_ID_CHARS))
+}
+
+fn random_text(chars: usize) -> String {
+    let mut random = rand::rng();
+    (0..chars)
+        .map(|_| char::from(ALPHANUMERIC[random.random_range(0..ALPHANUMERIC.len())]))
+        .collect()
+}
+
+fn check_length(text: &str) -> Result<(), IdError> {
+    if text.is_empty() || text.len() > MAX_ID_CHARS {
+        Err(IdError::Length)
+    } else {
+        Ok(())
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_ids_hold_only_what_is_safe_everywhere() {
+        for good in [
+            "a",
+            "user:42/".trim_end_matches('/'),
+            "A-b_c.d:9",
+            &"x".repeat(128),
+        ] {
+            assert_eq!(SessionId::parse(good).unwrap().as_str(), good);
+        }
+        assert_eq!(SessionId::parse(""), Err(IdError::Length));
+        assert_eq!(SessionId::parse(&"x".repeat(129)), Err(IdError::Length));
+        for bad in ["a b", "a/b", "ä", "a\n", "a%"] {
+            assert_eq!(SessionId::parse(bad), Err(IdError::Character), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn call_ids_have_the_form_of_their_style() {
+        let standard = fresh_call_id(CallIdStyle::Standard);
+        assert_eq!(standard.len(), 29);
+        assert!(standard.starts_with("call_"));
+        assert_ne!(standard, fresh_call_id(CallIdStyle::Standard));
+        let short = fresh_call_id(CallIdStyle::Short);
+        assert_eq!(short.len(), 9);
+        assert!(short.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    }
+}

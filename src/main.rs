@@ -1,0 +1,3 @@
+//! The `loopwright` binary.
+
+fn main() {}

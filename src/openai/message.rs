@@ -1,0 +1,400 @@
+//! Chat messages: the JSON text as it is sent, with the few fields that loopwright acts on read out of it.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::raw::{RawObject, push_entry, quoted};
+use super::tool::{CallKind, ToolCall};
+
+/// Who speaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// Instructions.
+    System,
+    /// Instructions, in OpenAI's newer word.
+    Developer,
+    /// The person or program that asks.
+    User,
+    /// The model.
+    Assistant,
+    /// The result of a tool call.
+    Tool,
+    /// Any other word, the legacy `function` included; passed on as it is.
+    Other(Box<str>),
+}
+
+/// One message of a conversation; cheap to clone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    role: Role,
+    json: Bytes,
+    tool_calls: Vec<ToolCall>,
+    tool_call_id: Option<String>,
+}
+
+/// What an assistant message is made of.
+#[derive(Debug, Clone, Default)]
+pub struct AssistantParts<'a> {
+    /// The visible text; empty for none.
+    pub text: &'a str,
+    /// Reasoning text and the field that it goes into.
+    pub reasoning: Option<(&'a str, &'a str)>,
+    /// The calls that the model made.
+    pub tool_calls: &'a [ToolCall],
+    /// Other fields to keep: key and JSON text.
+    pub extra: &'a [(String, Box<str>)],
+}
+
+impl Role {
+    /// Reads the word.
+    pub fn parse(word: &str) -> Self {
+        match word {
+            "system" => Self::System,
+            "developer" => Self::Developer,
+            "user" => Self::User,
+            "assistant" => Self::Assistant,
+            "tool" => Self::Tool,
+            other => Self::Other(other.into()),
+        }
+    }
+
+    /// The word for the wire.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::System => "system",
+            Self::Developer => "developer",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+            Self::Other(word) => word,
+        }
+    }
+}
+
+impl Message {
+    /// Reads a message and keeps its text as it is.
+    ///
+    /// # Errors
+    /// When it is not an object with a `role`, or its `tool_calls` or `tool_call_id` have the wrong shape; the text
+    /// says which, for the client.
+    pub fn parse(json: &str) -> Result<Self, String> {
+        let object = RawObject::parse(json).map_err(|_| "must be an object".to_owned())?;
+        let role = object.get_some("role").ok_or("has no role")?;
+        let role: Cow<'_, str> =
+            serde_json::from_str(role.get()).map_err(|_| "role must be a string")?;
+        let tool_calls = match object.get_some("tool_calls") {
+            Some(calls) => parse_calls(calls)?,
+            None => Vec::new(),
+        };
+        let tool_call_id = object
+            .get_some("tool_call_id")
+            .map(|id| serde_json::from_str(id.get()).map_err(|_| "tool_call_id must be a string"))
+            .transpose()?;
+        Ok(Self {
+            role: Role::parse(&role),
+            json: Bytes::copy_from_slice(json.as_bytes()),
+            tool_calls,
+            tool_call_id,
+        })
+    }
+
+    /// A message with a role and a text.
+    pub fn text(role: Role, text: &str) -> Self {
+        let json = format!(
+            r#"{{"role":{},"content":{}}}"#,
+            quoted(role.as_str()),
+            quoted(text)
+        );
+        Self {
+            role,
+            json: json.into(),
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+        }
+    }
+
+    /// A user message with content parts, given as JSON text of the array.
+    pub fn user_parts(parts_json: &str) -> Self {
+        let json = format!(r#"{{"role":"user","content":{parts_json}}}"#);
+        Self {
+            role: Role::User,
+            json: json.into(),
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+        }
+    }
+
+    /// The result of a tool call.
+    pub fn tool_result(call_id: &str, text: &str) -> Self {
+        let json = format!(
+            r#"{{"role":"tool","tool_call_id":{},"content":{}}}"#,
+            quoted(call_id),
+            quoted(text)
+        );
+        Self {
+            role: Role::Tool,
+            json: json.into(),
+            tool_calls: Vec::new(),
+            tool_call_id: Some(call_id.to_owned()),
+        }
+    }
+
+    /// What the model said in one round. `content` is `null` when there is no text but a call, as OpenAI has it.
+    pub fn assistant(parts: &AssistantParts<'_>) -> Self {
+        let mut json = String::from(r#"{"role":"assistant""#);
+        let null = parts.text.is_empty() && !parts.tool_calls.is_empty();
+        push_entry(
+            &mut json,
+            "content",
+            if null {
+                "null".into()
+            } else {
+                quoted(parts.text)
+            }
+            .as_str(),
+        );
+        if let Some((field, text)) = parts.reasoning {
+            push_entry(&mut json, field, &quoted(text));
+        }
+        if !parts.tool_calls.is_empty() {
+            let calls: Vec<String> = parts
+                .tool_calls
+                .iter()
+                .map(|call| call.to_json(None))
+                .collect();
+            push_entry(&mut json, "tool_calls", &format!("[{}]", calls.join(",")));
+        }
+        for (key, value) in parts.extra {
+            push_entry(&mut json, key, value);
+        }
+        json.push('}');
+        Self {
+            role: Role::Assistant,
+            json: json.into(),
+            tool_calls: parts.tool_calls.to_vec(),
+            tool_call_id: None,
+        }
+    }
+
+    /// Who speaks.
+    pub fn role(&self) -> &Role {
+        &self.role
+    }
+
+    /// The JSON text as it is sent.
+    pub fn json(&self) -> &Bytes {
+        &self.json
+    }
+
+    /// The JSON text as it is sent.
+    pub fn json_str(&self) -> &str {
+        std::str::from_utf8(&self.json).unwrap_or_default()
+    }
+
+    /// The calls of an assistant message.
+    pub fn tool_calls(&self) -> &[ToolCall] {
+        &self.tool_calls
+    }
+
+    /// The call that a tool message answers.
+    pub fn tool_call_id(&self) -> Option<&str> {
+        self.tool_call_id.as_deref()
+    }
+
+    /// Whether it is a system or developer message.
+    pub fn is_instruction(&self) -> bool {
+        matches!(self.role, Role::System | Role::Developer)
+    }
+
+    /// The text of the content: a string as it is, of content parts the text parts one after another.
+    pub fn content_text(&self) -> String {
+        self.content()
+            .map_or_else(String::new, |content| match content {
+                Value::String(text) => text,
+                Value::Array(parts) => parts
+                    .iter()
+                    .filter_map(|part| part.get("text")?.as_str())
+                    .collect(),
+                _ => String::new(),
+            })
+    }
+
+    /// The content in the form that two messages are compared by: white space at the ends is ignored, a list of
+    /// text parts equals the plain text, other parts compare by their JSON.
+    pub fn content_key(&self) -> String {
+        let key = match self.content() {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text,
+            Some(Value::Array(parts)) => parts.iter().map(part_key).collect(),
+            Some(other) => other.to_string(),
+        };
+        match key.trim() {
+            trimmed if trimmed.len() == key.len() => key,
+            trimmed => trimmed.to_owned(),
+        }
+    }
+
+    /// The same message with some of its fields left out or replaced; for repair.
+    #[must_use]
+    pub fn with_fields(&self, change: impl Fn(&str) -> FieldChange) -> Self {
+        let Ok(object) = RawObject::parse(self.json_str()) else {
+            return self.clone();
+        };
+        let mut json = String::from("{");
+        for (key, value) in object.iter() {
+            match change(key) {
+                FieldChange::Keep => push_entry(&mut json, key, value.get()),
+                FieldChange::Drop => {}
+                FieldChange::Set(text) => push_entry(&mut json, key, &text),
+            }
+        }
+        json.push('}');
+        Self::parse(&json).unwrap_or_else(|_| self.clone())
+    }
+
+    /// The same assistant message with other tool calls (none: the field is left out).
+    #[must_use]
+    pub fn with_tool_calls(&self, calls: &[ToolCall]) -> Self {
+        let list: Vec<String> = calls.iter().map(|call| call.to_json(None)).collect();
+        self.with_fields(|key| match (key, calls.is_empty()) {
+            ("tool_calls", true) => FieldChange::Drop,
+            ("tool_calls", false) => FieldChange::Set(format!("[{}]", list.join(","))),
+            _ => FieldChange::Keep,
+        })
+    }
+
+    fn content(&self) -> Option<Value> {
+        let object = RawObject::parse(self.json_str()).ok()?;
+        serde_json::from_str(object.get("content")?.get()).ok()
+    }
+}
+
+/// What [`Message::with_fields`] does with one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FieldChange {
+    /// Stays as it is.
+    Keep,
+    /// Left out.
+    Drop,
+    /// Replaced by this JSON text.
+    Set(String),
+}
+
+fn part_key(part: &Value) -> String {
+    match part.get("text").and_then(Value::as_str) {
+        Some(text) => text.to_owned(),
+        None => part.to_string(),
+    }
+}
+
+fn parse_calls(calls: &RawValue) -> Result<Vec<ToolCall>, String> {
+    let entries: Vec<&RawValue> =
+        serde_json::from_str(calls.get()).map_err(|_| "tool_calls must be an array")?;
+    entries.into_iter().map(parse_call).collect()
+}
+
+/// Reads one call; a missing id or name becomes empty and arguments given as a value become their text, for history
+/// repair to deal with.
+fn parse_call(entry: &RawValue) -> Result<ToolCall, String> {
+    let object = RawObject::parse(entry.get()).map_err(|_| "tool_calls must hold objects")?;
+    let text = |object: &RawObject<'_>, key: &str| -> Result<String, String> {
+        object.get_some(key).map_or_else(
+            || Ok(String::new()),
+            |value| {
+                serde_json::from_str(value.get())
+                    .map_err(|_| format!("tool_calls: {key} must be a string"))
+            },
+        )
+    };
+    let (kind, body_key, argument_key) = match object.get_some("custom") {
+        Some(_) => (CallKind::Custom, "custom", "input"),
+        None => (CallKind::Function, "function", "arguments"),
+    };
+    let body = object
+        .get_some(body_key)
+        .ok_or("tool_calls: an entry has no function")?;
+    let body =
+        RawObject::parse(body.get()).map_err(|_| "tool_calls: function must be an object")?;
+    let arguments = match body.get_some(argument_key) {
+        Some(value) if value.get().starts_with('"') => text(&body, argument_key)?,
+        Some(value) => value.get().to_owned(),
+        None => String::new(),
+    };
+    Ok(ToolCall {
+        id: text(&object, "id")?,
+        name: text(&body, "name")?,
+        arguments,
+        kind,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_keeps_the_text_it_came_in() {
+        let json = r#"{"role":"assistant","content":null,"x":1.0,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]}"#;
+        let message = Message::parse(json).unwrap();
+        assert_eq!(message.json_str(), json);
+        assert_eq!(message.role(), &Role::Assistant);
+        assert_eq!(message.tool_calls()[0].name, "f");
+    }
+
+    #[test]
+    fn wrong_shapes_are_named() {
+        for (json, word) in [
+            ("3", "object"),
+            ("{}", "role"),
+            (r#"{"role":1}"#, "role"),
+            (r#"{"role":"assistant","tool_calls":{}}"#, "tool_calls"),
+            (r#"{"role":"tool","tool_call_id":7}"#, "tool_call_id"),
+        ] {
+            assert!(Message::parse(json).unwrap_err().contains(word), "{json}");
+        }
+    }
+
+    #[test]
+    fn content_compares_by_what_it_says() {
+        let key = |content: &str| {
+            Message::parse(&format!(r#"{{"role":"user","content":{content}}}"#))
+                .unwrap()
+                .content_key()
+        };
+        assert_eq!(key(r#"" hi\n""#), "hi");
+        assert_eq!(key(r#"[{"type":"text","text":"hi"}]"#), "hi");
+        assert_eq!(key("null"), "");
+        assert_ne!(
+            key(r#"[{"type":"image_url","image_url":{"url":"a"}}]"#),
+            key(r#"[{"type":"image_url","image_url":{"url":"b"}}]"#)
+        );
+    }
+
+    #[test]
+    fn an_assistant_message_is_written_as_openai_writes_it() {
+        let call = ToolCall {
+            id: "c".into(),
+            name: "f".into(),
+            arguments: "{}".into(),
+            kind: CallKind::Function,
+        };
+        let parts = AssistantParts {
+            tool_calls: std::slice::from_ref(&call),
+            ..AssistantParts::default()
+        };
+        let message = Message::assistant(&parts);
+        assert!(
+            message
+                .json_str()
+                .starts_with(r#"{"role":"assistant","content":null,"tool_calls":[{"id":"c""#)
+        );
+        assert_eq!(Message::parse(message.json_str()).unwrap(), message);
+        assert_eq!(
+            message.with_tool_calls(&[]).json_str(),
+            r#"{"role":"assistant","content":null}"#
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! A JSON object whose values stay as the text they came in.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The entries of a JSON object in their order, values unparsed.
+///
+/// Reading one is a single pass over the text and copies nothing but keys that hold escapes.
+#[derive(Debug, Default, Clone)]
+pub struct RawObject<'a> {
+    entries: Vec<(Cow<'a, str>, &'a RawValue)>,
+}
+
+impl<'a> RawObject<'a> {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// When the text is not one JSON object.
+    pub fn parse(json: &'a str) -> serde_json::Result<Self> {
+        serde_json::from_str(json)
+    }
+
+    /// The value of a key: the last one where the key is repeated, as JSON parsers have it.
+    pub fn get(&self, key: &str) -> Option<&'a RawValue> {
+        self.entries
+            .iter()
+            .rev()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| *value)
+    }
+
+    /// The value of a key, unless it is absent or `null`.
+    pub fn get_some(&self, key: &str) -> Option<&'a RawValue> {
+        self.get(key).filter(|value| value.get() != "null")
+    }
+
+    /// The entries in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.entries
+            .iter()
+            .map(|(key, value)| (key.as_ref(), *value))
+    }
+
+    /// Keeps the entries for which the test holds.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
+        self.entries.retain(|(key, _)| keep(key));
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Writes the object as compact JSON, values as they came.
+    pub fn to_json(&self) -> String {
+        let mut json = String::from("{");
+        for (key, value) in self.iter() {
+            push_entry(&mut json, key, value.get());
+        }
+        json.push('}');
+        json
+    }
+}
+
+/// Appends `"key":value` to an object that is being written, with the comma that it may need.
+pub fn push_entry(object: &mut String, key: &str, value_json: &str) {
+    if !object.ends_with('{') {
+        object.push(',');
+    }
+    push_string(object, key);
+    object.push(':');
+    object.push_str(value_json);
+}
+
+/// Appends a text as a JSON string, quotes included.
+pub fn push_string(json: &mut String, text: &str) {
+    json.push_str(&quoted(text));
+}
+
+/// The text as a JSON string, quotes included.
+pub fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for RawObject<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = RawObject<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::with_capacity(8);
+                while let Some(Key(key)) = map.next_key()? {
+                    entries.push((key, map.next_value()?));
+                }
+                Ok(RawObject { entries })
+            }
+        }
+
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+/// A key that is borrowed where it holds no escapes (`Cow` alone would always be copied).
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl<'de> Visitor<'de> for Text {
+            type Value = Key<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Owned(text.to_owned())))
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back_as_they_were_written() {
+        let text =
+            r#"{"a":1.50,"b": {"x":[1, 2]},"c":"\u00e4","big":123456789012345678901234567890}"#;
+        let object = RawObject::parse(text).unwrap();
+        assert_eq!(object.get("a").unwrap().get(), "1.50");
+        assert_eq!(
+            object.to_json(),
+            r#"{"a":1.50,"b":{"x":[1, 2]},"c":"\u00e4","big":123456789012345678901234567890}"#
+        );
+    }
+
+    #[test]
+    fn the_last_of_a_repeated_key_counts() {
+        assert_eq!(
+            RawObject::parse(r#"{"a":1,"\u0061":2}"#)
+                .unwrap()
+                .get("a")
+                .unwrap()
+                .get(),
+            "2"
+        );
+        assert!(RawObject::parse("[1]").is_err());
+        assert!(RawObject::parse(r#"{"a":1} x"#).is_err());
+    }
+}

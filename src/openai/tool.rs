@@ -1,0 +1,194 @@
+//! Tool definitions, the calls a model makes and the choice a request asks for.
+
+use serde_json::value::RawValue;
+
+use super::raw::{RawObject, push_entry, push_string, quoted};
+
+/// What kind of call a tool takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CallKind {
+    /// `{"type":"function"}`: JSON arguments.
+    #[default]
+    Function,
+    /// `{"type":"custom"}`: free text; only a client can run these.
+    Custom,
+}
+
+/// A function tool as a model is offered it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolDefinition {
+    /// The name that the model calls.
+    pub name: String,
+    /// The JSON Schema of the arguments, as JSON text; absent when the declaration had none.
+    pub parameters: Option<Box<str>>,
+    /// The whole entry of `tools[]`, as it is sent upstream.
+    pub json: Box<str>,
+    /// How it is called.
+    pub kind: CallKind,
+}
+
+/// One call made by a model, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// The id that its result answers.
+    pub id: String,
+    /// The tool that is called.
+    pub name: String,
+    /// The arguments as JSON text (free text for a custom tool).
+    pub arguments: String,
+    /// How the tool is called.
+    pub kind: CallKind,
+}
+
+/// Why an entry of `tools[]` cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ToolDefinitionError {
+    /// The entry or a part of it has the wrong shape.
+    #[error("{0}")]
+    Shape(String),
+    /// The entry is a hosted tool of the given type.
+    #[error("hosted tool type '{0}'")]
+    Hosted(String),
+}
+
+impl ToolDefinition {
+    /// Builds the definition of a server-side function tool.
+    pub fn function(name: &str, description: &str, parameters_json: &str) -> Self {
+        let mut function = String::from("{");
+        push_entry(&mut function, "name", &quoted(name));
+        push_entry(&mut function, "description", &quoted(description));
+        push_entry(&mut function, "parameters", parameters_json);
+        function.push('}');
+        Self {
+            name: name.to_owned(),
+            parameters: Some(parameters_json.into()),
+            json: format!(r#"{{"type":"function","function":{function}}}"#).into(),
+            kind: CallKind::Function,
+        }
+    }
+
+    /// Reads one entry of a request's `tools[]`.
+    ///
+    /// # Errors
+    /// When the entry has no usable name, or is a hosted tool.
+    pub fn parse(entry: &RawValue) -> Result<Self, ToolDefinitionError> {
+        let shape = |text: &str| ToolDefinitionError::Shape(text.to_owned());
+        let object = RawObject::parse(entry.get()).map_err(|_| shape("must be an object"))?;
+        let kind_name = match object.get_some("type") {
+            Some(value) => serde_json::from_str::<String>(value.get())
+                .map_err(|_| shape("type must be a string"))?,
+            None => "function".to_owned(),
+        };
+        let kind = match kind_name.as_str() {
+            "function" => CallKind::Function,
+            "custom" => CallKind::Custom,
+            _ => return Err(ToolDefinitionError::Hosted(kind_name)),
+        };
+        let body = object
+            .get_some(&kind_name)
+            .ok_or_else(|| shape(&format!("has no '{kind_name}' object")))?;
+        let body = RawObject::parse(body.get())
+            .map_err(|_| shape(&format!("'{kind_name}' must be an object")))?;
+        let name = body
+            .get_some("name")
+            .and_then(|value| serde_json::from_str::<String>(value.get()).ok());
+        Ok(Self {
+            name: name
+                .filter(|name| !name.is_empty())
+                .ok_or_else(|| shape("has no name"))?,
+            parameters: body.get_some("parameters").map(|value| value.get().into()),
+            json: entry.get().into(),
+            kind,
+        })
+    }
+
+    /// The description, decoded; empty when there is none.
+    pub fn description(&self) -> String {
+        let read = || -> Option<String> {
+            let object = RawObject::parse(&self.json).ok()?;
+            let function = RawObject::parse(object.get_some("function")?.get()).ok()?;
+            serde_json::from_str(function.get_some("description")?.get()).ok()
+        };
+        read().unwrap_or_default()
+    }
+}
+
+impl ToolCall {
+    /// The call as an entry of an assistant message's `tool_calls`; with `index` as a stream delta.
+    pub fn to_json(&self, index: Option<usize>) -> String {
+        let mut json = String::from("{");
+        if let Some(index) = index {
+            push_entry(&mut json, "index", &index.to_string());
+        }
+        push_entry(&mut json, "id", &quoted(&self.id));
+        let (kind, argument_key) = match self.kind {
+            CallKind::Function => ("function", "arguments"),
+            CallKind::Custom => ("custom", "input"),
+        };
+        json.push_str(r#","type":""#);
+        json.push_str(kind);
+        json.push_str(r#"",""#);
+        json.push_str(kind);
+        json.push_str(r#"":{"name":"#);
+        push_string(&mut json, &self.name);
+        json.push_str(",\"");
+        json.push_str(argument_key);
+        json.push_str("\":");
+        push_string(&mut json, &self.arguments);
+        json.push_str("}}");
+        json
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: &str) -> Result<ToolDefinition, ToolDefinitionError> {
+        ToolDefinition::parse(&serde_json::from_str::<Box<RawValue>>(json).unwrap())
+    }
+
+    #[test]
+    fn a_declared_function_keeps_its_own_text() {
+        let json = r#"{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object"}}}"#;
+        let definition = parse(json).unwrap();
+        assert_eq!(definition.name, "f");
+        assert_eq!(&*definition.json, json);
+        assert_eq!(
+            definition.parameters.as_deref(),
+            Some(r#"{"type":"object"}"#)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        assert_eq!(
+            parse(r#"{"type":"web_search"}"#),
+            Err(ToolDefinitionError::Hosted("web_search".into()))
+        );
+        assert!(matches!(
+            parse(r#"{"type":"function"}"#),
+            Err(ToolDefinitionError::Shape(_))
+        ));
+        assert!(matches!(
+            parse(r#"{"type":"function","function":{"name":""}}"#),
+            Err(ToolDefinitionError::Shape(_))
+        ));
+        assert!(matches!(parse("3"), Err(ToolDefinitionError::Shape(_))));
+    }
+
+    #[test]
+    fn a_call_is_written_as_message_entry_and_as_delta() {
+        let call = ToolCall {
+            id: "c".into(),
+            name: "n".into(),
+            arguments: r#"{"a":"b"}"#.into(),
+            kind: CallKind::Function,
+        };
+        assert_eq!(
+            call.to_json(None),
+            r#"{"id":"c","type":"function","function":{"name":"n","arguments":"{\"a\":\"b\"}"}}"#
+        );
+        assert!(call.to_json(Some(1)).starts_with(r#"{"index":1,"id":"c""#));
+    }
+}

@@ -1,0 +1,132 @@
+//! Token counts and why a model stopped.
+
+use serde_json::{Map, Value};
+
+/// Why a model stopped, in OpenAI's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model was done.
+    Stop,
+    /// The token limit cut the answer.
+    Length,
+    /// The model asks for tools.
+    ToolCalls,
+    /// The answer was withheld.
+    ContentFilter,
+    /// A word of the upstream's own, passed on as it is.
+    Other(String),
+}
+
+impl FinishReason {
+    /// Reads the word; the legacy `function_call` counts as tool calls.
+    pub fn parse(word: &str) -> Self {
+        match word {
+            "stop" => Self::Stop,
+            "length" => Self::Length,
+            "tool_calls" | "function_call" => Self::ToolCalls,
+            "content_filter" => Self::ContentFilter,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+
+    /// The word for the wire.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::ToolCalls => "tool_calls",
+            Self::ContentFilter => "content_filter",
+            Self::Other(word) => word,
+        }
+    }
+}
+
+/// A `usage` object: whatever numbers the upstream reports, addable key by key, nested details included.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Usage(Map<String, Value>);
+
+impl Usage {
+    /// Reads a usage object; anything that is not an object is none.
+    pub fn parse(json: &str) -> Option<Self> {
+        serde_json::from_str::<Map<String, Value>>(json)
+            .ok()
+            .filter(|map| !map.is_empty())
+            .map(Self)
+    }
+
+    /// Adds the counts of another call to these.
+    pub fn add(&mut self, other: &Self) {
+        add_maps(&mut self.0, &other.0);
+    }
+
+    /// Tokens in and out together.
+    pub fn total_tokens(&self) -> u64 {
+        self.number("total_tokens")
+            .unwrap_or_else(|| self.prompt_tokens() + self.completion_tokens())
+    }
+
+    /// Tokens of the prompt.
+    pub fn prompt_tokens(&self) -> u64 {
+        self.number("prompt_tokens").unwrap_or(0)
+    }
+
+    /// Tokens written by the model.
+    pub fn completion_tokens(&self) -> u64 {
+        self.number("completion_tokens").unwrap_or(0)
+    }
+
+    /// The object for the wire.
+    pub fn to_value(&self) -> Value {
+        Value::Object(self.0.clone())
+    }
+
+    fn number(&self, key: &str) -> Option<u64> {
+        self.0.get(key).and_then(Value::as_u64)
+    }
+}
+
+fn add_maps(sum: &mut Map<String, Value>, other: &Map<String, Value>) {
+    for (key, value) in other {
+        match (sum.get_mut(key), value) {
+            (Some(Value::Object(inner)), Value::Object(more)) => add_maps(inner, more),
+            (Some(Value::Number(number)), Value::Number(more)) => {
+                if let (Some(a), Some(b)) = (number.as_u64(), more.as_u64()) {
+                    *number = a.saturating_add(b).into();
+                } else if let (Some(a), Some(b)) = (number.as_f64(), more.as_f64()) {
+                    *number = serde_json::Number::from_f64(a + b).unwrap_or_else(|| number.clone());
+                }
+            }
+            (Some(Value::Null) | None, value) => {
+                sum.insert(key.clone(), value.clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_add_up_with_their_details() {
+        let mut sum = Usage::parse(
+            r#"{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,"prompt_tokens_details":null,"cost":0.5}"#,
+        )
+        .unwrap();
+        let more = r#"{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6,"prompt_tokens_details":{"cached_tokens":4},"cost":0.25}"#;
+        sum.add(&Usage::parse(more).unwrap());
+        assert_eq!(
+            sum.to_value(),
+            serde_json::json!({"prompt_tokens":15,"completion_tokens":3,"total_tokens":18,
+                "prompt_tokens_details":{"cached_tokens":4},"cost":0.75})
+        );
+        assert_eq!(Usage::parse("null"), None);
+        assert_eq!(
+            Usage::parse(r#"{"prompt_tokens":1,"completion_tokens":2}"#)
+                .unwrap()
+                .total_tokens(),
+            3
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! What can be configured about tools.
+
+use std::time::Duration;
+
+use ::http::{HeaderMap, Method};
+use secrecy::SecretString;
+use url::Url;
+
+/// Everything about server-side tools.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The dispatch URL, if there is one.
+    pub dispatch: Option<DispatchSettings>,
+    /// The `[[tools]]` entries.
+    pub http_tools: Vec<HttpToolSettings>,
+    /// Most calls of a batch that run at the same time.
+    pub max_parallel_tools: usize,
+    /// Most characters of a result that the model is given.
+    pub max_result_chars: usize,
+    /// Longest wait for a connection to a tool.
+    pub connect_timeout: Duration,
+}
+
+/// The webhook that runs every tool nobody else owns.
+#[derive(Debug, Clone)]
+pub struct DispatchSettings {
+    /// Name patterns (globs) of the tools that go to it.
+    pub tools: Vec<String>,
+    /// Where and how.
+    pub endpoint: EndpointSettings,
+    /// A batch that holds one of its calls runs one after another.
+    pub sequential: bool,
+    /// Its calls may safely be made twice.
+    pub idempotent: bool,
+}
+
+/// One `[[tools]]` entry.
+#[derive(Debug, Clone)]
+pub struct HttpToolSettings {
+    /// The name that the model calls.
+    pub name: String,
+    /// What the model is told about it.
+    pub description: String,
+    /// The JSON Schema of its arguments, as JSON text.
+    pub parameters_json: String,
+    /// Where and how.
+    pub endpoint: EndpointSettings,
+    /// A batch that holds one of its calls runs one after another.
+    pub sequential: bool,
+    /// Its calls may safely be made twice.
+    pub idempotent: bool,
+}
+
+/// An HTTP endpoint that runs tools.
+#[derive(Debug, Clone)]
+pub struct EndpointSettings {
+    /// The URL.
+    pub url: Url,
+    /// The method; `GET` sends the arguments as a query string and no body.
+    pub method: Method,
+    /// Headers added to every call; secret ones are marked sensitive.
+    pub headers: HeaderMap,
+    /// The Standard Webhooks secret (`whsec_…`), if calls are signed.
+    pub secret: Option<SecretString>,
+    /// Longest time of one call, retries included.
+    pub timeout: Duration,
+    /// Largest answer in bytes.
+    pub max_answer_bytes: usize,
+    /// Most retries of one call.
+    pub max_retries: u32,
+}

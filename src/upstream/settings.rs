@@ -1,0 +1,86 @@
+//! What can be configured about one model server.
+
+use std::time::Duration;
+
+use ::http::HeaderMap;
+use secrecy::SecretString;
+use url::Url;
+
+use crate::ids::CallIdStyle;
+
+/// One checked `[[upstreams]]` entry.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The name for logs and metrics.
+    pub name: String,
+    /// The base URL, ending in `/v1` or wherever the OpenAI paths begin; no trailing slash.
+    pub base_url: Url,
+    /// The key sent as `authorization: Bearer`; without it the caller's header is passed on where that is allowed.
+    pub api_key: Option<SecretString>,
+    /// Headers added to every request.
+    pub headers: HeaderMap,
+    /// Model name patterns (globs) that this server takes; empty takes every model.
+    pub models: Vec<String>,
+    /// Model names that are sent under another name: client's name, server's name.
+    pub model_map: Vec<(String, String)>,
+    /// Longest wait for a connection.
+    pub connect_timeout: Duration,
+    /// Longest wait for the answer's head.
+    pub first_byte_timeout: Duration,
+    /// Longest silence inside an answer.
+    pub idle_timeout: Duration,
+    /// Most bytes taken of one streamed answer inside the loop.
+    pub max_stream_bytes: u64,
+    /// What is particular to this server.
+    pub quirks: Quirks,
+}
+
+/// Departures from what most servers do.
+#[derive(Debug, Clone)]
+pub struct Quirks {
+    /// The server can stream.
+    pub streams: bool,
+    /// The server takes `stream_options`.
+    pub stream_options: bool,
+    /// Reasoning arrives in the text between `<think>` and `</think>`.
+    pub think_tags: bool,
+    /// A call's name comes in pieces; otherwise a repeated name is the same name again.
+    pub split_names: bool,
+    /// Reasoning is sent back with the history.
+    pub send_reasoning: bool,
+    /// How the last call without tools is made.
+    pub final_call: FinalCall,
+    /// The form of tool-call ids that the server takes.
+    pub call_ids: CallIdStyle,
+    /// The model takes images in its prompt.
+    pub images: bool,
+    /// Hosted tool types (`web_search`, …) that the server has itself.
+    pub hosted_tools: Vec<String>,
+}
+
+/// How the model is kept from calling tools in the last call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinalCall {
+    /// `tool_choice: "none"`, tools kept so that the server's prompt cache holds.
+    #[default]
+    ToolChoiceNone,
+    /// Without `tools` and `tool_choice`.
+    RemoveTools,
+}
+
+impl Default for Quirks {
+    fn default() -> Self {
+        Self {
+            streams: true,
+            stream_options: true,
+            think_tags: false,
+            split_names: false,
+            send_reasoning: true,
+            final_call: FinalCall::default(),
+            call_ids: CallIdStyle::default(),
+            images: false,
+            hosted_tools: Vec::new(),
+        }
+    }
+}
