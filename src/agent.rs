@@ -1,3 +1,124 @@
-//! The loop.
+//! The loop: from a chat request to a stream of events.
+//!
+//! [`machine`] decides, [`driver`] awaits. Knows nothing of HTTP answers, of configuration files or of how a model
+//! server or a tool is reached.
 
+mod batch;
+mod calls;
+mod conversation;
+pub mod driver;
+pub mod event;
+pub mod machine;
+pub mod options;
+pub mod repeat;
+pub mod request;
+mod round;
 pub mod settings;
+pub mod stop;
+mod transcript;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_util::task::TaskTracker;
+
+use crate::metrics::Metrics;
+use crate::session::SessionError;
+use crate::session::lock::SessionLocks;
+use crate::session::store::SessionStore;
+use crate::tools::schema::SchemaCache;
+use crate::tools::set::ToolRegistry;
+use crate::upstream::UpstreamError;
+use crate::upstream::retry::RetryPolicy;
+use crate::upstream::router::Router;
+use driver::Run;
+use request::RunRequest;
+use stop::StopReason;
+
+/// Runs turns; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    pub(crate) parts: Arc<Parts>,
+}
+
+/// What turns are run with.
+#[derive(Debug)]
+pub struct Parts {
+    /// The model servers.
+    pub router: Router,
+    /// How failed model calls are made again.
+    pub retry: RetryPolicy,
+    /// The server-side tools.
+    pub tools: ToolRegistry,
+    /// Compiled argument schemas.
+    pub schemas: SchemaCache,
+    /// Where conversations are kept.
+    pub store: SessionStore,
+    /// One turn at a time per conversation.
+    pub locks: SessionLocks,
+    /// Longest wait for another turn of the same conversation.
+    pub session_wait: Duration,
+    /// The server's caps and habits.
+    pub settings: settings::Settings,
+    /// Most calls of a batch that run at the same time.
+    pub max_parallel_tools: usize,
+    /// Most characters of a result that the model is given.
+    pub max_result_chars: usize,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Owns the session writes, which outlive a run that is dropped.
+    pub tasks: TaskTracker,
+}
+
+/// Why a run failed.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The model server gave no answer.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    /// The session could not be had.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A limit was reached and the request wants an error then.
+    #[error("the limit {} is reached", .0.as_str())]
+    Limit(StopReason),
+    /// There is no upstream to ask.
+    #[error("no upstream is left to ask")]
+    NoUpstream,
+}
+
+/// A failed run.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct RunError {
+    /// Why.
+    pub error: AgentError,
+    /// A tool that must not run twice has run, so the request must not be sent again blindly.
+    pub side_effects: bool,
+}
+
+impl Agent {
+    /// An agent with these parts.
+    pub fn new(parts: Parts) -> Self {
+        Self { parts: Arc::new(parts) }
+    }
+
+    /// Begins a turn. Dropping the run cancels it.
+    ///
+    /// # Errors
+    /// When the session is busy or cannot be read.
+    pub async fn run(&self, request: RunRequest) -> Result<Run, AgentError> {
+        Run::start(self.parts.clone(), request).await
+    }
+
+    /// What turns are run with.
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+/// Now, in seconds since 1970.
+pub(crate) fn unix_seconds() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+}

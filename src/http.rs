@@ -1,3 +1,138 @@
-//! The HTTP edge.
+//! The HTTP edge: routes, who may ask, bodies in and answers out.
+//!
+//! Turns requests into runs or passes them through, and encodes what comes back. Holds no logic of the loop.
 
+mod answer;
+mod auth;
+mod body;
+mod chat;
+mod edge;
+pub mod error;
+mod forward;
+mod models;
+mod operations;
+mod progress;
+pub mod server;
+mod sessions;
 pub mod settings;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
+use axum::response::IntoResponse;
+use axum::routing::{any, get, post};
+use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
+
+use crate::agent::Agent;
+use crate::metrics::Metrics;
+use auth::Gatekeeper;
+use error::ApiError;
+use settings::Settings;
+
+/// What handlers are given; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct AppState(Arc<Shared>);
+
+/// The one copy of it.
+#[derive(Debug)]
+pub struct Shared {
+    /// Runs turns.
+    pub agent: Agent,
+    /// The edge's settings.
+    pub settings: Settings,
+    /// What is counted.
+    pub metrics: Metrics,
+    gatekeeper: Gatekeeper,
+    /// No new work is taken any more.
+    draining: CancellationToken,
+    /// The grace is over: what still runs ends now.
+    stopping: CancellationToken,
+}
+
+impl std::ops::Deref for AppState {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl AppState {
+    /// The state of a server.
+    pub fn new(agent: Agent, settings: Settings, metrics: Metrics) -> Self {
+        let gatekeeper = Gatekeeper::new(&settings.api_keys, &settings.allowed_hosts);
+        let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
+        Self(Arc::new(Shared { agent, settings, metrics, gatekeeper, draining, stopping }))
+    }
+}
+
+/// Every route. What is not listed below `/v1` goes to the upstream.
+pub fn router(state: AppState) -> axum::Router {
+    let cors = cors(&state.settings);
+    let routes = axum::Router::new()
+        .route("/v1/chat/completions", post(chat::complete))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::show))
+        .route("/v1/agent/tools", get(models::tools))
+        .route("/v1/sessions", get(sessions::list))
+        .route("/v1/sessions/{id}", get(sessions::export).put(sessions::import).delete(sessions::delete))
+        .route("/v1/sessions/{id}/fork", post(sessions::fork))
+        .route("/healthz", get(operations::healthz))
+        .route("/readyz", get(operations::readyz))
+        .route("/metrics", get(operations::metrics));
+    let routes = unavailable().into_iter().fold(routes, |routes, path| routes.route(path, any(not_available)));
+    let routes = routes
+        .route("/v1/{*path}", any(forward::forward))
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
+        .fallback(async || ApiError::not_found("there is nothing at this path; the API begins at /v1"))
+        // Bodies are bounded where they are read, by the configured size.
+        .layer(DefaultBodyLimit::disable())
+        .layer(CatchPanicLayer::custom(edge::panicked))
+        // Outside the panic layer, so that a panic's answer has its id, log line and count too.
+        .layer(middleware::from_fn_with_state(state.clone(), edge::guard));
+    // Outermost: a preflight carries no key.
+    let routes = match cors {
+        Some(cors) => routes.layer(cors),
+        None => routes,
+    };
+    routes.with_state(state)
+}
+
+/// Paths of the contract that this version does not have yet; they are never forwarded.
+fn unavailable() -> [&'static str; 10] {
+    [
+        "/v1/chat/completions/{id}",
+        "/v1/chat/completions/{id}/messages",
+        "/v1/chat/completions/{id}/cancel",
+        "/v1/sessions/{id}/cancel",
+        "/v1/sessions/{id}/messages",
+        "/v1/agent/approvals",
+        "/v1/agent/approvals/{approval_id}",
+        "/v1/permissions/explain",
+        "/v1/files",
+        "/v1/files/{*rest}",
+    ]
+}
+
+async fn not_available() -> impl IntoResponse {
+    ApiError::not_found("this endpoint is not available in this version of loopwright")
+}
+
+fn cors(settings: &Settings) -> Option<CorsLayer> {
+    if settings.cors_origins.is_empty() {
+        return None;
+    }
+    let exposed = ["x-request-id", "x-session-id", "openai-processing-ms", "x-loopwright-overhead-ms"];
+    let exposed: Vec<_> = exposed.into_iter().map(http::HeaderName::from_static).collect();
+    Some(
+        CorsLayer::new()
+            .allow_origin(settings.cors_origins.clone())
+            .allow_methods(AllowMethods::mirror_request())
+            .allow_headers(AllowHeaders::mirror_request())
+            .expose_headers(ExposeHeaders::list(exposed)),
+    )
+}

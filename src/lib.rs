@@ -1,11 +1,58 @@
-//! loopwright: an OpenAI-compatible inference proxy that finishes the tool loop.
+//! loopwright is an OpenAI-compatible HTTP proxy that finishes the tool loop. A client talks to it as to any OpenAI
+//! endpoint; it talks to any OpenAI-compatible model server, and when the model asks for a tool that the server owns
+//! it runs the tool, feeds the result back and goes on until the model has an answer.
+//!
+//! # Life of a chat request
+//!
+//! [`http::server`] accepts the connection, and `http::edge` gives the request an id and finds out who asks. `http::chat`
+//! reads the body once and asks [`agent::request`] what becomes of it:
+//!
+//! - **Pass-through.** No server-side tool and no extension is involved: `http::forward` sends the very bytes to an
+//!   upstream and streams the very bytes back.
+//! - **Loop.** [`agent::driver::Run`] is started. It finds, locks and joins the conversation ([`session::splice`]), repairs it
+//!   ([`session::repair`]) and asks [`agent::machine`] what to do: call the model ([`upstream`], whose client decodes every
+//!   dialect into [`openai::event::ModelEvent`]s), run a batch of tools ([`tools::batch`]), or end. Each finished round is
+//!   written to the [`session::store`]. What happens comes out as a stream of [`agent::event::AgentEvent`]s, which
+//!   `http::stream` encodes as chunks or `http::answer` as one completion.
+//!
+//! # Map, in reading order
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`ids`] | identifiers, how they are read and made |
+//! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
+//! | [`sse`] | decoding event streams |
+//! | [`upstream`] | model servers: dialects, quirks, time-outs, retries, fail-over, the model list |
+//! | [`tools`] | server-side tools: webhooks, argument repair, schemas, batches, result caps |
+//! | [`session`] | conversations: the store, the join of request and history, repair, export, locks |
+//! | [`agent`] | the loop: options, machine, driver, events |
+//! | [`http`] | the edge: routes, keys, pass-through, encoders, errors |
+//! | [`metrics`], [`telemetry`], [`shutdown`] | what operators see and signals |
+//! | [`config`] | flags, environment and file, checked, as the settings types of every part |
+//! | [`app`] | wiring, start, end |
+//! | [`demo`] | the scripted model, the sample tool and the tour |
+//!
+//! # Invariants
+//!
+//! - **One loop.** `agent::driver` is the only loop over model calls; both forms of answer are encoders over its events.
+//! - **Decisions do not await.** `agent::machine` has no I/O, no clock and no randomness.
+//! - **Drop is cancel.** Dropping an answer's body drops the run, its model call and its tools. Only session writes of
+//!   completed rounds outlive it, and a task tracker owns them.
+//! - **A failed tool is news for the model.** Only `http::error` chooses a status.
+//! - **Imports point one way**, and axum, reqwest, child processes and the environment each have their rooms:
+//!   `tests/integration/architecture.rs` holds the table.
 
 pub mod agent;
+pub mod app;
 pub mod config;
+pub mod demo;
 pub mod http;
 pub mod ids;
+pub mod metrics;
 pub mod openai;
 pub mod session;
+pub mod shutdown;
 pub mod sse;
+pub mod telemetry;
 pub mod tools;
 pub mod upstream;

@@ -5,10 +5,14 @@
 
 pub mod assemble;
 pub mod decode;
+pub mod headers;
 pub mod http;
+pub mod models;
 pub mod retry;
 pub mod router;
 pub mod settings;
+#[cfg(test)]
+mod testing;
 pub mod think;
 
 use std::sync::Arc;

@@ -1,1 +1,687 @@
-//! To come.
+//! The pieces of one model call, put together again.
+//!
+//! Owns the question which piece of a tool call belongs to which call, for servers that leave out indexes, ids or
+//! both, repeat names or send a call twice. Knows nothing of what the calls are for; the ids that the server gave are
+//! replaced, since a client may be handed them and they must not be guessable or clash.
+
+use crate::ids::{CallIdStyle, fresh_call_id};
+use crate::openai::event::{ModelEvent, ToolCallDelta};
+use crate::openai::raw::quoted;
+use crate::openai::tool::{CallKind, ToolCall};
+use crate::openai::usage::{FinishReason, Usage};
+
+/// What the model said in one call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Turn {
+    /// The visible text.
+    pub text: String,
+    /// The reasoning text and the field that the server used for it.
+    pub reasoning: Option<(String, &'static str)>,
+    /// The tool calls, in the order in which they began.
+    pub calls: Vec<AssembledCall>,
+    /// Why the model stopped; `tool_calls` exactly when it made calls and was not cut off.
+    pub finish: FinishReason,
+    /// The token counts, if the server gave any.
+    pub usage: Option<Usage>,
+    /// The model's own name for itself.
+    pub model: Option<String>,
+    /// Other fields of the message: key and JSON text.
+    pub extra: Vec<(String, Box<str>)>,
+}
+
+/// One whole call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssembledCall {
+    /// The call, under a fresh id.
+    pub call: ToolCall,
+    /// The id that the server gave it.
+    pub upstream_id: Option<String>,
+}
+
+/// Puts a turn together from its events.
+#[derive(Debug, Default)]
+pub struct TurnAssembler {
+    split_names: bool,
+    text: String,
+    reasoning: Option<(String, &'static str)>,
+    calls: Vec<OpenCall>,
+    finish: Option<FinishReason>,
+    usage: Option<Usage>,
+    model: Option<String>,
+    extra: Vec<(String, Extra)>,
+}
+
+/// A call whose pieces are still arriving.
+#[derive(Debug, Default)]
+struct OpenCall {
+    index: Option<u32>,
+    id: Option<String>,
+    name: String,
+    arguments: String,
+    whole: bool,
+    kind: CallKind,
+}
+
+/// The value so far of a field that nobody here knows.
+#[derive(Debug)]
+enum Extra {
+    Text(String),
+    /// The inside of an array.
+    List(String),
+    Other(Box<str>),
+}
+
+impl TurnAssembler {
+    /// Makes an assembler; with `split_names` the pieces of a call's name are joined, otherwise a repeated name is the
+    /// same name again.
+    pub fn new(split_names: bool) -> Self {
+        Self {
+            split_names,
+            ..Self::default()
+        }
+    }
+
+    /// Takes the next event.
+    pub fn push(&mut self, event: &ModelEvent) {
+        match event {
+            ModelEvent::Text(text) => self.text.push_str(text),
+            ModelEvent::Reasoning { text, field } => match &mut self.reasoning {
+                Some((all, _)) => all.push_str(text),
+                None => self.reasoning = Some((text.clone(), field)),
+            },
+            ModelEvent::ToolCall(delta) => self.push_call(delta),
+            ModelEvent::DeltaExtra(fields) => {
+                for (key, value) in fields {
+                    self.push_extra(key, value);
+                }
+            }
+            ModelEvent::Finish(reason) => self.finish = Some(reason.clone()),
+            ModelEvent::Usage(usage) => self.usage = Some(usage.clone()),
+            ModelEvent::Model(model) => self.model = Some(model.clone()),
+            ModelEvent::ChoiceExtra(_) | ModelEvent::ChunkExtra(_) => {}
+        }
+    }
+
+    /// Whether any tool call has begun.
+    pub fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Ends the turn; every call gets a fresh id.
+    pub fn finish(self, style: CallIdStyle) -> Turn {
+        let calls: Vec<AssembledCall> = self
+            .calls
+            .into_iter()
+            .filter(|call| !(call.name.is_empty() && call.arguments.is_empty()))
+            .map(|call| AssembledCall {
+                call: ToolCall {
+                    id: fresh_call_id(style),
+                    name: call.name,
+                    arguments: call.arguments,
+                    kind: call.kind,
+                },
+                upstream_id: call.id,
+            })
+            .collect();
+        let finish = match (self.finish, calls.is_empty()) {
+            (None | Some(FinishReason::Stop | FinishReason::Other(_)), false) => {
+                FinishReason::ToolCalls
+            }
+            (None | Some(FinishReason::ToolCalls), true) => FinishReason::Stop,
+            (Some(reason), _) => reason,
+        };
+        Turn {
+            text: self.text,
+            reasoning: self.reasoning,
+            calls,
+            finish,
+            usage: self.usage,
+            model: self.model,
+            extra: self
+                .extra
+                .into_iter()
+                .map(|(key, value)| (key, value.into_json()))
+                .collect(),
+        }
+    }
+
+    fn push_call(&mut self, delta: &ToolCallDelta) {
+        let place = match self.place_of(delta) {
+            Some(place) => place,
+            None => {
+                self.calls.push(OpenCall::default());
+                self.calls.len() - 1
+            }
+        };
+        let split_names = self.split_names;
+        if let Some(call) = self.calls.get_mut(place) {
+            call.take(delta, split_names);
+        }
+    }
+
+    /// The open call that a piece belongs to; none when it begins a new one.
+    fn place_of(&self, delta: &ToolCallDelta) -> Option<usize> {
+        let with_id = || {
+            let id = delta.id.as_ref()?;
+            self.calls
+                .iter()
+                .rposition(|call| call.id.as_ref() == Some(id))
+        };
+        let place = if let Some(index) = delta.index {
+            let with_index = self
+                .calls
+                .iter()
+                .rposition(|call| call.index == Some(index));
+            // One call may be named by its id alone first and by its index later.
+            with_index.or_else(|| with_id().filter(|place| self.index_at(*place).is_none()))
+        } else {
+            with_id().or_else(|| self.calls.len().checked_sub(1))
+        }?;
+        let call = self.calls.get(place)?;
+        (!call.is_followed_by(delta, self.split_names)).then_some(place)
+    }
+
+    fn index_at(&self, place: usize) -> Option<u32> {
+        self.calls.get(place).and_then(|call| call.index)
+    }
+
+    fn push_extra(&mut self, key: &str, json: &str) {
+        let new = Extra::parse(json);
+        match self.extra.iter_mut().find(|(name, _)| name == key) {
+            Some((_, value)) => value.append(new),
+            None => self.extra.push((key.to_owned(), new)),
+        }
+    }
+}
+
+impl OpenCall {
+    /// Whether the piece begins another call although it seems to belong to this one.
+    fn is_followed_by(&self, delta: &ToolCallDelta, split_names: bool) -> bool {
+        // Without a name nothing begins: some servers make up a fresh id for every piece of one call.
+        let Some(name) = &delta.name else {
+            return false;
+        };
+        match (&self.id, &delta.id) {
+            (Some(own), Some(other)) => return own != other,
+            // Nothing but its id came of the call so far.
+            _ if self.name.is_empty() => return false,
+            (None, Some(_)) if delta.index.is_none() => return true,
+            (None, Some(_)) | (_, None) => {}
+        }
+        if split_names {
+            return false;
+        }
+        if *name != self.name {
+            return !(self.arguments.is_empty() && name.starts_with(&self.name));
+        }
+        let Some(arguments) = delta
+            .arguments
+            .as_deref()
+            .filter(|it| !it.trim().is_empty())
+        else {
+            return false;
+        };
+        if delta.whole {
+            // The same call whole once more, after its pieces or repeated, is no second call.
+            self.whole && (delta.index.is_none() || arguments != self.arguments)
+        } else {
+            is_whole_object(&self.arguments)
+        }
+    }
+
+    fn take(&mut self, delta: &ToolCallDelta, split_names: bool) {
+        self.index = self.index.or(delta.index);
+        if self.id.is_none() {
+            self.id.clone_from(&delta.id);
+        }
+        if delta.kind == CallKind::Custom {
+            self.kind = CallKind::Custom;
+        }
+        if let Some(name) = &delta.name {
+            if split_names {
+                self.name.push_str(name);
+            } else {
+                self.name.clone_from(name);
+            }
+        }
+        let Some(arguments) = &delta.arguments else {
+            return;
+        };
+        if delta.whole {
+            self.arguments.clone_from(arguments);
+            self.whole = true;
+        } else if !self.whole {
+            self.arguments.push_str(arguments);
+        } else if self.arguments.trim() == "{}" {
+            // An empty object was only the place holder for the pieces that follow.
+            self.arguments.clone_from(arguments);
+            self.whole = false;
+        }
+    }
+}
+
+impl Extra {
+    fn parse(json: &str) -> Self {
+        let json = json.trim();
+        if let Some(inside) = json.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+            return Self::List(inside.trim().to_owned());
+        }
+        match serde_json::from_str(json) {
+            Ok(text) => Self::Text(text),
+            Err(_) => Self::Other(json.into()),
+        }
+    }
+
+    fn append(&mut self, new: Self) {
+        match (self, new) {
+            (Self::Text(text), Self::Text(more)) => text.push_str(&more),
+            (Self::List(list), Self::List(more)) => {
+                if !list.is_empty() && !more.is_empty() {
+                    list.push(',');
+                }
+                list.push_str(&more);
+            }
+            (value, new) => *value = new,
+        }
+    }
+
+    fn into_json(self) -> Box<str> {
+        match self {
+            Self::Text(text) => quoted(&text).into(),
+            Self::List(inside) => format!("[{inside}]").into(),
+            Self::Other(json) => json,
+        }
+    }
+}
+
+/// Whether the text is one JSON object that nothing can be missing of.
+fn is_whole_object(text: &str) -> bool {
+    text.trim_end().ends_with('}')
+        && text.trim_start().starts_with('{')
+        && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A piece written as index, id, name, arguments; `-` stands for what is missing, `=` before the arguments for whole.
+    fn piece(index: &str, id: &str, name: &str, arguments: &str) -> ToolCallDelta {
+        let given = |text: &str| (text != "-").then(|| text.to_owned());
+        ToolCallDelta {
+            index: index.parse().ok(),
+            id: given(id),
+            name: given(name),
+            arguments: given(arguments.trim_start_matches('=')),
+            whole: arguments.starts_with('='),
+            kind: CallKind::Function,
+        }
+    }
+
+    fn assemble(split_names: bool, pieces: &[ToolCallDelta]) -> Vec<(String, String)> {
+        let mut assembler = TurnAssembler::new(split_names);
+        for piece in pieces {
+            assembler.push(&ModelEvent::ToolCall(piece.clone()));
+        }
+        let turn = assembler.finish(CallIdStyle::Standard);
+        turn.calls
+            .into_iter()
+            .map(|it| (it.call.name, it.call.arguments))
+            .collect()
+    }
+
+    fn check(what: &str, pieces: &[[&str; 4]], expected: &[(&str, &str)]) {
+        let pieces: Vec<_> = pieces
+            .iter()
+            .map(|[index, id, name, arguments]| piece(index, id, name, arguments))
+            .collect();
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(name, arguments)| ((*name).to_owned(), (*arguments).to_owned()))
+            .collect();
+        assert_eq!(assemble(false, &pieces), expected, "{what}");
+    }
+
+    #[test]
+    fn pieces_with_an_index_or_an_id_find_their_call() {
+        check(
+            "as OpenAI does",
+            &[
+                ["0", "a", "f", "-"],
+                ["0", "-", "-", "{\"x\""],
+                ["0", "-", "-", ":1}"],
+                ["1", "b", "g", "-"],
+                ["1", "-", "-", "{}"],
+            ],
+            &[("f", "{\"x\":1}"), ("g", "{}")],
+        );
+        check(
+            "interleaved",
+            &[
+                ["0", "a", "f", "{"],
+                ["1", "b", "f", "{"],
+                ["0", "-", "-", "}"],
+                ["1", "-", "-", "\"y\":2}"],
+            ],
+            &[("f", "{}"), ("f", "{\"y\":2}")],
+        );
+        check(
+            "no index, id repeated",
+            &[
+                ["-", "a", "f", "{"],
+                ["-", "b", "g", "{"],
+                ["-", "a", "-", "}"],
+                ["-", "b", "-", "}"],
+            ],
+            &[("f", "{}"), ("g", "{}")],
+        );
+        check(
+            "no index, id only at first",
+            &[
+                ["-", "a", "f", "{"],
+                ["-", "-", "-", "}"],
+                ["-", "b", "f", "{"],
+                ["-", "-", "-", "}"],
+            ],
+            &[("f", "{}"), ("f", "{}")],
+        );
+    }
+
+    #[test]
+    fn ids_that_come_and_go_are_borne() {
+        check(
+            "same index, different ids",
+            &[
+                ["0", "a", "f", "{}"],
+                ["0", "b", "f", "{"],
+                ["0", "-", "-", "}"],
+            ],
+            &[("f", "{}"), ("f", "{}")],
+        );
+        check(
+            "a fresh id with every piece",
+            &[
+                ["0", "a", "f", "-"],
+                ["0", "b", "-", "{"],
+                ["0", "c", "-", "}"],
+            ],
+            &[("f", "{}")],
+        );
+        check(
+            "a fresh id with every piece and no index",
+            &[
+                ["-", "a", "f", "-"],
+                ["-", "b", "-", "{"],
+                ["-", "c", "-", "}"],
+            ],
+            &[("f", "{}")],
+        );
+        check(
+            "the id first, the name later",
+            &[
+                ["0", "a", "-", "-"],
+                ["0", "-", "f", "-"],
+                ["0", "-", "-", "{}"],
+            ],
+            &[("f", "{}")],
+        );
+        check(
+            "the index comes later than the id",
+            &[["-", "a", "f", "{"], ["0", "a", "-", "}"]],
+            &[("f", "{}")],
+        );
+        check(
+            "the index goes missing",
+            &[["0", "a", "f", "{"], ["-", "-", "-", "}"]],
+            &[("f", "{}")],
+        );
+    }
+
+    #[test]
+    fn calls_without_index_and_id_are_told_apart_by_name_and_wholeness() {
+        check(
+            "one call in pieces",
+            &[["-", "-", "f", "{"], ["-", "-", "-", "}"]],
+            &[("f", "{}")],
+        );
+        check(
+            "another name",
+            &[["-", "-", "f", "{}"], ["-", "-", "g", "{}"]],
+            &[("f", "{}"), ("g", "{}")],
+        );
+        check(
+            "the same name after whole arguments",
+            &[["-", "-", "f", "{\"a\":1}"], ["-", "-", "f", "{\"a\":2}"]],
+            &[("f", "{\"a\":1}"), ("f", "{\"a\":2}")],
+        );
+        check(
+            "whole calls with nothing else",
+            &[["-", "-", "f", "={}"], ["-", "-", "f", "={}"]],
+            &[("f", "{}"), ("f", "{}")],
+        );
+        check(
+            "whole calls that all have index 0",
+            &[
+                ["0", "-", "f", "={\"a\":1}"],
+                ["0", "-", "f", "={\"a\":2}"],
+                ["0", "-", "g", "={}"],
+            ],
+            &[("f", "{\"a\":1}"), ("f", "{\"a\":2}"), ("g", "{}")],
+        );
+        check(
+            "a nameless beginning",
+            &[["-", "-", "-", "{}"]],
+            &[("", "{}")],
+        );
+        check("nothing but ids", &[["0", "a", "-", "-"]], &[]);
+    }
+
+    #[test]
+    fn repetition_is_no_second_call() {
+        check(
+            "the name with every piece",
+            &[
+                ["0", "a", "f", "{"],
+                ["0", "a", "f", "\"a\":{}"],
+                ["0", "a", "f", "}"],
+            ],
+            &[("f", "{\"a\":{}}")],
+        );
+        check(
+            "the whole call after its pieces",
+            &[
+                ["0", "a", "f", "{\"a\":"],
+                ["0", "a", "f", "={\"a\":1}"],
+                ["0", "a", "f", "={\"a\":1}"],
+            ],
+            &[("f", "{\"a\":1}")],
+        );
+        check(
+            "the whole call after its pieces, by index only",
+            &[
+                ["0", "-", "f", "{\"a\":1}"],
+                ["0", "-", "f", "={\"a\":1}"],
+                ["0", "-", "f", "={\"a\":1}"],
+            ],
+            &[("f", "{\"a\":1}")],
+        );
+        check(
+            "an empty object before the pieces",
+            &[
+                ["0", "a", "f", "={}"],
+                ["0", "-", "-", "{\"a\""],
+                ["0", "-", "-", ":1}"],
+            ],
+            &[("f", "{\"a\":1}")],
+        );
+        check(
+            "the name grows",
+            &[["0", "-", "get", "-"], ["0", "-", "get_x", "{}"]],
+            &[("get_x", "{}")],
+        );
+    }
+
+    #[test]
+    fn split_names_are_joined_only_where_the_server_splits_them() {
+        let pieces = [
+            piece("0", "a", "get_", "-"),
+            piece("0", "-", "get_", "-"),
+            piece("0", "-", "-", "{}"),
+        ];
+        assert_eq!(
+            assemble(true, &pieces),
+            [("get_get_".to_owned(), "{}".to_owned())]
+        );
+        assert_eq!(
+            assemble(false, &pieces),
+            [("get_".to_owned(), "{}".to_owned())]
+        );
+    }
+
+    #[test]
+    fn ids_are_fresh_and_of_the_wanted_style() {
+        let mut assembler = TurnAssembler::new(false);
+        for index in ["0", "1"] {
+            assembler.push(&ModelEvent::ToolCall(piece(index, "same", "f", "{}")));
+        }
+        assert!(assembler.has_calls());
+        let turn = assembler.finish(CallIdStyle::Short);
+        assert_eq!(turn.calls[0].upstream_id.as_deref(), Some("same"));
+        assert_eq!(turn.calls[0].call.id.len(), 9);
+        assert_ne!(turn.calls[0].call.id, turn.calls[1].call.id);
+    }
+
+    #[test]
+    fn the_finish_agrees_with_the_calls() {
+        use FinishReason::{ContentFilter, Length, Other, Stop, ToolCalls};
+        let other = || Other("eos".into());
+        for (reason, calls, expected) in [
+            (Some(Stop), true, ToolCalls),
+            (Some(other()), true, ToolCalls),
+            (None, true, ToolCalls),
+            (Some(ToolCalls), true, ToolCalls),
+            (Some(Length), true, Length),
+            (Some(ContentFilter), true, ContentFilter),
+            (Some(ToolCalls), false, Stop),
+            (Some(Stop), false, Stop),
+            (Some(other()), false, other()),
+            (None, false, Stop),
+        ] {
+            let mut assembler = TurnAssembler::new(false);
+            if calls {
+                assembler.push(&ModelEvent::ToolCall(piece("0", "a", "f", "{}")));
+            }
+            if let Some(reason) = &reason {
+                assembler.push(&ModelEvent::Finish(reason.clone()));
+            }
+            let finish = assembler.finish(CallIdStyle::Standard).finish;
+            assert_eq!(finish, expected, "{reason:?} {calls}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_collected() {
+        let mut assembler = TurnAssembler::new(false);
+        let usage = |json: &str| Usage::parse(json).unwrap();
+        let reasoning = |text: &str| ModelEvent::Reasoning {
+            text: text.into(),
+            field: "thinking",
+        };
+        let extra = |key: &str, json: &str| ModelEvent::DeltaExtra(vec![(key.into(), json.into())]);
+        for event in [
+            ModelEvent::Model("m".into()),
+            reasoning("r1"),
+            reasoning("r2"),
+            ModelEvent::Text("a".into()),
+            ModelEvent::Text("b".into()),
+            extra("refusal", "\"no\""),
+            extra("refusal", "\"\\n!\""),
+            extra("annotations", "[]"),
+            extra("annotations", "[1, 2]"),
+            extra("annotations", "[3]"),
+            extra("audio", "{\"id\":1}"),
+            extra("audio", "{\"id\":2}"),
+            ModelEvent::Usage(usage("{\"total_tokens\":1}")),
+            ModelEvent::Usage(usage("{\"total_tokens\":2}")),
+            ModelEvent::ChunkExtra(vec![("x".into(), "1".into())]),
+        ] {
+            assembler.push(&event);
+        }
+        assert_eq!(
+            assembler.finish(CallIdStyle::Standard),
+            Turn {
+                text: "ab".into(),
+                reasoning: Some(("r1r2".into(), "thinking")),
+                calls: Vec::new(),
+                finish: FinishReason::Stop,
+                usage: Some(usage("{\"total_tokens\":2}")),
+                model: Some("m".into()),
+                extra: vec![
+                    ("refusal".into(), "\"no\\n!\"".into()),
+                    ("annotations".into(), "[1, 2,3]".into()),
+                    ("audio".into(), "{\"id\":2}".into()),
+                ],
+            }
+        );
+    }
+
+    /// Cuts a text at the given places.
+    fn cut(text: &str, cuts: &[prop::sample::Index]) -> Vec<String> {
+        let chars: Vec<char> = text.chars().collect();
+        let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(chars.len() + 1)).collect();
+        places.extend([0, chars.len()]);
+        places.sort_unstable();
+        places
+            .windows(2)
+            .map(|pair| chars[pair[0]..pair[1]].iter().collect())
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_fragmentation_equals_the_whole(
+            calls in prop::collection::vec(
+                ("[a-z_]{1,8}", "[\\x20-\\x7eäß😀\\n]{0,24}", prop::collection::vec(any::<prop::sample::Index>(), 0..5)),
+                1..5,
+            ),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 32),
+            repeat_names: bool,
+            ids: bool,
+        ) {
+            let whole: Vec<(String, String)> = calls
+                .iter()
+                .map(|(name, text, _)| (name.clone(), serde_json::json!({ "text": text }).to_string()))
+                .collect();
+            let mut queues: Vec<std::collections::VecDeque<ToolCallDelta>> = calls
+                .iter()
+                .zip(&whole)
+                .enumerate()
+                .map(|(place, ((name, _, cuts), (_, arguments)))| {
+                    cut(arguments, cuts)
+                        .into_iter()
+                        .enumerate()
+                        .map(|(nth, part)| ToolCallDelta {
+                            index: Some(u32::try_from(place).unwrap()),
+                            id: (ids && nth == 0).then(|| format!("call_{place}")),
+                            name: (nth == 0 || repeat_names).then(|| name.clone()),
+                            arguments: (!part.is_empty()).then_some(part),
+                            ..ToolCallDelta::default()
+                        })
+                        .collect()
+                })
+                .collect();
+            // The first pieces come in the order of the calls, the rest interleaved at will.
+            let mut pieces: Vec<_> = queues.iter_mut().filter_map(std::collections::VecDeque::pop_front).collect();
+            for pick in order {
+                let filled: Vec<usize> = (0..queues.len()).filter(|place| !queues[*place].is_empty()).collect();
+                if !filled.is_empty() {
+                    pieces.extend(queues[filled[pick.index(filled.len())]].pop_front());
+                }
+            }
+            pieces.extend(queues.into_iter().flatten());
+            prop_assert_eq!(assemble(false, &pieces), whole);
+        }
+    }
+}

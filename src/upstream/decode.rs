@@ -1,1 +1,354 @@
-//! To come.
+//! What a server's chunk says, whatever dialect it is written in.
+//!
+//! Owns the tolerance for the ways in which servers depart from OpenAI's chunks and turns each chunk into
+//! [`ModelEvent`]s. Knows nothing of sockets, and joins nothing over chunks but inline reasoning tags.
+
+mod text;
+mod wire;
+
+use serde_json::value::RawValue;
+
+use self::text::{is_falsy, lossy_string, mend_surrogates};
+use self::wire::{Chunk, Delta, Entries};
+use super::settings::Quirks;
+use super::think::ThinkSplitter;
+use crate::openai::event::{ModelEvent, ToolCallDelta};
+use crate::openai::raw::RawObject;
+use crate::openai::tool::CallKind;
+use crate::openai::usage::{FinishReason, Usage};
+
+/// The field that reasoning is given which came as a part of the content.
+const PART_REASONING_FIELD: &str = "reasoning_content";
+
+/// Why a chunk cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The server reported an error; the value of the `error` key (or the object that stands for it) as JSON text.
+    #[error("the server reported an error")]
+    Reported(Box<str>),
+    /// It is not a chunk; the text never holds content.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+/// Turns the chunks of one answer into events.
+#[derive(Debug)]
+pub struct ChunkDecoder {
+    think: Option<ThinkSplitter>,
+    model: Box<str>,
+    saw_delta: bool,
+    finished: bool,
+}
+
+impl ChunkDecoder {
+    /// Makes a decoder for one answer of a server.
+    pub fn new(quirks: &Quirks) -> Self {
+        Self {
+            think: quirks.think_tags.then(ThinkSplitter::default),
+            model: Box::default(),
+            saw_delta: false,
+            finished: false,
+        }
+    }
+
+    /// Whether the model has said that it is done.
+    pub fn finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Reads one chunk and appends what it says.
+    ///
+    /// Fields of the chunk come first, then of the delta: unknown ones, reasoning, text, calls; then fields of the
+    /// choice, the finish and the usage.
+    ///
+    /// # Errors
+    /// When the chunk reports an error or is none.
+    pub fn decode(&mut self, data: &str, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
+        with_chunk(data, |chunk| self.emit(chunk, false, out))
+    }
+
+    /// Reads an answer that was not streamed and appends what it says, a finish always included.
+    ///
+    /// # Errors
+    /// When the answer reports an error or is none.
+    pub fn decode_whole(
+        &mut self,
+        body: &str,
+        out: &mut Vec<ModelEvent>,
+    ) -> Result<(), DecodeError> {
+        with_chunk(body, |chunk| {
+            if chunk.choice.is_none() && chunk.error.is_none_or(is_falsy) {
+                return Err(DecodeError::Malformed("the answer has no choices".into()));
+            }
+            self.emit(chunk, true, out)
+        })?;
+        self.finish(out);
+        Ok(())
+    }
+
+    /// Ends the answer: appends what is held back and, where the server gave none, a finish.
+    pub fn finish(&mut self, out: &mut Vec<ModelEvent>) {
+        self.flush(out);
+        if !self.finished {
+            self.finished = true;
+            out.push(ModelEvent::Finish(FinishReason::Stop));
+        }
+    }
+
+    /// Appends what is held back as a possible part of a reasoning tag.
+    pub fn flush(&mut self, out: &mut Vec<ModelEvent>) {
+        if let Some(think) = &mut self.think {
+            think.flush(out);
+        }
+    }
+
+    fn emit(
+        &mut self,
+        chunk: &Chunk<'_>,
+        whole: bool,
+        out: &mut Vec<ModelEvent>,
+    ) -> Result<(), DecodeError> {
+        if let Some(error) = chunk.error.filter(|error| !is_falsy(error)) {
+            return Err(DecodeError::Reported(error.get().into()));
+        }
+        if let Some(model) = chunk.model
+            && *model.get() != *self.model
+        {
+            self.model = model.get().into();
+            if let Some(name) = lossy_string(model).filter(|name| !name.is_empty()) {
+                out.push(ModelEvent::Model(name));
+            }
+        }
+        if let Some(fields) = extra(&chunk.extra) {
+            out.push(ModelEvent::ChunkExtra(fields));
+        }
+        if let Some(choice) = &chunk.choice {
+            let before = out.len();
+            let delta = choice.delta.as_ref().filter(|delta| !delta.is_empty());
+            if let Some(delta) = delta {
+                self.saw_delta = true;
+                self.delta(delta, whole, out);
+            } else if let Some(message) = choice.message.as_ref().filter(|_| !self.saw_delta) {
+                self.delta(message, true, out);
+            }
+            let fields = extra(&choice.extra).map(ModelEvent::ChoiceExtra);
+            let spoke = out.len() > before;
+            let finish = choice
+                .finish_reason
+                .and_then(lossy_string)
+                .filter(|word| !word.is_empty() && !self.finished);
+            let (early, late) = if spoke {
+                (fields, None)
+            } else {
+                (None, fields)
+            };
+            out.extend(early);
+            if let Some(word) = finish {
+                self.flush(out);
+                self.finished = true;
+                out.push(ModelEvent::Finish(FinishReason::parse(&word)));
+            }
+            out.extend(late);
+        }
+        if let Some(usage) = chunk.usage.and_then(|usage| Usage::parse(usage.get())) {
+            out.push(ModelEvent::Usage(usage));
+        }
+        Ok(())
+    }
+
+    fn delta(&mut self, delta: &Delta<'_>, whole: bool, out: &mut Vec<ModelEvent>) {
+        if let Some(fields) = extra(&delta.extra) {
+            out.push(ModelEvent::DeltaExtra(fields));
+        }
+        let content = delta.content.map(content).unwrap_or_default();
+        let mut reasoning = delta.reasoning();
+        if reasoning.is_none() && !content.reasoning.is_empty() {
+            reasoning = Some((content.reasoning, PART_REASONING_FIELD));
+        }
+        if let Some((text, field)) = reasoning {
+            out.push(ModelEvent::Reasoning { text, field });
+        }
+        if !content.text.is_empty() {
+            match &mut self.think {
+                Some(think) => think.push(&content.text, out),
+                None => out.push(ModelEvent::Text(content.text)),
+            }
+        }
+        if delta.tool_calls.is_some() || delta.function_call.is_some() {
+            let mut calls = delta
+                .tool_calls
+                .map(|calls| tool_calls(calls, whole))
+                .unwrap_or_default();
+            calls.extend(
+                delta
+                    .function_call
+                    .and_then(|call| legacy_call(call, whole)),
+            );
+            if !calls.is_empty() {
+                self.flush(out);
+            }
+            out.extend(calls.into_iter().map(ModelEvent::ToolCall));
+        }
+    }
+}
+
+/// Parses a chunk, once more with torn escapes mended where that is what it failed on.
+fn with_chunk<T>(
+    data: &str,
+    read: impl FnOnce(&Chunk<'_>) -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    let mended;
+    let chunk = match wire::parse(data) {
+        Ok(chunk) => chunk,
+        Err(error) => {
+            mended = mend_surrogates(data);
+            wire::parse(&mended).map_err(|_| DecodeError::Malformed(describe(&error)))?
+        }
+    };
+    if chunk.is_error_object() {
+        return Err(DecodeError::Reported(data.trim().into()));
+    }
+    read(&chunk)
+}
+
+/// Says where the JSON went wrong, without any of its content.
+fn describe(error: &serde_json::Error) -> String {
+    let kind = match error.classify() {
+        serde_json::error::Category::Eof => "JSON that ends early",
+        serde_json::error::Category::Data => "JSON of an unknown shape",
+        serde_json::error::Category::Syntax | serde_json::error::Category::Io => {
+            "text that is not JSON"
+        }
+    };
+    format!("{kind} (column {})", error.column())
+}
+
+fn extra(fields: &Entries<'_>) -> Option<Vec<(String, Box<str>)>> {
+    (!fields.is_empty()).then(|| {
+        fields
+            .iter()
+            .map(|(key, value)| (key.as_ref().to_owned(), value.get().into()))
+            .collect()
+    })
+}
+
+/// What a `content` value holds.
+#[derive(Debug, Default)]
+struct Content {
+    text: String,
+    reasoning: String,
+}
+
+fn content(value: &RawValue) -> Content {
+    if let Some(text) = lossy_string(value) {
+        return Content {
+            text,
+            reasoning: String::new(),
+        };
+    }
+    let mut content = Content::default();
+    for part in serde_json::from_str::<Vec<&RawValue>>(value.get()).unwrap_or_default() {
+        if let Some(text) = lossy_string(part) {
+            content.text.push_str(&text);
+            continue;
+        }
+        let Ok(part) = RawObject::parse(part.get()) else {
+            continue;
+        };
+        if let Some(thinking) = part.get_some("thinking") {
+            content.reasoning.push_str(&text::flat_text(thinking));
+        } else if let Some(text) = part.get_some("text").and_then(lossy_string) {
+            content.text.push_str(&text);
+        }
+    }
+    content
+}
+
+fn tool_calls(value: &RawValue, whole: bool) -> Vec<ToolCallDelta> {
+    let entries = match serde_json::from_str::<Vec<&RawValue>>(value.get()) {
+        Ok(entries) => entries,
+        Err(_) => vec![value],
+    };
+    let several = entries.len() > 1;
+    entries
+        .iter()
+        .enumerate()
+        .filter_map(|(position, entry)| {
+            let mut call = tool_call(&RawObject::parse(entry.get()).ok()?, whole)?;
+            if call.index.is_none() && (whole || several) {
+                call.index = u32::try_from(position).ok();
+            }
+            Some(call)
+        })
+        .collect()
+}
+
+fn tool_call(entry: &RawObject<'_>, whole: bool) -> Option<ToolCallDelta> {
+    let text = |key: &str| {
+        entry
+            .get_some(key)
+            .and_then(lossy_string)
+            .filter(|text| !text.is_empty())
+    };
+    let custom = entry.get_some("custom");
+    let kind = if custom.is_some() || text("type").as_deref() == Some("custom") {
+        CallKind::Custom
+    } else {
+        CallKind::Function
+    };
+    // Some servers leave the inner object out and put the name beside the id.
+    let body = custom
+        .or_else(|| entry.get_some("function"))
+        .and_then(|body| RawObject::parse(body.get()).ok());
+    let (name, arguments, object) = call_body(body.as_ref().unwrap_or(entry));
+    let call = ToolCallDelta {
+        index: entry.get_some("index").and_then(index),
+        id: text("id"),
+        name,
+        whole: object || (whole && arguments.is_some()),
+        arguments,
+        kind,
+    };
+    let says_something = call.id.is_some() || call.name.is_some() || call.arguments.is_some();
+    says_something.then_some(call)
+}
+
+fn legacy_call(value: &RawValue, whole: bool) -> Option<ToolCallDelta> {
+    let (name, arguments, object) = call_body(&RawObject::parse(value.get()).ok()?);
+    (name.is_some() || arguments.is_some()).then(|| ToolCallDelta {
+        index: Some(0),
+        id: None,
+        name,
+        whole: object || (whole && arguments.is_some()),
+        arguments,
+        kind: CallKind::Function,
+    })
+}
+
+/// The name, the arguments and whether these came as an object instead of a text.
+fn call_body(body: &RawObject<'_>) -> (Option<String>, Option<String>, bool) {
+    let name = body
+        .get_some("name")
+        .and_then(lossy_string)
+        .filter(|name| !name.is_empty());
+    let Some(value) = body
+        .get_some("arguments")
+        .or_else(|| body.get_some("input"))
+    else {
+        return (name, None, false);
+    };
+    match lossy_string(value) {
+        Some(text) => (name, Some(text).filter(|text| !text.is_empty()), false),
+        None => (name, Some(value.get().to_owned()), true),
+    }
+}
+
+fn index(value: &RawValue) -> Option<u32> {
+    let text = value.get();
+    text.parse()
+        .ok()
+        .or_else(|| text.trim_matches('"').parse().ok())
+}
+
+#[cfg(test)]
+mod tests;

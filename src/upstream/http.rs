@@ -1,1 +1,389 @@
-//! To come.
+//! A model server behind HTTP, with one connection pool of its own.
+//!
+//! Owns how a call is written for the wire, which headers go with it, the time-outs and what counts as a failure. Does
+//! not retry, choose between servers or know what the call is part of.
+
+mod events;
+mod reader;
+mod request;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
+    HOST,
+};
+use ::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use futures_util::{Stream, StreamExt};
+use secrecy::ExposeSecret;
+use tokio::time::{Instant, timeout, timeout_at};
+use url::Url;
+
+use self::events::{Events, Form};
+use self::reader::{BodyReader, ForwardedBody};
+use self::request::{Upload, chat_body, join_url};
+use super::decode::ChunkDecoder;
+use super::headers::strip_hop_by_hop;
+use super::settings::{Quirks, Settings};
+use super::{
+    BoxError, ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, ModelCall,
+    ModelStream, Upstream, UpstreamError,
+};
+use crate::sse::SseDecoder;
+
+/// How long an unused connection is kept; servers close theirs after a while too, and the sooner one wins.
+const POOL_IDLE: Duration = Duration::from_secs(60);
+/// Longest time spent on reading the body of an error answer.
+const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
+/// Sent where the caller names no program.
+const USER_AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"));
+/// The answer to a path that would lead out of the server's base URL.
+const NOT_FOUND_BODY: &str = r#"{"error":{"message":"unknown path","type":"invalid_request_error","param":null,"code":"not_found"}}"#;
+
+/// A model server behind HTTP.
+#[derive(Debug)]
+pub struct HttpUpstream {
+    name: Arc<str>,
+    client: reqwest::Client,
+    chat_url: Url,
+    authorization: Option<HeaderValue>,
+    settings: Settings,
+}
+
+/// Why a model server's client cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpUpstreamError {
+    /// The key holds characters that no header can carry.
+    #[error("the api key of upstream {0} holds characters that a header cannot carry")]
+    ApiKey(String),
+    /// The base URL cannot be extended by a path.
+    #[error("the base URL of upstream {0} must be an http or https URL")]
+    BaseUrl(String),
+    /// The client cannot be made, most likely for want of root certificates.
+    #[error("could not set up the client of upstream {upstream}")]
+    Client {
+        /// The server's configured name.
+        upstream: String,
+        /// The cause.
+        #[source]
+        source: BoxError,
+    },
+}
+
+impl HttpUpstream {
+    /// Makes the client of one server; connects to nothing yet.
+    ///
+    /// # Errors
+    /// When the settings cannot be used for a client.
+    pub fn new(settings: Settings) -> Result<Self, HttpUpstreamError> {
+        let authorization = settings
+            .api_key
+            .as_ref()
+            .map(|key| HeaderValue::try_from(format!("Bearer {}", key.expose_secret())))
+            .transpose()
+            .map_err(|_| HttpUpstreamError::ApiKey(settings.name.clone()))?
+            .map(|mut value| {
+                value.set_sensitive(true);
+                value
+            });
+        let chat_url = join_url(&settings.base_url, "/chat/completions")
+            .filter(|url| matches!(url.scheme(), "http" | "https"))
+            .ok_or_else(|| HttpUpstreamError::BaseUrl(settings.name.clone()))?;
+        let mut builder = reqwest::Client::builder();
+        if chat_url.scheme() == "http" {
+            // Nothing here is ever encrypted, so a machine without root certificates will do.
+            builder = builder.tls_certs_only([]);
+        }
+        let client = builder
+            .user_agent(USER_AGENT)
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .no_proxy()
+            .tcp_nodelay(true)
+            .pool_idle_timeout(POOL_IDLE)
+            .connect_timeout(settings.connect_timeout)
+            .build()
+            .map_err(|error| HttpUpstreamError::Client {
+                upstream: settings.name.clone(),
+                source: Box::new(error),
+            })?;
+        Ok(Self {
+            name: settings.name.as_str().into(),
+            client,
+            chat_url,
+            authorization,
+            settings,
+        })
+    }
+
+    async fn call(&self, call: &ModelCall) -> Result<ModelStream, UpstreamError> {
+        let quirks = &self.settings.quirks;
+        let mut request = reqwest::Request::new(Method::POST, self.chat_url.clone());
+        *request.headers_mut() = self.call_headers(&call.headers);
+        *request.body_mut() = Some(chat_body(call, &self.settings));
+        // Where nothing is streamed the head comes with the end of the answer.
+        let wait = if quirks.streams {
+            self.settings.first_byte_timeout
+        } else {
+            self.settings
+                .first_byte_timeout
+                .max(self.settings.idle_timeout)
+        };
+        let mut response = timeout(wait, self.client.execute(request))
+            .await
+            .map_err(|_| self.silent("first byte", wait))?
+            .map_err(|error| self.no_head(error))?;
+        if !response.status().is_success() {
+            return Err(self.error_status(response).await);
+        }
+        let headers = std::mem::take(response.headers_mut());
+        if headers
+            .get(CONTENT_ENCODING)
+            .is_some_and(|coding| coding != "identity")
+        {
+            return Err(UpstreamError::Malformed {
+                upstream: self.name.clone(),
+                reason: "a compressed answer that was not asked for".into(),
+            });
+        }
+        let form = if is_whole_answer(&headers, quirks) {
+            Form::Whole(BytesMut::new())
+        } else {
+            let largest = usize::try_from(self.settings.max_stream_bytes).unwrap_or(usize::MAX);
+            Form::Sse(SseDecoder::new(largest))
+        };
+        let reader = BodyReader::new(response.bytes_stream(), self.settings.idle_timeout);
+        let events = Events::new(
+            self.name.clone(),
+            reader,
+            form,
+            ChunkDecoder::new(quirks),
+            self.settings.max_stream_bytes,
+        );
+        Ok(ModelStream {
+            headers: kept_headers(&headers),
+            events: events.boxed(),
+        })
+    }
+
+    async fn pass(&self, request: ForwardRequest) -> Result<ForwardResponse, UpstreamError> {
+        let Some(url) = join_url(&self.settings.base_url, &request.path_and_query) else {
+            return Err(self.outside());
+        };
+        let mut headers = request.headers;
+        strip_hop_by_hop(&mut headers);
+        for name in [HOST, CONTENT_LENGTH, EXPECT] {
+            headers.remove(name);
+        }
+        self.own_headers(&mut headers);
+        let mut outgoing = reqwest::Request::new(request.method, url);
+        let upload = Arc::new(Upload::new());
+        *outgoing.body_mut() = Some(match request.body {
+            ForwardBody::Full(bytes) => bytes.into(),
+            ForwardBody::Stream { stream, length } => {
+                if let Some(length) = length {
+                    headers.insert(CONTENT_LENGTH, length.into());
+                }
+                reqwest::Body::wrap_stream(upload.clone().watch(stream))
+            }
+        });
+        *outgoing.headers_mut() = headers;
+        let mut response = self.head_after_upload(outgoing, &upload).await?;
+        let status = response.status();
+        let mut headers = std::mem::take(response.headers_mut());
+        strip_hop_by_hop(&mut headers);
+        let reader = BodyReader::new(response.bytes_stream(), self.settings.idle_timeout);
+        Ok(ForwardResponse {
+            status,
+            headers,
+            body: ForwardedBody::new(self.name.clone(), reader).boxed(),
+        })
+    }
+
+    /// Waits for the answer's head; the time that the caller's body takes to arrive does not count.
+    async fn head_after_upload(
+        &self,
+        request: reqwest::Request,
+        upload: &Upload,
+    ) -> Result<reqwest::Response, UpstreamError> {
+        let limit = self.settings.first_byte_timeout;
+        let mut answer = std::pin::pin!(self.client.execute(request));
+        loop {
+            let deadline = upload.last_progress() + limit;
+            match timeout_at(deadline, &mut answer).await {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(_)) if upload.broke_off() => return Err(UpstreamError::RequestBody),
+                Ok(Err(error)) => return Err(self.no_head(error)),
+                Err(_) if upload.last_progress() + limit > Instant::now() => {}
+                Err(_) => return Err(self.silent("first byte", limit)),
+            }
+        }
+    }
+
+    fn call_headers(&self, given: &HeaderMap) -> HeaderMap {
+        let mut headers = given.clone();
+        for name in [HOST, CONTENT_LENGTH, ACCEPT_ENCODING, EXPECT] {
+            headers.remove(name);
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let accept = if self.settings.quirks.streams {
+            "text/event-stream"
+        } else {
+            "application/json"
+        };
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        self.own_headers(&mut headers);
+        headers
+    }
+
+    /// Puts the configured headers over the caller's.
+    fn own_headers(&self, headers: &mut HeaderMap) {
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        for name in self.settings.headers.keys() {
+            headers.remove(name);
+        }
+        for (name, value) in &self.settings.headers {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+
+    fn silent(&self, phase: &'static str, limit: Duration) -> UpstreamError {
+        UpstreamError::Timeout {
+            upstream: self.name.clone(),
+            phase,
+            limit,
+        }
+    }
+
+    /// Says why no answer came, without the URL.
+    fn no_head(&self, error: reqwest::Error) -> UpstreamError {
+        let error = error.without_url();
+        if error.is_connect() && error.is_timeout() {
+            return self.silent("connect", self.settings.connect_timeout);
+        }
+        let upstream = self.name.clone();
+        if error.is_connect() {
+            UpstreamError::Connect {
+                upstream,
+                source: Box::new(error),
+            }
+        } else {
+            UpstreamError::Broken {
+                upstream,
+                reason: reader::root_cause(&error),
+            }
+        }
+    }
+
+    async fn error_status(&self, mut response: reqwest::Response) -> UpstreamError {
+        let status = response.status();
+        let mut headers = std::mem::take(response.headers_mut());
+        strip_hop_by_hop(&mut headers);
+        let wait = ERROR_BODY_WAIT.min(self.settings.idle_timeout);
+        let (body, whole) = read_capped(response.bytes_stream(), MAX_ERROR_BODY_BYTES, wait).await;
+        if !whole {
+            headers.remove(CONTENT_LENGTH);
+        }
+        UpstreamError::Status {
+            upstream: self.name.clone(),
+            status,
+            headers: Box::new(headers),
+            body,
+        }
+    }
+
+    fn outside(&self) -> UpstreamError {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        UpstreamError::Status {
+            upstream: self.name.clone(),
+            status: StatusCode::NOT_FOUND,
+            headers: Box::new(headers),
+            body: Bytes::from_static(NOT_FOUND_BODY.as_bytes()),
+        }
+    }
+}
+
+impl Upstream for HttpUpstream {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn quirks(&self) -> &Quirks {
+        &self.settings.quirks
+    }
+
+    fn stream<'a>(
+        &'a self,
+        call: &'a ModelCall,
+    ) -> BoxFuture<'a, Result<ModelStream, UpstreamError>> {
+        Box::pin(self.call(call))
+    }
+
+    fn forward(
+        &self,
+        request: ForwardRequest,
+    ) -> BoxFuture<'_, Result<ForwardResponse, UpstreamError>> {
+        Box::pin(self.pass(request))
+    }
+}
+
+/// Whether the answer is one JSON text; a server may answer so although it was asked to stream.
+fn is_whole_answer(headers: &HeaderMap, quirks: &Quirks) -> bool {
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+        .trim_start()
+        .to_ascii_lowercase();
+    if kind.starts_with("text/event-stream") {
+        false
+    } else {
+        !quirks.streams || kind.starts_with("application/json")
+    }
+}
+
+/// Keeps what is of use to whoever sees the answer.
+fn kept_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for (name, value) in headers {
+        let text = name.as_str();
+        if text.starts_with("x-ratelimit-") || matches!(text, "x-request-id" | "request-id") {
+            kept.append(name.clone(), value.clone());
+        }
+    }
+    kept
+}
+
+/// Reads a body up to a size and for a time; says whether that was all of it.
+async fn read_capped(
+    stream: impl Stream<Item = reqwest::Result<Bytes>>,
+    most: usize,
+    wait: Duration,
+) -> (Bytes, bool) {
+    let mut stream = std::pin::pin!(stream);
+    let mut body = BytesMut::new();
+    let deadline = Instant::now() + wait;
+    let whole = loop {
+        match timeout_at(deadline, stream.next()).await {
+            Ok(Some(Ok(chunk))) => {
+                let room = most - body.len();
+                body.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
+                if chunk.len() > room {
+                    break false;
+                }
+            }
+            Ok(None) => break true,
+            Ok(Some(Err(_))) | Err(_) => break false,
+        }
+    };
+    (body.freeze(), whole)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,498 @@
-//! To come.
+//! Which failed calls are worth another try, where and when.
+//!
+//! Pure: decides, waits for nothing. Whether a retry is still allowed (nothing of the round has reached the client) is
+//! for the caller to know.
+
+use std::time::{Duration, SystemTime};
+
+use ::http::{HeaderMap, StatusCode};
+use rand::RngExt;
+use serde_json::Value;
+
+use super::UpstreamError;
+
+/// Words for an account that is out of money, which no waiting mends.
+const BILLING_WORDS: [&str; 3] = [
+    "insufficient_quota",
+    "billing_not_active",
+    "billing_hard_limit_reached",
+];
+/// Words for a request that is too long, which some servers report as their own failure.
+const TOO_LONG_WORDS: [&str; 1] = ["context_length_exceeded"];
+/// Words in an error inside a stream that speak of a passing trouble.
+const PASSING_WORDS: [&str; 12] = [
+    "server_error",
+    "internal server error",
+    "internalservererror",
+    "internal_error",
+    "overloaded",
+    "rate_limit",
+    "rate limit",
+    "too many requests",
+    "unavailable",
+    "timeout",
+    "timed out",
+    "api_error",
+];
+/// The part of a computed delay that chance may add at most.
+const JITTER: f64 = 0.25;
+/// All waiting for the sake of one call together, in units of the longest single delay.
+const TOTAL_DELAYS: u32 = 2;
+
+/// How failed calls are tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Most tries per upstream, the first one included.
+    pub max_attempts: u32,
+    /// The delay before the first retry; it doubles with each further one.
+    pub base_delay: Duration,
+    /// The longest delay; a server that asks for more is not tried again. All delays of one call together are at most
+    /// twice this.
+    pub max_delay: Duration,
+}
+
+/// The tries of one call over its candidates.
+#[derive(Debug)]
+pub struct Attempts {
+    policy: RetryPolicy,
+    upstreams: usize,
+    upstream: usize,
+    tries: u32,
+    waited: Duration,
+}
+
+/// A try that is to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// Which candidate, counted from 0.
+    pub upstream: usize,
+    /// How long to wait before.
+    pub delay: Duration,
+}
+
+/// What may follow a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// The same server may answer if it is asked again.
+    Retry,
+    /// Another server may answer, this one will not.
+    NextUpstream,
+    /// The request is at fault: no server will answer it.
+    None,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            max_attempts: 3,
+            base_delay: Duration::from_millis(500),
+            max_delay: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Attempts {
+    /// Begins with the first try of the first candidate.
+    pub fn new(policy: RetryPolicy, upstreams: usize) -> Self {
+        Self {
+            policy,
+            upstreams,
+            upstream: 0,
+            tries: 1,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// The candidate that is being tried, counted from 0.
+    pub fn upstream(&self) -> usize {
+        self.upstream
+    }
+
+    /// Decides what follows the failure of the present try; none means that the error is the answer.
+    pub fn next(&mut self, error: &UpstreamError) -> Option<Attempt> {
+        let delay = match remedy(error) {
+            Remedy::None => return None,
+            Remedy::NextUpstream => None,
+            Remedy::Retry => self.delay(error),
+        };
+        if let Some(delay) = delay {
+            self.tries += 1;
+            self.waited += delay;
+            return Some(Attempt {
+                upstream: self.upstream,
+                delay,
+            });
+        }
+        if self.upstream + 1 >= self.upstreams {
+            return None;
+        }
+        self.upstream += 1;
+        self.tries = 1;
+        Some(Attempt {
+            upstream: self.upstream,
+            delay: Duration::ZERO,
+        })
+    }
+
+    /// The delay before the same server is tried again, if it is to be.
+    fn delay(&self, error: &UpstreamError) -> Option<Duration> {
+        if self.tries >= self.policy.max_attempts {
+            return None;
+        }
+        let doublings = 2_u32.saturating_pow(self.tries.saturating_sub(1));
+        let computed = self
+            .policy
+            .base_delay
+            .saturating_mul(doublings)
+            .min(self.policy.max_delay);
+        let computed = computed.mul_f64(1.0 + JITTER * rand::rng().random::<f64>());
+        let asked = server_delay(error).unwrap_or(Duration::ZERO);
+        let delay = computed.max(asked);
+        let budget = self.policy.max_delay.saturating_mul(TOTAL_DELAYS);
+        (asked <= self.policy.max_delay && self.waited.saturating_add(delay) <= budget)
+            .then_some(delay)
+    }
+}
+
+/// Classifies a failure: by its status first, by its body second.
+pub fn remedy(error: &UpstreamError) -> Remedy {
+    match error {
+        UpstreamError::Connect { .. }
+        | UpstreamError::Timeout { .. }
+        | UpstreamError::Broken { .. }
+        | UpstreamError::Malformed { .. } => Remedy::Retry,
+        UpstreamError::RequestBody => Remedy::None,
+        UpstreamError::Status {
+            status,
+            headers,
+            body,
+            ..
+        } => status_remedy(*status, headers, body),
+        UpstreamError::InStream { error, .. } => in_stream_remedy(error),
+    }
+}
+
+/// The delay that the server asked for, if it did.
+pub fn server_delay(error: &UpstreamError) -> Option<Duration> {
+    match error {
+        UpstreamError::Status { headers, body, .. } => header_delay(headers).or_else(|| {
+            serde_json::from_slice(body)
+                .ok()
+                .and_then(|value| json_delay(&value))
+        }),
+        UpstreamError::InStream { error, .. } => serde_json::from_str(error)
+            .ok()
+            .and_then(|value| json_delay(&value)),
+        UpstreamError::Connect { .. }
+        | UpstreamError::Timeout { .. }
+        | UpstreamError::Broken { .. }
+        | UpstreamError::Malformed { .. }
+        | UpstreamError::RequestBody => None,
+    }
+}
+
+fn status_remedy(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Remedy {
+    let names = |words: &[&str]| {
+        words
+            .iter()
+            .any(|word| memchr::memmem::find(body, word.as_bytes()).is_some())
+    };
+    let refuses = headers
+        .get("x-should-retry")
+        .is_some_and(|value| value == "false");
+    let remedy = code_remedy(status.as_u16());
+    match remedy {
+        Remedy::Retry if names(&BILLING_WORDS) || refuses => Remedy::NextUpstream,
+        Remedy::Retry | Remedy::NextUpstream
+            if status.is_server_error() && names(&TOO_LONG_WORDS) =>
+        {
+            Remedy::None
+        }
+        Remedy::Retry | Remedy::NextUpstream | Remedy::None => remedy,
+    }
+}
+
+fn code_remedy(code: u16) -> Remedy {
+    match code {
+        408 | 409 | 425 | 429 | 500 | 502 | 503 | 504 | 529 => Remedy::Retry,
+        501 | 505..=599 => Remedy::NextUpstream,
+        _ => Remedy::None,
+    }
+}
+
+fn in_stream_remedy(error: &str) -> Remedy {
+    let lower = error.to_lowercase();
+    let names = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    if names(&BILLING_WORDS) {
+        return Remedy::NextUpstream;
+    }
+    if names(&TOO_LONG_WORDS) {
+        return Remedy::None;
+    }
+    let value: Value = serde_json::from_str(error).unwrap_or_default();
+    let code = ["code", "status", "status_code"]
+        .iter()
+        .find_map(|key| number(value.get(key)?));
+    match code {
+        Some(code) if code >= 400.0 => code_remedy(code as u16),
+        _ if names(&PASSING_WORDS) => Remedy::Retry,
+        _ => Remedy::None,
+    }
+}
+
+fn header_delay(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
+    if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse::<f64>().ok()) {
+        return seconds(millis / 1000.0);
+    }
+    let text = text("retry-after")?;
+    if let Ok(given) = text.parse::<f64>() {
+        return seconds(given);
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(
+        date.duration_since(SystemTime::now())
+            .unwrap_or(Duration::ZERO),
+    )
+}
+
+fn json_delay(body: &Value) -> Option<Duration> {
+    [Some(body), body.get("error")]
+        .into_iter()
+        .flatten()
+        .find_map(|place| number(place.get("retry_after")?))
+        .and_then(seconds)
+}
+
+/// A number, also one in a string.
+fn number(value: &Value) -> Option<f64> {
+    value
+        .as_f64()
+        .or_else(|| value.as_str()?.trim().parse().ok())
+}
+
+fn seconds(count: f64) -> Option<Duration> {
+    if count < 0.0 {
+        return Some(Duration::ZERO);
+    }
+    Duration::try_from_secs_f64(count).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn status(code: u16, headers: &[(&'static str, &str)], body: &str) -> UpstreamError {
+        UpstreamError::Status {
+            upstream: "u".into(),
+            status: StatusCode::from_u16(code).unwrap(),
+            headers: Box::new(
+                headers
+                    .iter()
+                    .map(|(name, value)| {
+                        (
+                            ::http::HeaderName::from_static(name),
+                            value.parse().unwrap(),
+                        )
+                    })
+                    .collect(),
+            ),
+            body: body.to_owned().into(),
+        }
+    }
+
+    fn in_stream(error: &str) -> UpstreamError {
+        UpstreamError::InStream {
+            upstream: "u".into(),
+            error: error.into(),
+        }
+    }
+
+    #[test]
+    fn failures_are_classified_by_status_then_by_body() {
+        for code in [408, 409, 425, 429, 500, 502, 503, 504, 529] {
+            assert_eq!(remedy(&status(code, &[], "{}")), Remedy::Retry, "{code}");
+        }
+        for code in [302, 400, 401, 402, 403, 404, 413, 422] {
+            assert_eq!(remedy(&status(code, &[], "")), Remedy::None, "{code}");
+        }
+        for (error, expected) in [
+            (status(501, &[], ""), Remedy::NextUpstream),
+            (
+                status(429, &[], r#"{"error":{"code":"insufficient_quota"}}"#),
+                Remedy::NextUpstream,
+            ),
+            (
+                status(429, &[], r#"{"error":{"type":"billing_not_active"}}"#),
+                Remedy::NextUpstream,
+            ),
+            (
+                status(500, &[], r#"{"error":{"code":"context_length_exceeded"}}"#),
+                Remedy::None,
+            ),
+            (
+                status(500, &[("x-should-retry", "false")], ""),
+                Remedy::NextUpstream,
+            ),
+            (in_stream(r#"{"code":503,"message":"x"}"#), Remedy::Retry),
+            (in_stream(r#"{"code":"500"}"#), Remedy::Retry),
+            (
+                in_stream(r#"{"code":400,"message":"overloaded"}"#),
+                Remedy::None,
+            ),
+            (
+                in_stream(r#"{"type":"server_error","code":null}"#),
+                Remedy::Retry,
+            ),
+            (in_stream(r#"{"type":"overloaded_error"}"#), Remedy::Retry),
+            (
+                in_stream(r#"{"code":"rate_limit_exceeded"}"#),
+                Remedy::Retry,
+            ),
+            (
+                in_stream(r#"{"code":"insufficient_quota"}"#),
+                Remedy::NextUpstream,
+            ),
+            (
+                in_stream(r#"{"type":"invalid_request_error"}"#),
+                Remedy::None,
+            ),
+            (in_stream(r#""Internal Server Error""#), Remedy::Retry),
+        ] {
+            assert_eq!(remedy(&error), expected, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn failures_without_an_answer_may_pass() {
+        let upstream: Arc<str> = "u".into();
+        for (error, expected) in [
+            (UpstreamError::RequestBody, Remedy::None),
+            (
+                UpstreamError::Connect {
+                    upstream: upstream.clone(),
+                    source: "refused".into(),
+                },
+                Remedy::Retry,
+            ),
+            (
+                UpstreamError::Timeout {
+                    upstream: upstream.clone(),
+                    phase: "first byte",
+                    limit: Duration::from_secs(1),
+                },
+                Remedy::Retry,
+            ),
+            (
+                UpstreamError::Broken {
+                    upstream: upstream.clone(),
+                    reason: "reset".into(),
+                },
+                Remedy::Retry,
+            ),
+            (
+                UpstreamError::Malformed {
+                    upstream,
+                    reason: "no JSON".into(),
+                },
+                Remedy::Retry,
+            ),
+        ] {
+            assert_eq!(remedy(&error), expected, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn the_servers_delay_is_read_from_every_place() {
+        for (error, expected) in [
+            (status(429, &[], ""), None),
+            (status(429, &[("retry-after", "7")], ""), Some(7_000)),
+            (status(429, &[("retry-after", "1.5")], ""), Some(1_500)),
+            (
+                status(429, &[("retry-after", "7"), ("retry-after-ms", "20")], ""),
+                Some(20),
+            ),
+            (
+                status(429, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], ""),
+                Some(0),
+            ),
+            (status(429, &[("retry-after", "soon")], ""), None),
+            (status(429, &[("retry-after", "-3")], ""), Some(0)),
+            (status(429, &[("retry-after", "NaN")], ""), None),
+            (status(429, &[], r#"{"retry_after":2}"#), Some(2_000)),
+            (
+                status(429, &[], r#"{"error":{"retry_after":"2"}}"#),
+                Some(2_000),
+            ),
+            (in_stream(r#"{"retry_after":3}"#), Some(3_000)),
+        ] {
+            let expected = expected.map(Duration::from_millis);
+            assert_eq!(server_delay(&error), expected, "{error:?}");
+        }
+        let far = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(600));
+        let delay = server_delay(&status(429, &[("retry-after", &far)], "")).unwrap();
+        assert!(delay > Duration::from_secs(590), "{delay:?}");
+    }
+
+    #[test]
+    fn each_upstream_is_tried_in_turn_with_growing_delays() {
+        let mut attempts = Attempts::new(RetryPolicy::default(), 2);
+        let error = status(500, &[], "");
+        let mut seen = Vec::new();
+        while let Some(attempt) = attempts.next(&error) {
+            assert_eq!(attempts.upstream(), attempt.upstream);
+            seen.push((attempt.upstream, attempt.delay.as_secs_f64()));
+        }
+        let bounds = [(0, 0.5), (0, 1.0), (1, 0.0), (1, 0.5), (1, 1.0)];
+        assert_eq!(seen.len(), bounds.len(), "{seen:?}");
+        for ((upstream, delay), (expected, least)) in seen.into_iter().zip(bounds) {
+            assert_eq!(upstream, expected);
+            assert!(
+                delay >= least && delay <= least * 1.25,
+                "{delay} for {least}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_final_failure_ends_it_and_an_exhausted_account_moves_on() {
+        let mut attempts = Attempts::new(RetryPolicy::default(), 2);
+        assert_eq!(attempts.next(&status(400, &[], "")), None);
+        let moved = Attempt {
+            upstream: 1,
+            delay: Duration::ZERO,
+        };
+        let quota = status(429, &[], "insufficient_quota");
+        assert_eq!(attempts.next(&quota), Some(moved));
+        assert_eq!(attempts.next(&quota), None);
+    }
+
+    #[test]
+    fn a_server_that_asks_for_too_long_a_delay_is_left() {
+        let asks = |seconds: &str| status(429, &[("retry-after", seconds)], "");
+        let mut attempts = Attempts::new(RetryPolicy::default(), 2);
+        assert_eq!(
+            attempts.next(&asks("20")).unwrap().delay,
+            Duration::from_secs(20)
+        );
+        let moved = attempts.next(&asks("31")).unwrap();
+        assert_eq!((moved.upstream, moved.delay), (1, Duration::ZERO));
+        assert_eq!(attempts.next(&asks("99999999999")), None);
+    }
+
+    #[test]
+    fn all_waiting_together_is_bounded() {
+        let policy = RetryPolicy {
+            max_attempts: 100,
+            ..RetryPolicy::default()
+        };
+        let mut attempts = Attempts::new(policy, 1);
+        let error = status(503, &[("retry-after", "25")], "");
+        let waited: Duration = std::iter::from_fn(|| attempts.next(&error))
+            .map(|attempt| attempt.delay)
+            .sum();
+        assert_eq!(waited, Duration::from_secs(50));
+    }
+}

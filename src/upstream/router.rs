@@ -1,1 +1,282 @@
-//! To come.
+//! Which model servers a request may go to.
+//!
+//! Owns the model name patterns and the order of the fall-back. Does not call anything and does not know whether a
+//! server is well.
+
+use std::sync::Arc;
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+
+use super::Upstream;
+use super::http::{HttpUpstream, HttpUpstreamError};
+use super::settings::{FinalCall, PoolSettings, Quirks, Settings};
+use crate::ids::CallIdStyle;
+
+/// A model server and what it takes.
+#[derive(Debug)]
+pub struct Entry {
+    /// The server.
+    pub upstream: Arc<dyn Upstream>,
+    /// Model name patterns (globs); empty takes every model.
+    pub models: Vec<String>,
+    /// Model names that are sent under another name: client's name, server's name.
+    pub model_map: Vec<(String, String)>,
+}
+
+/// The servers for one request.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// The candidates, to be tried in this order; never empty.
+    pub upstreams: Vec<Arc<dyn Upstream>>,
+    /// What a run has to heed so that any of the candidates can take its calls. What only concerns the wire of one
+    /// server (`streams`, `stream_options`, `think_tags`, `split_names`) is the first candidate's.
+    pub quirks: Quirks,
+}
+
+/// Chooses model servers by model name.
+#[derive(Debug)]
+pub struct Router {
+    first: Arc<dyn Upstream>,
+    entries: Vec<RouterEntry>,
+    /// All servers; the answer for every model where no server has patterns.
+    all: Arc<Route>,
+    has_patterns: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct RouterEntry {
+    pub(super) upstream: Arc<dyn Upstream>,
+    pub(super) model_map: Vec<(String, String)>,
+    /// Absent where every model is taken.
+    patterns: Option<GlobSet>,
+}
+
+/// Why no router can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RouterError {
+    /// There is no server.
+    #[error("there is no upstream")]
+    Empty,
+    /// A model name pattern is none.
+    #[error("model pattern of upstream {upstream} cannot be used")]
+    Pattern {
+        /// The server's configured name.
+        upstream: String,
+        /// The cause.
+        #[source]
+        source: globset::Error,
+    },
+    /// A server's client cannot be made.
+    #[error(transparent)]
+    Upstream(#[from] HttpUpstreamError),
+}
+
+impl Router {
+    /// Makes a router over servers in the order in which they are fallen back on.
+    ///
+    /// # Errors
+    /// When there is no server or a pattern cannot be used.
+    pub fn new(entries: Vec<Entry>) -> Result<Self, RouterError> {
+        let entries = entries
+            .into_iter()
+            .map(RouterEntry::new)
+            .collect::<Result<Vec<_>, _>>()?;
+        let upstreams: Vec<_> = entries.iter().map(|it| it.upstream.clone()).collect();
+        let all = Route::new(upstreams).ok_or(RouterError::Empty)?;
+        let first = entries.first().ok_or(RouterError::Empty)?.upstream.clone();
+        Ok(Self {
+            first,
+            has_patterns: entries.iter().any(|entry| entry.patterns.is_some()),
+            entries,
+            all: Arc::new(all),
+        })
+    }
+
+    /// Makes a router over the configured HTTP servers.
+    ///
+    /// # Errors
+    /// When there is no server, or one of them cannot be used.
+    pub fn from_settings(settings: &PoolSettings) -> Result<Self, RouterError> {
+        let entry = |settings: &Settings| -> Result<Entry, RouterError> {
+            Ok(Entry {
+                upstream: Arc::new(HttpUpstream::new(settings.clone())?),
+                models: settings.models.clone(),
+                model_map: settings.model_map.clone(),
+            })
+        };
+        let entries = settings.upstreams.iter().map(entry);
+        Self::new(entries.collect::<Result<_, _>>()?)
+    }
+
+    /// The servers that take a model, in order; none when no server does.
+    pub fn candidates(&self, model: &str) -> Option<Arc<Route>> {
+        if !self.has_patterns {
+            return Some(self.all.clone());
+        }
+        let upstreams = self.entries.iter().filter(|entry| entry.takes(model));
+        Route::new(upstreams.map(|entry| entry.upstream.clone()).collect()).map(Arc::new)
+    }
+
+    /// The servers for a request that may name a model; all of them where it names none.
+    pub fn select(&self, model: Option<&str>) -> Option<Arc<Route>> {
+        match model {
+            Some(model) => self.candidates(model),
+            None => Some(self.all.clone()),
+        }
+    }
+
+    /// All servers, in order.
+    pub fn all(&self) -> &Arc<Route> {
+        &self.all
+    }
+
+    /// The first server, for endpoints without a model.
+    pub fn default(&self) -> &Arc<dyn Upstream> {
+        &self.first
+    }
+
+    pub(super) fn entries(&self) -> &[RouterEntry] {
+        &self.entries
+    }
+}
+
+impl RouterEntry {
+    fn new(entry: Entry) -> Result<Self, RouterError> {
+        let patterns = if entry.models.is_empty() {
+            None
+        } else {
+            let set = glob_set(&entry.models).map_err(|source| RouterError::Pattern {
+                upstream: entry.upstream.name().to_owned(),
+                source,
+            })?;
+            Some(set)
+        };
+        Ok(Self {
+            upstream: entry.upstream,
+            model_map: entry.model_map,
+            patterns,
+        })
+    }
+
+    /// Whether the server takes a model.
+    pub(super) fn takes(&self, model: &str) -> bool {
+        self.patterns
+            .as_ref()
+            .is_none_or(|patterns| patterns.is_match(model))
+    }
+}
+
+impl Route {
+    /// Makes a route over candidates; none when there are none.
+    pub fn new(upstreams: Vec<Arc<dyn Upstream>>) -> Option<Self> {
+        let mut quirks = upstreams.first()?.quirks().clone();
+        for other in upstreams.iter().skip(1).map(|upstream| upstream.quirks()) {
+            quirks.send_reasoning &= other.send_reasoning;
+            quirks.images &= other.images;
+            if other.call_ids == CallIdStyle::Short {
+                quirks.call_ids = CallIdStyle::Short;
+            }
+            if other.final_call == FinalCall::RemoveTools {
+                quirks.final_call = FinalCall::RemoveTools;
+            }
+            quirks
+                .hosted_tools
+                .retain(|tool| other.hosted_tools.contains(tool));
+        }
+        Some(Self { upstreams, quirks })
+    }
+}
+
+fn glob_set(patterns: &[String]) -> Result<GlobSet, globset::Error> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        set.add(Glob::new(pattern)?);
+    }
+    set.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::FakeUpstream;
+    use super::*;
+
+    fn entry(name: &str, models: &[&str], quirks: Quirks) -> Entry {
+        Entry {
+            upstream: Arc::new(FakeUpstream::new(name, quirks)),
+            models: models.iter().map(|&model| model.to_owned()).collect(),
+            model_map: Vec::new(),
+        }
+    }
+
+    fn names(route: Option<Arc<Route>>) -> Vec<String> {
+        route.map_or_else(Vec::new, |route| {
+            let names = route.upstreams.iter().map(|it| it.name().to_owned());
+            names.collect()
+        })
+    }
+
+    #[test]
+    fn patterns_choose_the_servers_in_file_order() {
+        let router = Router::new(vec![
+            entry("a", &["gpt-*", "org/*"], Quirks::default()),
+            entry("b", &["gpt-4"], Quirks::default()),
+            entry("c", &["llama"], Quirks::default()),
+        ])
+        .unwrap();
+        for (model, expected) in [
+            ("gpt-4", vec!["a", "b"]),
+            ("gpt-3.5", vec!["a"]),
+            ("org/x/y", vec!["a"]),
+            ("llama", vec!["c"]),
+            ("other", vec![]),
+        ] {
+            assert_eq!(names(router.candidates(model)), expected, "{model}");
+        }
+        assert_eq!(names(router.select(None)), ["a", "b", "c"]);
+        assert_eq!(names(router.select(Some("llama"))), ["c"]);
+        assert_eq!(router.default().name(), "a");
+    }
+
+    #[test]
+    fn without_patterns_every_server_takes_every_model() {
+        let router = Router::new(vec![
+            entry("a", &[], Quirks::default()),
+            entry("b", &[], Quirks::default()),
+        ])
+        .unwrap();
+        assert_eq!(names(router.candidates("anything")), ["a", "b"]);
+        assert_eq!(names(Some(router.all().clone())), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_route_heeds_the_needs_of_all_its_servers() {
+        let a = Quirks {
+            images: true,
+            hosted_tools: vec!["web_search".into(), "x".into()],
+            ..Quirks::default()
+        };
+        let b = Quirks {
+            send_reasoning: false,
+            call_ids: CallIdStyle::Short,
+            final_call: FinalCall::RemoveTools,
+            hosted_tools: vec!["x".into()],
+            ..Quirks::default()
+        };
+        let router = Router::new(vec![entry("a", &[], a), entry("b", &[], b)]).unwrap();
+        let quirks = &router.all().quirks;
+        assert!(!quirks.send_reasoning && !quirks.images);
+        assert_eq!(quirks.call_ids, CallIdStyle::Short);
+        assert_eq!(quirks.final_call, FinalCall::RemoveTools);
+        assert_eq!(quirks.hosted_tools, ["x"]);
+    }
+
+    #[test]
+    fn what_cannot_route_is_refused() {
+        assert!(matches!(Router::new(Vec::new()), Err(RouterError::Empty)));
+        let bad = vec![entry("a", &["gpt-[4"], Quirks::default())];
+        assert!(matches!(
+            Router::new(bad),
+            Err(RouterError::Pattern { upstream, .. }) if upstream == "a"
+        ));
+    }
+}

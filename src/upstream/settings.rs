@@ -6,7 +6,17 @@ use ::http::HeaderMap;
 use secrecy::SecretString;
 use url::Url;
 
+use super::retry::RetryPolicy;
 use crate::ids::CallIdStyle;
+
+/// Every model server, and what is done when one fails.
+#[derive(Debug, Clone)]
+pub struct PoolSettings {
+    /// The servers, in the order in which they are fallen back on.
+    pub upstreams: Vec<Settings>,
+    /// How often and how soon a failed call is tried again.
+    pub retry: RetryPolicy,
+}
 
 /// One checked `[[upstreams]]` entry.
 #[derive(Debug, Clone)]

@@ -1,0 +1,334 @@
+//! One batch of calls inside a run: what the client hears of it, and what the history gets.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use http::HeaderMap;
+use serde_json::json;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::Parts;
+use super::calls::ResolvedCall;
+use super::event::{AgentEvent, Calling, ProducedFile, ToolCallRecord};
+use super::machine::Plan;
+use super::options::ToolExecution;
+use super::request::RunRequest;
+use super::transcript;
+use crate::ids::{RequestId, SessionId};
+use crate::openai::message::Message;
+use crate::openai::tool::ToolCall;
+use crate::session::StoredMessage;
+use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits};
+use crate::tools::cap::cap_result;
+use crate::tools::{ToolFile, ToolOutput, ToolSource, ToolStatus};
+use crate::upstream::assemble::Turn;
+use crate::upstream::settings::Quirks;
+
+/// Largest file that an answer carries inline, in bytes.
+const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// What a batch needs to know of its run.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) parts: Arc<Parts>,
+    pub(super) round: u32,
+    pub(super) deadline: Option<Instant>,
+    pub(super) execution: ToolExecution,
+    pub(super) session_id: Option<SessionId>,
+    pub(super) request_id: RequestId,
+    pub(super) model: String,
+    pub(super) user: Option<String>,
+    pub(super) trace: HeaderMap,
+    pub(super) quirks: Quirks,
+}
+
+/// A batch of calls that is being dealt with. Dropping it cancels the tools that run.
+pub(super) struct Batch {
+    context: Context,
+    turn: Turn,
+    held: Vec<AgentEvent>,
+    calls: Vec<ResolvedCall>,
+    plans: Vec<Plan>,
+    running: BoxStream<'static, BatchEvent>,
+    answers: Vec<Option<Answer>>,
+    ready: VecDeque<AgentEvent>,
+}
+
+/// What one call came to.
+#[derive(Debug)]
+struct Answer {
+    /// The text that the model is given.
+    content: String,
+    /// The whole text, if it was shortened.
+    full_text: Option<String>,
+    images: Vec<String>,
+    terminate: bool,
+}
+
+/// What one step of a batch brought.
+#[derive(Debug)]
+pub(super) enum BatchStep {
+    /// Something for the client.
+    Event(AgentEvent),
+    /// Every call has its answer.
+    Ended,
+}
+
+/// What a finished batch leaves behind.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// What the history gets, in order.
+    pub(super) messages: Vec<StoredMessage>,
+    /// Text of the round that still waits.
+    pub(super) held: Vec<AgentEvent>,
+    /// The texts of the results, in the order of the calls.
+    pub(super) contents: Vec<String>,
+    /// The calls that the client is to run.
+    pub(super) client_calls: Vec<ToolCall>,
+}
+
+impl Context {
+    pub(super) fn new(parts: &Arc<Parts>, request: &RunRequest, round: u32, session_id: Option<SessionId>) -> Self {
+        Self {
+            parts: parts.clone(),
+            round,
+            deadline: None,
+            execution: request.options.tool_execution,
+            session_id,
+            request_id: request.caller.request_id.clone(),
+            model: request.model.clone(),
+            user: request.user.clone(),
+            trace: request.caller.trace.clone(),
+            quirks: request.route.quirks.clone(),
+        }
+    }
+
+    /// The same with a moment at which running tools are cancelled.
+    pub(super) fn until(mut self, started: std::time::Instant, most: Option<Duration>) -> Self {
+        self.deadline = most.and_then(|most| started.checked_add(most)).map(Instant::from_std);
+        self
+    }
+}
+
+impl Batch {
+    /// Begins a batch: every server-side call is announced, those that run are started.
+    pub(super) fn start(
+        context: Context,
+        turn: Turn,
+        held: Vec<AgentEvent>,
+        mut calls: Vec<ResolvedCall>,
+        plans: Vec<Plan>,
+    ) -> Self {
+        let shown = calls.iter().filter(|call| call.shown());
+        let ready = shown.map(|call| AgentEvent::Calling(Box::new(calling(&context, call)))).collect();
+        let mut runnable = Vec::new();
+        for (index, (call, plan)) in calls.iter_mut().zip(&plans).enumerate() {
+            if *plan == Plan::Run
+                && let Some((tool, arguments)) = call.runnable.take()
+            {
+                runnable.push(BatchCall {
+                    index,
+                    tool,
+                    name: call.call.name.clone(),
+                    arguments,
+                    call_id: call.call.id.clone(),
+                });
+            }
+        }
+        let limits = BatchLimits { max_parallel: max_parallel(&context), deadline: context.deadline };
+        let shared = crate::tools::CallContext {
+            session_id: context.session_id.clone(),
+            request_id: context.request_id.clone(),
+            round: context.round,
+            model: context.model.clone(),
+            user: context.user.clone(),
+            trace: context.trace.clone(),
+        };
+        let running = crate::tools::batch::run(runnable, shared, limits).boxed();
+        let answers = calls.iter().map(|_| None).collect();
+        let mut batch = Self { context, turn, held, calls, plans, running, answers, ready };
+        batch.answer_without_running();
+        batch
+    }
+
+    /// What happens next in the batch.
+    ///
+    /// Dropping the future is safe; dropping the batch cancels its tools.
+    pub(super) async fn step(&mut self) -> BatchStep {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return BatchStep::Event(event);
+            }
+            match self.running.next().await {
+                Some(BatchEvent::Progress { index, progress }) => {
+                    if let Some(call) = self.calls.get(index) {
+                        let of = Box::new(calling(&self.context, call));
+                        let (text, stream) = (progress.text, progress.stream);
+                        return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
+                    }
+                }
+                Some(BatchEvent::Done { index, result }) => {
+                    self.answered(index, result.status, result.output, result.duration);
+                }
+                None => return BatchStep::Ended,
+            }
+        }
+    }
+
+    /// What was planned, call by call.
+    pub(super) fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
+    /// Of each call that ran, whether its result ends the turn.
+    pub(super) fn terminates(&self) -> Vec<bool> {
+        let ran = self.plans.iter().zip(&self.answers).filter(|(plan, _)| **plan == Plan::Run);
+        ran.map(|(_, answer)| answer.as_ref().is_some_and(|answer| answer.terminate)).collect()
+    }
+
+    /// What the batch leaves behind.
+    pub(super) fn finish(self) -> Finished {
+        let client_calls: Vec<ToolCall> = self
+            .calls
+            .iter()
+            .zip(&self.plans)
+            .filter(|(_, plan)| **plan == Plan::HandOver)
+            .map(|(call, _)| call.call.clone())
+            .collect();
+        let hidden = client_calls.len() < self.calls.len();
+        let calls: Vec<ToolCall> = self.calls.iter().map(|call| call.call.clone()).collect();
+        let said = transcript::assistant(&self.turn, &calls, &self.context.quirks);
+        let mut messages = vec![StoredMessage { message: said, hidden, view: None, full_text: None }];
+        let (mut contents, mut images) = (Vec::new(), Vec::new());
+        for (call, answer) in self.calls.iter().zip(self.answers) {
+            let Some(answer) = answer else { continue };
+            let message = Message::tool_result(&call.call.id, &answer.content);
+            messages.push(StoredMessage { message, hidden: true, view: None, full_text: answer.full_text });
+            images.extend(answer.images.into_iter().map(|image| (call.call.name.clone(), image)));
+            contents.push(answer.content);
+        }
+        if !images.is_empty() && self.context.quirks.images && client_calls.is_empty() {
+            let message = image_message(&images);
+            messages.push(StoredMessage { message, hidden: true, view: None, full_text: None });
+        }
+        contents.retain(|content| !content.is_empty());
+        Finished { messages, held: self.held, contents, client_calls }
+    }
+
+    fn answer_without_running(&mut self) {
+        for index in 0..self.calls.len() {
+            let (Some(call), Some(plan)) = (self.calls.get(index), self.plans.get(index)) else { continue };
+            if matches!(plan, Plan::Run | Plan::HandOver) {
+                continue;
+            }
+            let (status, content) = call.answer(*plan);
+            self.answered(index, status, ToolOutput { content, ..ToolOutput::default() }, Duration::ZERO);
+        }
+    }
+
+    /// Takes the result of a call: cut to size for the model, reported to the client as just that.
+    fn answered(&mut self, index: usize, status: ToolStatus, output: ToolOutput, duration: Duration) {
+        let Some(call) = self.calls.get(index) else { return };
+        let most = self.context.parts.max_result_chars;
+        let mut content = cap_result(&output.content, most).into_owned();
+        let full_text = (content != output.content).then_some(output.content);
+        self.note_images(&mut content, output.images.len());
+        let name = &call.call.name;
+        let label = self.context.parts.tools.label(name);
+        self.context.parts.metrics.tool_finished(label, status, duration);
+        tracing::info!(
+            tool = label, round = self.context.round, status = status.as_str(),
+            duration_ms = millis(duration), "tool call finished"
+        );
+        if call.shown() {
+            let files: Vec<ProducedFile> =
+                output.files.into_iter().map(|file| produced(&self.context, file)).collect();
+            let record = ToolCallRecord {
+                index,
+                round: self.context.round,
+                tool_call_id: call.call.id.clone(),
+                name: name.clone(),
+                arguments: call.call.arguments.clone(),
+                result_content: content.clone(),
+                status,
+                duration_ms: millis(duration),
+                result_images_base64: output.images.clone(),
+                file_ids: files.iter().map(|file| file.id.clone()).collect(),
+                repairs: call.repairs.clone(),
+            };
+            self.ready.extend(files.into_iter().map(|file| AgentEvent::File(Box::new(file))));
+            self.ready.push_back(AgentEvent::Complete(Box::new(record)));
+        }
+        let answer = Answer { content, full_text, images: output.images, terminate: output.terminate };
+        if let Some(slot) = self.answers.get_mut(index) {
+            *slot = Some(answer);
+        }
+    }
+
+    /// Says in the text what the model cannot see.
+    fn note_images(&self, content: &mut String, count: usize) {
+        let shown = self.context.quirks.images && !self.plans.contains(&Plan::HandOver);
+        if count > 0 && !shown {
+            let break_line = if content.is_empty() { "" } else { "\n" };
+            content.push_str(&format!("{break_line}[{count} image(s) came with this result; they cannot be shown to this model.]"));
+        }
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Batch").field("plans", &self.plans).finish_non_exhaustive()
+    }
+}
+
+fn max_parallel(context: &Context) -> usize {
+    match context.execution {
+        ToolExecution::Parallel => context.parts.max_parallel_tools,
+        ToolExecution::Sequential => 1,
+    }
+}
+
+fn calling(context: &Context, call: &ResolvedCall) -> Calling {
+    Calling {
+        round: context.round,
+        name: call.call.name.clone(),
+        tool_call_id: call.call.id.clone(),
+        arguments: call.call.arguments.clone(),
+    }
+}
+
+/// A user message that shows images to the model, as no server takes them in tool messages.
+fn image_message(images: &[(String, String)]) -> Message {
+    let mut parts = Vec::new();
+    for (tool, image) in images {
+        let url = if image.starts_with("data:") { image.clone() } else { format!("data:image/png;base64,{image}") };
+        parts.push(json!({"type": "text", "text": format!("Image returned by the tool '{tool}':")}));
+        parts.push(json!({"type": "image_url", "image_url": {"url": url}}));
+    }
+    Message::user_parts(&serde_json::Value::Array(parts).to_string())
+}
+
+fn produced(context: &Context, file: ToolFile) -> ProducedFile {
+    ProducedFile {
+        id: format!("file-{}", Uuid::now_v7().simple()),
+        object: "file",
+        bytes: file.size,
+        created_at: super::unix_seconds(),
+        filename: file.name.clone(),
+        purpose: "agent_output",
+        name: file.name,
+        mime_type: file.mime_type,
+        size: file.size,
+        session_id: context.session_id.clone(),
+        round: context.round,
+        data: (file.size <= MAX_INLINE_FILE_BYTES).then_some(file.data),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,189 @@
+//! The session side of a run: whose turn it is, what the history was, what is written when.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+use super::request::RunRequest;
+use super::{AgentError, Parts};
+use crate::ids::{Owner, SessionId};
+use crate::openai::message::{Message, Role};
+use crate::session::lock::SessionGuard;
+use crate::session::splice;
+use crate::session::{Change, SessionError, StoredMessage, StoredSession};
+
+/// How long a `store: false` turn waits for the results of the client's tools.
+const PARKED_FOR: Duration = Duration::from_secs(600);
+
+/// The conversation of one run. Writes happen beside the run and in order; the session stays locked until the last
+/// one has ended, even when the run itself is dropped.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    parts: Arc<Parts>,
+    owner: Owner,
+    kept: Keeping,
+    /// What the store does not have yet.
+    unsaved: Change,
+    writing: Option<JoinHandle<Result<(), Box<Failed>>>>,
+}
+
+/// Where the conversation is kept.
+#[derive(Debug)]
+enum Keeping {
+    Stored { id: SessionId, guard: Arc<SessionGuard> },
+    /// `store: false`: in memory, and only while the client runs its tools.
+    Parked(StoredSession),
+}
+
+/// A write that did not happen, given back so that the next one makes up for it.
+#[derive(Debug)]
+struct Failed {
+    error: SessionError,
+    change: Change,
+}
+
+impl Conversation {
+    /// Finds and locks the conversation of a request, and joins its messages to the history.
+    ///
+    /// Returns no conversation when nothing is to be stored; the history then is the request's messages.
+    pub(super) async fn open(
+        parts: &Arc<Parts>,
+        request: &mut RunRequest,
+    ) -> Result<(Option<Self>, Vec<Message>), AgentError> {
+        let owner = request.caller.owner.clone();
+        let incoming = std::mem::take(&mut request.messages);
+        let pending_call = pending_call(&incoming);
+        let parked = pending_call.and_then(|call| parts.store.take_parked(&owner, call));
+        let explicit = request.options.session_id.clone();
+        let continued = match (&explicit, &parked, pending_call) {
+            (None, None, Some(call)) => parts.store.find_by_call(&owner, call).await.unwrap_or_else(log_miss),
+            _ => None,
+        };
+        if request.options.ephemeral && explicit.is_none() && continued.is_none() {
+            return Ok(Self::ephemeral(parts, request, parked.unwrap_or_default(), incoming));
+        }
+        let fresh = explicit.is_none() && continued.is_none();
+        if fresh && !request.tools.has_server_tools() {
+            return Ok((None, incoming));
+        }
+        let id = explicit.or(continued).unwrap_or_else(SessionId::fresh);
+        let guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
+        let stored = match fresh {
+            true => StoredSession::default(),
+            false => parts.store.load(&owner, &id).await?.unwrap_or_default(),
+        };
+        if request.options.ephemeral {
+            return Ok(Self::ephemeral(parts, request, stored, incoming));
+        }
+        let kept = Keeping::Stored { id, guard: Arc::new(guard) };
+        let (unsaved, history) = join(&stored, request, incoming);
+        Ok((Some(Self { parts: parts.clone(), owner, kept, unsaved, writing: None }), history))
+    }
+
+    fn ephemeral(
+        parts: &Arc<Parts>,
+        request: &RunRequest,
+        stored: StoredSession,
+        incoming: Vec<Message>,
+    ) -> (Option<Self>, Vec<Message>) {
+        let (unsaved, history) = join(&stored, request, incoming);
+        let owner = request.caller.owner.clone();
+        let kept = Keeping::Parked(stored);
+        (Some(Self { parts: parts.clone(), owner, kept, unsaved, writing: None }), history)
+    }
+
+    /// The id, if the conversation is stored.
+    pub(super) fn session_id(&self) -> Option<&SessionId> {
+        match &self.kept {
+            Keeping::Stored { id, .. } => Some(id),
+            Keeping::Parked(_) => None,
+        }
+    }
+
+    /// Adds what the model saw.
+    pub(super) fn push(&mut self, message: StoredMessage) {
+        self.unsaved.append.push(message);
+    }
+
+    /// Begins to write what is new. Call [`Self::settle`] before the next one.
+    pub(super) fn save(&mut self, client_calls: Vec<String>) {
+        self.unsaved.client_calls = client_calls;
+        match &mut self.kept {
+            Keeping::Stored { id, guard } => {
+                let keep = self.unsaved.keep + self.unsaved.append.len();
+                let next = Change { keep, ..Change::default() };
+                let change = std::mem::replace(&mut self.unsaved, next);
+                let (store, owner, id, guard) =
+                    (self.parts.store.clone(), self.owner.clone(), id.clone(), guard.clone());
+                self.writing = Some(self.parts.tasks.spawn(async move {
+                    let written = store.change(&owner, &id, &change).await;
+                    // The next turn may begin only now.
+                    drop(guard);
+                    written.map_err(|error| Box::new(Failed { error, change }))
+                }));
+            }
+            Keeping::Parked(session) => {
+                apply(session, &mut self.unsaved);
+                let calls = std::mem::take(&mut self.unsaved.client_calls);
+                if !calls.is_empty() {
+                    let until = Instant::now() + PARKED_FOR;
+                    self.parts.store.park(&self.owner, &calls, session.clone(), until);
+                }
+            }
+        }
+    }
+
+    /// Waits for the write under way. Says whether it failed; what it held is then part of the next write.
+    pub(super) async fn settle(&mut self) -> Result<(), ()> {
+        let Some(writing) = self.writing.take() else { return Ok(()) };
+        match writing.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(failed)) => {
+                let Failed { error, change } = *failed;
+                tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "session write failed");
+                let mut append = change.append;
+                append.append(&mut self.unsaved.append);
+                self.unsaved = Change { append, client_calls: Vec::new(), ..change };
+                Err(())
+            }
+            Err(join_error) => {
+                tracing::error!(error = %join_error, "session write was lost");
+                Err(())
+            }
+        }
+    }
+}
+
+/// The newest tool call that the request answers, which leads back to its session.
+fn pending_call(messages: &[Message]) -> Option<&str> {
+    messages.iter().rev().find(|message| *message.role() == Role::Tool)?.tool_call_id()
+}
+
+fn log_miss(error: SessionError) -> Option<SessionId> {
+    tracing::error!(error = %error, "session look-up failed");
+    None
+}
+
+fn join(stored: &StoredSession, request: &RunRequest, incoming: Vec<Message>) -> (Change, Vec<Message>) {
+    let joined = splice::join(stored, incoming, request.options.session_mode);
+    let history = splice::history(stored, &joined);
+    let visible =
+        |message| StoredMessage { message, hidden: false, view: None, full_text: None };
+    let change = Change {
+        instructions: joined.instructions,
+        keep: joined.keep,
+        append: joined.new.into_iter().map(visible).collect(),
+        client_calls: Vec::new(),
+    };
+    (change, history)
+}
+
+fn apply(session: &mut StoredSession, change: &mut Change) {
+    if let Some(instructions) = change.instructions.take() {
+        session.instructions = instructions;
+    }
+    session.messages.truncate(change.keep);
+    session.messages.append(&mut change.append);
+    change.keep = session.messages.len();
+}

@@ -1,0 +1,445 @@
+//! The only loop that awaits: asks the machine, calls the model, runs the tools, keeps the conversation.
+//!
+//! A [`Run`] is pulled, one event at a time, so a slow client slows its own upstream and nobody else. Dropping it
+//! ends the model call and the running tools and frees the session once what was complete has been written.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+
+use super::batch::{Batch, BatchStep, Context};
+use super::calls::{self, ResolvedCall};
+use super::conversation::Conversation;
+use super::event::{AgentEvent, Notice, Outcome};
+use super::machine::{After, Before, Caps, Machine, Next, Offer, Plan};
+use super::options::TextMode;
+use super::request::RunRequest;
+use super::round::{Hold, Progress, Round};
+use super::stop::StopReason;
+use super::transcript::{self, Spoken};
+use super::{AgentError, Parts, RunError};
+use crate::openai::message::Message;
+use crate::openai::tool::ToolCall;
+use crate::openai::usage::{FinishReason, Usage};
+use crate::session::repair::repair;
+use crate::session::{StoredMessage, View};
+use crate::upstream::assemble::Turn;
+use crate::upstream::settings::FinalCall;
+use crate::upstream::{ModelCall, Transcript};
+
+/// One turn of a conversation while it runs.
+#[derive(Debug)]
+pub struct Run {
+    parts: Arc<Parts>,
+    request: RunRequest,
+    conversation: Option<Conversation>,
+    machine: Machine,
+    transcript: Transcript,
+    phase: Phase,
+    /// Events that are ready.
+    ready: VecDeque<AgentEvent>,
+    spoken: Spoken,
+    usage: Option<Usage>,
+    usage_by_round: Vec<Option<Usage>>,
+    notices: Vec<Notice>,
+    finish_reason: FinishReason,
+    started: Instant,
+    head_sent: bool,
+    /// A tool that must not run twice has run.
+    side_effects: bool,
+    waited: Duration,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Asking,
+    Answering(Box<Round>),
+    Running(Box<Batch>),
+    Over,
+}
+
+impl Run {
+    /// Finds the conversation and prepares the first model call.
+    pub(super) async fn start(parts: Arc<Parts>, mut request: RunRequest) -> Result<Self, AgentError> {
+        let started = Instant::now();
+        let (conversation, history) = Conversation::open(&parts, &mut request).await?;
+        let quirks = &request.route.quirks;
+        let history = transcript::for_upstream(repair(history), quirks);
+        let mut transcript = Transcript::default();
+        transcript.push(history.iter().map(Message::json));
+        let machine = Machine::new(Caps {
+            max_rounds: request.options.max_tool_rounds,
+            limits: request.options.limits,
+            on_limit: request.options.on_limit,
+            repeat_threshold: parts.settings.repeat_threshold,
+        });
+        Ok(Self {
+            parts,
+            request,
+            conversation,
+            machine,
+            transcript,
+            phase: Phase::Asking,
+            ready: VecDeque::new(),
+            spoken: Spoken::default(),
+            usage: None,
+            usage_by_round: Vec::new(),
+            notices: Vec::new(),
+            finish_reason: FinishReason::Stop,
+            started,
+            head_sent: false,
+            side_effects: false,
+            waited: Duration::ZERO,
+        })
+    }
+
+    /// The session's id, if the conversation is stored.
+    pub fn session_id(&self) -> Option<&crate::ids::SessionId> {
+        self.conversation.as_ref().and_then(Conversation::session_id)
+    }
+
+    /// The next event; none once the run is over.
+    ///
+    /// # Errors
+    /// When no upstream gives an answer, or at a limit with `on_limit: "error"`. The run is over then.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future means to drop the run, which ends everything below it.
+    pub async fn next(&mut self) -> Result<Option<AgentEvent>, RunError> {
+        match self.advance().await {
+            Ok(event) => Ok(event),
+            Err(error) => {
+                self.phase = Phase::Over;
+                Err(RunError { error, side_effects: self.side_effects })
+            }
+        }
+    }
+
+    async fn advance(&mut self) -> Result<Option<AgentEvent>, AgentError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            match &mut self.phase {
+                Phase::Asking => self.ask().await?,
+                Phase::Answering(round) => {
+                    let hold = hold(&self.request);
+                    let step = round.step(&self.parts, &self.request.route, hold, &mut self.waited).await?;
+                    match step {
+                        Progress::Event(AgentEvent::Text(text)) => return Ok(Some(self.spoken.say(text, &mut self.ready))),
+                        Progress::Event(event) => return Ok(Some(event)),
+                        Progress::Retried(notice) => self.notify(notice),
+                        Progress::Quiet => {}
+                        Progress::Ended => self.answered().await?,
+                    }
+                }
+                Phase::Running(batch) => {
+                    let asked = Instant::now();
+                    let step = batch.step().await;
+                    self.waited += asked.elapsed();
+                    match step {
+                        BatchStep::Event(event) => return Ok(Some(event)),
+                        BatchStep::Ended => self.ran().await?,
+                    }
+                }
+                Phase::Over => return Ok(None),
+            }
+        }
+    }
+
+    /// Asks the machine whether the model is called again, and calls it.
+    async fn ask(&mut self) -> Result<(), AgentError> {
+        let offer = match self.machine.before_model_call(self.started.elapsed()) {
+            Before::Call(offer) => offer,
+            Before::Finish(reason) => {
+                self.limit_notice(reason);
+                self.spoken.begin_round();
+                return self.finish(reason, vec![visible(transcript::said(""))]).await;
+            }
+            Before::Fail(reason) => return Err(AgentError::Limit(reason)),
+        };
+        if let Offer::Withheld(reason) = offer {
+            self.limit_notice(reason);
+        }
+        let call = self.model_call(offer);
+        let asked = Instant::now();
+        let opened = Round::open(&self.parts, &self.request.route, call, offer).await;
+        self.waited += asked.elapsed();
+        let (round, notices) = opened?;
+        if !self.head_sent {
+            self.head_sent = true;
+            self.ready.push_back(AgentEvent::Started { headers: round.headers() });
+        }
+        notices.into_iter().for_each(|notice| self.notify(notice));
+        self.spoken.begin_round();
+        self.phase = Phase::Answering(Box::new(round));
+        Ok(())
+    }
+
+    fn model_call(&self, offer: Offer) -> ModelCall {
+        let tools = self.request.tools.tools_json();
+        let asked = self.request.tool_choice.clone();
+        let removed = self.request.route.quirks.final_call == FinalCall::RemoveTools;
+        let (tools, tool_choice) = match offer {
+            Offer::AsAsked => (tools, asked),
+            Offer::Free => (tools, asked.map(|choice| transcript::freed(&choice))),
+            Offer::Withheld(_) if removed || tools.is_none() => (None, None),
+            Offer::Withheld(_) => (tools, Some("\"none\"".into())),
+        };
+        ModelCall {
+            model: self.request.model.clone(),
+            fields: self.request.fields.clone(),
+            tools,
+            tool_choice,
+            transcript: self.transcript.clone(),
+            headers: self.request.caller.headers.clone(),
+        }
+    }
+
+    /// Deals with a model's whole answer.
+    async fn answered(&mut self) -> Result<(), AgentError> {
+        let Phase::Answering(round) = std::mem::replace(&mut self.phase, Phase::Over) else { return Ok(()) };
+        let Round { assembler, held, .. } = *round;
+        let mut turn = assembler.finish(self.request.route.quirks.call_ids);
+        self.count(&turn);
+        self.finish_reason = turn.finish.clone();
+        let schemas = &self.parts.schemas;
+        let model_calls = std::mem::take(&mut turn.calls);
+        let resolved = calls::resolve(model_calls, &self.request.tools, schemas, self.request.options.permission);
+        let facts: Vec<_> = resolved.iter().map(|call| call.facts).collect();
+        match self.machine.after_model_call(&turn.finish, turn.usage.as_ref(), &facts) {
+            After::Finish(reason) => {
+                self.release(held);
+                let end = vec![visible(transcript::assistant(&turn, &[], &self.request.route.quirks))];
+                self.spoken.end_round(&turn.text);
+                self.finish(reason, end).await
+            }
+            After::Abandon(reason) => {
+                self.release(held);
+                self.limit_notice(reason);
+                let end = self.unrun(&turn, &resolved);
+                self.finish(reason, end).await
+            }
+            After::Fail(reason) => {
+                let end = self.unrun(&turn, &resolved);
+                self.store(end, Vec::new()).await;
+                Err(AgentError::Limit(reason))
+            }
+            After::Batch(plans) => self.begin_batch(turn, held, resolved, plans).await,
+        }
+    }
+
+    async fn begin_batch(
+        &mut self,
+        turn: Turn,
+        held: Vec<AgentEvent>,
+        resolved: Vec<ResolvedCall>,
+        plans: Vec<Plan>,
+    ) -> Result<(), AgentError> {
+        self.spoken.end_round(&turn.text);
+        let held = match self.request.options.text {
+            TextMode::All => {
+                self.release(held);
+                Vec::new()
+            }
+            TextMode::Final => self.release_reasoning(held),
+        };
+        // What a tool does is not undone by a crash: the rounds before it must be safe first.
+        self.settle().await;
+        self.side_effects |= resolved.iter().zip(&plans).any(|(call, plan)| {
+            *plan == Plan::Run && call.runnable.as_ref().is_some_and(|(tool, _)| !tool.policy().idempotent)
+        });
+        let session_id = self.session_id().cloned();
+        let context = Context::new(&self.parts, &self.request, self.machine.round(), session_id)
+            .until(self.started, self.request.options.limits.max_duration);
+        self.phase = Phase::Running(Box::new(Batch::start(context, turn, held, resolved, plans)));
+        Ok(())
+    }
+
+    /// Deals with a finished batch.
+    async fn ran(&mut self) -> Result<(), AgentError> {
+        let Phase::Running(batch) = std::mem::replace(&mut self.phase, Phase::Over) else { return Ok(()) };
+        let next = self.machine.after_batch(batch.plans(), &batch.terminates());
+        let finished = batch.finish();
+        self.transcript.push(finished.messages.iter().map(|stored| stored.message.json()));
+        match next {
+            Next::Continue => {
+                self.push(finished.messages);
+                if let Some(conversation) = &mut self.conversation {
+                    conversation.save(Vec::new());
+                }
+                self.phase = Phase::Asking;
+                Ok(())
+            }
+            Next::Finish(reason) => {
+                self.release(finished.held);
+                if reason == StopReason::TerminatedByTool && self.spoken.round_is_silent() {
+                    self.speak(finished.contents.join("\n\n"));
+                }
+                self.finish_with_calls(reason, finished.messages, finished.client_calls).await
+            }
+        }
+    }
+
+    /// Passes on what was held back.
+    fn release(&mut self, held: Vec<AgentEvent>) {
+        for event in held {
+            match event {
+                AgentEvent::Text(text) => {
+                    let event = self.spoken.say_queued(text, &mut self.ready);
+                    self.ready.push_back(event);
+                }
+                other => self.ready.push_back(other),
+            }
+        }
+    }
+
+    /// Passes on held reasoning; returns the rest, which the next round makes superfluous.
+    fn release_reasoning(&mut self, held: Vec<AgentEvent>) -> Vec<AgentEvent> {
+        let (reasoning, rest): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|event| matches!(event, AgentEvent::Reasoning { .. }));
+        self.ready.extend(reasoning);
+        rest
+    }
+
+    /// Says a text that no model wrote.
+    fn speak(&mut self, text: String) {
+        if !text.is_empty() {
+            self.spoken.end_round(&text);
+            let event = self.spoken.say_queued(text, &mut self.ready);
+            self.ready.push_back(event);
+        }
+    }
+
+    /// What is stored of an answer whose calls are not run.
+    fn unrun(&mut self, turn: &Turn, resolved: &[ResolvedCall]) -> Vec<StoredMessage> {
+        self.spoken.end_round(&turn.text);
+        let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
+        let mut stored = vec![hidden(transcript::assistant(turn, &calls, &self.request.route.quirks))];
+        let text = "This call was not run: the turn had reached its limit.";
+        stored.extend(calls.iter().map(|call| hidden(Message::tool_result(&call.id, text))));
+        stored
+    }
+
+    async fn finish(&mut self, reason: StopReason, end: Vec<StoredMessage>) -> Result<(), AgentError> {
+        self.finish_with_calls(reason, end, Vec::new()).await
+    }
+
+    async fn finish_with_calls(
+        &mut self,
+        reason: StopReason,
+        end: Vec<StoredMessage>,
+        client_calls: Vec<ToolCall>,
+    ) -> Result<(), AgentError> {
+        let ids: Vec<String> = client_calls.iter().map(|call| call.id.clone()).collect();
+        self.store(end, ids).await;
+        let finish_reason = finish_reason(reason, &self.finish_reason);
+        let outcome = Outcome {
+            stop_reason: reason,
+            finish_reason,
+            client_calls,
+            usage: self.usage.clone(),
+            usage_by_round: std::mem::take(&mut self.usage_by_round),
+            rounds: self.machine.rounds(),
+            model_calls: self.machine.model_calls(),
+            session_id: self.session_id().cloned(),
+            notices: self.notices.clone(),
+            waited: self.waited,
+        };
+        self.parts.metrics.turn_finished(outcome.rounds, reason.as_str());
+        self.ready.push_back(AgentEvent::Finished(Box::new(outcome)));
+        self.phase = Phase::Over;
+        Ok(())
+    }
+
+    /// Stores the end of a response and waits until it is written; a failure is a notice, never the run's failure.
+    async fn store(&mut self, mut end: Vec<StoredMessage>, client_calls: Vec<String>) {
+        if self.conversation.is_none() {
+            return;
+        }
+        self.settle().await;
+        let view = View {
+            text: self.spoken.joined().to_owned(),
+            final_text: self.spoken.last_round().to_owned(),
+            call_ids: client_calls.clone(),
+        };
+        if let Some(last) = end.last_mut() {
+            last.view = Some(view);
+        }
+        self.push(end);
+        if let Some(conversation) = &mut self.conversation {
+            conversation.save(client_calls);
+        }
+        self.settle().await;
+    }
+
+    fn push(&mut self, messages: Vec<StoredMessage>) {
+        if let Some(conversation) = &mut self.conversation {
+            messages.into_iter().for_each(|message| conversation.push(message));
+        }
+    }
+
+    async fn settle(&mut self) {
+        let Some(conversation) = &mut self.conversation else { return };
+        if conversation.settle().await.is_err() {
+            self.parts.metrics.session_write_failed();
+            let message = "the session could not be saved; this turn may be missing from the history".to_owned();
+            self.notify(Notice { kind: "session_store", message });
+        }
+    }
+
+    fn limit_notice(&mut self, reason: StopReason) {
+        if reason.is_limit() {
+            let message = format!("the limit {} is reached", reason.as_str());
+            self.notify(Notice { kind: "limit_reached", message });
+        }
+    }
+
+    fn notify(&mut self, notice: Notice) {
+        if self.notices.iter().all(|known| known.kind != notice.kind) || notice.kind == "retry" {
+            self.notices.push(notice.clone());
+            self.ready.push_back(AgentEvent::Notice(notice));
+        }
+    }
+
+    fn count(&mut self, turn: &Turn) {
+        if let Some(usage) = &turn.usage {
+            self.parts.metrics.tokens(usage.prompt_tokens(), usage.completion_tokens());
+            match &mut self.usage {
+                Some(sum) => sum.add(usage),
+                none => *none = Some(usage.clone()),
+            }
+        }
+        self.usage_by_round.push(turn.usage.clone());
+    }
+}
+
+fn visible(message: Message) -> StoredMessage {
+    StoredMessage { message, hidden: false, view: None, full_text: None }
+}
+
+fn hidden(message: Message) -> StoredMessage {
+    StoredMessage { message, hidden: true, view: None, full_text: None }
+}
+
+fn hold(request: &RunRequest) -> Hold {
+    match (request.stream, request.options.text) {
+        (false, _) => Hold::Everything,
+        (true, TextMode::Final) => Hold::Text,
+        (true, TextMode::All) => Hold::Nothing,
+    }
+}
+
+/// The word that OpenAI clients get: the model's own where it had the last word, else what the reason amounts to.
+fn finish_reason(reason: StopReason, last: &FinishReason) -> FinishReason {
+    match (reason, last) {
+        (StopReason::ClientTools, _) => FinishReason::ToolCalls,
+        (StopReason::Length, _) => FinishReason::Length,
+        (StopReason::ContentFilter, _) => FinishReason::ContentFilter,
+        (_, FinishReason::Length) if reason != StopReason::TerminatedByTool => FinishReason::Length,
+        (StopReason::Completed, last) => last.clone(),
+        _ => FinishReason::Stop,
+    }
+}

@@ -1,0 +1,159 @@
+//! From a request's body to what a run needs, or to the finding that no run is needed.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use super::Agent;
+use super::options::{EXTENSION_FIELDS, Options};
+use crate::ids::{Owner, RequestId, SessionId};
+use crate::openai::message::Message;
+use crate::openai::request::{ChatBody, RequestError};
+use crate::tools::set::{ToolFilter, ToolSet};
+use crate::upstream::router::Route;
+
+/// Body fields that a model call writes itself.
+const REWRITTEN_FIELDS: [&str; 6] = ["model", "messages", "tools", "tool_choice", "stream", "stream_options"];
+/// OpenAI's name for a budget that the loop keeps itself.
+const CONSUMED_FIELDS: [&str; 1] = ["max_tool_calls"];
+
+/// Who asks, and what came with the request besides its body.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// The request's id.
+    pub request_id: RequestId,
+    /// The key behind the request.
+    pub owner: Owner,
+    /// The session id that a header carried.
+    pub session_header: Option<SessionId>,
+    /// Headers that the upstream should see.
+    pub headers: Arc<HeaderMap>,
+    /// `traceparent` and `tracestate`, for tools.
+    pub trace: HeaderMap,
+    /// Most messages taken.
+    pub max_messages: usize,
+}
+
+/// What becomes of a chat request.
+#[derive(Debug)]
+pub enum Decision {
+    /// It goes to the upstream as it is.
+    PassThrough,
+    /// It goes to the upstream without `max_tool_rounds: 0`.
+    PassThroughWithout(&'static str),
+    /// It enters the loop.
+    Run(Box<RunRequest>),
+}
+
+/// A chat request in the loop.
+#[derive(Debug)]
+pub struct RunRequest {
+    /// Who asks.
+    pub caller: Caller,
+    /// The model as the client named it.
+    pub model: String,
+    /// The request's `user`.
+    pub user: Option<String>,
+    /// The extensions.
+    pub options: Options,
+    /// Whether the answer is streamed.
+    pub stream: bool,
+    /// Whether a stream ends with a usage chunk.
+    pub include_usage: bool,
+    /// The messages.
+    pub messages: Vec<Message>,
+    /// The members that go upstream untouched.
+    pub fields: Arc<str>,
+    /// `tool_choice` as JSON text.
+    pub tool_choice: Option<Arc<str>>,
+    /// The tools of this request.
+    pub tools: ToolSet,
+    /// The upstreams that may answer.
+    pub route: Arc<Route>,
+}
+
+impl Agent {
+    /// Decides what becomes of a chat request.
+    ///
+    /// # Errors
+    /// When a field that loopwright acts on is wrong; what passes through is left for the upstream to judge.
+    pub fn decide(&self, body: &ChatBody<'_>, caller: Caller) -> Result<Decision, RequestError> {
+        let model = body.model()?;
+        let route = self.parts.router.candidates(&model).ok_or_else(|| {
+            let message = format!("no upstream serves the model '{model}'; see GET /v1/models");
+            RequestError::field("model", message)
+        })?;
+        let (declared, hosted) = body.tools()?;
+        if let Some(kind) = hosted.iter().find(|kind| !route.quirks.hosted_tools.contains(kind)) {
+            let message = format!("the hosted tool type '{kind}' is not offered by this server; leave it out of 'tools'");
+            return Err(RequestError::field("tools", message));
+        }
+        let used = Options::used(body) || caller.session_header.is_some();
+        let zero_rounds = body.field("max_tool_rounds").is_some_and(|value| value.get() == "0");
+        if !used && zero_rounds {
+            return Ok(Decision::PassThroughWithout("max_tool_rounds"));
+        }
+        // The legacy `functions` API knows no tool messages: what it offers can only be run by the client.
+        if !used && (self.parts.tools.is_empty() || body.field("functions").is_some()) {
+            return Ok(Decision::PassThrough);
+        }
+        let options = Options::parse(body, caller.session_header.clone(), &self.parts.settings)?;
+        let filter = tool_filter(&options)?;
+        let tools = self
+            .parts
+            .tools
+            .for_request(declared, &filter)
+            .map_err(|error| RequestError::field("tools", error.to_string()))?;
+        if !used && !tools.has_server_tools() {
+            return Ok(Decision::PassThrough);
+        }
+        let tools = tools.with_hosted(&hosted_entries(body)?);
+        refuse_several_choices(body, &tools)?;
+        let left_out: Vec<&str> =
+            [&EXTENSION_FIELDS[..], &REWRITTEN_FIELDS[..], &CONSUMED_FIELDS[..]].concat();
+        Ok(Decision::Run(Box::new(RunRequest {
+            model: model.into_owned(),
+            user: body.typed("user", "a string")?,
+            stream: body.stream()?,
+            include_usage: body.include_usage()?,
+            messages: body.messages(caller.max_messages)?,
+            fields: body.members_without(&left_out).into(),
+            tool_choice: body.field("tool_choice").map(|choice| choice.get().into()),
+            options,
+            tools,
+            route,
+            caller,
+        })))
+    }
+}
+
+fn tool_filter(options: &Options) -> Result<ToolFilter, RequestError> {
+    let patterns = &options.tools;
+    let enabled = options.max_tool_rounds > 0;
+    ToolFilter::parse(patterns.allow.as_deref(), patterns.deny.as_deref(), options.client_tools.as_deref(), enabled)
+        .map_err(|error| RequestError::field("agent.tools", error.to_string()))
+}
+
+/// The entries of `tools[]` that the upstream runs itself; they are offered as they are.
+fn hosted_entries(body: &ChatBody<'_>) -> Result<Vec<String>, RequestError> {
+    use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
+    let hosted = |entry: &&serde_json::value::RawValue| {
+        matches!(ToolDefinition::parse(entry), Err(ToolDefinitionError::Hosted(_)))
+    };
+    Ok(body.tool_entries()?.into_iter().filter(hosted).map(|entry| entry.get().to_owned()).collect())
+}
+
+fn refuse_several_choices(body: &ChatBody<'_>, tools: &ToolSet) -> Result<(), RequestError> {
+    let choices: Option<u64> = body.typed("n", "a whole number")?;
+    match choices {
+        Some(n) if n != 1 && tools.has_server_tools() => {
+            let message = format!("'n' is {n}, but server-side tools need 'n' to be 1; leave 'n' out or switch the tools off with \"max_tool_rounds\": 0");
+            Err(RequestError::field("n", message))
+        }
+        Some(n) if n != 1 => {
+            let message = format!("'n' is {n}, but a request with a session or other extensions needs 'n' to be 1; leave 'n' out");
+            Err(RequestError::field("n", message))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,60 @@
+//! Why a turn ended.
+
+use serde::Serialize;
+
+/// Why a turn ended, in the contract's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The model was done.
+    Completed,
+    /// The client has calls to run.
+    ClientTools,
+    /// The round cap.
+    MaxToolRounds,
+    /// The cap on tool calls.
+    MaxToolCalls,
+    /// The time budget.
+    MaxSeconds,
+    /// The token budget.
+    MaxTotalTokens,
+    /// The model only repeated itself.
+    RepeatedCalls,
+    /// Every result of a batch said that the turn is over.
+    TerminatedByTool,
+    /// The upstream's filter withheld the answer.
+    ContentFilter,
+    /// The model's token limit cut the answer.
+    Length,
+}
+
+impl StopReason {
+    /// The word for the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::ClientTools => "client_tools",
+            Self::MaxToolRounds => "max_tool_rounds",
+            Self::MaxToolCalls => "max_tool_calls",
+            Self::MaxSeconds => "max_seconds",
+            Self::MaxTotalTokens => "max_total_tokens",
+            Self::RepeatedCalls => "repeated_calls",
+            Self::TerminatedByTool => "terminated_by_tool",
+            Self::ContentFilter => "content_filter",
+            Self::Length => "length",
+        }
+    }
+
+    /// Whether a cap or budget ended the turn.
+    pub fn is_limit(self) -> bool {
+        match self {
+            Self::MaxToolRounds | Self::MaxToolCalls | Self::MaxSeconds | Self::MaxTotalTokens => true,
+            Self::Completed
+            | Self::ClientTools
+            | Self::RepeatedCalls
+            | Self::TerminatedByTool
+            | Self::ContentFilter
+            | Self::Length => false,
+        }
+    }
+}

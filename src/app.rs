@@ -1,0 +1,146 @@
+//! The composition root: wires every part, binds the listener, serves, and shuts down in order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::{Agent, Parts};
+use crate::config::Config;
+use crate::http::{AppState, server};
+use crate::metrics::Metrics;
+use crate::session::SessionError;
+use crate::session::lock::SessionLocks;
+use crate::session::store::SessionStore;
+use crate::tools::schema::SchemaCache;
+use crate::tools::set::{RegistryError, ToolRegistry};
+use crate::upstream::Upstream;
+use crate::upstream::http::{ClientError, HttpUpstream};
+use crate::upstream::router::{Router, RouterError};
+
+/// How often idle sessions are looked for.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
+/// How long session writes may take after the last request has ended.
+const FLUSH_WAIT: Duration = Duration::from_secs(10);
+
+/// A server that is bound and ready to run.
+#[derive(Debug)]
+pub struct App {
+    listener: TcpListener,
+    address: SocketAddr,
+    state: AppState,
+    tasks: TaskTracker,
+    store: SessionStore,
+    session_ttl: Option<Duration>,
+}
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The session store cannot be opened.
+    #[error("cannot open the session store")]
+    Store(#[from] SessionError),
+    /// A tool's definition cannot be used.
+    #[error(transparent)]
+    Tools(#[from] RegistryError),
+    /// A client for an upstream cannot be made.
+    #[error(transparent)]
+    Upstream(#[from] ClientError),
+    /// The upstreams' model patterns cannot be used.
+    #[error(transparent)]
+    Router(#[from] RouterError),
+    /// Serving failed.
+    #[error("serving failed")]
+    Serve(#[source] std::io::Error),
+}
+
+impl App {
+    /// Builds every part and binds the listener.
+    ///
+    /// # Errors
+    /// When a part cannot be built or the address cannot be bound.
+    pub async fn build(config: Config) -> Result<Self, AppError> {
+        let address = config.http.listen;
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| AppError::Listen { address, source })?;
+        let address = listener.local_addr().map_err(AppError::Serve)?;
+        let tool_names: Vec<String> = config.tools.http_tools.iter().map(|tool| tool.name.clone()).collect();
+        let upstream_names: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+        let metrics = Metrics::new(
+            tool_names.iter().map(String::as_str),
+            upstream_names.iter().map(String::as_str),
+        );
+        let mut upstreams: Vec<(Arc<dyn Upstream>, Vec<String>)> = Vec::new();
+        for settings in config.upstreams {
+            let models = settings.models.clone();
+            upstreams.push((Arc::new(HttpUpstream::new(settings)?), models));
+        }
+        let store = SessionStore::open(&config.session).await?;
+        let tasks = TaskTracker::new();
+        let agent = Agent::new(Parts {
+            router: Router::new(upstreams)?,
+            retry: config.retry,
+            tools: ToolRegistry::new(&config.tools)?,
+            schemas: SchemaCache::default(),
+            store: store.clone(),
+            locks: SessionLocks::default(),
+            session_wait: config.session.wait,
+            max_session_messages: config.session.max_messages,
+            settings: config.agent,
+            max_parallel_tools: config.tools.max_parallel_tools,
+            max_result_chars: config.tools.max_result_chars,
+            metrics: metrics.clone(),
+            tasks: tasks.clone(),
+        });
+        let state = AppState::new(agent, config.http, metrics);
+        Ok(Self { listener, address, state, tasks, store, session_ttl: config.session.ttl })
+    }
+
+    /// The address that is listened on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `shutdown` resolves, then drains and flushes.
+    ///
+    /// # Errors
+    /// When serving fails.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
+        let expiry = expire(self.store.clone(), self.session_ttl);
+        let served = tokio::select! {
+            served = server::serve(self.listener, self.state, shutdown) => served,
+            () = expiry => Ok(()),
+        };
+        self.tasks.close();
+        if tokio::time::timeout(FLUSH_WAIT, self.tasks.wait()).await.is_err() {
+            tracing::error!("session writes did not end in time");
+        }
+        self.store.close().await;
+        served.map_err(AppError::Serve)
+    }
+}
+
+/// Deletes idle sessions for ever; does nothing for ever where they are kept.
+async fn expire(store: SessionStore, ttl: Option<Duration>) {
+    let Some(ttl) = ttl else { return std::future::pending().await };
+    let mut interval = tokio::time::interval(EXPIRY_INTERVAL.min(ttl));
+    loop {
+        interval.tick().await;
+        match store.expire(ttl).await {
+            Ok(0) => {}
+            Ok(expired) => tracing::info!(expired, "idle sessions deleted"),
+            Err(error) => tracing::error!(%error, "idle sessions could not be deleted"),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The effective settings as text for `check-config`: TOML in form, secrets left out.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use url::Url;
+
+use super::Config;
+use crate::agent::settings::Permission;
+use crate::ids::CallIdStyle;
+use crate::session::settings::StoreUrl;
+use crate::tools::settings::EndpointSettings;
+use crate::upstream::settings::{FinalCall, Quirks, Settings as Upstream};
+
+/// Writes everything.
+pub(super) fn write(config: &Config) -> String {
+    let mut text = "configuration is valid\n".to_owned();
+    // A String takes everything, so that there is no failure to report.
+    let _ = edge(&mut text, config)
+        .and_then(|()| agent(&mut text, config))
+        .and_then(|()| session(&mut text, config))
+        .and_then(|()| upstreams(&mut text, config))
+        .and_then(|()| tools(&mut text, config))
+        .and_then(|()| keys(&mut text, config));
+    for notice in &config.notices {
+        text.push_str("\n# note: ");
+        text.push_str(notice);
+    }
+    text
+}
+
+fn edge(out: &mut String, config: &Config) -> fmt::Result {
+    let http = &config.http;
+    writeln!(out, "\nlisten = \"{}\"", http.listen)?;
+    writeln!(out, "allowed_hosts = {:?}", http.allowed_hosts)?;
+    let origins: Vec<_> = http.cors_origins.iter().map(shown).collect();
+    writeln!(out, "cors_origins = {origins:?}")?;
+    let headers: Vec<_> = http
+        .session_headers
+        .iter()
+        .map(HeaderName::as_str)
+        .collect();
+    writeln!(out, "session_headers = {headers:?}")?;
+    writeln!(out, "max_body_bytes = {}", http.max_body_bytes)?;
+    writeln!(out, "max_header_bytes = {}", http.max_header_bytes)?;
+    writeln!(out, "max_messages = {}", http.max_messages)?;
+    time(out, "header_timeout", http.header_timeout)?;
+    time(out, "body_timeout", http.body_timeout)?;
+    time(out, "first_byte_wait", http.first_byte_wait)?;
+    time(out, "keep_alive", http.keep_alive)?;
+    time(out, "shutdown_grace", http.shutdown_grace)?;
+    writeln!(out, "log_format = {:?}", config.log.format.as_str())?;
+    writeln!(out, "log_level = {:?}", config.log.level)
+}
+
+fn agent(out: &mut String, config: &Config) -> fmt::Result {
+    let agent = &config.agent;
+    let permission = match agent.permission {
+        Permission::Auto => "auto",
+        Permission::Deny => "deny",
+    };
+    writeln!(out, "agent_permission = {permission:?}")?;
+    writeln!(out, "max_tool_rounds = {}", agent.max_tool_rounds)?;
+    optional(out, "max_tool_calls", agent.max_tool_calls)?;
+    optional(
+        out,
+        "max_seconds",
+        agent.max_duration.map(|time| time.as_secs_f64()),
+    )?;
+    optional(out, "max_total_tokens", agent.max_total_tokens)?;
+    writeln!(out, "repeat_threshold = {}", agent.repeat_threshold)?;
+    writeln!(
+        out,
+        "max_parallel_tools = {}",
+        config.tools.max_parallel_tools
+    )?;
+    writeln!(out, "max_result_chars = {}", config.tools.max_result_chars)?;
+    time(out, "tool_connect_timeout", config.tools.connect_timeout)
+}
+
+fn session(out: &mut String, config: &Config) -> fmt::Result {
+    let session = &config.session;
+    let store = match &session.store {
+        StoreUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
+        StoreUrl::Memory => "memory:".to_owned(),
+    };
+    writeln!(out, "session_store = {store:?}")?;
+    time(out, "session_ttl", session.ttl.unwrap_or_default())?;
+    writeln!(out, "session_wait_ms = {}", session.wait.as_millis())?;
+    writeln!(out, "session_max_messages = {}", session.max_messages)
+}
+
+fn upstreams(out: &mut String, config: &Config) -> fmt::Result {
+    writeln!(
+        out,
+        "\n[retry]\nmax_attempts = {}",
+        config.retry.max_attempts
+    )?;
+    time(out, "base_delay", config.retry.base_delay)?;
+    time(out, "max_delay", config.retry.max_delay)?;
+    for Upstream {
+        name,
+        base_url,
+        api_key,
+        headers,
+        models,
+        model_map,
+        connect_timeout,
+        first_byte_timeout,
+        idle_timeout,
+        max_stream_bytes,
+        quirks,
+    } in &config.upstreams
+    {
+        writeln!(out, "\n[[upstreams]]\nname = {name:?}")?;
+        writeln!(out, "base_url = \"{base_url}\"")?;
+        writeln!(out, "# API key: {}", presence(api_key.is_some()))?;
+        header_names(out, headers)?;
+        writeln!(out, "models = {models:?}")?;
+        for (from, to) in model_map {
+            writeln!(out, "model_map.{from:?} = {to:?}")?;
+        }
+        time(out, "connect_timeout", *connect_timeout)?;
+        time(out, "first_byte_timeout", *first_byte_timeout)?;
+        time(out, "idle_timeout", *idle_timeout)?;
+        writeln!(out, "max_stream_bytes = {max_stream_bytes}")?;
+        write_quirks(out, quirks)?;
+    }
+    Ok(())
+}
+
+fn write_quirks(out: &mut String, quirks: &Quirks) -> fmt::Result {
+    let final_call = match quirks.final_call {
+        FinalCall::ToolChoiceNone => "tool_choice_none",
+        FinalCall::RemoveTools => "remove_tools",
+    };
+    let call_ids = match quirks.call_ids {
+        CallIdStyle::Standard => "standard",
+        CallIdStyle::Short => "short",
+    };
+    writeln!(out, "quirks.streams = {}", quirks.streams)?;
+    writeln!(out, "quirks.stream_options = {}", quirks.stream_options)?;
+    writeln!(out, "quirks.think_tags = {}", quirks.think_tags)?;
+    writeln!(out, "quirks.split_names = {}", quirks.split_names)?;
+    writeln!(out, "quirks.send_reasoning = {}", quirks.send_reasoning)?;
+    writeln!(out, "quirks.final_call = {final_call:?}")?;
+    writeln!(out, "quirks.call_ids = {call_ids:?}")?;
+    writeln!(out, "quirks.images = {}", quirks.images)?;
+    writeln!(out, "quirks.hosted_tools = {:?}", quirks.hosted_tools)
+}
+
+fn tools(out: &mut String, config: &Config) -> fmt::Result {
+    if let Some(dispatch) = &config.tools.dispatch {
+        writeln!(
+            out,
+            "\n# the dispatch URL\ndispatch_tools = {:?}",
+            dispatch.tools
+        )?;
+        writeln!(out, "dispatch_sequential = {}", dispatch.sequential)?;
+        writeln!(out, "dispatch_idempotent = {}", dispatch.idempotent)?;
+        endpoint(out, &dispatch.endpoint)?;
+    }
+    for tool in &config.tools.http_tools {
+        writeln!(out, "\n[[tools]]\nname = {:?}", tool.name)?;
+        writeln!(out, "description = {:?}", tool.description)?;
+        writeln!(out, "# parameters: {}", tool.parameters_json)?;
+        writeln!(out, "sequential = {}", tool.sequential)?;
+        writeln!(out, "idempotent = {}", tool.idempotent)?;
+        endpoint(out, &tool.endpoint)?;
+    }
+    Ok(())
+}
+
+fn endpoint(out: &mut String, endpoint: &EndpointSettings) -> fmt::Result {
+    writeln!(out, "url = \"{}\"", without_query(&endpoint.url))?;
+    writeln!(out, "method = \"{}\"", endpoint.method)?;
+    header_names(out, &endpoint.headers)?;
+    writeln!(
+        out,
+        "# signing secret: {}",
+        presence(endpoint.secret.is_some())
+    )?;
+    time(out, "timeout", endpoint.timeout)?;
+    writeln!(out, "max_answer_bytes = {}", endpoint.max_answer_bytes)?;
+    writeln!(out, "max_retries = {}", endpoint.max_retries)
+}
+
+fn keys(out: &mut String, config: &Config) -> fmt::Result {
+    for key in &config.http.api_keys {
+        writeln!(out, "\n[[api_keys]]\nname = {:?}", key.name)?;
+    }
+    Ok(())
+}
+
+fn time(out: &mut String, name: &str, time: Duration) -> fmt::Result {
+    writeln!(out, "{name} = {}", time.as_secs_f64())
+}
+
+fn optional(out: &mut String, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {
+    match value {
+        Some(value) => writeln!(out, "{name} = {value}"),
+        None => writeln!(out, "# {name}: no limit"),
+    }
+}
+
+fn header_names(out: &mut String, headers: &HeaderMap) -> fmt::Result {
+    if headers.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+    writeln!(out, "# headers: {}", names.join(", "))
+}
+
+fn shown(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
+}
+
+fn presence(set: bool) -> &'static str {
+    if set { "set" } else { "none" }
+}
+
+/// A tool's query may hold a token.
+fn without_query(url: &Url) -> String {
+    let mut shown = url.clone();
+    if shown.query().is_some() {
+        shown.set_query(Some("…"));
+    }
+    shown.into()
+}

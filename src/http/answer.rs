@@ -1,0 +1,160 @@
+//! The answer in one piece: events of a run as one `chat.completion`.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use serde_json::Value;
+
+use crate::agent::event::{AgentEvent, Outcome, ProducedFile, ToolCallRecord};
+use crate::agent::unix_seconds;
+use crate::ids::fresh_completion_id;
+use crate::openai::raw::{push_entry, quoted};
+
+/// Collects a run.
+#[derive(Debug)]
+pub(super) struct Collector {
+    model: String,
+    model_known: bool,
+    text: String,
+    reasoning: String,
+    reasoning_field: &'static str,
+    delta_extra: Vec<(String, Value)>,
+    choice_extra: Vec<(String, Value)>,
+    chunk_extra: Vec<(String, Box<str>)>,
+    records: Vec<ToolCallRecord>,
+    files: Vec<ProducedFile>,
+    outcome: Option<Box<Outcome>>,
+}
+
+impl Collector {
+    pub(super) fn new(model: String) -> Self {
+        Self {
+            model,
+            model_known: false,
+            text: String::new(),
+            reasoning: String::new(),
+            reasoning_field: "reasoning_content",
+            delta_extra: Vec::new(),
+            choice_extra: Vec::new(),
+            chunk_extra: Vec::new(),
+            records: Vec::new(),
+            files: Vec::new(),
+            outcome: None,
+        }
+    }
+
+    /// Takes one event.
+    pub(super) fn take(&mut self, event: AgentEvent) {
+        match event {
+            AgentEvent::Model(model) if !self.model_known => (self.model, self.model_known) = (model, true),
+            AgentEvent::Text(text) => self.text.push_str(&text),
+            AgentEvent::Reasoning { text, field } => {
+                self.reasoning.push_str(&text);
+                self.reasoning_field = field;
+            }
+            AgentEvent::DeltaExtra(extra) => merge_all(&mut self.delta_extra, extra),
+            AgentEvent::ChoiceExtra(extra) => merge_all(&mut self.choice_extra, extra),
+            AgentEvent::ChunkExtra(extra) => self.chunk_extra = extra,
+            AgentEvent::Complete(record) => self.records.push(*record),
+            AgentEvent::File(file) => self.files.push(*file),
+            AgentEvent::Finished(outcome) => self.outcome = Some(outcome),
+            AgentEvent::Started { .. }
+            | AgentEvent::Model(_)
+            | AgentEvent::Calling(_)
+            | AgentEvent::ToolOutput { .. }
+            | AgentEvent::Notice(_) => {}
+        }
+    }
+
+    /// The answer's body, and the time that went to the model and to tools; none if the run never ended.
+    pub(super) fn finish(mut self) -> Option<(Body, Duration)> {
+        let outcome = self.outcome.take()?;
+        // Reported in the order of the calls, whatever the order in which they finished.
+        self.records.sort_by_key(|record| (record.round, record.index));
+        let mut json = String::from("{");
+        push_entry(&mut json, "id", &quoted(&fresh_completion_id()));
+        push_entry(&mut json, "object", "\"chat.completion\"");
+        push_entry(&mut json, "created", &unix_seconds().to_string());
+        push_entry(&mut json, "model", &quoted(&self.model));
+        push_entry(&mut json, "choices", &format!("[{}]", self.choice(&outcome)));
+        if let Some(usage) = &outcome.usage {
+            push_entry(&mut json, "usage", &usage.to_value().to_string());
+        }
+        self.chunk_extra.iter().for_each(|(key, value)| push_entry(&mut json, key, value));
+        if let Some(id) = &outcome.session_id {
+            push_entry(&mut json, "session_id", &quoted(id.as_str()));
+        }
+        if !self.records.is_empty() {
+            push_entry(&mut json, "agentic_tool_calls", &serde_json::to_string(&self.records).ok()?);
+        }
+        if !self.files.is_empty() {
+            push_entry(&mut json, "files", &serde_json::to_string(&self.files).ok()?);
+        }
+        push_entry(&mut json, "agent", &serde_json::to_string(&outcome.summary()).ok()?);
+        json.push('}');
+        Some((Body::from(json), outcome.waited))
+    }
+
+    fn choice(&self, outcome: &Outcome) -> String {
+        let mut choice = String::from("{\"index\":0");
+        push_entry(&mut choice, "message", &self.message(outcome));
+        if self.choice_extra.iter().all(|(key, _)| key != "logprobs") {
+            push_entry(&mut choice, "logprobs", "null");
+        }
+        self.choice_extra.iter().for_each(|(key, value)| push_entry(&mut choice, key, &value.to_string()));
+        push_entry(&mut choice, "finish_reason", &quoted(outcome.finish_reason.as_str()));
+        choice.push('}');
+        choice
+    }
+
+    fn message(&self, outcome: &Outcome) -> String {
+        let mut message = String::from("{\"role\":\"assistant\"");
+        let no_content = self.text.is_empty() && !outcome.client_calls.is_empty();
+        let content = if no_content { "null".to_owned() } else { quoted(&self.text) };
+        push_entry(&mut message, "content", &content);
+        if self.delta_extra.iter().all(|(key, _)| key != "refusal") {
+            push_entry(&mut message, "refusal", "null");
+        }
+        if !self.reasoning.is_empty() {
+            push_entry(&mut message, self.reasoning_field, &quoted(&self.reasoning));
+        }
+        self.delta_extra.iter().for_each(|(key, value)| push_entry(&mut message, key, &value.to_string()));
+        if !outcome.client_calls.is_empty() {
+            let calls: Vec<String> = outcome.client_calls.iter().map(|call| call.to_json(None)).collect();
+            push_entry(&mut message, "tool_calls", &format!("[{}]", calls.join(",")));
+        }
+        message.push('}');
+        message
+    }
+}
+
+fn merge_all(whole: &mut Vec<(String, Value)>, pieces: Vec<(String, Box<str>)>) {
+    for (key, json) in pieces {
+        let Ok(piece) = serde_json::from_str::<Value>(&json) else { continue };
+        match whole.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, value)) => merge(value, piece),
+            None => whole.push((key, piece)),
+        }
+    }
+}
+
+/// Joins two pieces of a streamed value as OpenAI's clients do: texts and lists grow, objects join by key, anything
+/// else is replaced.
+fn merge(whole: &mut Value, piece: Value) {
+    match (whole, piece) {
+        (_, Value::Null) => {}
+        (Value::String(text), Value::String(more)) => text.push_str(&more),
+        (Value::Array(items), Value::Array(more)) => items.extend(more),
+        (Value::Object(map), Value::Object(more)) => {
+            for (key, value) in more {
+                match map.get_mut(&key) {
+                    Some(known) => merge(known, value),
+                    None => {
+                        map.insert(key, value);
+                    }
+                }
+            }
+        }
+        (whole, piece) => *whole = piece,
+    }
+}

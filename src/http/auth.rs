@@ -1,0 +1,136 @@
+//! Who asks: API keys, and the host check that stands in for them where there are none.
+
+use std::net::IpAddr;
+
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, Uri};
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+
+use super::error::ApiError;
+use super::settings::ApiKey;
+use crate::ids::Owner;
+
+/// Decides who may ask.
+#[derive(Debug)]
+pub(super) struct Gatekeeper {
+    keys: Vec<(Owner, [u8; 32])>,
+    allowed_hosts: Vec<String>,
+}
+
+impl Gatekeeper {
+    pub(super) fn new(keys: &[ApiKey], allowed_hosts: &[String]) -> Self {
+        Self {
+            keys: keys.iter().map(|key| (Owner::key(&key.name), key.sha256)).collect(),
+            allowed_hosts: allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+        }
+    }
+
+    /// Whether keys are configured; a caller's `authorization` then is one of ours and never leaves.
+    pub(super) fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// Finds the owner behind a request.
+    pub(super) fn admit(&self, headers: &HeaderMap, uri: &Uri) -> Result<Owner, ApiError> {
+        if self.keys.is_empty() {
+            return match self.host_allowed(headers, uri) {
+                true => Ok(Owner::everybody()),
+                false => Err(ApiError::host_not_allowed()),
+            };
+        }
+        let key = bearer(headers).ok_or_else(ApiError::unauthorized)?;
+        self.owner_of(key).ok_or_else(ApiError::unauthorized)
+    }
+
+    /// Compares with every key, in a time that does not tell which one came close.
+    fn owner_of(&self, key: &str) -> Option<Owner> {
+        let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+        let (mut found, mut index) = (Choice::from(0), 0_u64);
+        for (position, (_, known)) in (0_u64..).zip(&self.keys) {
+            let equal = known.ct_eq(&digest);
+            index.conditional_assign(&position, equal);
+            found |= equal;
+        }
+        let owner = usize::try_from(index).ok().and_then(|index| self.keys.get(index));
+        owner.filter(|_| bool::from(found)).map(|(owner, _)| owner.clone())
+    }
+
+    fn host_allowed(&self, headers: &HeaderMap, uri: &Uri) -> bool {
+        let host = uri.host().or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default();
+        let name = host_name(host).to_ascii_lowercase();
+        is_loopback(&name) || self.allowed_hosts.iter().any(|allowed| *allowed == name)
+    }
+}
+
+/// The key of a `Bearer` header.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, key) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}
+
+/// The name without its port.
+fn host_name(host: &str) -> &str {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or_default();
+    }
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+fn is_loopback(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name == "localhost"
+        || name.ends_with(".localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether a web page of another origin sends the request.
+pub(super) fn foreign_origin(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(http::header::ORIGIN).and_then(|value| value.to_str().ok()) else { return false };
+    let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    origin.split_once("://").is_none_or(|(_, origin_host)| origin_host != host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gatekeeper(keys: &[(&str, &str)]) -> Gatekeeper {
+        let keys: Vec<ApiKey> = keys
+            .iter()
+            .map(|(name, key)| ApiKey { name: (*name).into(), sha256: Sha256::digest(key.as_bytes()).into() })
+            .collect();
+        Gatekeeper::new(&keys, &["Proxy.Corp".into()])
+    }
+
+    fn admit(gatekeeper: &Gatekeeper, header: http::HeaderName, value: &str) -> Result<Owner, u16> {
+        let headers = HeaderMap::from_iter([(header, value.parse().unwrap())]);
+        gatekeeper.admit(&headers, &Uri::from_static("/x")).map_err(|error| error.status().as_u16())
+    }
+
+    #[test]
+    fn each_key_leads_to_its_own_owner() {
+        let gatekeeper = gatekeeper(&[("a", "key-a"), ("b", "key-b")]);
+        assert_eq!(admit(&gatekeeper, AUTHORIZATION, "Bearer key-a"), Ok(Owner::key("a")));
+        assert_eq!(admit(&gatekeeper, AUTHORIZATION, "bearer key-b"), Ok(Owner::key("b")));
+        for wrong in ["Bearer key-c", "Bearer ", "key-a", "Basic key-a", "Bearer key-a key-b"] {
+            assert_eq!(admit(&gatekeeper, AUTHORIZATION, wrong), Err(401), "{wrong}");
+        }
+        assert_eq!(admit(&gatekeeper, HOST, "localhost"), Err(401));
+    }
+
+    #[test]
+    fn without_keys_only_known_hosts_are_answered() {
+        let gatekeeper = gatekeeper(&[]);
+        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "127.9.9.9", "[::1]:80", "a.localhost", "proxy.corp:443"] {
+            assert_eq!(admit(&gatekeeper, HOST, host), Ok(Owner::everybody()), "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]", ""] {
+            assert_eq!(admit(&gatekeeper, HOST, host), Err(403), "{host}");
+        }
+    }
+}

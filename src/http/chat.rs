@@ -1,0 +1,214 @@
+//! `POST /v1/chat/completions`: decides between pass-through and loop, and picks the encoder.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::timeout;
+
+use super::answer::Collector;
+use super::error::ApiError;
+use super::progress::Delivery;
+use super::stream::{Encoder, EventBody};
+use super::{AppState, body, forward};
+use crate::agent::RunError;
+use crate::agent::driver::Run;
+use crate::agent::event::AgentEvent;
+use crate::agent::request::{Caller, Decision, RunRequest};
+use crate::ids::{Owner, RequestId};
+use crate::openai::request::ChatBody;
+
+/// The session's id, both ways.
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
+const PROCESSING_MS: HeaderName = HeaderName::from_static("openai-processing-ms");
+const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-ms");
+/// Marks the official SDKs.
+const STAINLESS: HeaderName = HeaderName::from_static("x-stainless-lang");
+
+/// A run's events.
+pub(super) type Events = BoxStream<'static, Result<AgentEvent, RunError>>;
+
+/// Answers a chat request.
+pub(super) async fn complete(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Extension(request_id): Extension<RequestId>,
+    Extension(began): Extension<Instant>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    if state.draining.is_cancelled() {
+        return Err(ApiError::shutting_down());
+    }
+    let bytes = body::read(request_body, &head.headers, &state.settings).await?;
+    let chat = ChatBody::parse(&bytes)?;
+    let caller = caller(&state, owner, request_id, &head.headers)?;
+    let path_and_query = head.uri.path_and_query().map_or("", |whole| whole.as_str());
+    match state.agent.decide(&chat, caller)? {
+        Decision::PassThrough => {
+            let model = chat.model()?.into_owned();
+            drop(chat);
+            forward::chat(&state, &model, path_and_query, head.headers, bytes).await
+        }
+        Decision::PassThroughWithout(field) => {
+            let model = chat.model()?.into_owned();
+            let edited = format!("{{{}}}", chat.members_without(&[field]));
+            forward::chat(&state, &model, path_and_query, head.headers, Bytes::from(edited)).await
+        }
+        Decision::Run(run) => {
+            let delivery = Delivery::choose(run.options.progress, head.headers.contains_key(STAINLESS));
+            answer(&state, *run, delivery, began).await
+        }
+    }
+}
+
+/// Runs the loop and answers with its outcome.
+async fn answer(
+    state: &AppState,
+    request: RunRequest,
+    delivery: Delivery,
+    began: Instant,
+) -> Result<Response, ApiError> {
+    let stream = request.stream;
+    let encoder = Encoder::new(&request.model, delivery, request.include_usage);
+    let model = request.model.clone();
+    let run = state.agent.run(request).await.map_err(ApiError::from)?;
+    let session = run.session_id().and_then(|id| HeaderValue::from_str(id.as_str()).ok());
+    let events = events(run);
+    let mut response = match stream {
+        true => streamed(state, encoder, events, began).await?,
+        false => collected(state, Collector::new(model), events, began).await?,
+    };
+    if let Some(session) = session {
+        response.headers_mut().insert(SESSION_ID, session);
+    }
+    Ok(response)
+}
+
+fn events(run: Run) -> Events {
+    let step = |mut run: Run| async move {
+        match run.next().await {
+            Ok(Some(event)) => Some((Ok(event), run)),
+            Ok(None) => None,
+            Err(error) => Some((Err(error), run)),
+        }
+    };
+    futures_util::stream::unfold(run, step).boxed()
+}
+
+/// The head of a stream waits for the first model call, so that its error keeps its status, but not for ever.
+async fn streamed(
+    state: &AppState,
+    encoder: Encoder,
+    mut events: Events,
+    began: Instant,
+) -> Result<Response, ApiError> {
+    let mut early = Vec::new();
+    let mut headers = HeaderMap::new();
+    let first = async {
+        loop {
+            match events.next().await {
+                Some(Ok(AgentEvent::Started { headers })) => return Ok(headers),
+                Some(Ok(event)) => early.push(event),
+                Some(Err(error)) => return Err(ApiError::from(error)),
+                None => return Err(ApiError::internal()),
+            }
+        }
+    };
+    tokio::select! {
+        () = state.stopping.cancelled() => return Err(ApiError::shutting_down()),
+        first = timeout(state.settings.first_byte_wait, first) => match first {
+            Ok(started) => headers = rate_limits(&started?),
+            Err(_elapsed) => {}
+        },
+    }
+    let body = EventBody::new(state, encoder, early, events, began);
+    let mut response = Response::new(Body::new(body));
+    *response.headers_mut() = headers;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    response.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Tells nginx in front of us not to buffer the stream.
+    response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+async fn collected(
+    state: &AppState,
+    mut collector: Collector,
+    mut events: Events,
+    began: Instant,
+) -> Result<Response, ApiError> {
+    let collect = async {
+        let mut headers = HeaderMap::new();
+        while let Some(event) = events.next().await {
+            match event.map_err(ApiError::from)? {
+                AgentEvent::Started { headers: upstream } => headers = rate_limits(&upstream),
+                event => collector.take(event),
+            }
+        }
+        Ok((collector, headers))
+    };
+    let (collector, headers) = tokio::select! {
+        () = state.stopping.cancelled() => return Err(ApiError::shutting_down()),
+        collected = collect => collected?,
+    };
+    let (body, waited) = collector.finish().ok_or_else(ApiError::internal)?;
+    let total = began.elapsed();
+    let overhead = total.saturating_sub(waited);
+    state.metrics.overhead(overhead);
+    let mut response = body.into_response();
+    response.headers_mut().extend(headers);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let processing = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
+    response.headers_mut().insert(PROCESSING_MS, HeaderValue::from(processing));
+    if let Ok(value) = HeaderValue::from_str(&format!("{:.3}", overhead.as_secs_f64() * 1000.0)) {
+        response.headers_mut().insert(OVERHEAD_MS, value);
+    }
+    Ok(response)
+}
+
+/// The upstream's rate limits are not ours: they get a name of their own.
+fn rate_limits(headers: &HeaderMap) -> HeaderMap {
+    let renamed = |(name, value): (&HeaderName, &HeaderValue)| {
+        let rest = name.as_str().strip_prefix("x-ratelimit-")?;
+        let name = HeaderName::try_from(format!("x-upstream-ratelimit-{rest}")).ok()?;
+        Some((name, value.clone()))
+    };
+    headers.iter().filter_map(renamed).collect()
+}
+
+fn caller(
+    state: &AppState,
+    owner: Owner,
+    request_id: RequestId,
+    headers: &HeaderMap,
+) -> Result<Caller, ApiError> {
+    let session_header = body::session_header(headers, &state.settings.session_headers)?;
+    let mut upstream = forward::upstream_headers(state, headers.clone());
+    // The loop makes its own bodies, several of them, and reads the answers itself.
+    for name in [ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderName::from_static("idempotency-key")] {
+        upstream.remove(name);
+    }
+    for name in &state.settings.session_headers {
+        upstream.remove(name);
+    }
+    let trace = ["traceparent", "tracestate"].into_iter().filter_map(|name| {
+        Some((HeaderName::from_static(name), headers.get(name)?.clone()))
+    });
+    Ok(Caller {
+        request_id,
+        owner,
+        session_header,
+        trace: trace.collect(),
+        headers: Arc::new(upstream),
+        max_messages: state.settings.max_messages,
+    })
+}

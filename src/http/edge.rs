@@ -1,0 +1,106 @@
+//! What happens to every request: its id, who asks, the log line, the counts, panics as errors.
+
+use std::any::Any;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use super::AppState;
+use super::error::{ApiError, Cause};
+use crate::ids::RequestId;
+
+/// The header with a request's id, both ways.
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
+/// Paths that say nothing of value and that probes ask without a key or a fitting host.
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Wraps every request.
+pub(super) async fn guard(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let request_id = request_id(request.headers());
+    let method = request.method().clone();
+    let route = route_label(&request);
+    let response = match admit(&state, &request) {
+        Ok(owner) => {
+            request.extensions_mut().insert(owner);
+            request.extensions_mut().insert(request_id.clone());
+            request.extensions_mut().insert(began);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    };
+    finish(&state, response, &request_id, &Seen { method, route, began })
+}
+
+/// Turns a panic into an error answer; its text goes to the log only.
+pub(super) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
+    tracing::error!(panic = panic_text(panic.as_ref()), "a request panicked");
+    ApiError::internal().into_response()
+}
+
+/// The text of a panic.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("unknown panic")
+}
+
+struct Seen {
+    method: Method,
+    route: &'static str,
+    began: Instant,
+}
+
+fn admit(state: &AppState, request: &Request) -> Result<crate::ids::Owner, ApiError> {
+    if OPEN_PATHS.contains(&request.uri().path()) {
+        return Ok(crate::ids::Owner::everybody());
+    }
+    state.gatekeeper.admit(request.headers(), request.uri())
+}
+
+fn finish(state: &AppState, mut response: Response, request_id: &RequestId, seen: &Seen) -> Response {
+    if !response.headers().contains_key(REQUEST_ID)
+        && let Ok(value) = HeaderValue::from_str(request_id.as_str())
+    {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    let status = response.status().as_u16();
+    let duration = seen.began.elapsed();
+    state.metrics.request_finished(seen.route, status, duration);
+    let (method, route, duration_ms) = (&seen.method, seen.route, duration.as_secs_f64() * 1000.0);
+    match response.extensions().get::<Cause>() {
+        Some(Cause(cause)) => {
+            tracing::warn!(%request_id, %method, route, status, duration_ms, cause, "request failed");
+        }
+        None => tracing::debug!(%request_id, %method, route, status, duration_ms, "request answered"),
+    }
+    response
+}
+
+fn request_id(headers: &HeaderMap) -> RequestId {
+    [REQUEST_ID, CLIENT_REQUEST_ID]
+        .iter()
+        .filter_map(|name| headers.get(name)?.to_str().ok())
+        .find_map(|text| RequestId::parse(text).ok())
+        .unwrap_or_else(RequestId::fresh)
+}
+
+/// The route for the metrics: one of a fixed set, whatever the path.
+fn route_label(request: &Request) -> &'static str {
+    let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    match matched {
+        Some("/v1/chat/completions") => "chat_completions",
+        Some("/v1/models" | "/v1/models/{*id}") => "models",
+        Some("/healthz" | "/readyz" | "/metrics") => "operations",
+        Some(path) if path.starts_with("/v1/sessions") => "sessions",
+        Some(path) if path.starts_with("/v1/agent") => "agent",
+        Some("/v1/{*path}") => "forward",
+        Some(_) | None => "other",
+    }
+}

@@ -1,0 +1,310 @@
+//! From failures to answers: the only file that chooses a status.
+//!
+//! What a client reads never holds a cause's own text; the cause is logged once, with the request.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use crate::agent::{AgentError, RunError};
+use crate::openai::error::{ErrorBody, ErrorDetail};
+use crate::openai::raw::RawObject;
+use crate::openai::request::RequestError;
+use crate::session::SessionError;
+use crate::upstream::UpstreamError;
+
+/// Tells the OpenAI SDKs not to send a request again on their own.
+pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+/// Seconds after which a client may ask again while the server is overloaded or stopping.
+const RETRY_AFTER_SECONDS: u64 = 1;
+
+/// An error answer.
+#[derive(Debug)]
+pub struct ApiError {
+    status: StatusCode,
+    kind: &'static str,
+    code: Option<&'static str>,
+    param: Option<String>,
+    message: String,
+    retry_after: Option<u64>,
+    do_not_retry: bool,
+    /// What the upstream answered, to be passed on as it came.
+    upstream: Option<Box<UpstreamAnswer>>,
+    /// For the log.
+    cause: Option<String>,
+}
+
+/// The text of an error's cause, left in a response's extensions for the request log.
+#[derive(Debug, Clone)]
+pub(super) struct Cause(pub(super) String);
+
+#[derive(Debug)]
+struct UpstreamAnswer {
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, code: Option<&'static str>, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            kind,
+            code,
+            param: None,
+            message: message.into(),
+            retry_after: None,
+            do_not_retry: false,
+            upstream: None,
+            cause: None,
+        }
+    }
+
+    fn invalid(status: StatusCode, code: Option<&'static str>, message: impl Into<String>) -> Self {
+        Self::new(status, "invalid_request_error", code, message)
+    }
+
+    /// 404 for a path or thing that is not there.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::invalid(StatusCode::NOT_FOUND, Some("not_found"), message)
+    }
+
+    /// 405.
+    pub fn method_not_allowed() -> Self {
+        Self::invalid(StatusCode::METHOD_NOT_ALLOWED, Some("method_not_allowed"), "this path does not take that method")
+    }
+
+    /// 415.
+    pub fn not_json() -> Self {
+        let message = "the content type must be application/json; set the header content-type: application/json";
+        Self::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, Some("unsupported_media_type"), message)
+    }
+
+    /// 413.
+    pub fn too_large(most_bytes: usize) -> Self {
+        let message = format!("the request body is larger than {most_bytes} bytes; send a smaller one");
+        Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, Some("request_too_large"), message)
+    }
+
+    /// 408 for a body that stopped arriving.
+    pub fn body_timeout() -> Self {
+        Self::invalid(StatusCode::REQUEST_TIMEOUT, Some("request_timeout"), "the request body stopped arriving")
+    }
+
+    /// 400 for a body that broke off.
+    pub fn body_broken() -> Self {
+        Self::invalid(StatusCode::BAD_REQUEST, None, "the request body broke off before its end")
+    }
+
+    /// 401.
+    pub fn unauthorized() -> Self {
+        let message = "the API key is missing or wrong; send it as authorization: Bearer KEY";
+        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", Some("invalid_api_key"), message)
+    }
+
+    /// 403 for a host name that could be a rebound one.
+    pub fn host_not_allowed() -> Self {
+        let message = "the host of this request is not allowed; use a loopback name, add the host to allowed_hosts or configure API keys";
+        Self::new(StatusCode::FORBIDDEN, "permission_error", Some("host_not_allowed"), message)
+    }
+
+    /// 403 for a web page of another origin.
+    pub fn origin_not_allowed() -> Self {
+        let message = "web pages of this origin may not send this request; add the origin to cors_origins";
+        Self::new(StatusCode::FORBIDDEN, "permission_error", Some("origin_not_allowed"), message)
+    }
+
+    /// 503 while the process is stopping.
+    pub fn shutting_down() -> Self {
+        let message = "the server is shutting down; try again";
+        let mut error =
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", Some("shutting_down"), message);
+        error.retry_after = Some(RETRY_AFTER_SECONDS);
+        error
+    }
+
+    /// 500 for what must not happen.
+    pub fn internal() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", Some("internal_error"), "the server failed")
+    }
+
+    /// The same error after a tool has run that must not run twice.
+    #[must_use]
+    pub fn after_side_effects(mut self) -> Self {
+        self.do_not_retry = true;
+        self
+    }
+
+    /// `{"error":{…}}` as JSON text, for the body and for a stream that has begun.
+    pub fn envelope(&self) -> String {
+        if let Some(error) = self.upstream.as_ref().and_then(|answer| upstream_error(&answer.body)) {
+            return format!(r#"{{"error":{error}}}"#);
+        }
+        let error = ErrorDetail {
+            message: &self.message,
+            kind: self.kind,
+            param: self.param.as_deref(),
+            code: self.code,
+        };
+        serde_json::to_string(&ErrorBody { error }).unwrap_or_default()
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What the log is told, if there is more than the answer says.
+    pub fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(mut self) -> Response {
+        let cause = self.cause.take();
+        let mut response = match self.upstream.take() {
+            Some(answer) => {
+                let mut response = Response::new(Body::from(answer.body));
+                *response.headers_mut() = answer.headers;
+                response
+            }
+            None => {
+                let mut response = Response::new(Body::from(self.envelope()));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                response
+            }
+        };
+        *response.status_mut() = self.status;
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.do_not_retry {
+            response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        if let Some(cause) = cause {
+            response.extensions_mut().insert(Cause(cause));
+        }
+        response
+    }
+}
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> Self {
+        let mut answer = Self::invalid(StatusCode::BAD_REQUEST, None, error.message);
+        answer.param = error.param;
+        answer
+    }
+}
+
+impl From<RunError> for ApiError {
+    fn from(error: RunError) -> Self {
+        let answer = Self::from(error.error);
+        if error.side_effects { answer.after_side_effects() } else { answer }
+    }
+}
+
+impl From<AgentError> for ApiError {
+    fn from(error: AgentError) -> Self {
+        match error {
+            AgentError::Upstream(error) => error.into(),
+            AgentError::Session(error) => error.into(),
+            AgentError::Limit(reason) => {
+                let message = format!(
+                    "the turn reached its limit {}; raise the limit or use another agent.on_limit than \"error\"",
+                    reason.as_str()
+                );
+                Self::invalid(StatusCode::UNPROCESSABLE_ENTITY, Some("agent_limit_exceeded"), message)
+            }
+            AgentError::NoUpstream => Self::internal(),
+        }
+    }
+}
+
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Busy => {
+                let message = "another turn of this session is still running; wait for it or use another session";
+                Self::invalid(StatusCode::CONFLICT, Some("session_busy"), message)
+            }
+            SessionError::NotFound => Self::not_found("there is no session with this id"),
+            SessionError::Exists => {
+                let message = "there is already a session with this id; choose another id";
+                Self::invalid(StatusCode::CONFLICT, Some("session_exists"), message)
+            }
+            SessionError::Invalid { param, message } => RequestError { param: Some(param), message }.into(),
+            SessionError::Store(source) => {
+                let message = "the session store is not available; try again";
+                let mut answer =
+                    Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", Some("session_store_unavailable"), message);
+                answer.retry_after = Some(RETRY_AFTER_SECONDS);
+                answer.cause = Some(source.to_string());
+                answer
+            }
+        }
+    }
+}
+
+impl From<UpstreamError> for ApiError {
+    fn from(error: UpstreamError) -> Self {
+        let cause = describe(&error);
+        let unreachable = |message: &str| {
+            Self::new(StatusCode::BAD_GATEWAY, "server_error", Some("upstream_unreachable"), message)
+        };
+        let mut answer = match error {
+            UpstreamError::Connect { .. } => unreachable("the model server cannot be reached"),
+            UpstreamError::Broken { .. } => unreachable("the model server broke off its answer"),
+            UpstreamError::Malformed { .. } => unreachable("the model server's answer cannot be understood"),
+            UpstreamError::Timeout { .. } => Self::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "timeout",
+                Some("upstream_timeout"),
+                "the model server was silent for too long",
+            ),
+            UpstreamError::Status { status, headers, body, .. } => {
+                let message = format!("the model server answered with status {}", status.as_u16());
+                let mut answer = Self::new(status, "server_error", Some("upstream_error"), message);
+                answer.upstream = Some(Box::new(UpstreamAnswer { headers: *headers, body }));
+                answer
+            }
+            UpstreamError::InStream { error, .. } => {
+                let mut answer = unreachable("the model server reported an error");
+                answer.upstream = in_stream_answer(&error);
+                answer
+            }
+            UpstreamError::RequestBody => Self::body_broken(),
+        };
+        answer.cause = Some(cause);
+        answer
+    }
+}
+
+fn describe(error: &UpstreamError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// An error that an upstream reported inside a stream, as an answer of its own.
+fn in_stream_answer(error: &str) -> Option<Box<UpstreamAnswer>> {
+    RawObject::parse(error).ok()?.get_some("message")?;
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Some(Box::new(UpstreamAnswer { headers, body: format!(r#"{{"error":{error}}}"#).into() }))
+}
+
+/// The `error` object of an upstream's error body, if it has one with a message.
+fn upstream_error(body: &[u8]) -> Option<String> {
+    let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
+    let error = object.get_some("error")?;
+    RawObject::parse(error.get()).ok()?.get_some("message")?;
+    // A stream's data line must stay one line.
+    Some(error.get().replace(['\n', '\r'], " "))
+}

@@ -1,0 +1,215 @@
+//! Pass-through: bytes in, bytes out, head and body as they are but for hop-by-hop headers.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, Stream};
+use futures_util::{StreamExt, TryStreamExt};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST};
+use http::{HeaderMap, Method};
+use http_body::Frame;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::auth::foreign_origin;
+use super::error::ApiError;
+use super::{AppState, body};
+use crate::upstream::headers::strip_hop_by_hop;
+use crate::upstream::retry::Attempts;
+use crate::upstream::{ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, Upstream, UpstreamError};
+
+/// The prefix of our own paths, which a configured base URL brings itself.
+const PREFIX: &str = "/v1";
+
+/// Forwards any endpoint that loopwright does not have itself, streaming both ways.
+pub(super) async fn forward(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let (head, request_body) = request.into_parts();
+    if state.draining.is_cancelled() {
+        return Err(ApiError::shutting_down());
+    }
+    let changes = !matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let simple = changes && !body::is_json(&head.headers);
+    if simple && foreign_origin(&head.headers) && !known_origin(&state, &head.headers) {
+        return Err(ApiError::origin_not_allowed());
+    }
+    let upstream = state.agent.parts().router.default_upstream().ok_or_else(ApiError::internal)?;
+    let length = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let chunked = head.headers.contains_key(http::header::TRANSFER_ENCODING);
+    let forwarded = match length {
+        None | Some(0) if !chunked => ForwardBody::Full(Bytes::new()),
+        _ => ForwardBody::Stream {
+            stream: request_body.into_data_stream().map_err(io::Error::other).boxed(),
+            length,
+        },
+    };
+    let path_and_query = head.uri.path_and_query().map_or("", |whole| whole.as_str());
+    let request = ForwardRequest {
+        method: head.method,
+        path_and_query: below_prefix(path_and_query),
+        headers: upstream_headers(&state, head.headers),
+        body: forwarded,
+    };
+    let response = upstream.forward(request).await?;
+    Ok(respond(&state, response))
+}
+
+/// Passes a chat request through, with retries and fail-over as long as nothing has been answered.
+pub(super) async fn chat(
+    state: &AppState,
+    model: &str,
+    path_and_query: &str,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Result<Response, ApiError> {
+    let parts = state.agent.parts();
+    let route = parts.router.candidates(model).ok_or_else(ApiError::internal)?;
+    let path_and_query = below_prefix(path_and_query);
+    let headers = upstream_headers(state, headers);
+    let mut attempts = None;
+    let mut current = 0;
+    loop {
+        let upstream = route.upstreams.get(current).ok_or_else(ApiError::internal)?;
+        let request = ForwardRequest {
+            method: Method::POST,
+            path_and_query: path_and_query.clone(),
+            headers: headers.clone(),
+            body: ForwardBody::Full(renamed(upstream.as_ref(), model, &bytes)),
+        };
+        let error = match attempt(upstream.as_ref(), request).await {
+            Ok(response) => return Ok(respond(state, response)),
+            Err(error) => error,
+        };
+        let attempts =
+            attempts.get_or_insert_with(|| Attempts::new(parts.retry.clone(), route.upstreams.len()));
+        let Some(next) = attempts.next(&error) else { return Err(error.into()) };
+        parts.metrics.upstream_retried(upstream.name());
+        tracing::warn!(upstream = upstream.name(), %error, "request failed, trying again");
+        if !next.delay.is_zero() {
+            tokio::time::sleep(next.delay).await;
+        }
+        current = next.upstream;
+    }
+}
+
+/// Headers of a request that an upstream should see: hop-by-hop ones and those about our own hop are taken out, and
+/// so is a key of our own.
+pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> HeaderMap {
+    strip_hop_by_hop(&mut headers);
+    for name in [HOST, CONTENT_LENGTH, EXPECT] {
+        headers.remove(name);
+    }
+    if state.gatekeeper.has_keys() {
+        headers.remove(AUTHORIZATION);
+    }
+    headers
+}
+
+/// One try. An error status that may be tried again comes back as an error, with its body.
+async fn attempt(upstream: &dyn Upstream, request: ForwardRequest) -> Result<ForwardResponse, UpstreamError> {
+    let mut response = upstream.forward(request).await?;
+    if !(response.status.is_server_error() || response.status.is_client_error()) {
+        return Ok(response);
+    }
+    let mut kept: Vec<Bytes> = Vec::new();
+    let mut size = 0;
+    while let Some(data) = response.body.next().await {
+        let data = data?;
+        size += data.len();
+        kept.push(data);
+        if size > MAX_ERROR_BODY_BYTES {
+            // Too large to be looked at: it goes on as it is.
+            let begun = futures_util::stream::iter(kept.into_iter().map(Ok));
+            response.body = begun.chain(response.body).boxed();
+            return Ok(response);
+        }
+    }
+    Err(UpstreamError::Status {
+        upstream: upstream.name().into(),
+        status: response.status,
+        headers: Box::new(response.headers),
+        body: kept.concat().into(),
+    })
+}
+
+/// The body with the model's name as the upstream has it; the same bytes where the names are equal.
+fn renamed(upstream: &dyn Upstream, model: &str, bytes: &Bytes) -> Bytes {
+    let name = upstream.model_name(model);
+    if name == model {
+        return bytes.clone();
+    }
+    let Ok(chat) = crate::openai::request::ChatBody::parse(bytes) else { return bytes.clone() };
+    let mut json = format!("{{\"model\":{}", crate::openai::raw::quoted(name));
+    let members = chat.members_without(&["model"]);
+    if !members.is_empty() {
+        json.push(',');
+        json.push_str(&members);
+    }
+    json.push('}');
+    json.into()
+}
+
+fn below_prefix(path_and_query: &str) -> String {
+    path_and_query.strip_prefix(PREFIX).unwrap_or(path_and_query).to_owned()
+}
+
+fn known_origin(state: &AppState, headers: &HeaderMap) -> bool {
+    headers.get(http::header::ORIGIN).is_some_and(|origin| state.settings.cors_origins.contains(origin))
+}
+
+fn respond(state: &AppState, response: ForwardResponse) -> Response {
+    let size = response.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let body = PassedBody {
+        stream: response.body,
+        remaining: size,
+        stopping: Box::pin(state.stopping.child_token().cancelled_owned()),
+    };
+    let mut answer = Response::new(Body::new(body));
+    *answer.status_mut() = response.status;
+    *answer.headers_mut() = response.headers;
+    // Who may read an answer across origins is the edge's to say.
+    let cors: Vec<_> = answer
+        .headers()
+        .keys()
+        .filter(|name| name.as_str().starts_with("access-control-"))
+        .cloned()
+        .collect();
+    for name in cors {
+        answer.headers_mut().remove(name);
+    }
+    answer
+}
+
+/// An upstream's body on its way to the client; broken off when the upstream's is, or when the process ends.
+struct PassedBody {
+    stream: BoxStream<'static, Result<Bytes, UpstreamError>>,
+    remaining: Option<u64>,
+    stopping: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl http_body::Body for PassedBody {
+    type Data = Bytes;
+    type Error = UpstreamError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
+        let Poll::Ready(data) = Pin::new(&mut self.stream).poll_next(context) else {
+            ready!(self.stopping.as_mut().poll(context));
+            let reason = "the server is shutting down".to_owned();
+            return Poll::Ready(Some(Err(UpstreamError::Broken { upstream: "".into(), reason })));
+        };
+        if let (Some(remaining), Some(Ok(data))) = (&mut self.remaining, &data) {
+            *remaining = remaining.saturating_sub(u64::try_from(data.len()).unwrap_or(u64::MAX));
+        }
+        Poll::Ready(data.map(|data| data.map(Frame::data)))
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.remaining.map_or_else(http_body::SizeHint::new, http_body::SizeHint::with_exact)
+    }
+}

@@ -1,0 +1,65 @@
+//! `GET /v1/models`, merged from the upstreams, and `GET /v1/agent/tools`.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use serde_json::json;
+
+use super::error::ApiError;
+use super::{AppState, forward};
+use crate::agent::settings::Permission;
+use crate::upstream::models::{ModelEntry, merged};
+
+/// `GET /v1/models`
+pub(super) async fn list(State(state): State<AppState>, headers: HeaderMap) -> Result<Response, ApiError> {
+    let models = all(&state, headers).await?;
+    let entries: Vec<&str> = models.iter().map(|model| &*model.json).collect();
+    Ok(json_answer(format!(r#"{{"object":"list","data":[{}]}}"#, entries.join(","))))
+}
+
+/// `GET /v1/models/{id}`; ids may hold slashes.
+pub(super) async fn show(
+    State(state): State<AppState>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let models = all(&state, headers).await?;
+    let model = models.into_iter().find(|model| model.id == id);
+    let model = model.ok_or_else(|| ApiError::not_found("there is no model with this id; see GET /v1/models"))?;
+    Ok(json_answer(model.json.into()))
+}
+
+/// `GET /v1/agent/tools`: the server-side tools with their JSON Schemas.
+pub(super) async fn tools(State(state): State<AppState>) -> Response {
+    let parts = state.agent.parts();
+    let permission = match parts.settings.permission {
+        Permission::Auto => "auto",
+        Permission::Deny => "deny",
+    };
+    let entry = |tool: &crate::tools::SharedTool| {
+        let definition = tool.definition();
+        let parameters = definition.parameters.as_deref().unwrap_or("{}");
+        json!({
+            "name": definition.name,
+            "source": tool.policy().source,
+            "description": definition.description(),
+            "parameters": serde_json::from_str::<serde_json::Value>(parameters).unwrap_or_default(),
+            "permission": permission,
+            "state": "ready",
+        })
+    };
+    let data: Vec<_> = parts.tools.list().map(entry).collect();
+    Json(json!({"object": "list", "data": data})).into_response()
+}
+
+async fn all(state: &AppState, headers: HeaderMap) -> Result<Vec<ModelEntry>, ApiError> {
+    let mut headers = forward::upstream_headers(state, headers);
+    headers.remove(http::header::ACCEPT_ENCODING);
+    Ok(merged(&state.agent.parts().router, &headers).await?)
+}
+
+fn json_answer(json: String) -> Response {
+    ([(CONTENT_TYPE, "application/json")], json).into_response()
+}

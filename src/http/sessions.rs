@@ -1,0 +1,159 @@
+//! `/v1/sessions`: list, export, import, delete, branch; always within the caller's own.
+
+use axum::Json;
+use axum::extract::{Extension, Path, Query, Request, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::{AppState, body};
+use crate::ids::{Owner, SessionId};
+use crate::openai::request::RequestError;
+use crate::session::export;
+use crate::session::store::Replaced;
+
+/// Entries of a page where the request does not say.
+const DEFAULT_LIMIT: usize = 20;
+/// Most entries of a page.
+const MAX_LIMIT: usize = 100;
+
+/// The query of a list.
+#[derive(Debug, Deserialize)]
+pub(super) struct ListQuery {
+    limit: Option<String>,
+    after: Option<String>,
+}
+
+/// `GET /v1/sessions`
+pub(super) async fn list(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Query(query): Query<ListQuery>,
+) -> Result<Response, ApiError> {
+    let limit = match query.limit.as_deref().map(str::parse::<usize>) {
+        None => DEFAULT_LIMIT,
+        Some(Ok(limit @ 1..=MAX_LIMIT)) => limit,
+        Some(_) => {
+            let message = format!("'limit' must be a whole number from 1 to {MAX_LIMIT}");
+            return Err(RequestError::field("limit", message).into());
+        }
+    };
+    let after = query.after.as_deref().map(|text| parse_id("after", text)).transpose()?;
+    let parts = state.agent.parts();
+    let page = parts.store.list(&owner, limit, after.as_ref()).await?;
+    let entry = |session: &crate::session::store::SessionSummary| {
+        json!({
+            "id": session.id, "created_at": session.created_at, "updated_at": session.updated_at,
+            "message_count": session.message_count, "title": session.title,
+            "running": parts.locks.is_running(&owner, &session.id),
+        })
+    };
+    let data: Vec<Value> = page.data.iter().map(entry).collect();
+    Ok(Json(json!({"object": "list", "data": data, "has_more": page.has_more})).into_response())
+}
+
+/// `GET /v1/sessions/{id}`
+pub(super) async fn export(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = path_id(&id)?;
+    let stored = state.agent.parts().store.load(&owner, &id).await?;
+    let stored = stored.ok_or(crate::session::SessionError::NotFound)?;
+    Ok(json_answer(StatusCode::OK, export::export(&id, &stored)))
+}
+
+/// `PUT /v1/sessions/{id}`
+pub(super) async fn import(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let id = parse_id("id", &id)?;
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    let bytes = body::read(request_body, &head.headers, &state.settings).await?;
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|_| RequestError::body("the body is not UTF-8; send JSON encoded as UTF-8"))?;
+    let parts = state.agent.parts();
+    let session = export::import(text, parts.max_session_messages)?;
+    let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
+    let replaced = parts.store.replace(&owner, &id, &session).await?;
+    let stored = parts.store.load(&owner, &id).await?.ok_or(crate::session::SessionError::NotFound)?;
+    let status = match replaced {
+        Replaced::Created => StatusCode::CREATED,
+        Replaced::Replaced => StatusCode::OK,
+    };
+    Ok(json_answer(status, export::export(&id, &stored)))
+}
+
+/// `DELETE /v1/sessions/{id}`
+pub(super) async fn delete(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = path_id(&id)?;
+    let parts = state.agent.parts();
+    let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
+    if !parts.store.delete(&owner, &id).await? {
+        return Err(crate::session::SessionError::NotFound.into());
+    }
+    Ok(Json(json!({"id": id, "object": "session.deleted", "deleted": true})).into_response())
+}
+
+/// `POST /v1/sessions/{id}/fork`
+pub(super) async fn fork(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let id = path_id(&id)?;
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    let bytes = body::read(request_body, &head.headers, &state.settings).await?;
+    let fork = fork_body(&bytes)?;
+    let parts = state.agent.parts();
+    let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
+    let new_id = parts.store.fork(&owner, &id, fork.before_message, fork.id).await?;
+    let stored = parts.store.load(&owner, &new_id).await?.ok_or(crate::session::SessionError::NotFound)?;
+    Ok(json_answer(StatusCode::CREATED, export::export(&new_id, &stored)))
+}
+
+struct ForkBody {
+    before_message: Option<usize>,
+    id: Option<SessionId>,
+}
+
+fn fork_body(bytes: &[u8]) -> Result<ForkBody, RequestError> {
+    use crate::openai::request::ChatBody;
+    if bytes.is_empty() {
+        return Ok(ForkBody { before_message: None, id: None });
+    }
+    let body = ChatBody::parse(bytes)?;
+    let id: Option<String> = body.typed("id", "a string")?;
+    Ok(ForkBody {
+        before_message: body.typed("before_message", "the index of a message, a whole number of 0 or more")?,
+        id: id.map(|text| parse_id("id", &text)).transpose()?,
+    })
+}
+
+/// The id of a session that should exist: what cannot be an id is not there.
+fn path_id(text: &str) -> Result<SessionId, ApiError> {
+    SessionId::parse(text).map_err(|_| crate::session::SessionError::NotFound.into())
+}
+
+fn parse_id(param: &str, text: &str) -> Result<SessionId, RequestError> {
+    SessionId::parse(text)
+        .map_err(|problem| RequestError::field(param, format!("the session id in '{param}' {problem}")))
+}
+
+fn json_answer(status: StatusCode, json: String) -> Response {
+    (status, [(CONTENT_TYPE, "application/json")], json).into_response()
+}

@@ -1,0 +1,183 @@
+//! Label values: all of them from fixed lists or from the configuration.
+
+use std::sync::Arc;
+
+use ::http::StatusCode;
+use prometheus_client::encoding::EncodeLabelSet;
+
+/// Which part of the API a request went to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// Chat completions that the loop answered.
+    ChatLoop,
+    /// Chat completions that were passed through.
+    ChatForwarded,
+    /// Any other endpoint that was passed through.
+    Forwarded,
+    /// The model list.
+    Models,
+    /// Sessions.
+    Sessions,
+    /// `/v1/agent/…`.
+    Agent,
+    /// Health, readiness and metrics.
+    Operations,
+    /// Anything else.
+    Other,
+}
+
+/// How a call of a model ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelOutcome {
+    /// The model finished.
+    Completed,
+    /// The server answered 429.
+    RateLimited,
+    /// The server answered another 4xx.
+    Rejected,
+    /// The server answered 5xx, or reported an error in its stream.
+    Failed,
+    /// No connection could be made.
+    Unreachable,
+    /// The server was silent for too long.
+    TimedOut,
+    /// The answer broke off or made no sense.
+    Broken,
+    /// The caller went away.
+    Cancelled,
+}
+
+/// Whose call is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolLabel<'a> {
+    /// A tool of the configuration, by its name.
+    Configured(&'a str),
+    /// A tool behind the dispatch URL, whatever the client calls it.
+    Dispatch,
+    /// A tool that does not exist.
+    Unknown,
+}
+
+/// Status classes.
+pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RequestLabels {
+    pub(super) route: &'static str,
+    pub(super) status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RouteLabel {
+    pub(super) route: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct StopLabel {
+    pub(super) stop_reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ToolCallLabels {
+    pub(super) tool: Arc<String>,
+    pub(super) status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ToolNameLabel {
+    pub(super) tool: Arc<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ModelCallLabels {
+    pub(super) upstream: Arc<String>,
+    pub(super) outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct UpstreamLabel {
+    pub(super) upstream: Arc<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct KindLabel {
+    pub(super) kind: &'static str,
+}
+
+impl Route {
+    /// Every route.
+    pub(super) const ALL: [Self; 8] = [
+        Self::ChatLoop,
+        Self::ChatForwarded,
+        Self::Forwarded,
+        Self::Models,
+        Self::Sessions,
+        Self::Agent,
+        Self::Operations,
+        Self::Other,
+    ];
+
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ChatLoop => "chat_loop",
+            Self::ChatForwarded => "chat_forwarded",
+            Self::Forwarded => "forwarded",
+            Self::Models => "models",
+            Self::Sessions => "sessions",
+            Self::Agent => "agent",
+            Self::Operations => "operations",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl ModelOutcome {
+    /// Every outcome.
+    pub(super) const ALL: [Self; 8] = [
+        Self::Completed,
+        Self::RateLimited,
+        Self::Rejected,
+        Self::Failed,
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::Broken,
+        Self::Cancelled,
+    ];
+
+    /// The outcome that an error status stands for.
+    pub fn of_status(status: StatusCode) -> Self {
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            Self::RateLimited
+        } else if status.is_client_error() {
+            Self::Rejected
+        } else {
+            Self::Failed
+        }
+    }
+
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::RateLimited => "rate_limited",
+            Self::Rejected => "rejected",
+            Self::Failed => "failed",
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed_out",
+            Self::Broken => "broken",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// The class of a status: `2xx` and so on.
+pub(super) fn status_class(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        ..200 => "1xx",
+        200..300 => "2xx",
+        300..400 => "3xx",
+        400..500 => "4xx",
+        500.. => "5xx",
+    }
+}

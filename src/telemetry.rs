@@ -1,0 +1,130 @@
+//! Logs: where they go, in which form, and which of them.
+//!
+//! Owns the one subscriber of the process. Knows nothing of what is logged.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+
+/// What can be configured about logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The form of a record.
+    pub format: Format,
+    /// Which records are written: a level, or directives such as `info,loopwright::agent=debug`.
+    pub level: String,
+}
+
+/// The form of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// One line for people.
+    #[default]
+    Text,
+    /// One JSON object on a line; the record's fields lie beside `message`.
+    Json,
+}
+
+/// Why logs could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The level is no level and no list of directives.
+    #[error("`{level}` is no log level; {LEVEL_FORMS}")]
+    Level {
+        /// What was given.
+        level: String,
+    },
+    /// The process has a subscriber already.
+    #[error("logging was set up twice")]
+    Twice(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// What a level may look like.
+const LEVEL_FORMS: &str =
+    "write off, error, warn, info, debug or trace, or directives such as info,loopwright=debug";
+
+/// The words that are levels by themselves.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            format: Format::default(),
+            level: "info".to_owned(),
+        }
+    }
+}
+
+impl Format {
+    /// The word for flags and files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
+/// Starts writing logs to stderr.
+///
+/// # Errors
+/// When the level cannot be read, or when logging has been set up before.
+pub fn init(settings: &Settings) -> Result<(), TelemetryError> {
+    let builder = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_env_filter(filter(&settings.level)?);
+    match settings.format {
+        Format::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
+        Format::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(true)
+            .with_span_list(false)
+            .try_init(),
+    }
+    .map_err(TelemetryError::Twice)
+}
+
+/// Reads a level or a list of directives.
+///
+/// # Errors
+/// When the text is neither.
+pub fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+    let refused = || TelemetryError::Level {
+        level: level.to_owned(),
+    };
+    // The directive syntax takes a bare word for the name of a module, so that a misspelt level would silence
+    // everything without a word.
+    let bare_words = level
+        .split(',')
+        .filter(|directive| !directive.contains(['=', '[']));
+    for word in bare_words {
+        if !LEVELS.contains(&word.trim().to_ascii_lowercase().as_str()) {
+            return Err(refused());
+        }
+    }
+    EnvFilter::try_new(level).map_err(|_| refused())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_directives_are_read_and_misspellings_refused() {
+        for good in [
+            "info",
+            "DEBUG",
+            "off",
+            "warn,loopwright=trace",
+            "loopwright::agent=debug,info",
+            "info,loopwright[run]=debug",
+        ] {
+            assert!(filter(good).is_ok(), "{good}");
+        }
+        for bad in ["verbose", "", "info,inof", "loopwright=loud"] {
+            let refused = filter(bad).unwrap_err().to_string();
+            assert!(refused.contains("trace"), "{bad}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! JSON strings as servers write them, surrogate escapes torn apart by their tokenisers included.
+
+use serde_json::value::RawValue;
+
+use crate::openai::raw::RawObject;
+
+/// The text of a JSON string; none when the value is something else.
+///
+/// A surrogate escape without its other half becomes U+FFFD instead of an error.
+pub(super) fn lossy_string(value: &RawValue) -> Option<String> {
+    let json = value.get();
+    let inside = json.strip_prefix('"')?.strip_suffix('"')?;
+    if memchr::memchr(b'\\', inside.as_bytes()).is_none() {
+        return Some(inside.to_owned());
+    }
+    match serde_json::from_str(json) {
+        Ok(text) => Some(text),
+        Err(_) => serde_json::from_str(&mend_surrogates(json)).ok(),
+    }
+}
+
+/// The text of a string, or of a list of strings and text parts.
+pub(super) fn flat_text(value: &RawValue) -> String {
+    if let Some(text) = lossy_string(value) {
+        return text;
+    }
+    serde_json::from_str::<Vec<&RawValue>>(value.get())
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|part| {
+            lossy_string(part).or_else(|| {
+                RawObject::parse(part.get())
+                    .ok()?
+                    .get_some("text")
+                    .and_then(lossy_string)
+            })
+        })
+        .collect()
+}
+
+/// Whether an `error` value says that there is no error.
+pub(super) fn is_falsy(value: &RawValue) -> bool {
+    matches!(value.get(), "null" | "false" | "\"\"" | "0" | "{}" | "[]")
+}
+
+/// The JSON text with every surrogate escape that lacks its other half replaced by the escape of U+FFFD.
+pub(super) fn mend_surrogates(json: &str) -> String {
+    let mut mended = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some((before, escape)) =
+        memchr::memchr(b'\\', rest.as_bytes()).and_then(|place| rest.split_at_checked(place))
+    {
+        mended.push_str(before);
+        let (taken, replacement) = match unit(escape) {
+            Some(0xd800..=0xdbff) => match escape.get(6..).and_then(unit) {
+                Some(0xdc00..=0xdfff) => (12, None),
+                _ => (6, Some("\\ufffd")),
+            },
+            Some(0xdc00..=0xdfff) => (6, Some("\\ufffd")),
+            Some(_) => (6, None),
+            None => (second_char_end(escape), None),
+        };
+        let (escape, after) = escape.split_at_checked(taken).unwrap_or((escape, ""));
+        mended.push_str(replacement.unwrap_or(escape));
+        rest = after;
+    }
+    mended.push_str(rest);
+    mended
+}
+
+/// The value of a `\uXXXX` escape at the beginning of the text.
+fn unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    u16::from_str_radix(digits, 16).ok()
+}
+
+/// Where the character after a backslash ends.
+fn second_char_end(escape: &str) -> usize {
+    1 + escape.chars().nth(1).map_or(0, char::len_utf8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torn_surrogates_become_replacement_characters() {
+        for (json, text) in [
+            (r#""a\ud83db""#, "a\u{fffd}b"),
+            (r#""\ude00""#, "\u{fffd}"),
+            (r#""\ud83d\ude00""#, "\u{1f600}"),
+            (r#""\ud83d\ud83d\ude00""#, "\u{fffd}\u{1f600}"),
+            (r#""\\ud83d\n""#, "\\ud83d\n"),
+            (r#""\ud83d\\ude00""#, "\u{fffd}\\ude00"),
+            (r#""ä\ud83d\u00e4""#, "ä\u{fffd}ä"),
+        ] {
+            let value = serde_json::from_str::<&RawValue>(json).unwrap();
+            assert_eq!(lossy_string(value).as_deref(), Some(text), "{json}");
+        }
+        assert_eq!(lossy_string(serde_json::from_str("12").unwrap()), None);
+        assert_eq!(mend_surrogates("\\"), "\\");
+        assert_eq!(mend_surrogates("\\ä\\u12"), "\\ä\\u12");
+    }
+}

@@ -1,0 +1,234 @@
+//! The shape of a chunk: its text is read once, and only the parts that are acted on are looked into.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::text::{flat_text, is_falsy};
+use crate::openai::raw::Key;
+
+/// Fields that nobody here knows, in their order.
+pub(super) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+
+/// The spellings of the reasoning field, the first one that holds text counting.
+const REASONING_FIELDS: [&str; 4] = [
+    "reasoning_content",
+    "reasoning",
+    "reasoning_text",
+    "thinking",
+];
+
+/// A chunk, or an answer that was not streamed.
+#[derive(Debug, Default)]
+pub(super) struct Chunk<'a> {
+    pub(super) choice: Option<Choice<'a>>,
+    pub(super) usage: Option<&'a RawValue>,
+    pub(super) model: Option<&'a RawValue>,
+    pub(super) error: Option<&'a RawValue>,
+    pub(super) extra: Entries<'a>,
+    object: Option<&'a RawValue>,
+}
+
+/// The choice that counts.
+#[derive(Debug, Default)]
+pub(super) struct Choice<'a> {
+    pub(super) delta: Option<Delta<'a>>,
+    pub(super) message: Option<Delta<'a>>,
+    pub(super) finish_reason: Option<&'a RawValue>,
+    pub(super) extra: Entries<'a>,
+    index: Option<&'a RawValue>,
+}
+
+/// What is new, or the whole message.
+#[derive(Debug, Default)]
+pub(super) struct Delta<'a> {
+    pub(super) content: Option<&'a RawValue>,
+    pub(super) tool_calls: Option<&'a RawValue>,
+    pub(super) function_call: Option<&'a RawValue>,
+    pub(super) extra: Entries<'a>,
+    reasoning: [Option<&'a RawValue>; 4],
+}
+
+/// Reads a chunk.
+pub(super) fn parse(data: &str) -> serde_json::Result<Chunk<'_>> {
+    serde_json::from_str::<Object<Chunk<'_>>>(data).map(|object| object.0)
+}
+
+impl Chunk<'_> {
+    /// Whether the object is itself an error, as vLLM once sent them.
+    pub(super) fn is_error_object(&self) -> bool {
+        self.object.is_some_and(|word| word.get() == "\"error\"")
+            && self.error.is_none_or(is_falsy)
+            && self.choice.is_none()
+    }
+}
+
+impl Delta<'_> {
+    /// Whether it says nothing at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.content.is_none()
+            && self.tool_calls.is_none()
+            && self.function_call.is_none()
+            && self.extra.is_empty()
+            && self.reasoning.iter().all(Option::is_none)
+    }
+
+    /// The reasoning text and the field it came in: the first spelling that holds any, since some servers send the
+    /// same text in two.
+    pub(super) fn reasoning(&self) -> Option<(String, &'static str)> {
+        self.reasoning
+            .iter()
+            .zip(REASONING_FIELDS)
+            .filter_map(|(value, field)| Some((flat_text((*value)?), field)))
+            .find(|(text, _)| !text.is_empty())
+    }
+}
+
+/// An object whose fields are taken one by one.
+trait Fields<'a>: Default {
+    fn field<A: MapAccess<'a>>(&mut self, key: Cow<'a, str>, map: &mut A) -> Result<(), A::Error>;
+}
+
+impl<'a> Fields<'a> for Chunk<'a> {
+    fn field<A: MapAccess<'a>>(&mut self, key: Cow<'a, str>, map: &mut A) -> Result<(), A::Error> {
+        match &*key {
+            "choices" => self.choice = map.next_value::<Choices<'a>>()?.0,
+            "usage" => self.usage = value(map)?,
+            "model" => self.model = value(map)?,
+            "error" => self.error = value(map)?,
+            "object" => self.object = value(map)?,
+            "id" | "created" => skip(map)?,
+            _ => keep(&mut self.extra, key, map)?,
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Fields<'a> for Choice<'a> {
+    fn field<A: MapAccess<'a>>(&mut self, key: Cow<'a, str>, map: &mut A) -> Result<(), A::Error> {
+        match &*key {
+            "delta" => {
+                self.delta = map
+                    .next_value::<Option<Object<Delta<'a>>>>()?
+                    .map(|it| it.0);
+            }
+            "message" => {
+                self.message = map
+                    .next_value::<Option<Object<Delta<'a>>>>()?
+                    .map(|it| it.0);
+            }
+            "finish_reason" => self.finish_reason = value(map)?,
+            "index" => self.index = value(map)?,
+            _ => keep(&mut self.extra, key, map)?,
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Fields<'a> for Delta<'a> {
+    fn field<A: MapAccess<'a>>(&mut self, key: Cow<'a, str>, map: &mut A) -> Result<(), A::Error> {
+        match &*key {
+            "content" => self.content = value(map)?,
+            "tool_calls" => self.tool_calls = value(map)?,
+            "function_call" => self.function_call = value(map)?,
+            "role" => skip(map)?,
+            name => {
+                let place = REASONING_FIELDS.iter().position(|field| *field == name);
+                match place.and_then(|place| self.reasoning.get_mut(place)) {
+                    Some(slot) => *slot = value(map)?,
+                    None => keep(&mut self.extra, key, map)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The value of a field, unless it is `null`.
+fn value<'a, A: MapAccess<'a>>(map: &mut A) -> Result<Option<&'a RawValue>, A::Error> {
+    let value = map.next_value::<&RawValue>()?;
+    Ok((value.get() != "null").then_some(value))
+}
+
+fn skip<'a, A: MapAccess<'a>>(map: &mut A) -> Result<(), A::Error> {
+    map.next_value::<IgnoredAny>().map(|_| ())
+}
+
+fn keep<'a, A: MapAccess<'a>>(
+    extra: &mut Entries<'a>,
+    key: Cow<'a, str>,
+    map: &mut A,
+) -> Result<(), A::Error> {
+    if let Some(value) = value(map)? {
+        extra.push((key, value));
+    }
+    Ok(())
+}
+
+struct Object<T>(T);
+
+impl<'de, T: Fields<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit<T>(PhantomData<T>);
+
+        impl<'de, T: Fields<'de>> Visitor<'de> for Visit<T> {
+            type Value = T;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+                let mut object = T::default();
+                while let Some(Key(key)) = map.next_key()? {
+                    object.field(key, &mut map)?;
+                }
+                Ok(object)
+            }
+        }
+
+        deserializer.deserialize_map(Visit(PhantomData)).map(Self)
+    }
+}
+
+/// The list of choices, of which the one with index 0 counts.
+struct Choices<'a>(Option<Choice<'a>>);
+
+impl<'de> Deserialize<'de> for Choices<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+
+        impl<'de> Visitor<'de> for List {
+            type Value = Option<Choice<'de>>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list of choices")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(None)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut found = None;
+                let mut position = 0_usize;
+                while let Some(Object(choice)) = list.next_element::<Object<Choice<'de>>>()? {
+                    let is_first = match choice.index {
+                        Some(index) => index.get().trim_matches('"') == "0",
+                        None => position == 0,
+                    };
+                    if is_first && found.is_none() {
+                        found = Some(choice);
+                    }
+                    position += 1;
+                }
+                Ok(found)
+            }
+        }
+
+        deserializer.deserialize_any(List).map(Choices)
+    }
+}

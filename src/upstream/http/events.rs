@@ -1,0 +1,228 @@
+//! A model's answer as a stream of events: where it ends well, and where it breaks off.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+
+use super::super::UpstreamError;
+use super::super::decode::{ChunkDecoder, DecodeError};
+use super::reader::{BodyReader, ReadError};
+use crate::openai::event::ModelEvent;
+use crate::openai::raw::quoted;
+use crate::sse::{SseDecoder, SseEvent};
+
+/// Longest silence after the model has finished, while usage or the end may still come.
+const AFTER_FINISH_WAIT: Duration = Duration::from_secs(10);
+/// Longest wait for the body's own end after `[DONE]`; reading up to it keeps the connection usable.
+const AFTER_DONE_WAIT: Duration = Duration::from_millis(50);
+/// Room for the events of most chunks.
+const USUAL_EVENTS: usize = 8;
+
+/// What the answer's body is.
+pub(super) enum Form {
+    /// Chunks in an event stream.
+    Sse(SseDecoder),
+    /// One JSON text, collected until it is whole.
+    Whole(BytesMut),
+}
+
+/// The events of one answer.
+///
+/// Written by hand instead of as a generator: it is polled for each chunk of every stream.
+pub(super) struct Events<S> {
+    name: Arc<str>,
+    reader: BodyReader<S>,
+    form: Form,
+    decoder: ChunkDecoder,
+    /// Events to be handed out, the next one last.
+    ready: Vec<ModelEvent>,
+    bytes_left: u64,
+    state: State,
+}
+
+enum State {
+    Reading,
+    /// `[DONE]` came; only the body's end is waited for.
+    Draining,
+    Failed(UpstreamError),
+    Ended,
+}
+
+impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
+    pub(super) fn new(
+        name: Arc<str>,
+        reader: BodyReader<S>,
+        form: Form,
+        decoder: ChunkDecoder,
+        most_bytes: u64,
+    ) -> Self {
+        Self {
+            name,
+            reader,
+            form,
+            decoder,
+            ready: Vec::with_capacity(USUAL_EVENTS),
+            bytes_left: most_bytes,
+            state: State::Reading,
+        }
+    }
+
+    /// Decodes the next event that has already arrived; says whether there was one.
+    fn decode_next(&mut self) -> bool {
+        let Form::Sse(sse) = &mut self.form else {
+            return false;
+        };
+        match sse.next_event() {
+            Some(Ok(event)) => self.take(&event),
+            Some(Err(error)) => self.fail(UpstreamError::Malformed {
+                upstream: self.name.clone(),
+                reason: error.to_string(),
+            }),
+            None => return false,
+        }
+        true
+    }
+
+    fn take(&mut self, event: &SseEvent) {
+        let data = event.data.trim_ascii();
+        if data.is_empty() {
+            return;
+        }
+        if data == b"[DONE]" {
+            self.decoder.finish(&mut self.ready);
+            self.reader.set_limit(AFTER_DONE_WAIT);
+            self.state = State::Draining;
+            return;
+        }
+        let was_finished = self.decoder.finished();
+        let text = String::from_utf8_lossy(data);
+        let named_error = event.event.as_deref() == Some("error");
+        let result = self.decoder.decode(&text, &mut self.ready);
+        let result = if named_error && !matches!(result, Err(DecodeError::Reported(_))) {
+            self.ready.clear();
+            Err(DecodeError::Reported(error_json(&text).into()))
+        } else {
+            result
+        };
+        if let Err(error) = result {
+            self.fail(self.decode_error(error));
+        } else if self.decoder.finished() && !was_finished {
+            let limit = self.reader.limit().min(AFTER_FINISH_WAIT);
+            self.reader.set_limit(limit);
+        }
+    }
+
+    /// Takes a piece of the body.
+    fn feed(&mut self, piece: Bytes) {
+        let size = piece.len() as u64;
+        let Some(left) = self.bytes_left.checked_sub(size) else {
+            self.fail(UpstreamError::Malformed {
+                upstream: self.name.clone(),
+                reason: "the answer is larger than a stream may be".into(),
+            });
+            return;
+        };
+        self.bytes_left = left;
+        match &mut self.form {
+            Form::Sse(sse) => sse.push(piece),
+            Form::Whole(body) => body.extend_from_slice(&piece),
+        }
+    }
+
+    /// Ends the answer with the body's end or break.
+    fn close(&mut self, end: Result<(), ReadError>) {
+        match (&mut self.form, end) {
+            (_, Err(error)) => {
+                self.decoder.flush(&mut self.ready);
+                self.fail(error.into_upstream(self.name.clone()));
+            }
+            (Form::Whole(body), Ok(())) => {
+                let body = std::mem::take(body);
+                let text = String::from_utf8_lossy(&body);
+                match self.decoder.decode_whole(&text, &mut self.ready) {
+                    Ok(()) => self.state = State::Ended,
+                    Err(error) => self.fail(self.decode_error(error)),
+                }
+            }
+            (Form::Sse(sse), Ok(())) => {
+                if let Some(Ok(event)) = sse.finish() {
+                    self.take(&event);
+                    if matches!(self.state, State::Failed(UpstreamError::Malformed { .. })) {
+                        self.state = State::Reading;
+                    }
+                }
+                if matches!(self.state, State::Reading) {
+                    self.decoder.flush(&mut self.ready);
+                    self.fail(UpstreamError::Broken {
+                        upstream: self.name.clone(),
+                        reason: "the stream ended before the model had finished".into(),
+                    });
+                } else if matches!(self.state, State::Draining) {
+                    self.state = State::Ended;
+                }
+            }
+        }
+    }
+
+    /// Ends the answer with an error, unless the model had finished: then nothing that matters is lost.
+    fn fail(&mut self, error: UpstreamError) {
+        self.state = if self.decoder.finished() {
+            State::Ended
+        } else {
+            State::Failed(error)
+        };
+    }
+
+    fn decode_error(&self, error: DecodeError) -> UpstreamError {
+        let upstream = self.name.clone();
+        match error {
+            DecodeError::Reported(error) => UpstreamError::InStream { upstream, error },
+            DecodeError::Malformed(reason) => UpstreamError::Malformed { upstream, reason },
+        }
+    }
+}
+
+impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for Events<S> {
+    type Item = Result<ModelEvent, UpstreamError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if let Some(event) = this.ready.pop() {
+                return Poll::Ready(Some(Ok(event)));
+            }
+            match std::mem::replace(&mut this.state, State::Ended) {
+                State::Failed(error) => return Poll::Ready(Some(Err(error))),
+                State::Ended => return Poll::Ready(None),
+                State::Draining => {
+                    this.state = State::Draining;
+                    let _rest = ready!(this.reader.poll_chunk(context));
+                    this.state = State::Ended;
+                }
+                State::Reading => {
+                    this.state = State::Reading;
+                    if !this.decode_next() {
+                        match ready!(this.reader.poll_chunk(context)) {
+                            Some(Ok(piece)) => this.feed(piece),
+                            Some(Err(error)) => this.close(Err(error)),
+                            None => this.close(Ok(())),
+                        }
+                    }
+                    this.ready.reverse();
+                }
+            }
+        }
+    }
+}
+
+/// The data of an event that is named an error, as JSON text.
+fn error_json(data: &str) -> String {
+    match serde_json::from_str::<serde::de::IgnoredAny>(data) {
+        Ok(_) => data.to_owned(),
+        Err(_) => quoted(data),
+    }
+}

@@ -1,0 +1,132 @@
+//! A server's answer while it arrives, with a bound on its silence.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::super::UpstreamError;
+
+/// Why no more of a body comes.
+#[derive(Debug)]
+pub(super) enum ReadError {
+    /// Nothing came for this long.
+    Silent(Duration),
+    /// The connection broke.
+    Broken(String),
+}
+
+/// A body that must not be silent for too long.
+///
+/// The time counts while someone waits for the body, so that a slow reader is not taken for a silent server. The timer
+/// is armed once and then only moved on when it goes off, since most pieces come long before.
+pub(super) struct BodyReader<S> {
+    stream: S,
+    limit: Duration,
+    waiting_since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> BodyReader<S> {
+    pub(super) fn new(stream: S, limit: Duration) -> Self {
+        Self {
+            stream,
+            limit,
+            waiting_since: None,
+            timer: None,
+        }
+    }
+
+    /// Bounds the silence anew, from now on.
+    pub(super) fn set_limit(&mut self, limit: Duration) {
+        self.limit = limit;
+        self.waiting_since = None;
+        self.timer = None;
+    }
+
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    pub(super) fn poll_chunk(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, ReadError>>> {
+        if let Poll::Ready(piece) = Pin::new(&mut self.stream).poll_next(context) {
+            self.waiting_since = None;
+            return Poll::Ready(
+                piece.map(|piece| piece.map_err(|error| ReadError::Broken(root_cause(&error)))),
+            );
+        }
+        let now = Instant::now();
+        let deadline = *self.waiting_since.get_or_insert(now) + self.limit;
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        while timer.as_mut().poll(context).is_ready() {
+            if deadline <= now {
+                return Poll::Ready(Some(Err(ReadError::Silent(self.limit))));
+            }
+            timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+}
+
+impl ReadError {
+    pub(super) fn into_upstream(self, upstream: Arc<str>) -> UpstreamError {
+        match self {
+            Self::Silent(limit) => UpstreamError::Timeout {
+                upstream,
+                phase: "next chunk",
+                limit,
+            },
+            Self::Broken(reason) => UpstreamError::Broken { upstream, reason },
+        }
+    }
+}
+
+/// The last error of a chain; the ones before it only repeat where it happened, with the URL.
+pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// The body of an answer that passes through.
+pub(super) struct ForwardedBody<S> {
+    name: Arc<str>,
+    reader: BodyReader<S>,
+    ended: bool,
+}
+
+impl<S> ForwardedBody<S> {
+    pub(super) fn new(name: Arc<str>, reader: BodyReader<S>) -> Self {
+        Self {
+            name,
+            reader,
+            ended: false,
+        }
+    }
+}
+
+impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for ForwardedBody<S> {
+    type Item = Result<Bytes, UpstreamError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let piece = ready!(self.reader.poll_chunk(context));
+        self.ended = !matches!(piece, Some(Ok(_)));
+        Poll::Ready(
+            piece.map(|piece| piece.map_err(|error| error.into_upstream(self.name.clone()))),
+        )
+    }
+}

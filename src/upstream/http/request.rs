@@ -1,0 +1,200 @@
+//! What is sent to a server: its URL, a chat request joined from shared texts, a caller's body passing through.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
+use url::Url;
+
+use super::super::ModelCall;
+use super::super::settings::Settings;
+use crate::openai::raw::push_string;
+
+/// Texts shorter than this are copied; longer ones are shared.
+const SHARE_FROM_BYTES: usize = 2048;
+
+/// Writes a call in the server's dialect. The messages are not copied.
+pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body {
+    let quirks = &settings.quirks;
+    let model = settings
+        .model_map
+        .iter()
+        .find(|(name, _)| *name == call.model)
+        .map_or(call.model.as_str(), |(_, own)| own);
+    let mut parts = Parts::default();
+    parts.text("{\"model\":");
+    push_string(&mut parts.open, model);
+    parts.text(if quirks.streams {
+        ",\"stream\":true"
+    } else {
+        ",\"stream\":false"
+    });
+    if quirks.streams && quirks.stream_options {
+        parts.text(",\"stream_options\":{\"include_usage\":true}");
+    }
+    if !call.fields.is_empty() {
+        parts.text(",");
+        parts.shared(&call.fields);
+    }
+    if let Some(tools) = &call.tools {
+        parts.text(",\"tools\":");
+        parts.shared(tools);
+    }
+    parts.text(",\"messages\":[");
+    for segment in call.transcript.segments() {
+        parts.bytes(segment.clone());
+    }
+    parts.text("]");
+    if let Some(choice) = &call.tool_choice {
+        parts.text(",\"tool_choice\":");
+        parts.text(choice);
+    }
+    parts.text("}");
+    reqwest::Body::wrap(parts.into_body())
+}
+
+/// Puts a path and query behind the base URL; none when the result would lie outside of it.
+pub(super) fn join_url(base: &Url, path_and_query: &str) -> Option<Url> {
+    let base_path = base.path().trim_end_matches('/');
+    let (path, query) = match path_and_query.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (path_and_query, None),
+    };
+    let mut url = base.clone();
+    url.set_path(&format!("{base_path}/{}", path.trim_start_matches('/')));
+    // Dot segments, also percent-encoded ones, were resolved just now.
+    let inside = url.path().strip_prefix(base_path)?.starts_with('/');
+    match (base.query(), query) {
+        (Some(own), Some(given)) => url.set_query(Some(&format!("{own}&{given}"))),
+        (None, Some(given)) => url.set_query(Some(given)),
+        (_, None) => {}
+    }
+    inside.then_some(url)
+}
+
+/// A request body while it is written.
+#[derive(Default)]
+struct Parts {
+    done: Vec<Bytes>,
+    open: String,
+}
+
+impl Parts {
+    fn text(&mut self, text: &str) {
+        self.open.push_str(text);
+    }
+
+    fn shared(&mut self, text: &Arc<str>) {
+        if text.len() < SHARE_FROM_BYTES {
+            self.text(text);
+        } else {
+            self.bytes(Bytes::from_owner(SharedText(text.clone())));
+        }
+    }
+
+    fn bytes(&mut self, bytes: Bytes) {
+        self.close();
+        self.done.push(bytes);
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.done.push(std::mem::take(&mut self.open).into());
+        }
+    }
+
+    fn into_body(mut self) -> JoinedBody {
+        self.close();
+        JoinedBody {
+            left: self.done.iter().map(|part| part.len() as u64).sum(),
+            parts: self.done.into_iter(),
+        }
+    }
+}
+
+struct SharedText(Arc<str>);
+
+impl AsRef<[u8]> for SharedText {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// A body of known length, made of parts.
+struct JoinedBody {
+    parts: std::vec::IntoIter<Bytes>,
+    left: u64,
+}
+
+impl Body for JoinedBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let part = self.parts.next();
+        if let Some(part) = &part {
+            self.left = self.left.saturating_sub(part.len() as u64);
+        }
+        Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.parts.as_slice().is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// How far a caller's streamed body has come.
+#[derive(Debug)]
+pub(super) struct Upload {
+    begun: Instant,
+    progress_ms: AtomicU64,
+    broke_off: AtomicBool,
+}
+
+impl Upload {
+    pub(super) fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            progress_ms: AtomicU64::new(0),
+            broke_off: AtomicBool::new(false),
+        }
+    }
+
+    /// When the last piece came from the caller.
+    pub(super) fn last_progress(&self) -> Instant {
+        self.begun + Duration::from_millis(self.progress_ms.load(Ordering::Relaxed))
+    }
+
+    /// Whether the caller's body ended with an error.
+    pub(super) fn broke_off(&self) -> bool {
+        self.broke_off.load(Ordering::Relaxed)
+    }
+
+    /// The same body, watched.
+    pub(super) fn watch(
+        self: Arc<Self>,
+        stream: BoxStream<'static, std::io::Result<Bytes>>,
+    ) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
+        stream.inspect(move |piece| {
+            let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.progress_ms.store(elapsed, Ordering::Relaxed);
+            if piece.is_err() {
+                self.broke_off.store(true, Ordering::Relaxed);
+            }
+        })
+    }
+}

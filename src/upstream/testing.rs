@@ -1,0 +1,70 @@
+//! A model server for tests that need no socket.
+
+use std::sync::Arc;
+
+use ::http::{HeaderMap, StatusCode};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+
+use super::settings::Quirks;
+use super::{ForwardRequest, ForwardResponse, ModelCall, ModelStream, Upstream, UpstreamError};
+
+/// Answers every forwarded request alike; cannot be called as a model.
+#[derive(Debug)]
+pub(crate) struct FakeUpstream {
+    name: Arc<str>,
+    quirks: Quirks,
+    answer: (StatusCode, String),
+}
+
+impl FakeUpstream {
+    pub(crate) fn new(name: &str, quirks: Quirks) -> Self {
+        Self {
+            name: name.into(),
+            quirks,
+            answer: (StatusCode::OK, String::new()),
+        }
+    }
+
+    pub(crate) fn answering(mut self, answer: (StatusCode, String)) -> Self {
+        self.answer = answer;
+        self
+    }
+}
+
+impl Upstream for FakeUpstream {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn quirks(&self) -> &Quirks {
+        &self.quirks
+    }
+
+    fn stream<'a>(
+        &'a self,
+        _call: &'a ModelCall,
+    ) -> BoxFuture<'a, Result<ModelStream, UpstreamError>> {
+        let upstream = self.name.clone();
+        Box::pin(async move {
+            Err(UpstreamError::Broken {
+                upstream,
+                reason: "a fake".into(),
+            })
+        })
+    }
+
+    fn forward(
+        &self,
+        _request: ForwardRequest,
+    ) -> BoxFuture<'_, Result<ForwardResponse, UpstreamError>> {
+        let (status, body) = self.answer.clone();
+        Box::pin(async move {
+            Ok(ForwardResponse {
+                status,
+                headers: HeaderMap::new(),
+                body: futures_util::stream::iter([Ok(body.into())]).boxed(),
+            })
+        })
+    }
+}

@@ -1,0 +1,186 @@
+//! Holds the house together: who may import whom, and in which room each outside crate lives.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which modules of the crate a module may name.
+const IMPORTS: &[(&str, &[&str])] = &[
+    ("ids", &[]),
+    ("sse", &[]),
+    ("shutdown", &[]),
+    ("telemetry", &[]),
+    ("metrics", &[]),
+    ("openai", &["ids"]),
+    ("upstream", &["openai", "ids", "sse"]),
+    ("tools", &["openai", "ids", "sse"]),
+    ("session", &["openai", "ids"]),
+    ("agent", &["openai", "ids", "upstream", "tools", "session", "metrics"]),
+    ("http", &["agent", "openai", "ids", "upstream", "tools", "session", "metrics"]),
+    ("config", &["agent", "http", "upstream", "tools", "session", "telemetry", "ids"]),
+    ("app", &["agent", "config", "http", "ids", "metrics", "session", "tools", "upstream"]),
+    ("demo", &["app", "config", "session", "tools"]),
+];
+
+/// Modules of another part that `config` may name: settings and the plain values that they hold.
+const CONFIG_MAY_NAME: &[&str] = &["settings", "retry", "set", "schema"];
+
+/// Which outside crates live in which rooms only.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("axum", &["http", "app", "demo"]),
+    ("hyper", &["http"]),
+    ("hyper_util", &["http"]),
+    ("reqwest", &["upstream", "tools", "demo"]),
+    ("sqlx", &["session"]),
+    ("clap", &["config", "main"]),
+    ("toml", &["config"]),
+    ("prometheus_client", &["metrics"]),
+    ("anyhow", &["main", "demo"]),
+];
+
+/// Parts of the loop that only decide.
+const PURE: &[&str] = &["agent/machine.rs", "agent/repeat.rs", "agent/stop.rs", "agent/options.rs", "agent/transcript.rs"];
+
+fn sources() -> BTreeMap<PathBuf, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+                found.insert(path.strip_prefix(&root).unwrap().to_owned(), code.join("\n"));
+            }
+        }
+    }
+    assert!(found.len() > 40, "only {} source files were found", found.len());
+    found
+}
+
+fn module_of(path: &Path) -> String {
+    let first = path.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The code before a file's own tests.
+fn without_tests(code: &str) -> &str {
+    code.split("#[cfg(test)]").next().unwrap_or(code)
+}
+
+/// The identifiers that follow `prefix::` in the code, brace lists included.
+fn names_after(code: &str, prefix: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for (at, _) in code.match_indices(prefix) {
+        let before = code[..at].chars().next_back();
+        if before.is_some_and(|character| character.is_alphanumeric() || character == '_') {
+            continue;
+        }
+        let rest = &code[at + prefix.len()..];
+        let take = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        match rest.strip_prefix('{') {
+            Some(list) => {
+                let mut depth = 0;
+                let mut item = String::new();
+                for character in list.chars() {
+                    match character {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => names.push(take(std::mem::take(&mut item).trim())),
+                        _ if depth == 0 => item.push(character),
+                        _ => {}
+                    }
+                }
+                names.push(take(item.trim()));
+            }
+            None => names.push(take(rest)),
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+#[test]
+fn modules_import_only_what_the_table_allows() {
+    let mut wrong = Vec::new();
+    for (path, code) in sources() {
+        let module = module_of(&path);
+        if matches!(module.as_str(), "lib" | "main") {
+            continue;
+        }
+        let Some((_, allowed)) = IMPORTS.iter().find(|(name, _)| *name == module) else {
+            wrong.push(format!("{}: the module '{module}' is not in the table", path.display()));
+            continue;
+        };
+        for name in names_after(without_tests(&code), "crate::") {
+            if name != module && !allowed.contains(&name.as_str()) {
+                wrong.push(format!("{}: names crate::{name}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn settings_are_all_that_config_takes_from_the_parts() {
+    let mut wrong = Vec::new();
+    for (path, code) in sources().into_iter().filter(|(path, _)| module_of(path) == "config") {
+        for part in ["agent", "http", "upstream", "tools", "session"] {
+            for name in names_after(without_tests(&code), &format!("crate::{part}::")) {
+                if !CONFIG_MAY_NAME.contains(&name.as_str()) {
+                    wrong.push(format!("{}: names crate::{part}::{name}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn outside_crates_stay_in_their_rooms() {
+    let mut wrong = Vec::new();
+    for (path, code) in sources() {
+        let module = module_of(&path);
+        for (name, rooms) in ROOMS {
+            let named = !names_after(without_tests(&code), &format!("{name}::")).is_empty();
+            if named && !rooms.contains(&module.as_str()) {
+                wrong.push(format!("{}: uses {name}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_environment_and_child_processes_have_one_place() {
+    let mut wrong = Vec::new();
+    for (path, code) in sources() {
+        let code = without_tests(&code);
+        let file = path.to_str().unwrap();
+        if code.contains("env::var") && file != "main.rs" {
+            wrong.push(format!("{file}: reads the environment"));
+        }
+        if code.contains("process::Command") && module_of(&path) != "sandbox" {
+            wrong.push(format!("{file}: starts a process"));
+        }
+        if code.contains("tokio::spawn(") {
+            wrong.push(format!("{file}: spawns a task that nobody owns"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn decisions_do_not_await() {
+    let sources = sources();
+    for file in PURE {
+        let code = without_tests(&sources[Path::new(file)]);
+        for word in ["async ", ".await", "Instant::now", "SystemTime", "rand::", "tokio"] {
+            assert!(!code.contains(word), "{file} contains {word}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The requests that the load generator sends, framed and ready to be written.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::script::Plan;
+
+/// Whether a request offers the tool, which is what makes it one for the loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tools {
+    /// No tools: passed through.
+    None,
+    /// The tool behind the webhook.
+    Lookup,
+}
+
+/// One request for a completion in one piece.
+pub(crate) fn plain(address: SocketAddr, plan: Plan, tools: Tools, history: usize) -> Vec<u8> {
+    chat(address, &body(plan, tools, &messages(history)))
+}
+
+/// One request for a stream.
+pub(crate) fn stream(address: SocketAddr, plan: Plan, tools: Tools) -> Vec<u8> {
+    let mut body = body(plan, tools, &messages(0));
+    body["stream"] = json!(true);
+    chat(address, &body)
+}
+
+/// What a client that runs the tools itself sends: a streamed model call and a webhook call for every round, then the last model call.
+pub(crate) fn client_loop(address: SocketAddr, rounds: usize, history: usize) -> Vec<Vec<u8>> {
+    let mut messages = messages(history);
+    let mut requests = Vec::new();
+    for round in 0..=rounds {
+        let mut model = body(Plan::Rounds(rounds), Tools::Lookup, &messages);
+        model["stream"] = json!(true);
+        model["stream_options"] = json!({"include_usage": true});
+        requests.push(chat(address, &model));
+        if round < rounds {
+            let id = format!("call_{round}");
+            let call = json!({
+                "name": "lookup", "arguments": {"n": round}, "tool_call_id": id,
+                "session_id": "0199a1b2-0000-7000-8000-000000000000", "request_id": "0199a1b2-0000-7000-8000-000000000001",
+                "round": round, "model": Plan::Rounds(rounds).model(), "user": null,
+            });
+            requests.push(post(address, "/tool", &call));
+            messages.push(json!({
+                "role": "assistant", "content": null,
+                "tool_calls": [{"id": id, "type": "function", "function": {"name": "lookup", "arguments": format!("{{\"n\":{round}}}")}}],
+            }));
+            messages.push(json!({"role": "tool", "tool_call_id": id, "content": "ok"}));
+        }
+    }
+    requests
+}
+
+/// A conversation of `history` messages of 1 KB; a short one for 0.
+fn messages(history: usize) -> Vec<Value> {
+    if history == 0 {
+        return vec![
+            json!({"role": "system", "content": "You are a helpful assistant. Answer briefly, and look things up where you can."}),
+            json!({"role": "user", "content": "What is the state of ticket 1234, and who looks after it at present?"}),
+        ];
+    }
+    let text = "lorem ipsum dolor sit amet, consectetur adipiscing elit sed do. ".repeat(16);
+    (0..history)
+        .map(|index| {
+            // Counted from the end, so that the last message is the user's.
+            let role = if (history - index) % 2 == 1 {
+                "user"
+            } else {
+                "assistant"
+            };
+            json!({"role": role, "content": text})
+        })
+        .collect()
+}
+
+fn body(plan: Plan, tools: Tools, messages: &[Value]) -> Value {
+    let mut body = json!({"model": plan.model(), "messages": messages, "temperature": 0.2});
+    if tools == Tools::Lookup {
+        body["tools"] = json!([{"type": "function", "function": {
+            "name": "lookup", "description": "Looks a number up.",
+            "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+        }}]);
+    }
+    body
+}
+
+fn chat(address: SocketAddr, body: &Value) -> Vec<u8> {
+    post(address, "/v1/chat/completions", body)
+}
+
+fn post(address: SocketAddr, path: &str, body: &Value) -> Vec<u8> {
+    let body = body.to_string();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\nuser-agent: load\r\naccept: */*\r\n\
+         authorization: Bearer load\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}

@@ -1,0 +1,281 @@
+//! The scripted upstream: a model and a webhook on one port, in a thread of the benchmark's own.
+//!
+//! The name of the model in a request says what is wanted (see [`Plan`]), so the script keeps no state between requests
+//! and behaves the same whoever calls it.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow};
+use memchr::memmem;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+    task::JoinSet,
+};
+
+use crate::{
+    answers::{Answers, Form},
+    wire::Peer,
+};
+
+/// Between the first token of a [`Plan::FirstToken`] stream and its end, so that whoever waits for more before passing
+/// it on is seen to wait.
+const STALL: Duration = Duration::from_millis(4);
+
+/// Between two tokens of a paced stream.
+const PACE: Duration = Duration::from_millis(1);
+
+/// The parts of a body that are searched: all but a long history lies within them.
+const HEAD_BYTES: usize = 16 * 1024;
+const TAIL_BYTES: usize = 64 * 1024;
+
+/// Between two tokens of an open stream.
+const OPEN_GAP: Duration = Duration::from_millis(500);
+
+/// An open stream ends by itself after this many tokens.
+const OPEN_TOKENS: usize = 120;
+
+/// A running scripted upstream; dropping it ends its thread.
+#[derive(Debug)]
+pub(crate) struct Script {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    counters: Arc<Counters>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the name of the model asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// `load-plain`: a completion of about 500 bytes.
+    Plain,
+    /// `load-rounds-N`: N requests for the tool, told apart by the tool messages in the request, then text.
+    Rounds(usize),
+    /// `load-burst-N`: a stream of N tokens, each written by itself, as fast as they are taken.
+    Burst(usize),
+    /// `load-paced-N`: the same with a pause after each token, so that every chunk travels alone.
+    Paced(usize),
+    /// `load-first-1`: a stream of one token that stalls before it ends.
+    FirstToken,
+    /// `load-open-1`: a stream of slow tokens for as long as the client stays.
+    Open,
+}
+
+impl Plan {
+    /// The model name that asks for this plan.
+    pub(crate) fn model(self) -> String {
+        match self {
+            Self::Plain => "load-plain-1".to_owned(),
+            Self::Rounds(rounds) => format!("load-rounds-{rounds}"),
+            Self::Burst(tokens) => format!("load-burst-{tokens}"),
+            Self::Paced(tokens) => format!("load-paced-{tokens}"),
+            Self::FirstToken => "load-first-1".to_owned(),
+            Self::Open => "load-open-1".to_owned(),
+        }
+    }
+
+    fn parse(body: &[u8]) -> Option<Self> {
+        let after = body.get(memmem::find(body, b"\"load-")? + 6..)?;
+        let name = after.get(..memchr::memchr(b'"', after)?)?;
+        let (kind, count) = std::str::from_utf8(name).ok()?.split_once('-')?;
+        let count = count.parse().ok()?;
+        match kind {
+            "plain" => Some(Self::Plain),
+            "rounds" => Some(Self::Rounds(count)),
+            "burst" => Some(Self::Burst(count)),
+            "paced" => Some(Self::Paced(count)),
+            "first" => Some(Self::FirstToken),
+            "open" => Some(Self::Open),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    model: AtomicU64,
+    tool: AtomicU64,
+}
+
+impl Script {
+    /// Starts the script on a free port of the loopback interface.
+    pub(crate) fn start() -> Result<Self> {
+        let listener =
+            std::net::TcpListener::bind("127.0.0.1:0").context("binding the scripted upstream")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("starting the runtime of the scripted upstream")?;
+        let counters = Arc::new(Counters::default());
+        let counted = Arc::clone(&counters);
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("script".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = accept(listener, counted) => {}
+                        _ = stopped => {}
+                    }
+                });
+            })
+            .context("starting the thread of the scripted upstream")?;
+        Ok(Self {
+            address,
+            counters,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Calls of the model and of the webhook so far.
+    pub(crate) fn calls(&self) -> (u64, u64) {
+        (
+            self.counters.model.load(Ordering::Relaxed),
+            self.counters.tool.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // The thread has nothing to report; a panic in it has shown itself in the figures.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(listener: std::net::TcpListener, counters: Arc<Counters>) {
+    let Ok(listener) = TcpListener::from_std(listener) else {
+        return;
+    };
+    let answers = Arc::new(Answers::new());
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        connections.spawn(serve(stream, Arc::clone(&answers), Arc::clone(&counters)));
+    }
+}
+
+/// Serves one connection to its end. An error is the other side's leaving, which is how streams are meant to end here.
+async fn serve(stream: TcpStream, answers: Arc<Answers>, counters: Arc<Counters>) -> Result<()> {
+    let mut peer = Peer::new(stream)?;
+    while let Some(length) = peer.head().await? {
+        let route = Route::of(peer.first_line());
+        let body = peer.whole(length).await?;
+        match route {
+            Route::Chat => {
+                counters.model.fetch_add(1, Ordering::Relaxed);
+                let [head, tail] = edges(body);
+                let plan = Plan::parse(head).or_else(|| Plan::parse(tail));
+                let form = Form::of(|text| {
+                    memmem::find(head, text)
+                        .or_else(|| memmem::find(tail, text))
+                        .is_some()
+                });
+                let done = [head, tail]
+                    .map(|part| memmem::find_iter(part, b"\"role\":\"tool\"").count())
+                    .iter()
+                    .sum();
+                let plan =
+                    plan.ok_or_else(|| anyhow!("the model's name is not one of the script's"))?;
+                answer(&mut peer, &answers, plan, (form, done)).await?;
+            }
+            Route::Tool => {
+                counters.tool.fetch_add(1, Ordering::Relaxed);
+                peer.send(&answers.tool).await?;
+            }
+            Route::Models => peer.send(&answers.models).await?,
+            Route::Other => peer.send(&answers.missing).await?,
+        }
+    }
+    Ok(())
+}
+
+async fn answer(
+    peer: &mut Peer,
+    answers: &Answers,
+    plan: Plan,
+    (form, done): (Form, usize),
+) -> Result<()> {
+    match plan {
+        Plan::Plain => peer.send(&answers.plain).await,
+        Plan::Rounds(rounds) if done < rounds => peer.send(answers.round(done, form)).await,
+        Plan::Rounds(_) => peer.send(answers.last(form)).await,
+        Plan::Burst(tokens) => {
+            peer.send(&answers.opening).await?;
+            for _ in 0..tokens {
+                peer.send(&answers.token).await?;
+                // A model decodes for all its streams in turn.
+                tokio::task::yield_now().await;
+            }
+            peer.send(answers.closing(form)).await
+        }
+        Plan::Paced(tokens) => {
+            peer.send(&answers.opening).await?;
+            for _ in 0..tokens {
+                peer.send(&answers.token).await?;
+                tokio::time::sleep(PACE).await;
+            }
+            peer.send(answers.closing(form)).await
+        }
+        Plan::FirstToken => {
+            peer.send(&answers.opening).await?;
+            peer.send(&answers.token).await?;
+            tokio::time::sleep(STALL).await;
+            peer.send(answers.closing(form)).await
+        }
+        Plan::Open => {
+            peer.send(&answers.opening).await?;
+            for _ in 0..OPEN_TOKENS {
+                peer.send(&answers.token).await?;
+                tokio::time::sleep(OPEN_GAP).await;
+            }
+            peer.send(answers.closing(form)).await
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Route {
+    Chat,
+    Tool,
+    Models,
+    Other,
+}
+
+impl Route {
+    fn of(request_line: &[u8]) -> Self {
+        if request_line.starts_with(b"POST /v1/chat/completions ") {
+            Self::Chat
+        } else if request_line.starts_with(b"POST /tool ") {
+            Self::Tool
+        } else if request_line.starts_with(b"GET /v1/models ") {
+            Self::Models
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The beginning and the end of a body, which together are all of a short one.
+fn edges(body: &[u8]) -> [&[u8]; 2] {
+    if body.len() <= HEAD_BYTES + TAIL_BYTES {
+        return [body, &[]];
+    }
+    let (head, rest) = body.split_at(HEAD_BYTES);
+    [head, rest.get(rest.len() - TAIL_BYTES..).unwrap_or(rest)]
+}

@@ -1,0 +1,93 @@
+//! The tables of the report: their names, columns and what their figures mean.
+
+use crate::report::Table;
+
+/// The row of the direct connection.
+pub(crate) const DIRECT: &str = "direct";
+/// The row of nginx.
+pub(crate) const NGINX: &str = "nginx";
+/// The row of loopwright without tools.
+pub(crate) const PASS: &str = "loopwright";
+/// The row of loopwright with tools, sessions in memory.
+pub(crate) const LOOP: &str = "loopwright loop";
+/// The row of loopwright with tools, sessions in SQLite.
+pub(crate) const LOOP_SQLITE: &str = "loopwright loop, sqlite";
+
+/// The tables, in the order in which they are printed.
+pub(crate) fn tables() -> Vec<Table> {
+    vec![
+        Table::new(
+            "PASS-THROUGH: a request of 0.4 KB, an answer of 0.5 KB in one piece",
+            "+p50, +p99: latency beyond the direct connection's. CPU: of the proxy process alone. At 32 connections latency is mostly queueing.",
+            &["cores", "conns", "target"],
+            &[
+                "req/s",
+                "CPU s/10k",
+                "p50 µs",
+                "p99 µs",
+                "+p50 µs",
+                "+p99 µs",
+                "req/s ÷direct",
+                "p50 ÷direct",
+                "req/s ÷nginx",
+                "CPU ÷nginx",
+                "+p50 ÷nginx",
+            ],
+        ),
+        Table::new(
+            "LOOP OF 5 TOOL ROUNDS: 6 model calls and 5 webhook calls per request",
+            "direct: the client runs the loop itself, with the same 11 calls. own µs/round: time per tool round beyond the same model and webhook\n\
+             calls made directly, taken as the slope between requests with 5 rounds and with none. CPU µs/round: the same slope of the proxy's CPU time.",
+            &["cores", "conns", "target"],
+            &[
+                "req/s",
+                "CPU s/10k",
+                "p50 µs",
+                "p99 µs",
+                "+p50 µs",
+                "+p99 µs",
+                "own µs/round",
+                "CPU µs/round",
+                "req/s ÷direct",
+                "p50 ÷direct",
+            ],
+        ),
+        Table::new(
+            "A ROUND AGAINST THE LENGTH OF HISTORY: messages of 1 KB, 1 connection",
+            "own and CPU as in the loop above; direct's own column is its whole time per round, which holds sending and reading the history.",
+            &["cores", "messages", "target"],
+            &["own µs/round", "CPU µs/round", "own ÷10 messages"],
+        ),
+        Table::new(
+            "TIME TO FIRST TOKEN, streamed",
+            "The model stalls for 4 ms after its first token, so that holding it back shows. The loop is offered a tool and answers without it.",
+            &["cores", "conns", "target"],
+            &[
+                "p50 µs",
+                "p99 µs",
+                "+p50 µs",
+                "+p99 µs",
+                "p50 ÷direct",
+                "+p50 ÷nginx",
+            ],
+        ),
+        Table::new(
+            "STREAMED CHUNKS: one token each, written one by one",
+            "CPU: of the proxy process alone. full speed: streams of 2,000 chunks as fast as they are taken, so that several arrive in one read, the more the\n\
+             slower the reader gets its turn. 1 ms apart: streams of 200 chunks, each of which travels alone, as a model sends them.",
+            &["cores", "conns", "pace", "target"],
+            &[
+                "chunks/s",
+                "CPU s/million",
+                "chunks/s ÷direct",
+                "CPU ÷nginx",
+            ],
+        ),
+        Table::new(
+            "MEMORY OF OPEN STREAMS, each with a few tokens passed and more to come",
+            "Proportional set size of the proxy process; kernel socket buffers are not in it.",
+            &["streams", "target"],
+            &["MiB idle", "MiB open", "KiB/stream", "KiB/stream ÷nginx"],
+        ),
+    ]
+}
