@@ -90,6 +90,23 @@ pub struct ToolInvocation {
     pub progress: ProgressSender,
 }
 
+/// What all calls of a batch have in common.
+#[derive(Debug, Clone)]
+pub struct CallContext {
+    /// The conversation, if it is stored.
+    pub session_id: Option<SessionId>,
+    /// The client's request.
+    pub request_id: RequestId,
+    /// The round, from 0.
+    pub round: u32,
+    /// The model that called.
+    pub model: String,
+    /// The request's `user`, if it has one.
+    pub user: Option<String>,
+    /// `traceparent` and `tracestate` of the client's request.
+    pub trace: HeaderMap,
+}
+
 /// Live output of a running tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolProgress {

@@ -1,1 +1,6 @@
-//! To come.
+//! Making a history valid for strict upstreams.
+
+use crate::openai::message::Message;
+
+/// Repairs.
+pub fn repair(messages: Vec<Message>) -> Vec<Message> { todo!() }

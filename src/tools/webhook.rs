@@ -1,1 +1,1 @@
-//! To come.
+//! Tools behind HTTP.
