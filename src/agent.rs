@@ -58,6 +58,8 @@ pub struct Parts {
     pub locks: SessionLocks,
     /// Longest wait for another turn of the same conversation.
     pub session_wait: Duration,
+    /// Most messages that a conversation may hold.
+    pub max_session_messages: usize,
     /// The server's caps and habits.
     pub settings: settings::Settings,
     /// Most calls of a batch that run at the same time.
@@ -89,9 +91,10 @@ pub enum AgentError {
 
 /// A failed run.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
+#[error("{error}")]
 pub struct RunError {
     /// Why.
+    #[source]
     pub error: AgentError,
     /// A tool that must not run twice has run, so the request must not be sent again blindly.
     pub side_effects: bool,
@@ -100,7 +103,9 @@ pub struct RunError {
 impl Agent {
     /// An agent with these parts.
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts) }
+        Self {
+            parts: Arc::new(parts),
+        }
     }
 
     /// Begins a turn. Dropping the run cancels it.
@@ -119,6 +124,8 @@ impl Agent {
 
 /// Now, in seconds since 1970.
 pub(crate) fn unix_seconds() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }

@@ -1,7 +1,6 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -16,9 +15,8 @@ use crate::session::lock::SessionLocks;
 use crate::session::store::SessionStore;
 use crate::tools::schema::SchemaCache;
 use crate::tools::set::{RegistryError, ToolRegistry};
-use crate::upstream::Upstream;
-use crate::upstream::http::{ClientError, HttpUpstream};
 use crate::upstream::router::{Router, RouterError};
+use crate::upstream::settings::PoolSettings;
 
 /// How often idle sessions are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
@@ -54,10 +52,7 @@ pub enum AppError {
     /// A tool's definition cannot be used.
     #[error(transparent)]
     Tools(#[from] RegistryError),
-    /// A client for an upstream cannot be made.
-    #[error(transparent)]
-    Upstream(#[from] ClientError),
-    /// The upstreams' model patterns cannot be used.
+    /// An upstream cannot be used.
     #[error(transparent)]
     Router(#[from] RouterError),
     /// Serving failed.
@@ -72,25 +67,34 @@ impl App {
     /// When a part cannot be built or the address cannot be bound.
     pub async fn build(config: Config) -> Result<Self, AppError> {
         let address = config.http.listen;
-        let listener =
-            TcpListener::bind(address).await.map_err(|source| AppError::Listen { address, source })?;
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| AppError::Listen { address, source })?;
         let address = listener.local_addr().map_err(AppError::Serve)?;
-        let tool_names: Vec<String> = config.tools.http_tools.iter().map(|tool| tool.name.clone()).collect();
-        let upstream_names: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+        let pool = PoolSettings {
+            upstreams: config.upstreams,
+            retry: config.retry,
+        };
+        let tool_names: Vec<String> = config
+            .tools
+            .http_tools
+            .iter()
+            .map(|tool| tool.name.clone())
+            .collect();
+        let upstream_names: Vec<String> = pool
+            .upstreams
+            .iter()
+            .map(|upstream| upstream.name.clone())
+            .collect();
         let metrics = Metrics::new(
             tool_names.iter().map(String::as_str),
             upstream_names.iter().map(String::as_str),
         );
-        let mut upstreams: Vec<(Arc<dyn Upstream>, Vec<String>)> = Vec::new();
-        for settings in config.upstreams {
-            let models = settings.models.clone();
-            upstreams.push((Arc::new(HttpUpstream::new(settings)?), models));
-        }
         let store = SessionStore::open(&config.session).await?;
         let tasks = TaskTracker::new();
         let agent = Agent::new(Parts {
-            router: Router::new(upstreams)?,
-            retry: config.retry,
+            router: Router::from_settings(&pool)?,
+            retry: pool.retry,
             tools: ToolRegistry::new(&config.tools)?,
             schemas: SchemaCache::default(),
             store: store.clone(),
@@ -104,7 +108,14 @@ impl App {
             tasks: tasks.clone(),
         });
         let state = AppState::new(agent, config.http, metrics);
-        Ok(Self { listener, address, state, tasks, store, session_ttl: config.session.ttl })
+        Ok(Self {
+            listener,
+            address,
+            state,
+            tasks,
+            store,
+            session_ttl: config.session.ttl,
+        })
     }
 
     /// The address that is listened on.
@@ -123,7 +134,10 @@ impl App {
             () = expiry => Ok(()),
         };
         self.tasks.close();
-        if tokio::time::timeout(FLUSH_WAIT, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(FLUSH_WAIT, self.tasks.wait())
+            .await
+            .is_err()
+        {
             tracing::error!("session writes did not end in time");
         }
         self.store.close().await;
@@ -133,7 +147,9 @@ impl App {
 
 /// Deletes idle sessions for ever; does nothing for ever where they are kept.
 async fn expire(store: SessionStore, ttl: Option<Duration>) {
-    let Some(ttl) = ttl else { return std::future::pending().await };
+    let Some(ttl) = ttl else {
+        return std::future::pending().await;
+    };
     let mut interval = tokio::time::interval(EXPIRY_INTERVAL.min(ttl));
     loop {
         interval.tick().await;

@@ -42,8 +42,12 @@ impl Demo {
     /// # Errors
     /// When a port cannot be bound.
     pub async fn build(listen: SocketAddr) -> anyhow::Result<Self> {
-        let model = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot start the scripted model")?;
-        let tool = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot start the sample tool")?;
+        let model = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .context("cannot start the scripted model")?;
+        let tool = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .context("cannot start the sample tool")?;
         let flags = ServeFlags {
             listen: Some(listen),
             upstream: Some(Url::parse(&format!("http://{}/v1", model.local_addr()?))?),
@@ -52,9 +56,16 @@ impl Demo {
         };
         let mut config = Config::load(&flags, &|_| None)?;
         let url = Url::parse(&format!("http://{}/run", tool.local_addr()?))?;
-        config.tools.http_tools = tool::definitions().iter().map(|tool| sample(tool, &url)).collect();
+        config.tools.http_tools = tool::definitions()
+            .iter()
+            .map(|tool| sample(tool, &url))
+            .collect();
         let app = App::build(config).await?;
-        Ok(Self { app, model: (model, model::router()), tool: (tool, tool::router()) })
+        Ok(Self {
+            app,
+            model: (model, model::router()),
+            tool: (tool, tool::router()),
+        })
     }
 
     /// The address that is listened on.

@@ -66,7 +66,14 @@ impl AppState {
     pub fn new(agent: Agent, settings: Settings, metrics: Metrics) -> Self {
         let gatekeeper = Gatekeeper::new(&settings.api_keys, &settings.allowed_hosts);
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
-        Self(Arc::new(Shared { agent, settings, metrics, gatekeeper, draining, stopping }))
+        Self(Arc::new(Shared {
+            agent,
+            settings,
+            metrics,
+            gatekeeper,
+            draining,
+            stopping,
+        }))
     }
 }
 
@@ -79,16 +86,25 @@ pub fn router(state: AppState) -> axum::Router {
         .route("/v1/models/{*id}", get(models::show))
         .route("/v1/agent/tools", get(models::tools))
         .route("/v1/sessions", get(sessions::list))
-        .route("/v1/sessions/{id}", get(sessions::export).put(sessions::import).delete(sessions::delete))
+        .route(
+            "/v1/sessions/{id}",
+            get(sessions::export)
+                .put(sessions::import)
+                .delete(sessions::delete),
+        )
         .route("/v1/sessions/{id}/fork", post(sessions::fork))
         .route("/healthz", get(operations::healthz))
         .route("/readyz", get(operations::readyz))
         .route("/metrics", get(operations::metrics));
-    let routes = unavailable().into_iter().fold(routes, |routes, path| routes.route(path, any(not_available)));
+    let routes = unavailable().into_iter().fold(routes, |routes, path| {
+        routes.route(path, any(not_available))
+    });
     let routes = routes
         .route("/v1/{*path}", any(forward::forward))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
-        .fallback(async || ApiError::not_found("there is nothing at this path; the API begins at /v1"))
+        .fallback(async || {
+            ApiError::not_found("there is nothing at this path; the API begins at /v1")
+        })
         // Bodies are bounded where they are read, by the configured size.
         .layer(DefaultBodyLimit::disable())
         .layer(CatchPanicLayer::custom(edge::panicked))
@@ -126,8 +142,16 @@ fn cors(settings: &Settings) -> Option<CorsLayer> {
     if settings.cors_origins.is_empty() {
         return None;
     }
-    let exposed = ["x-request-id", "x-session-id", "openai-processing-ms", "x-loopwright-overhead-ms"];
-    let exposed: Vec<_> = exposed.into_iter().map(http::HeaderName::from_static).collect();
+    let exposed = [
+        "x-request-id",
+        "x-session-id",
+        "openai-processing-ms",
+        "x-loopwright-overhead-ms",
+    ];
+    let exposed: Vec<_> = exposed
+        .into_iter()
+        .map(http::HeaderName::from_static)
+        .collect();
     Some(
         CorsLayer::new()
             .allow_origin(settings.cors_origins.clone())

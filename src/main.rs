@@ -9,9 +9,9 @@ use clap::Parser;
 use loopwright::app::App;
 use loopwright::config::cli::{Cli, Command, DemoFlags, ServeFlags};
 use loopwright::config::{Config, ConfigError, DemoConfig};
+use loopwright::demo;
 use loopwright::shutdown::Signals;
 use loopwright::telemetry::{self, Format};
-use loopwright::demo;
 
 /// Measured: fewer CPU seconds per request than the system's allocator.
 #[global_allocator]
@@ -21,7 +21,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const CONFIGURATION_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command();
+    let command = Cli::parse().into_command();
     let done = match command {
         Command::Serve(flags) => serve(&flags),
         Command::Demo(flags) => show(&flags),
@@ -31,7 +31,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _stderr_may_be_closed = writeln!(std::io::stderr(), "loopwright: {error:#}");
-            if error.is::<ConfigError>() { ExitCode::from(CONFIGURATION_ERROR) } else { ExitCode::FAILURE }
+            if error.is::<ConfigError>() {
+                ExitCode::from(CONFIGURATION_ERROR)
+            } else {
+                ExitCode::FAILURE
+            }
         }
     }
 }
@@ -39,13 +43,17 @@ fn main() -> ExitCode {
 fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
     let config = Config::load(flags, &environment)?;
     telemetry::init(&config.log)?;
-    config.notices.iter().for_each(|notice| tracing::warn!("{notice}"));
+    config
+        .notices
+        .iter()
+        .for_each(|notice| tracing::warn!("{notice}"));
     let format = config.log.format;
     runtime()?.block_on(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
         let app = App::build(config).await?;
         announce(format, app.address());
-        app.run(async { tracing::info!(signal = signals.wait().await, "stopping") }).await?;
+        app.run(async { tracing::info!(signal = signals.wait().await, "stopping") })
+            .await?;
         Ok(())
     })
 }
@@ -59,7 +67,10 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
         let demo = demo::Demo::build(config.listen).await?;
         announce(format, demo.address());
         let mut out = std::io::stdout();
-        demo.run(&mut out, async { tracing::info!(signal = signals.wait().await, "stopping") }).await
+        demo.run(&mut out, async {
+            tracing::info!(signal = signals.wait().await, "stopping")
+        })
+        .await
     })
 }
 
@@ -75,17 +86,25 @@ fn announce(format: Format, address: SocketAddr) {
     let url = format!("http://{address}");
     let line = match format {
         Format::Text => format!("loopwright ready on {url}"),
-        Format::Json => serde_json::json!({"level": "INFO", "message": "ready", "url": url}).to_string(),
+        Format::Json => {
+            serde_json::json!({"level": "INFO", "message": "ready", "url": url}).to_string()
+        }
     };
     let _stderr_may_be_closed = writeln!(std::io::stderr(), "{line}");
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
 }
 
 /// The one place where the environment is read.
-#[expect(clippy::disallowed_methods, reason = "this is the look-up that Config::load is handed")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the look-up that Config::load is handed"
+)]
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

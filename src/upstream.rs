@@ -36,6 +36,9 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
     /// What is particular to this server.
     fn quirks(&self) -> &settings::Quirks;
 
+    /// What this server calls the model that clients call `model`.
+    fn model_name<'a>(&'a self, model: &'a str) -> &'a str;
+
     /// Calls the model; resolves once the server has answered with a success status.
     ///
     /// The stream yields events until a [`ModelEvent::Finish`] (and what follows it, such as usage) and then ends; it

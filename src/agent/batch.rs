@@ -19,12 +19,13 @@ use super::options::ToolExecution;
 use super::request::RunRequest;
 use super::transcript;
 use crate::ids::{RequestId, SessionId};
+use crate::metrics::ToolLabel;
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
 use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits};
 use crate::tools::cap::cap_result;
-use crate::tools::{ToolFile, ToolOutput, ToolSource, ToolStatus};
+use crate::tools::{ToolFile, ToolOutput, ToolStatus};
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::Quirks;
 
@@ -92,7 +93,12 @@ pub(super) struct Finished {
 }
 
 impl Context {
-    pub(super) fn new(parts: &Arc<Parts>, request: &RunRequest, round: u32, session_id: Option<SessionId>) -> Self {
+    pub(super) fn new(
+        parts: &Arc<Parts>,
+        request: &RunRequest,
+        round: u32,
+        session_id: Option<SessionId>,
+    ) -> Self {
         Self {
             parts: parts.clone(),
             round,
@@ -109,7 +115,9 @@ impl Context {
 
     /// The same with a moment at which running tools are cancelled.
     pub(super) fn until(mut self, started: std::time::Instant, most: Option<Duration>) -> Self {
-        self.deadline = most.and_then(|most| started.checked_add(most)).map(Instant::from_std);
+        self.deadline = most
+            .and_then(|most| started.checked_add(most))
+            .map(Instant::from_std);
         self
     }
 }
@@ -124,7 +132,9 @@ impl Batch {
         plans: Vec<Plan>,
     ) -> Self {
         let shown = calls.iter().filter(|call| call.shown());
-        let ready = shown.map(|call| AgentEvent::Calling(Box::new(calling(&context, call)))).collect();
+        let ready = shown
+            .map(|call| AgentEvent::Calling(Box::new(calling(&context, call))))
+            .collect();
         let mut runnable = Vec::new();
         for (index, (call, plan)) in calls.iter_mut().zip(&plans).enumerate() {
             if *plan == Plan::Run
@@ -139,7 +149,10 @@ impl Batch {
                 });
             }
         }
-        let limits = BatchLimits { max_parallel: max_parallel(&context), deadline: context.deadline };
+        let limits = BatchLimits {
+            max_parallel: max_parallel(&context),
+            deadline: context.deadline,
+        };
         let shared = crate::tools::CallContext {
             session_id: context.session_id.clone(),
             request_id: context.request_id.clone(),
@@ -150,7 +163,16 @@ impl Batch {
         };
         let running = crate::tools::batch::run(runnable, shared, limits).boxed();
         let answers = calls.iter().map(|_| None).collect();
-        let mut batch = Self { context, turn, held, calls, plans, running, answers, ready };
+        let mut batch = Self {
+            context,
+            turn,
+            held,
+            calls,
+            plans,
+            running,
+            answers,
+            ready,
+        };
         batch.answer_without_running();
         batch
     }
@@ -186,8 +208,13 @@ impl Batch {
 
     /// Of each call that ran, whether its result ends the turn.
     pub(super) fn terminates(&self) -> Vec<bool> {
-        let ran = self.plans.iter().zip(&self.answers).filter(|(plan, _)| **plan == Plan::Run);
-        ran.map(|(_, answer)| answer.as_ref().is_some_and(|answer| answer.terminate)).collect()
+        let ran = self
+            .plans
+            .iter()
+            .zip(&self.answers)
+            .filter(|(plan, _)| **plan == Plan::Run);
+        ran.map(|(_, answer)| answer.as_ref().is_some_and(|answer| answer.terminate))
+            .collect()
     }
 
     /// What the batch leaves behind.
@@ -202,51 +229,103 @@ impl Batch {
         let hidden = client_calls.len() < self.calls.len();
         let calls: Vec<ToolCall> = self.calls.iter().map(|call| call.call.clone()).collect();
         let said = transcript::assistant(&self.turn, &calls, &self.context.quirks);
-        let mut messages = vec![StoredMessage { message: said, hidden, view: None, full_text: None }];
+        let mut messages = vec![StoredMessage {
+            message: said,
+            hidden,
+            view: None,
+            full_text: None,
+        }];
         let (mut contents, mut images) = (Vec::new(), Vec::new());
         for (call, answer) in self.calls.iter().zip(self.answers) {
             let Some(answer) = answer else { continue };
             let message = Message::tool_result(&call.call.id, &answer.content);
-            messages.push(StoredMessage { message, hidden: true, view: None, full_text: answer.full_text });
-            images.extend(answer.images.into_iter().map(|image| (call.call.name.clone(), image)));
+            messages.push(StoredMessage {
+                message,
+                hidden: true,
+                view: None,
+                full_text: answer.full_text,
+            });
+            images.extend(
+                answer
+                    .images
+                    .into_iter()
+                    .map(|image| (call.call.name.clone(), image)),
+            );
             contents.push(answer.content);
         }
         if !images.is_empty() && self.context.quirks.images && client_calls.is_empty() {
             let message = image_message(&images);
-            messages.push(StoredMessage { message, hidden: true, view: None, full_text: None });
+            messages.push(StoredMessage {
+                message,
+                hidden: true,
+                view: None,
+                full_text: None,
+            });
         }
         contents.retain(|content| !content.is_empty());
-        Finished { messages, held: self.held, contents, client_calls }
+        Finished {
+            messages,
+            held: self.held,
+            contents,
+            client_calls,
+        }
     }
 
     fn answer_without_running(&mut self) {
         for index in 0..self.calls.len() {
-            let (Some(call), Some(plan)) = (self.calls.get(index), self.plans.get(index)) else { continue };
+            let (Some(call), Some(plan)) = (self.calls.get(index), self.plans.get(index)) else {
+                continue;
+            };
             if matches!(plan, Plan::Run | Plan::HandOver) {
                 continue;
             }
             let (status, content) = call.answer(*plan);
-            self.answered(index, status, ToolOutput { content, ..ToolOutput::default() }, Duration::ZERO);
+            self.answered(
+                index,
+                status,
+                ToolOutput {
+                    content,
+                    ..ToolOutput::default()
+                },
+                Duration::ZERO,
+            );
         }
     }
 
     /// Takes the result of a call: cut to size for the model, reported to the client as just that.
-    fn answered(&mut self, index: usize, status: ToolStatus, output: ToolOutput, duration: Duration) {
-        let Some(call) = self.calls.get(index) else { return };
+    fn answered(
+        &mut self,
+        index: usize,
+        status: ToolStatus,
+        output: ToolOutput,
+        duration: Duration,
+    ) {
+        let Some(call) = self.calls.get(index) else {
+            return;
+        };
         let most = self.context.parts.max_result_chars;
         let mut content = cap_result(&output.content, most).into_owned();
         let full_text = (content != output.content).then_some(output.content);
         self.note_images(&mut content, output.images.len());
         let name = &call.call.name;
-        let label = self.context.parts.tools.label(name);
-        self.context.parts.metrics.tool_finished(label, status, duration);
+        let label = label(&self.context.parts, call);
+        self.context
+            .parts
+            .metrics
+            .tool_finished(label, status.as_str(), duration);
         tracing::info!(
-            tool = label, round = self.context.round, status = status.as_str(),
-            duration_ms = millis(duration), "tool call finished"
+            tool = label.as_str(),
+            round = self.context.round,
+            status = status.as_str(),
+            duration_ms = millis(duration),
+            "tool call finished"
         );
         if call.shown() {
-            let files: Vec<ProducedFile> =
-                output.files.into_iter().map(|file| produced(&self.context, file)).collect();
+            let files: Vec<ProducedFile> = output
+                .files
+                .into_iter()
+                .map(|file| produced(&self.context, file))
+                .collect();
             let record = ToolCallRecord {
                 index,
                 round: self.context.round,
@@ -260,10 +339,19 @@ impl Batch {
                 file_ids: files.iter().map(|file| file.id.clone()).collect(),
                 repairs: call.repairs.clone(),
             };
-            self.ready.extend(files.into_iter().map(|file| AgentEvent::File(Box::new(file))));
+            self.ready.extend(
+                files
+                    .into_iter()
+                    .map(|file| AgentEvent::File(Box::new(file))),
+            );
             self.ready.push_back(AgentEvent::Complete(Box::new(record)));
         }
-        let answer = Answer { content, full_text, images: output.images, terminate: output.terminate };
+        let answer = Answer {
+            content,
+            full_text,
+            images: output.images,
+            terminate: output.terminate,
+        };
         if let Some(slot) = self.answers.get_mut(index) {
             *slot = Some(answer);
         }
@@ -281,7 +369,21 @@ impl Batch {
 
 impl std::fmt::Debug for Batch {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Batch").field("plans", &self.plans).finish_non_exhaustive()
+        formatter
+            .debug_struct("Batch")
+            .field("plans", &self.plans)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What logs and metrics call a tool: names that requests bring along stay out of both.
+fn label<'a>(parts: &Parts, call: &'a ResolvedCall) -> ToolLabel<'a> {
+    if parts.tools.is_configured(&call.call.name) {
+        ToolLabel::Configured(&call.call.name)
+    } else if call.shown() {
+        ToolLabel::Dispatch
+    } else {
+        ToolLabel::Unknown
     }
 }
 
@@ -305,8 +407,13 @@ fn calling(context: &Context, call: &ResolvedCall) -> Calling {
 fn image_message(images: &[(String, String)]) -> Message {
     let mut parts = Vec::new();
     for (tool, image) in images {
-        let url = if image.starts_with("data:") { image.clone() } else { format!("data:image/png;base64,{image}") };
-        parts.push(json!({"type": "text", "text": format!("Image returned by the tool '{tool}':")}));
+        let url = if image.starts_with("data:") {
+            image.clone()
+        } else {
+            format!("data:image/png;base64,{image}")
+        };
+        parts
+            .push(json!({"type": "text", "text": format!("Image returned by the tool '{tool}':")}));
         parts.push(json!({"type": "image_url", "image_url": {"url": url}}));
     }
     Message::user_parts(&serde_json::Value::Array(parts).to_string())

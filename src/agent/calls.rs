@@ -33,7 +33,10 @@ pub(super) fn resolve(
     schemas: &SchemaCache,
     permission: Permission,
 ) -> Vec<ResolvedCall> {
-    calls.into_iter().map(|call| resolve_one(call, tools, schemas, permission)).collect()
+    calls
+        .into_iter()
+        .map(|call| resolve_one(call, tools, schemas, permission))
+        .collect()
 }
 
 impl ResolvedCall {
@@ -42,7 +45,10 @@ impl ResolvedCall {
         match plan {
             Plan::Run | Plan::HandOver | Plan::Explain => (ToolStatus::Error, self.problem.clone()),
             Plan::Deny => {
-                let text = format!("The tool '{}' is not permitted here. Answer without it.", self.call.name);
+                let text = format!(
+                    "The tool '{}' is not permitted here. Answer without it.",
+                    self.call.name
+                );
                 (ToolStatus::Denied, text)
             }
             Plan::Repeated => (ToolStatus::Suppressed, repeated_text(&self.call)),
@@ -93,8 +99,16 @@ fn resolve_server(
     permission: Permission,
     mut repairs: Vec<String>,
 ) -> ResolvedCall {
-    let schema = tool.definition().parameters.as_deref().and_then(|schema| schemas.get(schema));
-    let Repaired { arguments, text, repairs: mended } = repair_arguments(&call.arguments, schema.as_deref());
+    let schema = tool
+        .definition()
+        .parameters
+        .as_deref()
+        .and_then(|schema| schemas.get(schema));
+    let Repaired {
+        arguments,
+        text,
+        repairs: mended,
+    } = repair_arguments(&call.arguments, schema.as_deref());
     repairs.extend(mended.iter().map(|repair| repair.as_str().to_owned()));
     call.arguments = text;
     let signature = CallSignature::new(&call.name, &call.arguments);
@@ -104,14 +118,26 @@ fn resolve_server(
     match arguments {
         Ok(arguments) => {
             let facts = CallFacts::Server(signature);
-            ResolvedCall { call, facts, runnable: Some((tool, arguments)), problem: String::new(), repairs }
+            ResolvedCall {
+                call,
+                facts,
+                runnable: Some((tool, arguments)),
+                problem: String::new(),
+                repairs,
+            }
         }
         Err(error) => plain(call, CallFacts::Unusable(signature), error.message, repairs),
     }
 }
 
 fn plain(call: ToolCall, facts: CallFacts, problem: String, repairs: Vec<String>) -> ResolvedCall {
-    ResolvedCall { call, facts, runnable: None, problem, repairs }
+    ResolvedCall {
+        call,
+        facts,
+        runnable: None,
+        problem,
+        repairs,
+    }
 }
 
 fn unknown_text(name: &str, tools: &ToolSet) -> String {
@@ -122,7 +148,10 @@ fn unknown_text(name: &str, tools: &ToolSet) -> String {
     if known.is_empty() {
         format!("There is no tool named '{shown}', and no tool is available. Answer without tools.")
     } else {
-        format!("There is no tool named '{shown}'. The available tools are: {}.", known.join(", "))
+        format!(
+            "There is no tool named '{shown}'. The available tools are: {}.",
+            known.join(", ")
+        )
     }
 }
 

@@ -31,7 +31,10 @@ pub(super) struct Conversation {
 /// Where the conversation is kept.
 #[derive(Debug)]
 enum Keeping {
-    Stored { id: SessionId, guard: Arc<SessionGuard> },
+    Stored {
+        id: SessionId,
+        guard: Arc<SessionGuard>,
+    },
     /// `store: false`: in memory, and only while the client runs its tools.
     Parked(StoredSession),
 }
@@ -57,11 +60,20 @@ impl Conversation {
         let parked = pending_call.and_then(|call| parts.store.take_parked(&owner, call));
         let explicit = request.options.session_id.clone();
         let continued = match (&explicit, &parked, pending_call) {
-            (None, None, Some(call)) => parts.store.find_by_call(&owner, call).await.unwrap_or_else(log_miss),
+            (None, None, Some(call)) => parts
+                .store
+                .find_by_call(&owner, call)
+                .await
+                .unwrap_or_else(log_miss),
             _ => None,
         };
         if request.options.ephemeral && explicit.is_none() && continued.is_none() {
-            return Ok(Self::ephemeral(parts, request, parked.unwrap_or_default(), incoming));
+            return Ok(Self::ephemeral(
+                parts,
+                request,
+                parked.unwrap_or_default(),
+                incoming,
+            ));
         }
         let fresh = explicit.is_none() && continued.is_none();
         if fresh && !request.tools.has_server_tools() {
@@ -76,9 +88,21 @@ impl Conversation {
         if request.options.ephemeral {
             return Ok(Self::ephemeral(parts, request, stored, incoming));
         }
-        let kept = Keeping::Stored { id, guard: Arc::new(guard) };
+        let kept = Keeping::Stored {
+            id,
+            guard: Arc::new(guard),
+        };
         let (unsaved, history) = join(&stored, request, incoming);
-        Ok((Some(Self { parts: parts.clone(), owner, kept, unsaved, writing: None }), history))
+        Ok((
+            Some(Self {
+                parts: parts.clone(),
+                owner,
+                kept,
+                unsaved,
+                writing: None,
+            }),
+            history,
+        ))
     }
 
     fn ephemeral(
@@ -90,7 +114,16 @@ impl Conversation {
         let (unsaved, history) = join(&stored, request, incoming);
         let owner = request.caller.owner.clone();
         let kept = Keeping::Parked(stored);
-        (Some(Self { parts: parts.clone(), owner, kept, unsaved, writing: None }), history)
+        (
+            Some(Self {
+                parts: parts.clone(),
+                owner,
+                kept,
+                unsaved,
+                writing: None,
+            }),
+            history,
+        )
     }
 
     /// The id, if the conversation is stored.
@@ -112,10 +145,17 @@ impl Conversation {
         match &mut self.kept {
             Keeping::Stored { id, guard } => {
                 let keep = self.unsaved.keep + self.unsaved.append.len();
-                let next = Change { keep, ..Change::default() };
+                let next = Change {
+                    keep,
+                    ..Change::default()
+                };
                 let change = std::mem::replace(&mut self.unsaved, next);
-                let (store, owner, id, guard) =
-                    (self.parts.store.clone(), self.owner.clone(), id.clone(), guard.clone());
+                let (store, owner, id, guard) = (
+                    self.parts.store.clone(),
+                    self.owner.clone(),
+                    id.clone(),
+                    guard.clone(),
+                );
                 self.writing = Some(self.parts.tasks.spawn(async move {
                     let written = store.change(&owner, &id, &change).await;
                     // The next turn may begin only now.
@@ -128,7 +168,9 @@ impl Conversation {
                 let calls = std::mem::take(&mut self.unsaved.client_calls);
                 if !calls.is_empty() {
                     let until = Instant::now() + PARKED_FOR;
-                    self.parts.store.park(&self.owner, &calls, session.clone(), until);
+                    self.parts
+                        .store
+                        .park(&self.owner, &calls, session.clone(), until);
                 }
             }
         }
@@ -136,7 +178,9 @@ impl Conversation {
 
     /// Waits for the write under way. Says whether it failed; what it held is then part of the next write.
     pub(super) async fn settle(&mut self) -> Result<(), ()> {
-        let Some(writing) = self.writing.take() else { return Ok(()) };
+        let Some(writing) = self.writing.take() else {
+            return Ok(());
+        };
         match writing.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failed)) => {
@@ -144,7 +188,11 @@ impl Conversation {
                 tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "session write failed");
                 let mut append = change.append;
                 append.append(&mut self.unsaved.append);
-                self.unsaved = Change { append, client_calls: Vec::new(), ..change };
+                self.unsaved = Change {
+                    append,
+                    client_calls: Vec::new(),
+                    ..change
+                };
                 Err(())
             }
             Err(join_error) => {
@@ -157,7 +205,11 @@ impl Conversation {
 
 /// The newest tool call that the request answers, which leads back to its session.
 fn pending_call(messages: &[Message]) -> Option<&str> {
-    messages.iter().rev().find(|message| *message.role() == Role::Tool)?.tool_call_id()
+    messages
+        .iter()
+        .rev()
+        .find(|message| *message.role() == Role::Tool)?
+        .tool_call_id()
 }
 
 fn log_miss(error: SessionError) -> Option<SessionId> {
@@ -165,11 +217,19 @@ fn log_miss(error: SessionError) -> Option<SessionId> {
     None
 }
 
-fn join(stored: &StoredSession, request: &RunRequest, incoming: Vec<Message>) -> (Change, Vec<Message>) {
+fn join(
+    stored: &StoredSession,
+    request: &RunRequest,
+    incoming: Vec<Message>,
+) -> (Change, Vec<Message>) {
     let joined = splice::join(stored, incoming, request.options.session_mode);
     let history = splice::history(stored, &joined);
-    let visible =
-        |message| StoredMessage { message, hidden: false, view: None, full_text: None };
+    let visible = |message| StoredMessage {
+        message,
+        hidden: false,
+        view: None,
+        full_text: None,
+    };
     let change = Change {
         instructions: joined.instructions,
         keep: joined.keep,

@@ -7,8 +7,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-
 use super::batch::{Batch, BatchStep, Context};
 use super::calls::{self, ResolvedCall};
 use super::conversation::Conversation;
@@ -49,7 +47,10 @@ pub struct Run {
     head_sent: bool,
     /// A tool that must not run twice has run.
     side_effects: bool,
+    /// Time spent waiting for models and tools.
     waited: Duration,
+    /// Time spent in [`Self::next`], waits included.
+    spent: Duration,
 }
 
 #[derive(Debug)]
@@ -62,7 +63,10 @@ enum Phase {
 
 impl Run {
     /// Finds the conversation and prepares the first model call.
-    pub(super) async fn start(parts: Arc<Parts>, mut request: RunRequest) -> Result<Self, AgentError> {
+    pub(super) async fn start(
+        parts: Arc<Parts>,
+        mut request: RunRequest,
+    ) -> Result<Self, AgentError> {
         let started = Instant::now();
         let (conversation, history) = Conversation::open(&parts, &mut request).await?;
         let quirks = &request.route.quirks;
@@ -92,12 +96,15 @@ impl Run {
             head_sent: false,
             side_effects: false,
             waited: Duration::ZERO,
+            spent: started.elapsed(),
         })
     }
 
     /// The session's id, if the conversation is stored.
     pub fn session_id(&self) -> Option<&crate::ids::SessionId> {
-        self.conversation.as_ref().and_then(Conversation::session_id)
+        self.conversation
+            .as_ref()
+            .and_then(Conversation::session_id)
     }
 
     /// The next event; none once the run is over.
@@ -108,13 +115,24 @@ impl Run {
     /// # Cancel safety
     /// Not cancel safe: dropping the future means to drop the run, which ends everything below it.
     pub async fn next(&mut self) -> Result<Option<AgentEvent>, RunError> {
-        match self.advance().await {
+        let began = Instant::now();
+        let advanced = self.advance().await;
+        self.spent += began.elapsed();
+        match advanced {
             Ok(event) => Ok(event),
             Err(error) => {
                 self.phase = Phase::Over;
-                Err(RunError { error, side_effects: self.side_effects })
+                Err(RunError {
+                    error,
+                    side_effects: self.side_effects,
+                })
             }
         }
+    }
+
+    /// Time of the turn that was spent neither in a model nor in a tool.
+    fn own_time(&self) -> Duration {
+        self.spent.saturating_sub(self.waited)
     }
 
     async fn advance(&mut self) -> Result<Option<AgentEvent>, AgentError> {
@@ -126,9 +144,13 @@ impl Run {
                 Phase::Asking => self.ask().await?,
                 Phase::Answering(round) => {
                     let hold = hold(&self.request);
-                    let step = round.step(&self.parts, &self.request.route, hold, &mut self.waited).await?;
+                    let step = round
+                        .step(&self.parts, &self.request.route, hold, &mut self.waited)
+                        .await?;
                     match step {
-                        Progress::Event(AgentEvent::Text(text)) => return Ok(Some(self.spoken.say(text, &mut self.ready))),
+                        Progress::Event(AgentEvent::Text(text)) => {
+                            return Ok(Some(self.spoken.say(text, &mut self.ready)));
+                        }
                         Progress::Event(event) => return Ok(Some(event)),
                         Progress::Retried(notice) => self.notify(notice),
                         Progress::Quiet => {}
@@ -156,7 +178,9 @@ impl Run {
             Before::Finish(reason) => {
                 self.limit_notice(reason);
                 self.spoken.begin_round();
-                return self.finish(reason, vec![visible(transcript::said(""))]).await;
+                return self
+                    .finish(reason, vec![visible(transcript::said(""))])
+                    .await;
             }
             Before::Fail(reason) => return Err(AgentError::Limit(reason)),
         };
@@ -170,7 +194,9 @@ impl Run {
         let (round, notices) = opened?;
         if !self.head_sent {
             self.head_sent = true;
-            self.ready.push_back(AgentEvent::Started { headers: round.headers() });
+            self.ready.push_back(AgentEvent::Started {
+                headers: round.headers(),
+            });
         }
         notices.into_iter().for_each(|notice| self.notify(notice));
         self.spoken.begin_round();
@@ -200,19 +226,38 @@ impl Run {
 
     /// Deals with a model's whole answer.
     async fn answered(&mut self) -> Result<(), AgentError> {
-        let Phase::Answering(round) = std::mem::replace(&mut self.phase, Phase::Over) else { return Ok(()) };
-        let Round { assembler, held, .. } = *round;
+        let Phase::Answering(round) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return Ok(());
+        };
+        let Round {
+            assembler, held, ..
+        } = *round;
         let mut turn = assembler.finish(self.request.route.quirks.call_ids);
         self.count(&turn);
         self.finish_reason = turn.finish.clone();
         let schemas = &self.parts.schemas;
-        let model_calls = std::mem::take(&mut turn.calls);
-        let resolved = calls::resolve(model_calls, &self.request.tools, schemas, self.request.options.permission);
+        let model_calls = std::mem::take(&mut turn.calls)
+            .into_iter()
+            .map(|assembled| assembled.call)
+            .collect();
+        let resolved = calls::resolve(
+            model_calls,
+            &self.request.tools,
+            schemas,
+            self.request.options.permission,
+        );
         let facts: Vec<_> = resolved.iter().map(|call| call.facts).collect();
-        match self.machine.after_model_call(&turn.finish, turn.usage.as_ref(), &facts) {
+        match self
+            .machine
+            .after_model_call(&turn.finish, turn.usage.as_ref(), &facts)
+        {
             After::Finish(reason) => {
                 self.release(held);
-                let end = vec![visible(transcript::assistant(&turn, &[], &self.request.route.quirks))];
+                let end = vec![visible(transcript::assistant(
+                    &turn,
+                    &[],
+                    &self.request.route.quirks,
+                ))];
                 self.spoken.end_round(&turn.text);
                 self.finish(reason, end).await
             }
@@ -249,7 +294,11 @@ impl Run {
         // What a tool does is not undone by a crash: the rounds before it must be safe first.
         self.settle().await;
         self.side_effects |= resolved.iter().zip(&plans).any(|(call, plan)| {
-            *plan == Plan::Run && call.runnable.as_ref().is_some_and(|(tool, _)| !tool.policy().idempotent)
+            *plan == Plan::Run
+                && call
+                    .runnable
+                    .as_ref()
+                    .is_some_and(|(tool, _)| !tool.policy().idempotent)
         });
         let session_id = self.session_id().cloned();
         let context = Context::new(&self.parts, &self.request, self.machine.round(), session_id)
@@ -260,10 +309,13 @@ impl Run {
 
     /// Deals with a finished batch.
     async fn ran(&mut self) -> Result<(), AgentError> {
-        let Phase::Running(batch) = std::mem::replace(&mut self.phase, Phase::Over) else { return Ok(()) };
+        let Phase::Running(batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return Ok(());
+        };
         let next = self.machine.after_batch(batch.plans(), &batch.terminates());
         let finished = batch.finish();
-        self.transcript.push(finished.messages.iter().map(|stored| stored.message.json()));
+        self.transcript
+            .push(finished.messages.iter().map(|stored| stored.message.json()));
         match next {
             Next::Continue => {
                 self.push(finished.messages);
@@ -278,7 +330,8 @@ impl Run {
                 if reason == StopReason::TerminatedByTool && self.spoken.round_is_silent() {
                     self.speak(finished.contents.join("\n\n"));
                 }
-                self.finish_with_calls(reason, finished.messages, finished.client_calls).await
+                self.finish_with_calls(reason, finished.messages, finished.client_calls)
+                    .await
             }
         }
     }
@@ -298,8 +351,9 @@ impl Run {
 
     /// Passes on held reasoning; returns the rest, which the next round makes superfluous.
     fn release_reasoning(&mut self, held: Vec<AgentEvent>) -> Vec<AgentEvent> {
-        let (reasoning, rest): (Vec<_>, Vec<_>) =
-            held.into_iter().partition(|event| matches!(event, AgentEvent::Reasoning { .. }));
+        let (reasoning, rest): (Vec<_>, Vec<_>) = held
+            .into_iter()
+            .partition(|event| matches!(event, AgentEvent::Reasoning { .. }));
         self.ready.extend(reasoning);
         rest
     }
@@ -317,13 +371,25 @@ impl Run {
     fn unrun(&mut self, turn: &Turn, resolved: &[ResolvedCall]) -> Vec<StoredMessage> {
         self.spoken.end_round(&turn.text);
         let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
-        let mut stored = vec![hidden(transcript::assistant(turn, &calls, &self.request.route.quirks))];
+        let mut stored = vec![hidden(transcript::assistant(
+            turn,
+            &calls,
+            &self.request.route.quirks,
+        ))];
         let text = "This call was not run: the turn had reached its limit.";
-        stored.extend(calls.iter().map(|call| hidden(Message::tool_result(&call.id, text))));
+        stored.extend(
+            calls
+                .iter()
+                .map(|call| hidden(Message::tool_result(&call.id, text))),
+        );
         stored
     }
 
-    async fn finish(&mut self, reason: StopReason, end: Vec<StoredMessage>) -> Result<(), AgentError> {
+    async fn finish(
+        &mut self,
+        reason: StopReason,
+        end: Vec<StoredMessage>,
+    ) -> Result<(), AgentError> {
         self.finish_with_calls(reason, end, Vec::new()).await
     }
 
@@ -348,8 +414,11 @@ impl Run {
             notices: self.notices.clone(),
             waited: self.waited,
         };
-        self.parts.metrics.turn_finished(outcome.rounds, reason.as_str());
-        self.ready.push_back(AgentEvent::Finished(Box::new(outcome)));
+        self.parts
+            .metrics
+            .turn_finished(outcome.rounds, reason.as_str(), self.own_time());
+        self.ready
+            .push_back(AgentEvent::Finished(Box::new(outcome)));
         self.phase = Phase::Over;
         Ok(())
     }
@@ -377,23 +446,35 @@ impl Run {
 
     fn push(&mut self, messages: Vec<StoredMessage>) {
         if let Some(conversation) = &mut self.conversation {
-            messages.into_iter().for_each(|message| conversation.push(message));
+            messages
+                .into_iter()
+                .for_each(|message| conversation.push(message));
         }
     }
 
     async fn settle(&mut self) {
-        let Some(conversation) = &mut self.conversation else { return };
+        let Some(conversation) = &mut self.conversation else {
+            return;
+        };
         if conversation.settle().await.is_err() {
-            self.parts.metrics.session_write_failed();
-            let message = "the session could not be saved; this turn may be missing from the history".to_owned();
-            self.notify(Notice { kind: "session_store", message });
+            self.parts.metrics.session_store_failed();
+            let message =
+                "the session could not be saved; this turn may be missing from the history"
+                    .to_owned();
+            self.notify(Notice {
+                kind: "session_store",
+                message,
+            });
         }
     }
 
     fn limit_notice(&mut self, reason: StopReason) {
         if reason.is_limit() {
             let message = format!("the limit {} is reached", reason.as_str());
-            self.notify(Notice { kind: "limit_reached", message });
+            self.notify(Notice {
+                kind: "limit_reached",
+                message,
+            });
         }
     }
 
@@ -406,7 +487,9 @@ impl Run {
 
     fn count(&mut self, turn: &Turn) {
         if let Some(usage) = &turn.usage {
-            self.parts.metrics.tokens(usage.prompt_tokens(), usage.completion_tokens());
+            self.parts
+                .metrics
+                .tokens(usage.prompt_tokens(), usage.completion_tokens());
             match &mut self.usage {
                 Some(sum) => sum.add(usage),
                 none => *none = Some(usage.clone()),
@@ -417,11 +500,21 @@ impl Run {
 }
 
 fn visible(message: Message) -> StoredMessage {
-    StoredMessage { message, hidden: false, view: None, full_text: None }
+    StoredMessage {
+        message,
+        hidden: false,
+        view: None,
+        full_text: None,
+    }
 }
 
 fn hidden(message: Message) -> StoredMessage {
-    StoredMessage { message, hidden: true, view: None, full_text: None }
+    StoredMessage {
+        message,
+        hidden: true,
+        view: None,
+        full_text: None,
+    }
 }
 
 fn hold(request: &RunRequest) -> Hold {

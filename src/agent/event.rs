@@ -185,7 +185,11 @@ impl Outcome {
             stop_reason: self.stop_reason,
             rounds: self.rounds,
             model_calls: self.model_calls,
-            usage_by_round: self.usage_by_round.iter().map(|usage| usage.as_ref().map(Usage::to_value)).collect(),
+            usage_by_round: self
+                .usage_by_round
+                .iter()
+                .map(|usage| usage.as_ref().map(Usage::to_value))
+                .collect(),
             notices: &self.notices,
         }
     }
@@ -194,5 +198,7 @@ impl Outcome {
 /// The text as JSON if it is JSON, else as a JSON string; for showing arguments as an object.
 pub fn as_json(text: &str) -> Box<RawValue> {
     let value = serde_json::from_str::<Box<RawValue>>(text);
-    value.or_else(|_| serde_json::value::to_raw_value(text)).unwrap_or_default()
+    value
+        .or_else(|_| serde_json::value::to_raw_value(text))
+        .unwrap_or_default()
 }

@@ -152,9 +152,8 @@ impl Machine {
         let offer = match (budget, counted, self.caps.on_limit) {
             _ if first => Offer::AsAsked,
             (None, None, _) | (None, Some(_), OnLimit::Stop | OnLimit::Error) => Offer::Free,
-            (Some(reason), _, OnLimit::FinalAnswer) | (None, Some(reason), OnLimit::FinalAnswer) => {
-                Offer::Withheld(reason)
-            }
+            (Some(reason), _, OnLimit::FinalAnswer)
+            | (None, Some(reason), OnLimit::FinalAnswer) => Offer::Withheld(reason),
             (Some(reason), _, OnLimit::Stop) => return Before::Finish(reason),
             (Some(reason), _, OnLimit::Error) => return Before::Fail(reason),
         };
@@ -221,7 +220,11 @@ impl Machine {
                 CallFacts::Client => Plan::HandOver,
                 CallFacts::Denied => Plan::Deny,
                 CallFacts::Unknown(signature) | CallFacts::Unusable(signature) => {
-                    if self.repeats.admit(signature) { Plan::Explain } else { Plan::Repeated }
+                    if self.repeats.admit(signature) {
+                        Plan::Explain
+                    } else {
+                        Plan::Repeated
+                    }
                 }
                 CallFacts::Server(_) if self.calls_left() == Some(0) => Plan::OverLimit,
                 CallFacts::Server(signature) => {
@@ -239,7 +242,10 @@ impl Machine {
     }
 
     fn calls_left(&self) -> Option<u64> {
-        self.caps.limits.max_tool_calls.map(|most| most.saturating_sub(self.calls_run))
+        self.caps
+            .limits
+            .max_tool_calls
+            .map(|most| most.saturating_sub(self.calls_run))
     }
 
     /// A cap that lets the next call of the model be an ordinary one unless a final answer is asked for.
@@ -258,7 +264,10 @@ impl Machine {
         let limits = &self.caps.limits;
         if limits.max_duration.is_some_and(|most| elapsed >= most) {
             Some(StopReason::MaxSeconds)
-        } else if limits.max_total_tokens.is_some_and(|most| self.total_tokens > most) {
+        } else if limits
+            .max_total_tokens
+            .is_some_and(|most| self.total_tokens > most)
+        {
             Some(StopReason::MaxTotalTokens)
         } else {
             None
@@ -267,7 +276,11 @@ impl Machine {
 }
 
 fn abandon_unless_empty(reason: StopReason, calls: &[CallFacts]) -> After {
-    if calls.is_empty() { After::Finish(reason) } else { After::Abandon(reason) }
+    if calls.is_empty() {
+        After::Finish(reason)
+    } else {
+        After::Abandon(reason)
+    }
 }
 
 #[cfg(test)]
@@ -291,11 +304,19 @@ mod tests {
 
     /// One round: a model call that asks for the given calls, all of which run.
     fn round(machine: &mut Machine, calls: &[CallFacts]) -> Vec<Plan> {
-        assert!(matches!(machine.before_model_call(Duration::ZERO), Before::Call(_)));
-        let After::Batch(plans) = machine.after_model_call(&FinishReason::ToolCalls, None, calls) else {
+        assert!(matches!(
+            machine.before_model_call(Duration::ZERO),
+            Before::Call(_)
+        ));
+        let After::Batch(plans) = machine.after_model_call(&FinishReason::ToolCalls, None, calls)
+        else {
             panic!("no batch")
         };
-        let ran: Vec<bool> = plans.iter().filter(|plan| **plan == Plan::Run).map(|_| false).collect();
+        let ran: Vec<bool> = plans
+            .iter()
+            .filter(|plan| **plan == Plan::Run)
+            .map(|_| false)
+            .collect();
         machine.after_batch(&plans, &ran);
         plans
     }
@@ -303,11 +324,20 @@ mod tests {
     #[test]
     fn a_forced_tool_choice_binds_the_first_call_only() {
         let mut machine = machine(|_| {});
-        assert_eq!(machine.before_model_call(Duration::ZERO), Before::Call(Offer::AsAsked));
+        assert_eq!(
+            machine.before_model_call(Duration::ZERO),
+            Before::Call(Offer::AsAsked)
+        );
         machine.after_model_call(&FinishReason::ToolCalls, None, &[call("1")]);
         machine.after_batch(&[Plan::Run], &[false]);
-        assert_eq!(machine.before_model_call(Duration::ZERO), Before::Call(Offer::Free));
-        assert_eq!(machine.after_model_call(&FinishReason::Stop, None, &[]), After::Finish(StopReason::Completed));
+        assert_eq!(
+            machine.before_model_call(Duration::ZERO),
+            Before::Call(Offer::Free)
+        );
+        assert_eq!(
+            machine.after_model_call(&FinishReason::Stop, None, &[]),
+            After::Finish(StopReason::Completed)
+        );
         assert_eq!((machine.rounds(), machine.model_calls()), (1, 2));
     }
 
@@ -319,12 +349,24 @@ mod tests {
             round(&mut machine, &[call("1")]);
             round(&mut machine, &[call("2")]);
             let before = machine.before_model_call(Duration::ZERO);
-            (before, machine.after_model_call(&FinishReason::ToolCalls, None, &[call("3")]))
+            (
+                before,
+                machine.after_model_call(&FinishReason::ToolCalls, None, &[call("3")]),
+            )
         };
         let withheld = Before::Call(Offer::Withheld(reason));
-        assert_eq!(at_cap(OnLimit::FinalAnswer), (withheld, After::Finish(reason)));
-        assert_eq!(at_cap(OnLimit::Stop), (Before::Call(Offer::Free), After::Abandon(reason)));
-        assert_eq!(at_cap(OnLimit::Error), (Before::Call(Offer::Free), After::Fail(reason)));
+        assert_eq!(
+            at_cap(OnLimit::FinalAnswer),
+            (withheld, After::Finish(reason))
+        );
+        assert_eq!(
+            at_cap(OnLimit::Stop),
+            (Before::Call(Offer::Free), After::Abandon(reason))
+        );
+        assert_eq!(
+            at_cap(OnLimit::Error),
+            (Before::Call(Offer::Free), After::Fail(reason))
+        );
     }
 
     #[test]
@@ -334,7 +376,10 @@ mod tests {
         machine.before_model_call(Duration::ZERO);
         let after = machine.after_model_call(&FinishReason::ToolCalls, None, &[CallFacts::Client]);
         assert_eq!(after, After::Batch(vec![Plan::HandOver]));
-        assert_eq!(machine.after_batch(&[Plan::HandOver], &[]), Next::Finish(StopReason::ClientTools));
+        assert_eq!(
+            machine.after_batch(&[Plan::HandOver], &[]),
+            Next::Finish(StopReason::ClientTools)
+        );
     }
 
     #[test]
@@ -358,10 +403,14 @@ mod tests {
         });
         let usage = Usage::parse(r#"{"total_tokens":11}"#);
         machine.before_model_call(Duration::ZERO);
-        let after = machine.after_model_call(&FinishReason::ToolCalls, usage.as_ref(), &[call("1")]);
+        let after =
+            machine.after_model_call(&FinishReason::ToolCalls, usage.as_ref(), &[call("1")]);
         assert_eq!(after, After::Batch(vec![Plan::Run]));
         machine.after_batch(&[Plan::Run], &[false]);
-        assert_eq!(machine.before_model_call(Duration::ZERO), Before::Finish(StopReason::MaxTotalTokens));
+        assert_eq!(
+            machine.before_model_call(Duration::ZERO),
+            Before::Finish(StopReason::MaxTotalTokens)
+        );
     }
 
     #[test]
@@ -370,7 +419,10 @@ mod tests {
         let plans = round(&mut machine, &[call("1"), call("2"), call("3")]);
         assert_eq!(plans, [Plan::Run, Plan::Run, Plan::OverLimit]);
         let withheld = Offer::Withheld(StopReason::MaxToolCalls);
-        assert_eq!(machine.before_model_call(Duration::ZERO), Before::Call(withheld));
+        assert_eq!(
+            machine.before_model_call(Duration::ZERO),
+            Before::Call(withheld)
+        );
     }
 
     #[test]
@@ -378,22 +430,34 @@ mod tests {
         let mut machine = machine(|_| {});
         assert_eq!(round(&mut machine, &[call("1")]), [Plan::Run]);
         assert_eq!(round(&mut machine, &[call("1")]), [Plan::Run]);
-        assert_eq!(round(&mut machine, &[call("1"), call("2")]), [Plan::Repeated, Plan::Run]);
+        assert_eq!(
+            round(&mut machine, &[call("1"), call("2")]),
+            [Plan::Repeated, Plan::Run]
+        );
         assert_eq!(round(&mut machine, &[call("1")]), [Plan::Repeated]);
         machine.before_model_call(Duration::ZERO);
         let after = machine.after_model_call(&FinishReason::ToolCalls, None, &[call("1")]);
         assert_eq!(after, After::Batch(vec![Plan::Repeated]));
-        assert_eq!(machine.after_batch(&[Plan::Repeated], &[]), Next::Finish(StopReason::RepeatedCalls));
+        assert_eq!(
+            machine.after_batch(&[Plan::Repeated], &[]),
+            Next::Finish(StopReason::RepeatedCalls)
+        );
         assert_eq!(machine.rounds(), 3);
     }
 
     #[test]
     fn the_turn_ends_with_the_tools_only_when_every_result_says_so() {
         let two = [Plan::Run, Plan::Run];
-        assert_eq!(machine(|_| {}).after_batch(&two, &[true, false]), Next::Continue);
+        assert_eq!(
+            machine(|_| {}).after_batch(&two, &[true, false]),
+            Next::Continue
+        );
         let ended = Next::Finish(StopReason::TerminatedByTool);
         assert_eq!(machine(|_| {}).after_batch(&two, &[true, true]), ended);
-        assert_eq!(machine(|_| {}).after_batch(&[Plan::Run, Plan::Explain], &[true]), Next::Continue);
+        assert_eq!(
+            machine(|_| {}).after_batch(&[Plan::Run, Plan::Explain], &[true]),
+            Next::Continue
+        );
     }
 
     #[test]

@@ -11,8 +11,14 @@ use crate::openai::request::{ChatBody, RequestError};
 use crate::session::SessionMode;
 
 /// Body fields that are loopwright's own and never sent to an upstream.
-pub const EXTENSION_FIELDS: [&str; 6] =
-    ["session_id", "max_tool_rounds", "enable_code_execution", "files", "agent_permission", "agent"];
+pub const EXTENSION_FIELDS: [&str; 6] = [
+    "session_id",
+    "max_tool_rounds",
+    "enable_code_execution",
+    "files",
+    "agent_permission",
+    "agent",
+];
 
 /// Keys inside `agent`.
 const AGENT_FIELDS: [&str; 9] = [
@@ -27,7 +33,12 @@ const AGENT_FIELDS: [&str; 9] = [
     "progress",
 ];
 /// Keys inside `agent.limits`.
-const LIMIT_FIELDS: [&str; 4] = ["max_tool_calls", "max_seconds", "max_total_tokens", "max_cost_usd"];
+const LIMIT_FIELDS: [&str; 4] = [
+    "max_tool_calls",
+    "max_seconds",
+    "max_total_tokens",
+    "max_cost_usd",
+];
 
 /// What a request asks of the loop; the server's caps are already applied.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,7 +166,9 @@ impl Options {
         };
         Ok(Self {
             session_id,
-            max_tool_rounds: rounds.map_or(settings.max_tool_rounds, |asked| asked.min(settings.max_tool_rounds)),
+            max_tool_rounds: rounds.map_or(settings.max_tool_rounds, |asked| {
+                asked.min(settings.max_tool_rounds)
+            }),
             limits: Limits {
                 max_tool_calls: lowest(max_tool_calls, settings.max_tool_calls),
                 max_duration: lowest(agent.limits.max_duration, settings.max_duration),
@@ -198,49 +211,100 @@ struct AgentFields {
 
 impl AgentFields {
     fn parse(body: &ChatBody<'_>) -> Result<Self, RequestError> {
-        let Some(agent) = body.field("agent") else { return Ok(Self::default()) };
+        let Some(agent) = body.field("agent") else {
+            return Ok(Self::default());
+        };
         let agent = object("agent", agent.get(), &AGENT_FIELDS)?;
-        if member::<String>(&agent, "agent.on_disconnect", "\"cancel\"")?.is_some_and(|value| value != "cancel") {
-            return Err(unavailable("agent.on_disconnect", "only \"cancel\" is available; leave the field out"));
+        if member::<String>(&agent, "agent.on_disconnect", "\"cancel\"")?
+            .is_some_and(|value| value != "cancel")
+        {
+            return Err(unavailable(
+                "agent.on_disconnect",
+                "only \"cancel\" is available; leave the field out",
+            ));
         }
         Ok(Self {
-            tools: member(&agent, "agent.tools", "an object with 'allow' and 'deny', lists of name patterns")?
-                .unwrap_or_default(),
+            tools: member(
+                &agent,
+                "agent.tools",
+                "an object with 'allow' and 'deny', lists of name patterns",
+            )?
+            .unwrap_or_default(),
             client_tools: member(&agent, "agent.client_tools", "a list of name patterns")?,
-            on_limit: member(&agent, "agent.on_limit", "\"final_answer\", \"stop\" or \"error\"")?
-                .unwrap_or_default(),
+            on_limit: member(
+                &agent,
+                "agent.on_limit",
+                "\"final_answer\", \"stop\" or \"error\"",
+            )?
+            .unwrap_or_default(),
             limits: limits(&agent)?,
-            session_mode: member(&agent, "agent.session_mode", "\"auto\", \"append\" or \"replay\"")?
-                .unwrap_or_default(),
-            tool_execution: member(&agent, "agent.tool_execution", "\"parallel\" or \"sequential\"")?
-                .unwrap_or_default(),
+            session_mode: member(
+                &agent,
+                "agent.session_mode",
+                "\"auto\", \"append\" or \"replay\"",
+            )?
+            .unwrap_or_default(),
+            tool_execution: member(
+                &agent,
+                "agent.tool_execution",
+                "\"parallel\" or \"sequential\"",
+            )?
+            .unwrap_or_default(),
             text: member(&agent, "agent.text", "\"all\" or \"final\"")?.unwrap_or_default(),
-            progress: member(&agent, "agent.progress", "\"auto\", \"named\", \"chunk\" or \"none\"")?
-                .unwrap_or_default(),
+            progress: member(
+                &agent,
+                "agent.progress",
+                "\"auto\", \"named\", \"chunk\" or \"none\"",
+            )?
+            .unwrap_or_default(),
         })
     }
 }
 
 fn limits(agent: &RawObject<'_>) -> Result<Limits, RequestError> {
-    let Some(limits) = agent.get_some("limits") else { return Ok(Limits::default()) };
+    let Some(limits) = agent.get_some("limits") else {
+        return Ok(Limits::default());
+    };
     let limits = object("agent.limits", limits.get(), &LIMIT_FIELDS)?;
     if limits.get_some("max_cost_usd").is_some() {
-        return Err(unavailable("agent.limits.max_cost_usd", "leave the field out"));
+        return Err(unavailable(
+            "agent.limits.max_cost_usd",
+            "leave the field out",
+        ));
     }
-    let seconds: Option<f64> = member(&limits, "agent.limits.max_seconds", "a number of seconds above 0")?;
+    let seconds: Option<f64> = member(
+        &limits,
+        "agent.limits.max_seconds",
+        "a number of seconds above 0",
+    )?;
     let max_duration = seconds
-        .map(|seconds| Duration::try_from_secs_f64(seconds).ok().filter(|duration| !duration.is_zero()))
+        .map(|seconds| {
+            Duration::try_from_secs_f64(seconds)
+                .ok()
+                .filter(|duration| !duration.is_zero())
+        })
         .map(|duration| {
             duration.ok_or_else(|| {
                 let param = "agent.limits.max_seconds";
-                RequestError::field(param, format!("'{param}' must be a number of seconds above 0"))
+                RequestError::field(
+                    param,
+                    format!("'{param}' must be a number of seconds above 0"),
+                )
             })
         })
         .transpose()?;
     Ok(Limits {
-        max_tool_calls: member(&limits, "agent.limits.max_tool_calls", "a whole number of 0 or more")?,
+        max_tool_calls: member(
+            &limits,
+            "agent.limits.max_tool_calls",
+            "a whole number of 0 or more",
+        )?,
         max_duration,
-        max_total_tokens: member(&limits, "agent.limits.max_total_tokens", "a whole number of 0 or more")?,
+        max_total_tokens: member(
+            &limits,
+            "agent.limits.max_total_tokens",
+            "a whole number of 0 or more",
+        )?,
     })
 }
 
@@ -248,7 +312,8 @@ fn limits(agent: &RawObject<'_>) -> Result<Limits, RequestError> {
 fn refuse_unavailable(body: &ChatBody<'_>) -> Result<(), RequestError> {
     let code_execution = body.typed::<bool>("enable_code_execution", "true or false")?;
     if code_execution == Some(true) {
-        let message = "'enable_code_execution' asks for code execution, which is switched off on this server";
+        let message =
+            "'enable_code_execution' asks for code execution, which is switched off on this server";
         return Err(RequestError::field("enable_code_execution", message));
     }
     if body.field("files").is_some() {
@@ -258,29 +323,39 @@ fn refuse_unavailable(body: &ChatBody<'_>) -> Result<(), RequestError> {
 }
 
 fn permission(body: &ChatBody<'_>) -> Result<Permission, RequestError> {
-    match body.typed::<String>("agent_permission", "\"auto\" or \"deny\"")?.as_deref() {
+    match body
+        .typed::<String>("agent_permission", "\"auto\" or \"deny\"")?
+        .as_deref()
+    {
         None | Some("auto") => Ok(Permission::Auto),
         Some("deny") => Ok(Permission::Deny),
-        Some("ask") => Err(unavailable("agent_permission", "\"ask\" needs approvals; send \"auto\" or \"deny\"")),
-        Some(_) => Err(RequestError::field("agent_permission", "'agent_permission' must be \"auto\" or \"deny\"")),
+        Some("ask") => Err(unavailable(
+            "agent_permission",
+            "\"ask\" needs approvals; send \"auto\" or \"deny\"",
+        )),
+        Some(_) => Err(RequestError::field(
+            "agent_permission",
+            "'agent_permission' must be \"auto\" or \"deny\"",
+        )),
     }
 }
 
 fn unavailable(param: &str, remedy: &str) -> RequestError {
-    RequestError::field(param, format!("'{param}' is not available in this version of loopwright: {remedy}"))
+    RequestError::field(
+        param,
+        format!("'{param}' is not available in this version of loopwright: {remedy}"),
+    )
 }
 
 fn object<'a>(param: &str, json: &'a str, known: &[&str]) -> Result<RawObject<'a>, RequestError> {
-    let object =
-        RawObject::parse(json).map_err(|_| RequestError::field(param, format!("'{param}' must be an object")))?;
-    match object.iter().find(|(key, _)| !known.contains(key)) {
-        Some((key, _)) => {
-            let name = format!("{param}.{key}");
-            let message = format!("'{name}' is unknown; '{param}' takes {}", known.join(", "));
-            Err(RequestError::field(&name, message))
-        }
-        None => Ok(object),
+    let object = RawObject::parse(json)
+        .map_err(|_| RequestError::field(param, format!("'{param}' must be an object")))?;
+    if let Some((key, _)) = object.iter().find(|(key, _)| !known.contains(key)) {
+        let name = format!("{param}.{key}");
+        let message = format!("'{name}' is unknown; '{param}' takes {}", known.join(", "));
+        return Err(RequestError::field(&name, message));
     }
+    Ok(object)
 }
 
 /// Reads the member that the last part of a dotted path names.
@@ -320,17 +395,34 @@ mod tests {
     }
 
     fn parse(json: &str) -> Result<Options, RequestError> {
-        Options::parse(&ChatBody::parse(json.as_bytes()).unwrap(), None, &settings())
+        Options::parse(
+            &ChatBody::parse(json.as_bytes()).unwrap(),
+            None,
+            &settings(),
+        )
     }
 
     #[test]
     fn a_request_lowers_the_servers_caps_and_never_raises_them() {
         let rounds = |json: &str| parse(json).unwrap().max_tool_rounds;
-        assert_eq!((rounds("{}"), rounds(r#"{"max_tool_rounds":3}"#), rounds(r#"{"max_tool_rounds":99}"#)), (8, 3, 8));
+        assert_eq!(
+            (
+                rounds("{}"),
+                rounds(r#"{"max_tool_rounds":3}"#),
+                rounds(r#"{"max_tool_rounds":99}"#)
+            ),
+            (8, 3, 8)
+        );
         let calls = |json: &str| parse(json).unwrap().limits.max_tool_calls;
         assert_eq!(calls(r#"{"max_tool_calls":50}"#), Some(20));
-        assert_eq!(calls(r#"{"max_tool_calls":5,"agent":{"limits":{"max_tool_calls":4}}}"#), Some(4));
-        assert_eq!(parse(r#"{"agent_permission":"deny"}"#).unwrap().permission, Permission::Deny);
+        assert_eq!(
+            calls(r#"{"max_tool_calls":5,"agent":{"limits":{"max_tool_calls":4}}}"#),
+            Some(4)
+        );
+        assert_eq!(
+            parse(r#"{"agent_permission":"deny"}"#).unwrap().permission,
+            Permission::Deny
+        );
     }
 
     #[test]
@@ -345,22 +437,40 @@ mod tests {
             (r#"{"agent":[]}"#, "agent"),
             (r#"{"agent":{"on_limits":"stop"}}"#, "agent.on_limits"),
             (r#"{"agent":{"on_limit":"halt"}}"#, "agent.on_limit"),
-            (r#"{"agent":{"limits":{"max_rounds":1}}}"#, "agent.limits.max_rounds"),
-            (r#"{"agent":{"limits":{"max_seconds":0}}}"#, "agent.limits.max_seconds"),
-            (r#"{"agent":{"limits":{"max_cost_usd":1}}}"#, "agent.limits.max_cost_usd"),
+            (
+                r#"{"agent":{"limits":{"max_rounds":1}}}"#,
+                "agent.limits.max_rounds",
+            ),
+            (
+                r#"{"agent":{"limits":{"max_seconds":0}}}"#,
+                "agent.limits.max_seconds",
+            ),
+            (
+                r#"{"agent":{"limits":{"max_cost_usd":1}}}"#,
+                "agent.limits.max_cost_usd",
+            ),
             (r#"{"agent":{"tools":{"allowed":[]}}}"#, "agent.tools"),
-            (r#"{"agent":{"on_disconnect":"finish"}}"#, "agent.on_disconnect"),
+            (
+                r#"{"agent":{"on_disconnect":"finish"}}"#,
+                "agent.on_disconnect",
+            ),
             (r#"{"agent_permission":"ask"}"#, "agent_permission"),
             (r#"{"store":"no"}"#, "store"),
         ] {
-            assert_eq!(parse(json).unwrap_err().param.as_deref(), Some(param), "{json}");
+            assert_eq!(
+                parse(json).unwrap_err().param.as_deref(),
+                Some(param),
+                "{json}"
+            );
         }
     }
 
     #[test]
     fn only_extensions_end_pass_through() {
         let used = |json: &str| Options::used(&ChatBody::parse(json.as_bytes()).unwrap());
-        assert!(!used(r#"{"model":"m","store":true,"max_tool_calls":3,"web_search_options":{}}"#));
+        assert!(!used(
+            r#"{"model":"m","store":true,"max_tool_calls":3,"web_search_options":{}}"#
+        ));
         assert!(!used(r#"{"max_tool_rounds":0}"#));
         assert!(used(r#"{"max_tool_rounds":1}"#));
         assert!(used(r#"{"session_id":"a"}"#));

@@ -35,7 +35,10 @@ impl CallSignature {
 impl RepeatGuard {
     /// A guard that lets `threshold - 1` identical calls through.
     pub fn new(threshold: u32) -> Self {
-        Self { threshold: threshold.max(2), seen: HashMap::new() }
+        Self {
+            threshold: threshold.max(2),
+            seen: HashMap::new(),
+        }
     }
 
     /// Whether the call may run; counts it if so.
@@ -79,7 +82,10 @@ fn hash_value(value: &Value, hasher: &mut DefaultHasher) {
 fn hash_float(number: f64, hasher: &mut DefaultHasher) {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() < EXACT {
-        #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53: the cast is exact")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "whole and below 2^53: the cast is exact"
+        )]
         let whole = number as i64;
         whole.hash(hasher);
     } else {
@@ -105,7 +111,13 @@ mod tests {
     #[test]
     fn different_texts_are_different_calls() {
         let signature = |text: &str| CallSignature::new("f", text);
-        for (a, b) in [("{", "{{"), ("1", "\"1\""), ("null", "false"), ("[1,[2]]", "[[1],2]"), ("1.5", "1.25")] {
+        for (a, b) in [
+            ("{", "{{"),
+            ("1", "\"1\""),
+            ("null", "false"),
+            ("[1,[2]]", "[[1],2]"),
+            ("1.5", "1.25"),
+        ] {
             assert_ne!(signature(a), signature(b), "{a} {b}");
         }
     }

@@ -13,7 +13,14 @@ use crate::tools::set::{ToolFilter, ToolSet};
 use crate::upstream::router::Route;
 
 /// Body fields that a model call writes itself.
-const REWRITTEN_FIELDS: [&str; 6] = ["model", "messages", "tools", "tool_choice", "stream", "stream_options"];
+const REWRITTEN_FIELDS: [&str; 6] = [
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    "stream",
+    "stream_options",
+];
 /// OpenAI's name for a budget that the loop keeps itself.
 const CONSUMED_FIELDS: [&str; 1] = ["max_tool_calls"];
 
@@ -84,12 +91,19 @@ impl Agent {
             RequestError::field("model", message)
         })?;
         let (declared, hosted) = body.tools()?;
-        if let Some(kind) = hosted.iter().find(|kind| !route.quirks.hosted_tools.contains(kind)) {
-            let message = format!("the hosted tool type '{kind}' is not offered by this server; leave it out of 'tools'");
+        if let Some(kind) = hosted
+            .iter()
+            .find(|kind| !route.quirks.hosted_tools.contains(kind))
+        {
+            let message = format!(
+                "the hosted tool type '{kind}' is not offered by this server; leave it out of 'tools'"
+            );
             return Err(RequestError::field("tools", message));
         }
         let used = Options::used(body) || caller.session_header.is_some();
-        let zero_rounds = body.field("max_tool_rounds").is_some_and(|value| value.get() == "0");
+        let zero_rounds = body
+            .field("max_tool_rounds")
+            .is_some_and(|value| value.get() == "0");
         if !used && zero_rounds {
             return Ok(Decision::PassThroughWithout("max_tool_rounds"));
         }
@@ -109,8 +123,12 @@ impl Agent {
         }
         let tools = tools.with_hosted(&hosted_entries(body)?);
         refuse_several_choices(body, &tools)?;
-        let left_out: Vec<&str> =
-            [&EXTENSION_FIELDS[..], &REWRITTEN_FIELDS[..], &CONSUMED_FIELDS[..]].concat();
+        let left_out: Vec<&str> = [
+            &EXTENSION_FIELDS[..],
+            &REWRITTEN_FIELDS[..],
+            &CONSUMED_FIELDS[..],
+        ]
+        .concat();
         Ok(Decision::Run(Box::new(RunRequest {
             model: model.into_owned(),
             user: body.typed("user", "a string")?,
@@ -130,28 +148,45 @@ impl Agent {
 fn tool_filter(options: &Options) -> Result<ToolFilter, RequestError> {
     let patterns = &options.tools;
     let enabled = options.max_tool_rounds > 0;
-    ToolFilter::parse(patterns.allow.as_deref(), patterns.deny.as_deref(), options.client_tools.as_deref(), enabled)
-        .map_err(|error| RequestError::field("agent.tools", error.to_string()))
+    ToolFilter::parse(
+        patterns.allow.as_deref(),
+        patterns.deny.as_deref(),
+        options.client_tools.as_deref(),
+        enabled,
+    )
+    .map_err(|error| RequestError::field("agent.tools", error.to_string()))
 }
 
 /// The entries of `tools[]` that the upstream runs itself; they are offered as they are.
 fn hosted_entries(body: &ChatBody<'_>) -> Result<Vec<String>, RequestError> {
     use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
     let hosted = |entry: &&serde_json::value::RawValue| {
-        matches!(ToolDefinition::parse(entry), Err(ToolDefinitionError::Hosted(_)))
+        matches!(
+            ToolDefinition::parse(entry),
+            Err(ToolDefinitionError::Hosted(_))
+        )
     };
-    Ok(body.tool_entries()?.into_iter().filter(hosted).map(|entry| entry.get().to_owned()).collect())
+    Ok(body
+        .tool_entries()?
+        .into_iter()
+        .filter(hosted)
+        .map(|entry| entry.get().to_owned())
+        .collect())
 }
 
 fn refuse_several_choices(body: &ChatBody<'_>, tools: &ToolSet) -> Result<(), RequestError> {
     let choices: Option<u64> = body.typed("n", "a whole number")?;
     match choices {
         Some(n) if n != 1 && tools.has_server_tools() => {
-            let message = format!("'n' is {n}, but server-side tools need 'n' to be 1; leave 'n' out or switch the tools off with \"max_tool_rounds\": 0");
+            let message = format!(
+                "'n' is {n}, but server-side tools need 'n' to be 1; leave 'n' out or switch the tools off with \"max_tool_rounds\": 0"
+            );
             Err(RequestError::field("n", message))
         }
         Some(n) if n != 1 => {
-            let message = format!("'n' is {n}, but a request with a session or other extensions needs 'n' to be 1; leave 'n' out");
+            let message = format!(
+                "'n' is {n}, but a request with a session or other extensions needs 'n' to be 1; leave 'n' out"
+            );
             Err(RequestError::field("n", message))
         }
         _ => Ok(()),

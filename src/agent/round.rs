@@ -9,6 +9,7 @@ use http::StatusCode;
 use super::event::{AgentEvent, Notice};
 use super::machine::Offer;
 use super::{AgentError, Parts};
+use crate::metrics::ModelOutcome;
 use crate::openai::event::ModelEvent;
 use crate::upstream::assemble::TurnAssembler;
 use crate::upstream::retry::Attempts;
@@ -67,11 +68,14 @@ impl Round {
         call: ModelCall,
         offer: Offer,
     ) -> Result<(Self, Vec<Notice>), AgentError> {
-        let attempts = Attempts::new(parts.retry.clone(), route.upstreams.len());
+        let attempts = Attempts::new(parts.retry, route.upstreams.len());
         Self::open_with(parts, route, call, offer, attempts, 0).await
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the state of a call that is made again is all of these")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the state of a call that is made again is all of these"
+    )]
     async fn open_with(
         parts: &Parts,
         route: &Route,
@@ -82,25 +86,40 @@ impl Round {
     ) -> Result<(Self, Vec<Notice>), AgentError> {
         let mut notices = Vec::new();
         loop {
-            let Some(upstream) = route.upstreams.get(current) else { return Err(AgentError::NoUpstream) };
+            let Some(upstream) = route.upstreams.get(current) else {
+                return Err(AgentError::NoUpstream);
+            };
             let began = Instant::now();
             let error = match upstream.stream(&call).await {
                 Ok(stream) => {
                     let assembler = TurnAssembler::new(upstream.quirks().split_names);
                     let upstream = upstream.clone();
                     let held = Vec::new();
-                    let round =
-                        Self { stream, attempts, upstream, call, offer, began, visible: false, assembler, held };
+                    let round = Self {
+                        stream,
+                        attempts,
+                        upstream,
+                        call,
+                        offer,
+                        began,
+                        visible: false,
+                        assembler,
+                        held,
+                    };
                     return Ok((round, notices));
                 }
                 Err(error) => error,
             };
-            parts.metrics.model_call_finished(upstream.name(), error.label(), began.elapsed());
+            parts
+                .metrics
+                .model_call_finished(upstream.name(), outcome(&error), began.elapsed());
             if refuses_withheld_tools(&error, offer, &call, route) {
                 (call.tools, call.tool_choice) = (None, None);
                 continue;
             }
-            let Some(attempt) = attempts.next(&error) else { return Err(error.into()) };
+            let Some(attempt) = attempts.next(&error) else {
+                return Err(error.into());
+            };
             notices.push(retry_notice(parts, upstream.name(), &error));
             wait(attempt.delay).await;
             current = attempt.upstream;
@@ -129,7 +148,11 @@ impl Round {
             Some(Ok(event)) => Ok(self.take(event, hold)),
             Some(Err(error)) => self.again(parts, route, error, waited).await,
             None => {
-                parts.metrics.model_call_finished(self.upstream.name(), "ok", self.began.elapsed());
+                parts.metrics.model_call_finished(
+                    self.upstream.name(),
+                    ModelOutcome::Completed,
+                    self.began.elapsed(),
+                );
                 Ok(Progress::Ended)
             }
         }
@@ -139,14 +162,19 @@ impl Round {
         self.assembler.push(&event);
         let (event, held) = match event {
             ModelEvent::Text(text) => (AgentEvent::Text(text), hold != Hold::Nothing),
-            ModelEvent::Reasoning { text, field } => {
-                (AgentEvent::Reasoning { text, field }, hold == Hold::Everything)
-            }
+            ModelEvent::Reasoning { text, field } => (
+                AgentEvent::Reasoning { text, field },
+                hold == Hold::Everything,
+            ),
             ModelEvent::DeltaExtra(extra) => (AgentEvent::DeltaExtra(extra), hold != Hold::Nothing),
-            ModelEvent::ChoiceExtra(extra) => (AgentEvent::ChoiceExtra(extra), hold != Hold::Nothing),
+            ModelEvent::ChoiceExtra(extra) => {
+                (AgentEvent::ChoiceExtra(extra), hold != Hold::Nothing)
+            }
             ModelEvent::ChunkExtra(extra) => return Progress::Event(AgentEvent::ChunkExtra(extra)),
             ModelEvent::Model(model) => return Progress::Event(AgentEvent::Model(model)),
-            ModelEvent::ToolCall(_) | ModelEvent::Finish(_) | ModelEvent::Usage(_) => return Progress::Quiet,
+            ModelEvent::ToolCall(_) | ModelEvent::Finish(_) | ModelEvent::Usage(_) => {
+                return Progress::Quiet;
+            }
         };
         if held {
             self.held.push(event);
@@ -165,19 +193,38 @@ impl Round {
         error: UpstreamError,
         waited: &mut Duration,
     ) -> Result<Progress, AgentError> {
-        parts.metrics.model_call_finished(self.upstream.name(), error.label(), self.began.elapsed());
+        parts.metrics.model_call_finished(
+            self.upstream.name(),
+            outcome(&error),
+            self.began.elapsed(),
+        );
         if self.visible {
             return Err(error.into());
         }
-        let Some(attempt) = self.attempts.next(&error) else { return Err(error.into()) };
+        let Some(attempt) = self.attempts.next(&error) else {
+            return Err(error.into());
+        };
         let notice = retry_notice(parts, self.upstream.name(), &error);
         let asked = Instant::now();
         wait(attempt.delay).await;
         let (call, attempts) = (self.call.clone(), self.attempts.clone());
-        let opened = Self::open_with(parts, route, call, self.offer, attempts, attempt.upstream).await;
+        let opened =
+            Self::open_with(parts, route, call, self.offer, attempts, attempt.upstream).await;
         *waited += asked.elapsed();
         (*self, _) = opened?;
         Ok(Progress::Retried(notice))
+    }
+}
+
+/// How the metrics call a failure.
+fn outcome(error: &UpstreamError) -> ModelOutcome {
+    match error {
+        UpstreamError::Connect { .. } => ModelOutcome::Unreachable,
+        UpstreamError::Timeout { .. } => ModelOutcome::TimedOut,
+        UpstreamError::Status { status, .. } => ModelOutcome::of_status(*status),
+        UpstreamError::InStream { .. } => ModelOutcome::Failed,
+        UpstreamError::Broken { .. } | UpstreamError::Malformed { .. } => ModelOutcome::Broken,
+        UpstreamError::RequestBody => ModelOutcome::Cancelled,
     }
 }
 
@@ -190,14 +237,27 @@ async fn wait(delay: Duration) {
 fn retry_notice(parts: &Parts, upstream: &str, error: &UpstreamError) -> Notice {
     parts.metrics.upstream_retried(upstream);
     tracing::warn!(upstream, error = %error, "model call failed, trying again");
-    Notice { kind: "retry", message: "the model server failed and was asked again".to_owned() }
+    Notice {
+        kind: "retry",
+        message: "the model server failed and was asked again".to_owned(),
+    }
 }
 
 /// Whether the upstream may have refused the last call because tools were offered with `tool_choice: "none"`.
-fn refuses_withheld_tools(error: &UpstreamError, offer: Offer, call: &ModelCall, route: &Route) -> bool {
-    let UpstreamError::Status { status, .. } = error else { return false };
+fn refuses_withheld_tools(
+    error: &UpstreamError,
+    offer: Offer,
+    call: &ModelCall,
+    route: &Route,
+) -> bool {
+    let UpstreamError::Status { status, .. } = error else {
+        return false;
+    };
     matches!(offer, Offer::Withheld(_))
         && call.tools.is_some()
         && route.quirks.final_call == FinalCall::ToolChoiceNone
-        && matches!(*status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY)
+        && matches!(
+            *status,
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
+        )
 }

@@ -48,7 +48,9 @@ impl StopReason {
     /// Whether a cap or budget ended the turn.
     pub fn is_limit(self) -> bool {
         match self {
-            Self::MaxToolRounds | Self::MaxToolCalls | Self::MaxSeconds | Self::MaxTotalTokens => true,
+            Self::MaxToolRounds | Self::MaxToolCalls | Self::MaxSeconds | Self::MaxTotalTokens => {
+                true
+            }
             Self::Completed
             | Self::ClientTools
             | Self::RepeatedCalls

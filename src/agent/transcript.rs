@@ -10,7 +10,12 @@ use crate::upstream::assemble::Turn;
 use crate::upstream::settings::Quirks;
 
 /// Fields in which servers send and take reasoning.
-const REASONING_FIELDS: [&str; 4] = ["reasoning_content", "reasoning", "reasoning_text", "thinking"];
+const REASONING_FIELDS: [&str; 4] = [
+    "reasoning_content",
+    "reasoning",
+    "reasoning_text",
+    "thinking",
+];
 /// What stands between the texts of two rounds.
 const BETWEEN_ROUNDS: &str = "\n\n";
 
@@ -49,7 +54,9 @@ pub(super) fn for_upstream(history: Vec<Message>, quirks: &Quirks) -> Vec<Messag
 
 /// The tool choice of the rounds after the first: what forced a call no longer does.
 pub(super) fn freed(choice: &Arc<str>) -> Arc<str> {
-    let named = |kind: &str| serde_json::from_str::<serde_json::Value>(choice).is_ok_and(|value| value["type"] == kind);
+    let named = |kind: &str| {
+        serde_json::from_str::<serde_json::Value>(choice).is_ok_and(|value| value["type"] == kind)
+    };
     if &**choice == "\"required\"" || named("function") || named("custom") {
         "\"auto\"".into()
     } else {
@@ -88,7 +95,11 @@ impl Spoken {
     }
 
     /// The event to queue for a text that was held back; a blank line is queued first where one is needed.
-    pub(super) fn say_queued(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) -> AgentEvent {
+    pub(super) fn say_queued(
+        &mut self,
+        text: String,
+        ready: &mut VecDeque<AgentEvent>,
+    ) -> AgentEvent {
         if self.blank_line_needed() {
             ready.push_back(AgentEvent::Text(BETWEEN_ROUNDS.to_owned()));
         }
@@ -139,7 +150,10 @@ mod tests {
             (r#"{"type":"function","function":{"name":"f"}}"#, "\"auto\""),
             ("\"none\"", "\"none\""),
             ("\"auto\"", "\"auto\""),
-            (r#"{"type":"allowed_tools","allowed_tools":{}}"#, r#"{"type":"allowed_tools","allowed_tools":{}}"#),
+            (
+                r#"{"type":"allowed_tools","allowed_tools":{}}"#,
+                r#"{"type":"allowed_tools","allowed_tools":{}}"#,
+            ),
         ] {
             assert_eq!(&*freed(&asked.into()), later);
         }

@@ -27,7 +27,7 @@ const STOPS: [Stop; 5] = [
     },
     Stop {
         title: "Several rounds, answered in one piece",
-        prompt: "What is the state of ticket 42?",
+        prompt: "What is the state of ticket 4711?",
         session: None,
         stream: false,
     },
@@ -43,19 +43,34 @@ const STOPS: [Stop; 5] = [
         session: Some("demo-session"),
         stream: true,
     },
-    Stop { title: "No tool needed", prompt: "What can you do?", session: None, stream: true },
+    Stop {
+        title: "No tool needed",
+        prompt: "What can you do?",
+        session: None,
+        stream: true,
+    },
 ];
 
 /// Sends the requests one after another and prints each answer.
 pub(super) async fn show(base: &str, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
-    let client = Client::builder().no_proxy().timeout(REQUEST_TIMEOUT).build()?;
-    writeln!(out, "\nloopwright demo. The model is scripted and only looks for words; the loop, the tools, the")?;
+    let client = Client::builder()
+        .no_proxy()
+        .timeout(REQUEST_TIMEOUT)
+        .build()?;
+    writeln!(
+        out,
+        "\nloopwright demo. The model is scripted and only looks for words; the loop, the tools, the"
+    )?;
     writeln!(out, "sessions and the HTTP API are the real ones.")?;
     for (number, stop) in (1..).zip(&STOPS) {
         writeln!(out, "\n[{number}] {}", stop.title)?;
         writeln!(out, "    user       {}", stop.prompt)?;
         let answer = ask(&client, base, stop).await?;
-        if stop.stream { print_stream(&answer, out)? } else { print_answer(&serde_json::from_str(&answer)?, out)? }
+        if stop.stream {
+            print_stream(&answer, out)?
+        } else {
+            print_answer(&serde_json::from_str(&answer)?, out)?
+        }
     }
     print_farewell(base, out)
 }
@@ -70,18 +85,28 @@ async fn ask(client: &Client, base: &str, stop: &Stop) -> anyhow::Result<String>
         body["session_id"] = session.into();
     }
     let request = client.post(format!("{base}/v1/chat/completions"));
-    let request = request.header("content-type", "application/json").body(body.to_string());
-    let response = request.send().await.context("the demo's own request failed")?;
+    let request = request
+        .header("content-type", "application/json")
+        .body(body.to_string());
+    let response = request
+        .send()
+        .await
+        .context("the demo's own request failed")?;
     let status = response.status();
     let text = response.text().await?;
-    ensure!(status.is_success(), "the demo's own request was answered with {status}: {text}");
+    ensure!(
+        status.is_success(),
+        "the demo's own request was answered with {status}: {text}"
+    );
     Ok(text)
 }
 
 fn print_stream(text: &str, out: &mut impl Write) -> anyhow::Result<()> {
     let mut said = String::new();
     for line in text.lines() {
-        let Some(data) = line.strip_prefix("data: ").filter(|data| *data != "[DONE]") else { continue };
+        let Some(data) = line.strip_prefix("data: ").filter(|data| *data != "[DONE]") else {
+            continue;
+        };
         let chunk: Value = serde_json::from_str(data)?;
         ensure!(chunk.get("error").is_none(), "the stream ended with {data}");
         if let Some(content) = chunk["choices"][0]["delta"]["content"].as_str() {
@@ -103,23 +128,48 @@ fn print_progress(chunk: &Value, out: &mut impl Write) -> anyhow::Result<()> {
     let round = &chunk["round"];
     if chunk["phase"] == "calling" {
         let name = chunk["tool_name"].as_str().unwrap_or_default();
-        writeln!(out, "    round {round}    -> {name} {}", chunk["data"]["arguments"])?;
+        writeln!(
+            out,
+            "    round {round}    -> {name} {}",
+            chunk["data"]["arguments"]
+        )?;
     } else {
         let content = chunk["data"]["content"].as_str().unwrap_or_default();
         let status = chunk["status"].as_str().unwrap_or_default();
-        writeln!(out, "    round {round}    <- {status} in {} ms: {content}", chunk["duration_ms"])?;
+        writeln!(
+            out,
+            "    round {round}    <- {status} in {} ms: {content}",
+            chunk["duration_ms"]
+        )?;
     }
     Ok(())
 }
 
 fn print_answer(answer: &Value, out: &mut impl Write) -> anyhow::Result<()> {
-    for call in answer["agentic_tool_calls"].as_array().into_iter().flatten() {
+    for call in answer["agentic_tool_calls"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
         let text = |key: &str| call[key].as_str().unwrap_or_default();
         let (round, took) = (&call["round"], &call["duration_ms"]);
-        writeln!(out, "    round {round}    -> {} {}", text("name"), text("arguments"))?;
-        writeln!(out, "    round {round}    <- {} in {took} ms: {}", text("status"), text("result_content"))?;
+        writeln!(
+            out,
+            "    round {round}    -> {} {}",
+            text("name"),
+            text("arguments")
+        )?;
+        writeln!(
+            out,
+            "    round {round}    <- {} in {took} ms: {}",
+            text("status"),
+            text("result_content")
+        )?;
     }
-    let mut content = answer["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned();
+    let mut content = answer["choices"][0]["message"]["content"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     print_text(&mut content, out)?;
     print_summary(answer, out)
 }
@@ -140,14 +190,20 @@ fn print_summary(answer: &Value, out: &mut impl Write) -> anyhow::Result<()> {
     let reason = agent["stop_reason"].as_str().unwrap_or_default();
     let session = answer["session_id"].as_str().unwrap_or("none");
     let (calls, rounds) = (&agent["model_calls"], &agent["rounds"]);
-    writeln!(out, "    done       {reason}; model calls: {calls}, rounds with tools: {rounds}, session: {session}")?;
+    writeln!(
+        out,
+        "    done       {reason}; model calls: {calls}, rounds with tools: {rounds}, session: {session}"
+    )?;
     Ok(())
 }
 
 fn print_farewell(base: &str, out: &mut impl Write) -> anyhow::Result<()> {
     let example = r#"{"model":"loopwright-demo","stream":true,"messages":[{"role":"user","content":"Weather in Lima?"}]}"#;
     writeln!(out, "\nStill serving at {base}/v1 until Ctrl-C. Try:\n")?;
-    writeln!(out, "  curl -N {base}/v1/chat/completions -H 'content-type: application/json' \\")?;
+    writeln!(
+        out,
+        "  curl -N {base}/v1/chat/completions -H 'content-type: application/json' \\"
+    )?;
     writeln!(out, "    -d '{example}'")?;
     writeln!(out, "  curl {base}/v1/sessions/demo-session")?;
     writeln!(out, "  curl {base}/v1/agent/tools\n")?;

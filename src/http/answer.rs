@@ -46,7 +46,9 @@ impl Collector {
     /// Takes one event.
     pub(super) fn take(&mut self, event: AgentEvent) {
         match event {
-            AgentEvent::Model(model) if !self.model_known => (self.model, self.model_known) = (model, true),
+            AgentEvent::Model(model) if !self.model_known => {
+                (self.model, self.model_known) = (model, true)
+            }
             AgentEvent::Text(text) => self.text.push_str(&text),
             AgentEvent::Reasoning { text, field } => {
                 self.reasoning.push_str(&text);
@@ -70,27 +72,46 @@ impl Collector {
     pub(super) fn finish(mut self) -> Option<(Body, Duration)> {
         let outcome = self.outcome.take()?;
         // Reported in the order of the calls, whatever the order in which they finished.
-        self.records.sort_by_key(|record| (record.round, record.index));
+        self.records
+            .sort_by_key(|record| (record.round, record.index));
         let mut json = String::from("{");
         push_entry(&mut json, "id", &quoted(&fresh_completion_id()));
         push_entry(&mut json, "object", "\"chat.completion\"");
         push_entry(&mut json, "created", &unix_seconds().to_string());
         push_entry(&mut json, "model", &quoted(&self.model));
-        push_entry(&mut json, "choices", &format!("[{}]", self.choice(&outcome)));
+        push_entry(
+            &mut json,
+            "choices",
+            &format!("[{}]", self.choice(&outcome)),
+        );
         if let Some(usage) = &outcome.usage {
             push_entry(&mut json, "usage", &usage.to_value().to_string());
         }
-        self.chunk_extra.iter().for_each(|(key, value)| push_entry(&mut json, key, value));
+        self.chunk_extra
+            .iter()
+            .for_each(|(key, value)| push_entry(&mut json, key, value));
         if let Some(id) = &outcome.session_id {
             push_entry(&mut json, "session_id", &quoted(id.as_str()));
         }
         if !self.records.is_empty() {
-            push_entry(&mut json, "agentic_tool_calls", &serde_json::to_string(&self.records).ok()?);
+            push_entry(
+                &mut json,
+                "agentic_tool_calls",
+                &serde_json::to_string(&self.records).ok()?,
+            );
         }
         if !self.files.is_empty() {
-            push_entry(&mut json, "files", &serde_json::to_string(&self.files).ok()?);
+            push_entry(
+                &mut json,
+                "files",
+                &serde_json::to_string(&self.files).ok()?,
+            );
         }
-        push_entry(&mut json, "agent", &serde_json::to_string(&outcome.summary()).ok()?);
+        push_entry(
+            &mut json,
+            "agent",
+            &serde_json::to_string(&outcome.summary()).ok()?,
+        );
         json.push('}');
         Some((Body::from(json), outcome.waited))
     }
@@ -101,8 +122,14 @@ impl Collector {
         if self.choice_extra.iter().all(|(key, _)| key != "logprobs") {
             push_entry(&mut choice, "logprobs", "null");
         }
-        self.choice_extra.iter().for_each(|(key, value)| push_entry(&mut choice, key, &value.to_string()));
-        push_entry(&mut choice, "finish_reason", &quoted(outcome.finish_reason.as_str()));
+        self.choice_extra
+            .iter()
+            .for_each(|(key, value)| push_entry(&mut choice, key, &value.to_string()));
+        push_entry(
+            &mut choice,
+            "finish_reason",
+            &quoted(outcome.finish_reason.as_str()),
+        );
         choice.push('}');
         choice
     }
@@ -110,7 +137,11 @@ impl Collector {
     fn message(&self, outcome: &Outcome) -> String {
         let mut message = String::from("{\"role\":\"assistant\"");
         let no_content = self.text.is_empty() && !outcome.client_calls.is_empty();
-        let content = if no_content { "null".to_owned() } else { quoted(&self.text) };
+        let content = if no_content {
+            "null".to_owned()
+        } else {
+            quoted(&self.text)
+        };
         push_entry(&mut message, "content", &content);
         if self.delta_extra.iter().all(|(key, _)| key != "refusal") {
             push_entry(&mut message, "refusal", "null");
@@ -118,10 +149,20 @@ impl Collector {
         if !self.reasoning.is_empty() {
             push_entry(&mut message, self.reasoning_field, &quoted(&self.reasoning));
         }
-        self.delta_extra.iter().for_each(|(key, value)| push_entry(&mut message, key, &value.to_string()));
+        self.delta_extra
+            .iter()
+            .for_each(|(key, value)| push_entry(&mut message, key, &value.to_string()));
         if !outcome.client_calls.is_empty() {
-            let calls: Vec<String> = outcome.client_calls.iter().map(|call| call.to_json(None)).collect();
-            push_entry(&mut message, "tool_calls", &format!("[{}]", calls.join(",")));
+            let calls: Vec<String> = outcome
+                .client_calls
+                .iter()
+                .map(|call| call.to_json(None))
+                .collect();
+            push_entry(
+                &mut message,
+                "tool_calls",
+                &format!("[{}]", calls.join(",")),
+            );
         }
         message.push('}');
         message
@@ -130,7 +171,9 @@ impl Collector {
 
 fn merge_all(whole: &mut Vec<(String, Value)>, pieces: Vec<(String, Box<str>)>) {
     for (key, json) in pieces {
-        let Ok(piece) = serde_json::from_str::<Value>(&json) else { continue };
+        let Ok(piece) = serde_json::from_str::<Value>(&json) else {
+            continue;
+        };
         match whole.iter_mut().find(|(known, _)| *known == key) {
             Some((_, value)) => merge(value, piece),
             None => whole.push((key, piece)),

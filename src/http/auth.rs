@@ -21,8 +21,14 @@ pub(super) struct Gatekeeper {
 impl Gatekeeper {
     pub(super) fn new(keys: &[ApiKey], allowed_hosts: &[String]) -> Self {
         Self {
-            keys: keys.iter().map(|key| (Owner::key(&key.name), key.sha256)).collect(),
-            allowed_hosts: allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            keys: keys
+                .iter()
+                .map(|key| (Owner::key(&key.name), key.sha256))
+                .collect(),
+            allowed_hosts: allowed_hosts
+                .iter()
+                .map(|host| host.to_ascii_lowercase())
+                .collect(),
         }
     }
 
@@ -52,12 +58,19 @@ impl Gatekeeper {
             index.conditional_assign(&position, equal);
             found |= equal;
         }
-        let owner = usize::try_from(index).ok().and_then(|index| self.keys.get(index));
-        owner.filter(|_| bool::from(found)).map(|(owner, _)| owner.clone())
+        let owner = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.keys.get(index));
+        owner
+            .filter(|_| bool::from(found))
+            .map(|(owner, _)| owner.clone())
     }
 
     fn host_allowed(&self, headers: &HeaderMap, uri: &Uri) -> bool {
-        let host = uri.host().or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default();
+        let host = uri
+            .host()
+            .or_else(|| headers.get(HOST)?.to_str().ok())
+            .unwrap_or_default();
         let name = host_name(host).to_ascii_lowercase();
         is_loopback(&name) || self.allowed_hosts.iter().any(|allowed| *allowed == name)
     }
@@ -85,14 +98,26 @@ fn is_loopback(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     name == "localhost"
         || name.ends_with(".localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        || name
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 /// Whether a web page of another origin sends the request.
 pub(super) fn foreign_origin(headers: &HeaderMap) -> bool {
-    let Some(origin) = headers.get(http::header::ORIGIN).and_then(|value| value.to_str().ok()) else { return false };
-    let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    origin.split_once("://").is_none_or(|(_, origin_host)| origin_host != host)
+    let Some(origin) = headers
+        .get(http::header::ORIGIN)
+        .and_then(|value| value.to_str().ok())
+    else {
+        return false;
+    };
+    let host = headers
+        .get(HOST)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    origin
+        .split_once("://")
+        .is_none_or(|(_, origin_host)| origin_host != host)
 }
 
 #[cfg(test)]
@@ -102,23 +127,44 @@ mod tests {
     fn gatekeeper(keys: &[(&str, &str)]) -> Gatekeeper {
         let keys: Vec<ApiKey> = keys
             .iter()
-            .map(|(name, key)| ApiKey { name: (*name).into(), sha256: Sha256::digest(key.as_bytes()).into() })
+            .map(|(name, key)| ApiKey {
+                name: (*name).into(),
+                sha256: Sha256::digest(key.as_bytes()).into(),
+            })
             .collect();
         Gatekeeper::new(&keys, &["Proxy.Corp".into()])
     }
 
     fn admit(gatekeeper: &Gatekeeper, header: http::HeaderName, value: &str) -> Result<Owner, u16> {
         let headers = HeaderMap::from_iter([(header, value.parse().unwrap())]);
-        gatekeeper.admit(&headers, &Uri::from_static("/x")).map_err(|error| error.status().as_u16())
+        gatekeeper
+            .admit(&headers, &Uri::from_static("/x"))
+            .map_err(|error| error.status().as_u16())
     }
 
     #[test]
     fn each_key_leads_to_its_own_owner() {
         let gatekeeper = gatekeeper(&[("a", "key-a"), ("b", "key-b")]);
-        assert_eq!(admit(&gatekeeper, AUTHORIZATION, "Bearer key-a"), Ok(Owner::key("a")));
-        assert_eq!(admit(&gatekeeper, AUTHORIZATION, "bearer key-b"), Ok(Owner::key("b")));
-        for wrong in ["Bearer key-c", "Bearer ", "key-a", "Basic key-a", "Bearer key-a key-b"] {
-            assert_eq!(admit(&gatekeeper, AUTHORIZATION, wrong), Err(401), "{wrong}");
+        assert_eq!(
+            admit(&gatekeeper, AUTHORIZATION, "Bearer key-a"),
+            Ok(Owner::key("a"))
+        );
+        assert_eq!(
+            admit(&gatekeeper, AUTHORIZATION, "bearer key-b"),
+            Ok(Owner::key("b"))
+        );
+        for wrong in [
+            "Bearer key-c",
+            "Bearer ",
+            "key-a",
+            "Basic key-a",
+            "Bearer key-a key-b",
+        ] {
+            assert_eq!(
+                admit(&gatekeeper, AUTHORIZATION, wrong),
+                Err(401),
+                "{wrong}"
+            );
         }
         assert_eq!(admit(&gatekeeper, HOST, "localhost"), Err(401));
     }
@@ -126,10 +172,29 @@ mod tests {
     #[test]
     fn without_keys_only_known_hosts_are_answered() {
         let gatekeeper = gatekeeper(&[]);
-        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "127.9.9.9", "[::1]:80", "a.localhost", "proxy.corp:443"] {
-            assert_eq!(admit(&gatekeeper, HOST, host), Ok(Owner::everybody()), "{host}");
+        for host in [
+            "localhost",
+            "LOCALHOST:8080",
+            "127.0.0.1:1",
+            "127.9.9.9",
+            "[::1]:80",
+            "a.localhost",
+            "proxy.corp:443",
+        ] {
+            assert_eq!(
+                admit(&gatekeeper, HOST, host),
+                Ok(Owner::everybody()),
+                "{host}"
+            );
         }
-        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]", ""] {
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[::2]",
+            "",
+        ] {
             assert_eq!(admit(&gatekeeper, HOST, host), Err(403), "{host}");
         }
     }

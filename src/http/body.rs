@@ -18,14 +18,22 @@ use crate::openai::request::RequestError;
 const UNKNOWN_LENGTH_BYTES: usize = 4096;
 
 /// Reads a whole body.
-pub(super) async fn read(body: Body, headers: &HeaderMap, settings: &Settings) -> Result<Bytes, ApiError> {
+pub(super) async fn read(
+    body: Body,
+    headers: &HeaderMap,
+    settings: &Settings,
+) -> Result<Bytes, ApiError> {
     let most = settings.max_body_bytes;
-    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let declared = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if declared.is_some_and(|length| length > most) {
         return Err(ApiError::too_large(most));
     }
     let mut body = body;
-    let Some(first) = next(&mut body, settings.body_timeout).await? else { return Ok(Bytes::new()) };
+    let Some(first) = next(&mut body, settings.body_timeout).await? else {
+        return Ok(Bytes::new());
+    };
     if declared == Some(first.len()) {
         return Ok(first);
     }
@@ -39,27 +47,54 @@ pub(super) async fn read(body: Body, headers: &HeaderMap, settings: &Settings) -
         }
         whole.extend_from_slice(&data);
     }
-    if whole.len() > most { Err(ApiError::too_large(most)) } else { Ok(whole.freeze()) }
+    if whole.len() > most {
+        Err(ApiError::too_large(most))
+    } else {
+        Ok(whole.freeze())
+    }
 }
 
 /// Refuses a body that is not declared as JSON, which a web page could send without a preflight.
 pub(super) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
-    if is_json(headers) { Ok(()) } else { Err(ApiError::not_json()) }
+    if is_json(headers) {
+        Ok(())
+    } else {
+        Err(ApiError::not_json())
+    }
 }
 
 /// Whether the content type is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let kind = kind
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }
 
 /// The session id that one of the configured headers carries.
-pub(super) fn session_header(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<SessionId>, ApiError> {
-    let Some((name, value)) = names.iter().find_map(|name| Some((name, headers.get(name)?))) else { return Ok(None) };
+pub(super) fn session_header(
+    headers: &HeaderMap,
+    names: &[HeaderName],
+) -> Result<Option<SessionId>, ApiError> {
+    let Some((name, value)) = names
+        .iter()
+        .find_map(|name| Some((name, headers.get(name)?)))
+    else {
+        return Ok(None);
+    };
     let text = value.to_str().unwrap_or_default();
     let parsed = SessionId::parse(text).map_err(|problem| {
-        RequestError::field(name.as_str(), format!("the session id in the header '{name}' {problem}"))
+        RequestError::field(
+            name.as_str(),
+            format!("the session id in the header '{name}' {problem}"),
+        )
     })?;
     Ok(Some(parsed))
 }

@@ -61,10 +61,18 @@ pub(super) async fn complete(
         Decision::PassThroughWithout(field) => {
             let model = chat.model()?.into_owned();
             let edited = format!("{{{}}}", chat.members_without(&[field]));
-            forward::chat(&state, &model, path_and_query, head.headers, Bytes::from(edited)).await
+            forward::chat(
+                &state,
+                &model,
+                path_and_query,
+                head.headers,
+                Bytes::from(edited),
+            )
+            .await
         }
         Decision::Run(run) => {
-            let delivery = Delivery::choose(run.options.progress, head.headers.contains_key(STAINLESS));
+            let delivery =
+                Delivery::choose(run.options.progress, head.headers.contains_key(STAINLESS));
             answer(&state, *run, delivery, began).await
         }
     }
@@ -81,7 +89,9 @@ async fn answer(
     let encoder = Encoder::new(&request.model, delivery, request.include_usage);
     let model = request.model.clone();
     let run = state.agent.run(request).await.map_err(ApiError::from)?;
-    let session = run.session_id().and_then(|id| HeaderValue::from_str(id.as_str()).ok());
+    let session = run
+        .session_id()
+        .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
     let events = events(run);
     let mut response = match stream {
         true => streamed(state, encoder, events, began).await?,
@@ -133,10 +143,19 @@ async fn streamed(
     let body = EventBody::new(state, encoder, early, events, began);
     let mut response = Response::new(Body::new(body));
     *response.headers_mut() = headers;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-    response.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream; charset=utf-8"),
+    );
+    response.headers_mut().insert(
+        http::header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache"),
+    );
     // Tells nginx in front of us not to buffer the stream.
-    response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response.headers_mut().insert(
+        HeaderName::from_static("x-accel-buffering"),
+        HeaderValue::from_static("no"),
+    );
     Ok(response)
 }
 
@@ -154,7 +173,7 @@ async fn collected(
                 event => collector.take(event),
             }
         }
-        Ok((collector, headers))
+        Ok::<_, ApiError>((collector, headers))
     };
     let (collector, headers) = tokio::select! {
         () = state.stopping.cancelled() => return Err(ApiError::shutting_down()),
@@ -163,12 +182,15 @@ async fn collected(
     let (body, waited) = collector.finish().ok_or_else(ApiError::internal)?;
     let total = began.elapsed();
     let overhead = total.saturating_sub(waited);
-    state.metrics.overhead(overhead);
     let mut response = body.into_response();
     response.headers_mut().extend(headers);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let processing = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
-    response.headers_mut().insert(PROCESSING_MS, HeaderValue::from(processing));
+    response
+        .headers_mut()
+        .insert(PROCESSING_MS, HeaderValue::from(processing));
     if let Ok(value) = HeaderValue::from_str(&format!("{:.3}", overhead.as_secs_f64() * 1000.0)) {
         response.headers_mut().insert(OVERHEAD_MS, value);
     }
@@ -194,15 +216,20 @@ fn caller(
     let session_header = body::session_header(headers, &state.settings.session_headers)?;
     let mut upstream = forward::upstream_headers(state, headers.clone());
     // The loop makes its own bodies, several of them, and reads the answers itself.
-    for name in [ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderName::from_static("idempotency-key")] {
+    for name in [
+        ACCEPT,
+        ACCEPT_ENCODING,
+        CONTENT_TYPE,
+        HeaderName::from_static("idempotency-key"),
+    ] {
         upstream.remove(name);
     }
     for name in &state.settings.session_headers {
         upstream.remove(name);
     }
-    let trace = ["traceparent", "tracestate"].into_iter().filter_map(|name| {
-        Some((HeaderName::from_static(name), headers.get(name)?.clone()))
-    });
+    let trace = ["traceparent", "tracestate"]
+        .into_iter()
+        .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));
     Ok(Caller {
         request_id,
         owner,

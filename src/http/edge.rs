@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use super::AppState;
 use super::error::{ApiError, Cause};
 use crate::ids::RequestId;
+use crate::metrics::Route;
 
 /// The header with a request's id, both ways.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -19,11 +20,15 @@ const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Wraps every request.
-pub(super) async fn guard(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+pub(super) async fn guard(
+    State(state): State<AppState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let began = Instant::now();
     let request_id = request_id(request.headers());
     let method = request.method().clone();
-    let route = route_label(&request);
+    let route = route(&request);
     let response = match admit(&state, &request) {
         Ok(owner) => {
             request.extensions_mut().insert(owner);
@@ -33,7 +38,16 @@ pub(super) async fn guard(State(state): State<AppState>, mut request: Request, n
         }
         Err(error) => error.into_response(),
     };
-    finish(&state, response, &request_id, &Seen { method, route, began })
+    finish(
+        &state,
+        response,
+        &request_id,
+        &Seen {
+            method,
+            route,
+            began,
+        },
+    )
 }
 
 /// Turns a panic into an error answer; its text goes to the log only.
@@ -53,7 +67,7 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 struct Seen {
     method: Method,
-    route: &'static str,
+    route: Route,
     began: Instant,
 }
 
@@ -64,21 +78,40 @@ fn admit(state: &AppState, request: &Request) -> Result<crate::ids::Owner, ApiEr
     state.gatekeeper.admit(request.headers(), request.uri())
 }
 
-fn finish(state: &AppState, mut response: Response, request_id: &RequestId, seen: &Seen) -> Response {
+fn finish(
+    state: &AppState,
+    mut response: Response,
+    request_id: &RequestId,
+    seen: &Seen,
+) -> Response {
     if !response.headers().contains_key(REQUEST_ID)
         && let Ok(value) = HeaderValue::from_str(request_id.as_str())
     {
         response.headers_mut().insert(REQUEST_ID, value);
     }
-    let status = response.status().as_u16();
     let duration = seen.began.elapsed();
-    state.metrics.request_finished(seen.route, status, duration);
-    let (method, route, duration_ms) = (&seen.method, seen.route, duration.as_secs_f64() * 1000.0);
+    // The handler knows best: a chat request may have been passed through.
+    let route = response
+        .extensions()
+        .get::<Route>()
+        .copied()
+        .unwrap_or(seen.route);
+    state
+        .metrics
+        .request_finished(route, response.status(), duration);
+    let status = response.status().as_u16();
+    let (method, route, duration_ms) = (
+        &seen.method,
+        route.as_str(),
+        duration.as_secs_f64() * 1000.0,
+    );
     match response.extensions().get::<Cause>() {
         Some(Cause(cause)) => {
             tracing::warn!(%request_id, %method, route, status, duration_ms, cause, "request failed");
         }
-        None => tracing::debug!(%request_id, %method, route, status, duration_ms, "request answered"),
+        None => {
+            tracing::debug!(%request_id, %method, route, status, duration_ms, "request answered")
+        }
     }
     response
 }
@@ -92,15 +125,18 @@ fn request_id(headers: &HeaderMap) -> RequestId {
 }
 
 /// The route for the metrics: one of a fixed set, whatever the path.
-fn route_label(request: &Request) -> &'static str {
-    let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+fn route(request: &Request) -> Route {
+    let matched = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map(MatchedPath::as_str);
     match matched {
-        Some("/v1/chat/completions") => "chat_completions",
-        Some("/v1/models" | "/v1/models/{*id}") => "models",
-        Some("/healthz" | "/readyz" | "/metrics") => "operations",
-        Some(path) if path.starts_with("/v1/sessions") => "sessions",
-        Some(path) if path.starts_with("/v1/agent") => "agent",
-        Some("/v1/{*path}") => "forward",
-        Some(_) | None => "other",
+        Some("/v1/chat/completions") => Route::ChatLoop,
+        Some("/v1/models" | "/v1/models/{*id}") => Route::Models,
+        Some("/healthz" | "/readyz" | "/metrics") => Route::Operations,
+        Some(path) if path.starts_with("/v1/sessions") => Route::Sessions,
+        Some(path) if path.starts_with("/v1/agent") => Route::Agent,
+        Some("/v1/{*path}") => Route::Forwarded,
+        Some(_) | None => Route::Other,
     }
 }

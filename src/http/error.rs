@@ -47,7 +47,12 @@ struct UpstreamAnswer {
 }
 
 impl ApiError {
-    fn new(status: StatusCode, kind: &'static str, code: Option<&'static str>, message: impl Into<String>) -> Self {
+    fn new(
+        status: StatusCode,
+        kind: &'static str,
+        code: Option<&'static str>,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             status,
             kind,
@@ -72,61 +77,107 @@ impl ApiError {
 
     /// 405.
     pub fn method_not_allowed() -> Self {
-        Self::invalid(StatusCode::METHOD_NOT_ALLOWED, Some("method_not_allowed"), "this path does not take that method")
+        Self::invalid(
+            StatusCode::METHOD_NOT_ALLOWED,
+            Some("method_not_allowed"),
+            "this path does not take that method",
+        )
     }
 
     /// 415.
     pub fn not_json() -> Self {
         let message = "the content type must be application/json; set the header content-type: application/json";
-        Self::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, Some("unsupported_media_type"), message)
+        Self::invalid(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Some("unsupported_media_type"),
+            message,
+        )
     }
 
     /// 413.
     pub fn too_large(most_bytes: usize) -> Self {
-        let message = format!("the request body is larger than {most_bytes} bytes; send a smaller one");
-        Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, Some("request_too_large"), message)
+        let message =
+            format!("the request body is larger than {most_bytes} bytes; send a smaller one");
+        Self::invalid(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            Some("request_too_large"),
+            message,
+        )
     }
 
     /// 408 for a body that stopped arriving.
     pub fn body_timeout() -> Self {
-        Self::invalid(StatusCode::REQUEST_TIMEOUT, Some("request_timeout"), "the request body stopped arriving")
+        Self::invalid(
+            StatusCode::REQUEST_TIMEOUT,
+            Some("request_timeout"),
+            "the request body stopped arriving",
+        )
     }
 
     /// 400 for a body that broke off.
     pub fn body_broken() -> Self {
-        Self::invalid(StatusCode::BAD_REQUEST, None, "the request body broke off before its end")
+        Self::invalid(
+            StatusCode::BAD_REQUEST,
+            None,
+            "the request body broke off before its end",
+        )
     }
 
     /// 401.
     pub fn unauthorized() -> Self {
         let message = "the API key is missing or wrong; send it as authorization: Bearer KEY";
-        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", Some("invalid_api_key"), message)
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "authentication_error",
+            Some("invalid_api_key"),
+            message,
+        )
     }
 
     /// 403 for a host name that could be a rebound one.
     pub fn host_not_allowed() -> Self {
         let message = "the host of this request is not allowed; use a loopback name, add the host to allowed_hosts or configure API keys";
-        Self::new(StatusCode::FORBIDDEN, "permission_error", Some("host_not_allowed"), message)
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "permission_error",
+            Some("host_not_allowed"),
+            message,
+        )
     }
 
     /// 403 for a web page of another origin.
     pub fn origin_not_allowed() -> Self {
-        let message = "web pages of this origin may not send this request; add the origin to cors_origins";
-        Self::new(StatusCode::FORBIDDEN, "permission_error", Some("origin_not_allowed"), message)
+        let message =
+            "web pages of this origin may not send this request; add the origin to cors_origins";
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "permission_error",
+            Some("origin_not_allowed"),
+            message,
+        )
     }
 
     /// 503 while the process is stopping.
     pub fn shutting_down() -> Self {
         let message = "the server is shutting down; try again";
-        let mut error =
-            Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", Some("shutting_down"), message);
+        let mut error = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            Some("shutting_down"),
+            message,
+        );
         error.retry_after = Some(RETRY_AFTER_SECONDS);
         error
     }
 
     /// 500 for what must not happen.
     pub fn internal() -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", Some("internal_error"), "the server failed")
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "server_error",
+            Some("internal_error"),
+            "the server failed",
+        )
     }
 
     /// The same error after a tool has run that must not run twice.
@@ -138,7 +189,11 @@ impl ApiError {
 
     /// `{"error":{…}}` as JSON text, for the body and for a stream that has begun.
     pub fn envelope(&self) -> String {
-        if let Some(error) = self.upstream.as_ref().and_then(|answer| upstream_error(&answer.body)) {
+        if let Some(error) = self
+            .upstream
+            .as_ref()
+            .and_then(|answer| upstream_error(&answer.body))
+        {
             return format!(r#"{{"error":{error}}}"#);
         }
         let error = ErrorDetail {
@@ -172,16 +227,22 @@ impl IntoResponse for ApiError {
             }
             None => {
                 let mut response = Response::new(Body::from(self.envelope()));
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                response
+                    .headers_mut()
+                    .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 response
             }
         };
         *response.status_mut() = self.status;
         if let Some(seconds) = self.retry_after {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.do_not_retry {
-            response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            response
+                .headers_mut()
+                .insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if let Some(cause) = cause {
             response.extensions_mut().insert(Cause(cause));
@@ -201,7 +262,11 @@ impl From<RequestError> for ApiError {
 impl From<RunError> for ApiError {
     fn from(error: RunError) -> Self {
         let answer = Self::from(error.error);
-        if error.side_effects { answer.after_side_effects() } else { answer }
+        if error.side_effects {
+            answer.after_side_effects()
+        } else {
+            answer
+        }
     }
 }
 
@@ -215,7 +280,11 @@ impl From<AgentError> for ApiError {
                     "the turn reached its limit {}; raise the limit or use another agent.on_limit than \"error\"",
                     reason.as_str()
                 );
-                Self::invalid(StatusCode::UNPROCESSABLE_ENTITY, Some("agent_limit_exceeded"), message)
+                Self::invalid(
+                    StatusCode::UNPROCESSABLE_ENTITY,
+                    Some("agent_limit_exceeded"),
+                    message,
+                )
             }
             AgentError::NoUpstream => Self::internal(),
         }
@@ -234,11 +303,19 @@ impl From<SessionError> for ApiError {
                 let message = "there is already a session with this id; choose another id";
                 Self::invalid(StatusCode::CONFLICT, Some("session_exists"), message)
             }
-            SessionError::Invalid { param, message } => RequestError { param: Some(param), message }.into(),
+            SessionError::Invalid { param, message } => RequestError {
+                param: Some(param),
+                message,
+            }
+            .into(),
             SessionError::Store(source) => {
                 let message = "the session store is not available; try again";
-                let mut answer =
-                    Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", Some("session_store_unavailable"), message);
+                let mut answer = Self::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "server_error",
+                    Some("session_store_unavailable"),
+                    message,
+                );
                 answer.retry_after = Some(RETRY_AFTER_SECONDS);
                 answer.cause = Some(source.to_string());
                 answer
@@ -251,22 +328,37 @@ impl From<UpstreamError> for ApiError {
     fn from(error: UpstreamError) -> Self {
         let cause = describe(&error);
         let unreachable = |message: &str| {
-            Self::new(StatusCode::BAD_GATEWAY, "server_error", Some("upstream_unreachable"), message)
+            Self::new(
+                StatusCode::BAD_GATEWAY,
+                "server_error",
+                Some("upstream_unreachable"),
+                message,
+            )
         };
         let mut answer = match error {
             UpstreamError::Connect { .. } => unreachable("the model server cannot be reached"),
             UpstreamError::Broken { .. } => unreachable("the model server broke off its answer"),
-            UpstreamError::Malformed { .. } => unreachable("the model server's answer cannot be understood"),
+            UpstreamError::Malformed { .. } => {
+                unreachable("the model server's answer cannot be understood")
+            }
             UpstreamError::Timeout { .. } => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "timeout",
                 Some("upstream_timeout"),
                 "the model server was silent for too long",
             ),
-            UpstreamError::Status { status, headers, body, .. } => {
+            UpstreamError::Status {
+                status,
+                headers,
+                body,
+                ..
+            } => {
                 let message = format!("the model server answered with status {}", status.as_u16());
                 let mut answer = Self::new(status, "server_error", Some("upstream_error"), message);
-                answer.upstream = Some(Box::new(UpstreamAnswer { headers: *headers, body }));
+                answer.upstream = Some(Box::new(UpstreamAnswer {
+                    headers: *headers,
+                    body,
+                }));
                 answer
             }
             UpstreamError::InStream { error, .. } => {
@@ -297,7 +389,10 @@ fn in_stream_answer(error: &str) -> Option<Box<UpstreamAnswer>> {
     RawObject::parse(error).ok()?.get_some("message")?;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Some(Box::new(UpstreamAnswer { headers, body: format!(r#"{{"error":{error}}}"#).into() }))
+    Some(Box::new(UpstreamAnswer {
+        headers,
+        body: format!(r#"{{"error":{error}}}"#).into(),
+    }))
 }
 
 /// The `error` object of an upstream's error body, if it has one with a message.

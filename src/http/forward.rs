@@ -20,13 +20,18 @@ use super::error::ApiError;
 use super::{AppState, body};
 use crate::upstream::headers::strip_hop_by_hop;
 use crate::upstream::retry::Attempts;
-use crate::upstream::{ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, Upstream, UpstreamError};
+use crate::upstream::{
+    ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, Upstream, UpstreamError,
+};
 
 /// The prefix of our own paths, which a configured base URL brings itself.
 const PREFIX: &str = "/v1";
 
 /// Forwards any endpoint that loopwright does not have itself, streaming both ways.
-pub(super) async fn forward(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+pub(super) async fn forward(
+    State(state): State<AppState>,
+    request: Request,
+) -> Result<Response, ApiError> {
     let (head, request_body) = request.into_parts();
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
@@ -36,13 +41,19 @@ pub(super) async fn forward(State(state): State<AppState>, request: Request) -> 
     if simple && foreign_origin(&head.headers) && !known_origin(&state, &head.headers) {
         return Err(ApiError::origin_not_allowed());
     }
-    let upstream = state.agent.parts().router.default_upstream().ok_or_else(ApiError::internal)?;
-    let length = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let upstream = state.agent.parts().router.default();
+    let length = head
+        .headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
     let chunked = head.headers.contains_key(http::header::TRANSFER_ENCODING);
     let forwarded = match length {
         None | Some(0) if !chunked => ForwardBody::Full(Bytes::new()),
         _ => ForwardBody::Stream {
-            stream: request_body.into_data_stream().map_err(io::Error::other).boxed(),
+            stream: request_body
+                .into_data_stream()
+                .map_err(io::Error::other)
+                .boxed(),
             length,
         },
     };
@@ -66,13 +77,19 @@ pub(super) async fn chat(
     bytes: Bytes,
 ) -> Result<Response, ApiError> {
     let parts = state.agent.parts();
-    let route = parts.router.candidates(model).ok_or_else(ApiError::internal)?;
+    let route = parts
+        .router
+        .candidates(model)
+        .ok_or_else(ApiError::internal)?;
     let path_and_query = below_prefix(path_and_query);
     let headers = upstream_headers(state, headers);
     let mut attempts = None;
     let mut current = 0;
     loop {
-        let upstream = route.upstreams.get(current).ok_or_else(ApiError::internal)?;
+        let upstream = route
+            .upstreams
+            .get(current)
+            .ok_or_else(ApiError::internal)?;
         let request = ForwardRequest {
             method: Method::POST,
             path_and_query: path_and_query.clone(),
@@ -80,12 +97,20 @@ pub(super) async fn chat(
             body: ForwardBody::Full(renamed(upstream.as_ref(), model, &bytes)),
         };
         let error = match attempt(upstream.as_ref(), request).await {
-            Ok(response) => return Ok(respond(state, response)),
+            Ok(response) => {
+                let mut answer = respond(state, response);
+                answer
+                    .extensions_mut()
+                    .insert(crate::metrics::Route::ChatForwarded);
+                return Ok(answer);
+            }
             Err(error) => error,
         };
         let attempts =
-            attempts.get_or_insert_with(|| Attempts::new(parts.retry.clone(), route.upstreams.len()));
-        let Some(next) = attempts.next(&error) else { return Err(error.into()) };
+            attempts.get_or_insert_with(|| Attempts::new(parts.retry, route.upstreams.len()));
+        let Some(next) = attempts.next(&error) else {
+            return Err(error.into());
+        };
         parts.metrics.upstream_retried(upstream.name());
         tracing::warn!(upstream = upstream.name(), %error, "request failed, trying again");
         if !next.delay.is_zero() {
@@ -109,7 +134,10 @@ pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> Head
 }
 
 /// One try. An error status that may be tried again comes back as an error, with its body.
-async fn attempt(upstream: &dyn Upstream, request: ForwardRequest) -> Result<ForwardResponse, UpstreamError> {
+async fn attempt(
+    upstream: &dyn Upstream,
+    request: ForwardRequest,
+) -> Result<ForwardResponse, UpstreamError> {
     let mut response = upstream.forward(request).await?;
     if !(response.status.is_server_error() || response.status.is_client_error()) {
         return Ok(response);
@@ -141,7 +169,9 @@ fn renamed(upstream: &dyn Upstream, model: &str, bytes: &Bytes) -> Bytes {
     if name == model {
         return bytes.clone();
     }
-    let Ok(chat) = crate::openai::request::ChatBody::parse(bytes) else { return bytes.clone() };
+    let Ok(chat) = crate::openai::request::ChatBody::parse(bytes) else {
+        return bytes.clone();
+    };
     let mut json = format!("{{\"model\":{}", crate::openai::raw::quoted(name));
     let members = chat.members_without(&["model"]);
     if !members.is_empty() {
@@ -153,15 +183,23 @@ fn renamed(upstream: &dyn Upstream, model: &str, bytes: &Bytes) -> Bytes {
 }
 
 fn below_prefix(path_and_query: &str) -> String {
-    path_and_query.strip_prefix(PREFIX).unwrap_or(path_and_query).to_owned()
+    path_and_query
+        .strip_prefix(PREFIX)
+        .unwrap_or(path_and_query)
+        .to_owned()
 }
 
 fn known_origin(state: &AppState, headers: &HeaderMap) -> bool {
-    headers.get(http::header::ORIGIN).is_some_and(|origin| state.settings.cors_origins.contains(origin))
+    headers
+        .get(http::header::ORIGIN)
+        .is_some_and(|origin| state.settings.cors_origins.contains(origin))
 }
 
 fn respond(state: &AppState, response: ForwardResponse) -> Response {
-    let size = response.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let size = response
+        .headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
     let body = PassedBody {
         stream: response.body,
         remaining: size,
@@ -201,7 +239,10 @@ impl http_body::Body for PassedBody {
         let Poll::Ready(data) = Pin::new(&mut self.stream).poll_next(context) else {
             ready!(self.stopping.as_mut().poll(context));
             let reason = "the server is shutting down".to_owned();
-            return Poll::Ready(Some(Err(UpstreamError::Broken { upstream: "".into(), reason })));
+            return Poll::Ready(Some(Err(UpstreamError::Broken {
+                upstream: "".into(),
+                reason,
+            })));
         };
         if let (Some(remaining), Some(Ok(data))) = (&mut self.remaining, &data) {
             *remaining = remaining.saturating_sub(u64::try_from(data.len()).unwrap_or(u64::MAX));
@@ -210,6 +251,7 @@ impl http_body::Body for PassedBody {
     }
 
     fn size_hint(&self) -> http_body::SizeHint {
-        self.remaining.map_or_else(http_body::SizeHint::new, http_body::SizeHint::with_exact)
+        self.remaining
+            .map_or_else(http_body::SizeHint::new, http_body::SizeHint::with_exact)
     }
 }

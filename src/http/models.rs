@@ -13,10 +13,16 @@ use crate::agent::settings::Permission;
 use crate::upstream::models::{ModelEntry, merged};
 
 /// `GET /v1/models`
-pub(super) async fn list(State(state): State<AppState>, headers: HeaderMap) -> Result<Response, ApiError> {
+pub(super) async fn list(
+    State(state): State<AppState>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
     let models = all(&state, headers).await?;
     let entries: Vec<&str> = models.iter().map(|model| &*model.json).collect();
-    Ok(json_answer(format!(r#"{{"object":"list","data":[{}]}}"#, entries.join(","))))
+    Ok(json_answer(format!(
+        r#"{{"object":"list","data":[{}]}}"#,
+        entries.join(",")
+    )))
 }
 
 /// `GET /v1/models/{id}`; ids may hold slashes.
@@ -27,7 +33,8 @@ pub(super) async fn show(
 ) -> Result<Response, ApiError> {
     let models = all(&state, headers).await?;
     let model = models.into_iter().find(|model| model.id == id);
-    let model = model.ok_or_else(|| ApiError::not_found("there is no model with this id; see GET /v1/models"))?;
+    let model = model
+        .ok_or_else(|| ApiError::not_found("there is no model with this id; see GET /v1/models"))?;
     Ok(json_answer(model.json.into()))
 }
 

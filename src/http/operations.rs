@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use super::AppState;
 use crate::metrics;
-use crate::upstream::models::merged;
 use crate::upstream::UpstreamError;
+use crate::upstream::models::merged;
 
 /// Longest wait for the parts that readiness asks.
 const READY_WAIT: Duration = Duration::from_secs(5);
@@ -40,7 +40,8 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Response {
         (false, true) => "shutting_down",
         (false, false) => "unavailable",
     };
-    let body = Json(json!({"status": status, "upstream": word(upstream), "session_store": word(store)}));
+    let body =
+        Json(json!({"status": status, "upstream": word(upstream), "session_store": word(store)}));
     match ready {
         true => body.into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], body).into_response(),
@@ -49,7 +50,11 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Response {
 
 /// `GET /metrics`: Prometheus text.
 pub(super) async fn metrics(State(state): State<AppState>) -> Response {
-    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], state.metrics.encode()).into_response()
+    (
+        [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
+        state.metrics.encode(),
+    )
+        .into_response()
 }
 
 /// A server that answers at all is reachable, even when it wants a key that only clients bring.

@@ -103,7 +103,11 @@ impl ProgressEvent {
             tool_call_id: &calling.tool_call_id,
             phase: "calling",
             ended: None,
-            data: Data { tool_type: "custom", arguments: as_json(&calling.arguments), content: None },
+            data: Data {
+                tool_type: "custom",
+                arguments: as_json(&calling.arguments),
+                content: None,
+            },
         };
         Self::new(TOOL_CALL_PROGRESS, &progress)
     }
@@ -142,14 +146,31 @@ impl ProgressEvent {
     }
 
     pub(super) fn file(file: &ProducedFile) -> Self {
-        Self::new(FILE_PRODUCED, &Named { kind: FILE_PRODUCED, file: Some(file), notice: None })
+        Self::new(
+            FILE_PRODUCED,
+            &Named {
+                kind: FILE_PRODUCED,
+                file: Some(file),
+                notice: None,
+            },
+        )
     }
 
     pub(super) fn notice(notice: &Notice) -> Self {
-        Self::new(NOTICE, &Named { kind: NOTICE, file: None, notice: Some(notice) })
+        Self::new(
+            NOTICE,
+            &Named {
+                kind: NOTICE,
+                file: None,
+                notice: Some(notice),
+            },
+        )
     }
 
     fn new(name: &'static str, members: &impl Serialize) -> Self {
-        Self { name, members: serde_json::to_string(members).unwrap_or_else(|_| "{}".to_owned()) }
+        Self {
+            name,
+            members: serde_json::to_string(members).unwrap_or_else(|_| "{}".to_owned()),
+        }
     }
 }

@@ -54,7 +54,10 @@ pub async fn serve(
     state.draining.cancel();
     connections.close();
     tracing::info!(connections = connections.len(), "draining");
-    if timeout(state.settings.shutdown_grace, connections.wait()).await.is_err() {
+    if timeout(state.settings.shutdown_grace, connections.wait())
+        .await
+        .is_err()
+    {
         state.stopping.cancel();
         // A client that reads nothing cannot hold the process.
         let _slow_clients_are_cut = timeout(LAST_WORDS, connections.wait()).await;

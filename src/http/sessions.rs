@@ -41,7 +41,11 @@ pub(super) async fn list(
             return Err(RequestError::field("limit", message).into());
         }
     };
-    let after = query.after.as_deref().map(|text| parse_id("after", text)).transpose()?;
+    let after = query
+        .after
+        .as_deref()
+        .map(|text| parse_id("after", text))
+        .transpose()?;
     let parts = state.agent.parts();
     let page = parts.store.list(&owner, limit, after.as_ref()).await?;
     let entry = |session: &crate::session::store::SessionSummary| {
@@ -84,7 +88,11 @@ pub(super) async fn import(
     let session = export::import(text, parts.max_session_messages)?;
     let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
     let replaced = parts.store.replace(&owner, &id, &session).await?;
-    let stored = parts.store.load(&owner, &id).await?.ok_or(crate::session::SessionError::NotFound)?;
+    let stored = parts
+        .store
+        .load(&owner, &id)
+        .await?
+        .ok_or(crate::session::SessionError::NotFound)?;
     let status = match replaced {
         Replaced::Created => StatusCode::CREATED,
         Replaced::Replaced => StatusCode::OK,
@@ -121,9 +129,19 @@ pub(super) async fn fork(
     let fork = fork_body(&bytes)?;
     let parts = state.agent.parts();
     let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
-    let new_id = parts.store.fork(&owner, &id, fork.before_message, fork.id).await?;
-    let stored = parts.store.load(&owner, &new_id).await?.ok_or(crate::session::SessionError::NotFound)?;
-    Ok(json_answer(StatusCode::CREATED, export::export(&new_id, &stored)))
+    let new_id = parts
+        .store
+        .fork(&owner, &id, fork.before_message, fork.id)
+        .await?;
+    let stored = parts
+        .store
+        .load(&owner, &new_id)
+        .await?
+        .ok_or(crate::session::SessionError::NotFound)?;
+    Ok(json_answer(
+        StatusCode::CREATED,
+        export::export(&new_id, &stored),
+    ))
 }
 
 struct ForkBody {
@@ -134,12 +152,18 @@ struct ForkBody {
 fn fork_body(bytes: &[u8]) -> Result<ForkBody, RequestError> {
     use crate::openai::request::ChatBody;
     if bytes.is_empty() {
-        return Ok(ForkBody { before_message: None, id: None });
+        return Ok(ForkBody {
+            before_message: None,
+            id: None,
+        });
     }
     let body = ChatBody::parse(bytes)?;
     let id: Option<String> = body.typed("id", "a string")?;
     Ok(ForkBody {
-        before_message: body.typed("before_message", "the index of a message, a whole number of 0 or more")?,
+        before_message: body.typed(
+            "before_message",
+            "the index of a message, a whole number of 0 or more",
+        )?,
         id: id.map(|text| parse_id("id", &text)).transpose()?,
     })
 }
@@ -150,8 +174,9 @@ fn path_id(text: &str) -> Result<SessionId, ApiError> {
 }
 
 fn parse_id(param: &str, text: &str) -> Result<SessionId, RequestError> {
-    SessionId::parse(text)
-        .map_err(|problem| RequestError::field(param, format!("the session id in '{param}' {problem}")))
+    SessionId::parse(text).map_err(|problem| {
+        RequestError::field(param, format!("the session id in '{param}' {problem}"))
+    })
 }
 
 fn json_answer(status: StatusCode, json: String) -> Response {

@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::stream::Stream;
 use http_body::Frame;
 use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -21,7 +20,7 @@ use super::progress::{Delivery, ProgressEvent};
 use crate::agent::event::{AgentEvent, Outcome};
 use crate::agent::{RunError, unix_seconds};
 use crate::ids::fresh_completion_id;
-use crate::metrics::{Metrics, OpenStream};
+use crate::metrics::{Metrics, StreamGuard};
 use crate::openai::raw::{push_entry, quoted};
 
 /// A comment that keeps a connection open; one newline, as some decoders mistake a blank line for an event.
@@ -58,7 +57,7 @@ pub(super) struct EventBody {
     metrics: Metrics,
     began: Instant,
     first_text_seen: bool,
-    _open: OpenStream,
+    _open: StreamGuard,
 }
 
 impl Encoder {
@@ -89,11 +88,17 @@ impl Encoder {
             AgentEvent::Reasoning { text, field } => self.delta(out, field, &quoted(&text)),
             AgentEvent::DeltaExtra(extra) => {
                 let delta = object(&extra);
-                self.chunk(out, &format!(r#"{{"index":0,"delta":{delta},"finish_reason":null}}"#), "");
+                self.chunk(
+                    out,
+                    &format!(r#"{{"index":0,"delta":{delta},"finish_reason":null}}"#),
+                    "",
+                );
             }
             AgentEvent::ChoiceExtra(extra) => {
                 let mut choice = String::from(r#"{"index":0,"delta":{}"#);
-                extra.iter().for_each(|(key, value)| push_entry(&mut choice, key, value));
+                extra
+                    .iter()
+                    .for_each(|(key, value)| push_entry(&mut choice, key, value));
                 choice.push_str(r#","finish_reason":null}"#);
                 self.chunk(out, &choice, "");
             }
@@ -119,7 +124,9 @@ impl Encoder {
     fn finish(&mut self, out: &mut BytesMut, outcome: &Outcome) {
         if !outcome.client_calls.is_empty() {
             let calls = outcome.client_calls.iter().enumerate();
-            let calls: Vec<String> = calls.map(|(index, call)| call.to_json(Some(index))).collect();
+            let calls: Vec<String> = calls
+                .map(|(index, call)| call.to_json(Some(index)))
+                .collect();
             self.delta(out, "tool_calls", &format!("[{}]", calls.join(",")));
         }
         let mut members = String::new();
@@ -128,9 +135,15 @@ impl Encoder {
             members.push_str(&quoted(id.as_str()));
         }
         members.push_str(",\"agent\":");
-        members.push_str(&serde_json::to_string(&outcome.summary()).unwrap_or_else(|_| "null".to_owned()));
+        members.push_str(
+            &serde_json::to_string(&outcome.summary()).unwrap_or_else(|_| "null".to_owned()),
+        );
         let reason = quoted(outcome.finish_reason.as_str());
-        self.chunk(out, &format!(r#"{{"index":0,"delta":{{}},"finish_reason":{reason}}}"#), &members);
+        self.chunk(
+            out,
+            &format!(r#"{{"index":0,"delta":{{}},"finish_reason":{reason}}}"#),
+            &members,
+        );
         if let Some(usage) = outcome.usage.as_ref().filter(|_| self.include_usage) {
             self.chunk(out, "", &format!(",\"usage\":{}", usage.to_value()));
         }
@@ -173,16 +186,25 @@ impl Encoder {
             }
         }
         // The event's members follow the chunk's own ones inside one object.
-        let inside = event.members.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default();
+        let inside = event
+            .members
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+            .unwrap_or_default();
         let members = format!(",{inside}");
-        self.raw_chunk(out, r#"{"index":0,"delta":{},"finish_reason":null}"#, &members);
+        self.raw_chunk(
+            out,
+            r#"{"index":0,"delta":{},"finish_reason":null}"#,
+            &members,
+        );
     }
 
     /// Sends the first chunk, which carries the role, unless it is sent.
     fn begin(&mut self, out: &mut BytesMut) {
         if self.head.is_none() {
             self.make_head();
-            let role = r#"{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}"#;
+            let role =
+                r#"{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}"#;
             self.raw_chunk(out, role, "");
         }
     }
@@ -202,7 +224,9 @@ impl Encoder {
         push_entry(&mut head, "object", "\"chat.completion.chunk\"");
         push_entry(&mut head, "created", &self.created.to_string());
         push_entry(&mut head, "model", &quoted(&self.model));
-        self.extra.iter().for_each(|(key, value)| push_entry(&mut head, key, value));
+        self.extra
+            .iter()
+            .for_each(|(key, value)| push_entry(&mut head, key, value));
         head.push_str(",\"choices\":[");
         self.head = Some(head);
     }
@@ -210,7 +234,9 @@ impl Encoder {
 
 fn object(entries: &[(String, Box<str>)]) -> String {
     let mut json = String::from("{");
-    entries.iter().for_each(|(key, value)| push_entry(&mut json, key, value));
+    entries
+        .iter()
+        .for_each(|(key, value)| push_entry(&mut json, key, value));
     json.push('}');
     json
 }
@@ -246,7 +272,9 @@ impl EventBody {
             self.encoder.encode(event, out);
         }
         while out.len() < FRAME_BYTES {
-            let Some(events) = &mut self.events else { return };
+            let Some(events) = &mut self.events else {
+                return;
+            };
             match catch_unwind(AssertUnwindSafe(|| events.as_mut().poll_next(context))) {
                 Ok(Poll::Pending) => return,
                 Ok(Poll::Ready(Some(Ok(event)))) => self.take(event, out),
@@ -258,15 +286,11 @@ impl EventBody {
     }
 
     fn take(&mut self, event: AgentEvent, out: &mut BytesMut) {
-        match &event {
-            AgentEvent::Text(_) | AgentEvent::Reasoning { .. } if !self.first_text_seen => {
-                self.first_text_seen = true;
-                self.metrics.first_token(self.began.elapsed());
-            }
-            AgentEvent::Finished(outcome) => {
-                self.metrics.overhead(self.began.elapsed().saturating_sub(outcome.waited));
-            }
-            _ => {}
+        if !self.first_text_seen
+            && matches!(event, AgentEvent::Text(_) | AgentEvent::Reasoning { .. })
+        {
+            self.first_text_seen = true;
+            self.metrics.first_token(self.began.elapsed());
         }
         self.encoder.encode(event, out);
     }

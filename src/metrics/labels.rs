@@ -132,6 +132,17 @@ impl Route {
     }
 }
 
+impl<'a> ToolLabel<'a> {
+    /// The word.
+    pub fn as_str(self) -> &'a str {
+        match self {
+            Self::Configured(name) => name,
+            Self::Dispatch => "dispatch",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 impl ModelOutcome {
     /// Every outcome.
     pub(super) const ALL: [Self; 8] = [

@@ -28,12 +28,18 @@ pub struct ChatBody<'a> {
 impl RequestError {
     /// An error about one field.
     pub fn field(param: &str, message: impl Into<String>) -> Self {
-        Self { param: Some(param.to_owned()), message: message.into() }
+        Self {
+            param: Some(param.to_owned()),
+            message: message.into(),
+        }
     }
 
     /// An error about the body as a whole.
     pub fn body(message: impl Into<String>) -> Self {
-        Self { param: None, message: message.into() }
+        Self {
+            param: None,
+            message: message.into(),
+        }
     }
 }
 
@@ -46,7 +52,9 @@ impl<'a> ChatBody<'a> {
         let text = std::str::from_utf8(body)
             .map_err(|_| RequestError::body("the body is not UTF-8; send JSON encoded as UTF-8"))?;
         let object = RawObject::parse(text).map_err(|error| {
-            RequestError::body(format!("the body is not a JSON object ({error}); send one JSON object"))
+            RequestError::body(format!(
+                "the body is not a JSON object ({error}); send one JSON object"
+            ))
         })?;
         Ok(Self { object })
     }
@@ -65,7 +73,11 @@ impl<'a> ChatBody<'a> {
     ///
     /// # Errors
     /// When the value is of another type; `expected` says in words what it must be.
-    pub fn typed<T: Deserialize<'a>>(&self, key: &str, expected: &str) -> Result<Option<T>, RequestError> {
+    pub fn typed<T: Deserialize<'a>>(
+        &self,
+        key: &str,
+        expected: &str,
+    ) -> Result<Option<T>, RequestError> {
         self.field(key)
             .map(|value| serde_json::from_str(value.get()))
             .transpose()
@@ -77,9 +89,13 @@ impl<'a> ChatBody<'a> {
     /// # Errors
     /// When it is missing or not a string.
     pub fn model(&self) -> Result<Cow<'a, str>, RequestError> {
-        self.typed::<Cow<'a, str>>("model", "a string")?.ok_or_else(|| {
-            RequestError::field("model", "'model' is missing; name one of the models of GET /v1/models")
-        })
+        self.typed::<Cow<'a, str>>("model", "a string")?
+            .ok_or_else(|| {
+                RequestError::field(
+                    "model",
+                    "'model' is missing; name one of the models of GET /v1/models",
+                )
+            })
     }
 
     /// Whether the answer is to be streamed.
@@ -101,7 +117,9 @@ impl<'a> ChatBody<'a> {
         }
         let expected = "an object such as {\"include_usage\": true}";
         let options: Option<StreamOptions> = self.typed("stream_options", expected)?;
-        Ok(options.and_then(|options| options.include_usage).unwrap_or(false))
+        Ok(options
+            .and_then(|options| options.include_usage)
+            .unwrap_or(false))
     }
 
     /// The entries of `tools[]`.
@@ -109,7 +127,9 @@ impl<'a> ChatBody<'a> {
     /// # Errors
     /// When `tools` is not an array.
     pub fn tool_entries(&self) -> Result<Vec<&'a RawValue>, RequestError> {
-        Ok(self.typed("tools", "an array of tool definitions")?.unwrap_or_default())
+        Ok(self
+            .typed("tools", "an array of tool definitions")?
+            .unwrap_or_default())
     }
 
     /// The function and custom tools of `tools[]`; hosted types are split off by name.
@@ -136,12 +156,20 @@ impl<'a> ChatBody<'a> {
     /// # Errors
     /// When there are none, more than `most`, or one has the wrong shape.
     pub fn messages(&self, most: usize) -> Result<Vec<Message>, RequestError> {
-        let entries: Vec<&RawValue> = self.typed("messages", "an array of messages")?.unwrap_or_default();
+        let entries: Vec<&RawValue> = self
+            .typed("messages", "an array of messages")?
+            .unwrap_or_default();
         if entries.is_empty() {
-            return Err(RequestError::field("messages", "'messages' is missing or empty; send at least one message"));
+            return Err(RequestError::field(
+                "messages",
+                "'messages' is missing or empty; send at least one message",
+            ));
         }
         if entries.len() > most {
-            let message = format!("'messages' holds {} messages; at most {most} are taken", entries.len());
+            let message = format!(
+                "'messages' holds {} messages; at most {most} are taken",
+                entries.len()
+            );
             return Err(RequestError::field("messages", message));
         }
         let parse = |(index, entry): (usize, &RawValue)| {
@@ -155,7 +183,11 @@ impl<'a> ChatBody<'a> {
     /// The members of the body other than the given ones, as JSON text without braces.
     pub fn members_without(&self, left_out: &[&str]) -> String {
         let mut members = String::new();
-        for (key, value) in self.object.iter().filter(|(key, _)| !left_out.contains(key)) {
+        for (key, value) in self
+            .object
+            .iter()
+            .filter(|(key, _)| !left_out.contains(key))
+        {
             if members.is_empty() {
                 let mut first = String::from("{");
                 push_entry(&mut first, key, value.get());
@@ -174,9 +206,13 @@ mod tests {
 
     #[test]
     fn fields_that_nobody_acts_on_keep_their_text() {
-        let body = br#"{"model":"m","temperature":0.20,"x":{"a": [1]},"messages":[],"stream":true}"#;
+        let body =
+            br#"{"model":"m","temperature":0.20,"x":{"a": [1]},"messages":[],"stream":true}"#;
         let body = ChatBody::parse(body).unwrap();
-        assert_eq!(body.members_without(&["model", "messages", "stream"]), r#""temperature":0.20,"x":{"a": [1]}"#);
+        assert_eq!(
+            body.members_without(&["model", "messages", "stream"]),
+            r#""temperature":0.20,"x":{"a": [1]}"#
+        );
         assert_eq!(ChatBody::parse(b"{}").unwrap().members_without(&[]), "");
     }
 
@@ -184,9 +220,14 @@ mod tests {
     fn wrong_fields_are_named_with_a_remedy() {
         let param = |json: &str| {
             let body = ChatBody::parse(json.as_bytes()).unwrap();
-            let result = body.model().map(drop).and_then(|()| body.stream().map(drop));
+            let result = body
+                .model()
+                .map(drop)
+                .and_then(|()| body.stream().map(drop));
             let result = result.and_then(|()| body.include_usage().map(drop));
-            let result = result.and_then(|()| body.messages(2).map(drop)).and_then(|()| body.tools().map(drop));
+            let result = result
+                .and_then(|()| body.messages(2).map(drop))
+                .and_then(|()| body.tools().map(drop));
             result.unwrap_err().param.unwrap_or_default()
         };
         for (json, expected) in [
@@ -196,9 +237,18 @@ mod tests {
             (r#"{"model":"m","stream_options":1}"#, "stream_options"),
             (r#"{"model":"m"}"#, "messages"),
             (r#"{"model":"m","messages":{}}"#, "messages"),
-            (r#"{"model":"m","messages":[{"role":"user"},{}]}"#, "messages[1]"),
-            (r#"{"model":"m","messages":[{"role":"user"},{"role":"user"},{"role":"user"}]}"#, "messages"),
-            (r#"{"model":"m","messages":[{"role":"user"}],"tools":[{"type":"function"}]}"#, "tools[0]"),
+            (
+                r#"{"model":"m","messages":[{"role":"user"},{}]}"#,
+                "messages[1]",
+            ),
+            (
+                r#"{"model":"m","messages":[{"role":"user"},{"role":"user"},{"role":"user"}]}"#,
+                "messages",
+            ),
+            (
+                r#"{"model":"m","messages":[{"role":"user"}],"tools":[{"type":"function"}]}"#,
+                "tools[0]",
+            ),
         ] {
             assert_eq!(param(json), expected, "{json}");
         }

@@ -4,10 +4,14 @@ use super::{SessionError, StoredSession};
 use crate::ids::SessionId;
 
 /// Writes a session as JSON.
-pub fn export(id: &SessionId, session: &StoredSession) -> String { todo!() }
+pub fn export(id: &SessionId, session: &StoredSession) -> String {
+    todo!()
+}
 
 /// Reads a session.
 ///
 /// # Errors
 /// `Invalid`, naming the field and the remedy.
-pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, SessionError> { todo!() }
+pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, SessionError> {
+    todo!()
+}

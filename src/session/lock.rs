@@ -18,8 +18,17 @@ impl SessionLocks {
     ///
     /// # Errors
     /// `Busy` after `wait`.
-    pub async fn acquire(&self, owner: &Owner, id: &SessionId, wait: Duration) -> Result<SessionGuard, SessionError> { todo!() }
+    pub async fn acquire(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+        wait: Duration,
+    ) -> Result<SessionGuard, SessionError> {
+        todo!()
+    }
 
     /// Whether somebody works on the session now.
-    pub fn is_running(&self, owner: &Owner, id: &SessionId) -> bool { todo!() }
+    pub fn is_running(&self, owner: &Owner, id: &SessionId) -> bool {
+        todo!()
+    }
 }

@@ -3,4 +3,6 @@
 use crate::openai::message::Message;
 
 /// Repairs.
-pub fn repair(messages: Vec<Message>) -> Vec<Message> { todo!() }
+pub fn repair(messages: Vec<Message>) -> Vec<Message> {
+    todo!()
+}

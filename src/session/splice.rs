@@ -15,7 +15,11 @@ pub struct Joined {
 }
 
 /// Joins.
-pub fn join(stored: &StoredSession, incoming: Vec<Message>, mode: SessionMode) -> Joined { todo!() }
+pub fn join(stored: &StoredSession, incoming: Vec<Message>, mode: SessionMode) -> Joined {
+    todo!()
+}
 
 /// The whole conversation after a join, as the model is to see it.
-pub fn history(stored: &StoredSession, joined: &Joined) -> Vec<Message> { todo!() }
+pub fn history(stored: &StoredSession, joined: &Joined) -> Vec<Message> {
+    todo!()
+}

@@ -48,68 +48,123 @@ impl SessionStore {
     ///
     /// # Errors
     /// When the file cannot be opened or migrated.
-    pub async fn open(settings: &Settings) -> Result<Self, SessionError> { todo!() }
+    pub async fn open(settings: &Settings) -> Result<Self, SessionError> {
+        todo!()
+    }
 
     /// A whole conversation, or `None` where this owner has none of that id.
     ///
     /// # Errors
     /// When the store fails or holds what cannot be read.
-    pub async fn load(&self, owner: &Owner, id: &SessionId) -> Result<Option<StoredSession>, SessionError> { todo!() }
+    pub async fn load(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<StoredSession>, SessionError> {
+        todo!()
+    }
 
     /// Applies a change whole or not at all; makes the session if there is none.
     ///
     /// # Errors
     /// When the store fails; nothing is changed then.
-    pub async fn change(&self, owner: &Owner, id: &SessionId, change: &Change) -> Result<(), SessionError> { todo!() }
+    pub async fn change(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+        change: &Change,
+    ) -> Result<(), SessionError> {
+        todo!()
+    }
 
     /// The session whose response asked the client to run this call.
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn find_by_call(&self, owner: &Owner, call_id: &str) -> Result<Option<SessionId>, SessionError> { todo!() }
+    pub async fn find_by_call(
+        &self,
+        owner: &Owner,
+        call_id: &str,
+    ) -> Result<Option<SessionId>, SessionError> {
+        todo!()
+    }
 
     /// A page of the owner's sessions, last written first, after the one named.
     ///
     /// # Errors
     /// `NotFound` when `after` is none of the owner's; else when the store fails.
-    pub async fn list(&self, owner: &Owner, limit: usize, after: Option<&SessionId>) -> Result<Page, SessionError> { todo!() }
+    pub async fn list(
+        &self,
+        owner: &Owner,
+        limit: usize,
+        after: Option<&SessionId>,
+    ) -> Result<Page, SessionError> {
+        todo!()
+    }
 
     /// Deletes a session; says whether there was one.
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn delete(&self, owner: &Owner, id: &SessionId) -> Result<bool, SessionError> { todo!() }
+    pub async fn delete(&self, owner: &Owner, id: &SessionId) -> Result<bool, SessionError> {
+        todo!()
+    }
 
     /// Puts a session in place of what is stored under the id.
     ///
     /// # Errors
     /// When the store fails; nothing is changed then.
-    pub async fn replace(&self, owner: &Owner, id: &SessionId, session: &StoredSession) -> Result<Replaced, SessionError> { todo!() }
+    pub async fn replace(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+        session: &StoredSession,
+    ) -> Result<Replaced, SessionError> {
+        todo!()
+    }
 
     /// Copies a session up to (without) the message at the index that an export counts, or whole.
     ///
     /// # Errors
     /// `NotFound`, `Exists` when the new id is taken, `Invalid` when the index is past the end; else when the store fails.
-    pub async fn fork(&self, owner: &Owner, id: &SessionId, before_message: Option<usize>, new_id: Option<SessionId>) -> Result<SessionId, SessionError> { todo!() }
+    pub async fn fork(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+        before_message: Option<usize>,
+        new_id: Option<SessionId>,
+    ) -> Result<SessionId, SessionError> {
+        todo!()
+    }
 
     /// Deletes the sessions that were not written for so long; returns how many.
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn expire(&self, ttl: Duration) -> Result<u64, SessionError> { todo!() }
+    pub async fn expire(&self, ttl: Duration) -> Result<u64, SessionError> {
+        todo!()
+    }
 
     /// Whether the store answers.
     ///
     /// # Errors
     /// When it does not.
-    pub async fn ping(&self) -> Result<(), SessionError> { todo!() }
+    pub async fn ping(&self) -> Result<(), SessionError> {
+        todo!()
+    }
 
     /// Writes out what is pending and closes the store.
-    pub async fn close(&self) { todo!() }
+    pub async fn close(&self) {
+        todo!()
+    }
 
     /// Keeps an unstored conversation in memory until one of its pending client calls is answered or time is up.
-    pub fn park(&self, owner: &Owner, calls: &[String], session: StoredSession, until: Instant) { todo!() }
+    pub fn park(&self, owner: &Owner, calls: &[String], session: StoredSession, until: Instant) {
+        todo!()
+    }
 
     /// Takes the parked conversation that waits for this call.
-    pub fn take_parked(&self, owner: &Owner, call_id: &str) -> Option<StoredSession> { todo!() }
+    pub fn take_parked(&self, owner: &Owner, call_id: &str) -> Option<StoredSession> {
+        todo!()
+    }
 }

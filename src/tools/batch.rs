@@ -63,4 +63,10 @@ pub struct ToolResult {
 }
 
 /// Runs a batch; dropping the stream cancels what runs.
-pub fn run(calls: Vec<BatchCall>, context: CallContext, limits: BatchLimits) -> impl Stream<Item = BatchEvent> + Send + 'static { futures_util::stream::empty() }
+pub fn run(
+    calls: Vec<BatchCall>,
+    context: CallContext,
+    limits: BatchLimits,
+) -> impl Stream<Item = BatchEvent> + Send + 'static {
+    futures_util::stream::empty()
+}

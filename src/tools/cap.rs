@@ -3,4 +3,6 @@
 use std::borrow::Cow;
 
 /// Cuts.
-pub fn cap_result(text: &str, max_chars: usize) -> Cow<'_, str> { todo!() }
+pub fn cap_result(text: &str, max_chars: usize) -> Cow<'_, str> {
+    todo!()
+}

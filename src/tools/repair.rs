@@ -6,7 +6,9 @@ use super::schema::CompiledSchema;
 
 /// What was mended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Repair { TruncationFixed }
+pub enum Repair {
+    TruncationFixed,
+}
 
 /// Arguments after repair.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,11 +31,17 @@ pub struct ArgumentError {
 
 impl Repair {
     /// The word for the wire.
-    pub fn as_str(self) -> &'static str { todo!() }
+    pub fn as_str(self) -> &'static str {
+        todo!()
+    }
 }
 
 /// Mends arguments where that is safe, and checks them.
-pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired { todo!() }
+pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired {
+    todo!()
+}
 
 /// The one known name that a misspelt one surely means.
-pub fn match_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> { todo!() }
+pub fn match_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    todo!()
+}

@@ -12,5 +12,7 @@ pub struct SchemaCache {}
 
 impl SchemaCache {
     /// The compiled form of a schema; `None` where it cannot be compiled, so that nothing is checked.
-    pub fn get(&self, schema: &str) -> Option<Arc<CompiledSchema>> { todo!() }
+    pub fn get(&self, schema: &str) -> Option<Arc<CompiledSchema>> {
+        todo!()
+    }
 }

@@ -318,6 +318,10 @@ impl Upstream for HttpUpstream {
         &self.settings.quirks
     }
 
+    fn model_name<'a>(&'a self, model: &'a str) -> &'a str {
+        self.settings.model_name(model)
+    }
+
     fn stream<'a>(
         &'a self,
         call: &'a ModelCall,

@@ -52,7 +52,7 @@ pub struct RetryPolicy {
 }
 
 /// The tries of one call over its candidates.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Attempts {
     policy: RetryPolicy,
     upstreams: usize,

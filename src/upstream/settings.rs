@@ -79,6 +79,14 @@ pub enum FinalCall {
     RemoveTools,
 }
 
+impl Settings {
+    /// What this server calls the model that clients call `model`.
+    pub fn model_name<'a>(&'a self, model: &'a str) -> &'a str {
+        let known = self.model_map.iter().find(|(name, _)| name == model);
+        known.map_or(model, |(_, own)| own)
+    }
+}
+
 impl Default for Quirks {
     fn default() -> Self {
         Self {

@@ -41,6 +41,10 @@ impl Upstream for FakeUpstream {
         &self.quirks
     }
 
+    fn model_name<'a>(&'a self, model: &'a str) -> &'a str {
+        model
+    }
+
     fn stream<'a>(
         &'a self,
         _call: &'a ModelCall,

@@ -15,10 +15,34 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("upstream", &["openai", "ids", "sse"]),
     ("tools", &["openai", "ids", "sse"]),
     ("session", &["openai", "ids"]),
-    ("agent", &["openai", "ids", "upstream", "tools", "session", "metrics"]),
-    ("http", &["agent", "openai", "ids", "upstream", "tools", "session", "metrics"]),
-    ("config", &["agent", "http", "upstream", "tools", "session", "telemetry", "ids"]),
-    ("app", &["agent", "config", "http", "ids", "metrics", "session", "tools", "upstream"]),
+    (
+        "agent",
+        &["openai", "ids", "upstream", "tools", "session", "metrics"],
+    ),
+    (
+        "http",
+        &[
+            "agent", "openai", "ids", "upstream", "tools", "session", "metrics",
+        ],
+    ),
+    (
+        "config",
+        &[
+            "agent",
+            "http",
+            "upstream",
+            "tools",
+            "session",
+            "telemetry",
+            "ids",
+        ],
+    ),
+    (
+        "app",
+        &[
+            "agent", "config", "http", "ids", "metrics", "session", "tools", "upstream",
+        ],
+    ),
     ("demo", &["app", "config", "session", "tools"]),
 ];
 
@@ -39,7 +63,13 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Parts of the loop that only decide.
-const PURE: &[&str] = &["agent/machine.rs", "agent/repeat.rs", "agent/stop.rs", "agent/options.rs", "agent/transcript.rs"];
+const PURE: &[&str] = &[
+    "agent/machine.rs",
+    "agent/repeat.rs",
+    "agent/stop.rs",
+    "agent/options.rs",
+    "agent/transcript.rs",
+];
 
 fn sources() -> BTreeMap<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -52,17 +82,33 @@ fn sources() -> BTreeMap<PathBuf, String> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
-                let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-                found.insert(path.strip_prefix(&root).unwrap().to_owned(), code.join("\n"));
+                let code: Vec<&str> = text
+                    .lines()
+                    .filter(|line| !line.trim_start().starts_with("//"))
+                    .collect();
+                found.insert(
+                    path.strip_prefix(&root).unwrap().to_owned(),
+                    code.join("\n"),
+                );
             }
         }
     }
-    assert!(found.len() > 40, "only {} source files were found", found.len());
+    assert!(
+        found.len() > 40,
+        "only {} source files were found",
+        found.len()
+    );
     found
 }
 
 fn module_of(path: &Path) -> String {
-    let first = path.components().next().unwrap().as_os_str().to_str().unwrap();
+    let first = path
+        .components()
+        .next()
+        .unwrap()
+        .as_os_str()
+        .to_str()
+        .unwrap();
     first.trim_end_matches(".rs").to_owned()
 }
 
@@ -80,7 +126,11 @@ fn names_after(code: &str, prefix: &str) -> Vec<String> {
             continue;
         }
         let rest = &code[at + prefix.len()..];
-        let take = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        let take = |text: &str| {
+            text.chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect::<String>()
+        };
         match rest.strip_prefix('{') {
             Some(list) => {
                 let mut depth = 0;
@@ -113,7 +163,10 @@ fn modules_import_only_what_the_table_allows() {
             continue;
         }
         let Some((_, allowed)) = IMPORTS.iter().find(|(name, _)| *name == module) else {
-            wrong.push(format!("{}: the module '{module}' is not in the table", path.display()));
+            wrong.push(format!(
+                "{}: the module '{module}' is not in the table",
+                path.display()
+            ));
             continue;
         };
         for name in names_after(without_tests(&code), "crate::") {
@@ -128,7 +181,10 @@ fn modules_import_only_what_the_table_allows() {
 #[test]
 fn settings_are_all_that_config_takes_from_the_parts() {
     let mut wrong = Vec::new();
-    for (path, code) in sources().into_iter().filter(|(path, _)| module_of(path) == "config") {
+    for (path, code) in sources()
+        .into_iter()
+        .filter(|(path, _)| module_of(path) == "config")
+    {
         for part in ["agent", "http", "upstream", "tools", "session"] {
             for name in names_after(without_tests(&code), &format!("crate::{part}::")) {
                 if !CONFIG_MAY_NAME.contains(&name.as_str()) {
@@ -179,7 +235,14 @@ fn decisions_do_not_await() {
     let sources = sources();
     for file in PURE {
         let code = without_tests(&sources[Path::new(file)]);
-        for word in ["async ", ".await", "Instant::now", "SystemTime", "rand::", "tokio"] {
+        for word in [
+            "async ",
+            ".await",
+            "Instant::now",
+            "SystemTime",
+            "rand::",
+            "tokio",
+        ] {
             assert!(!code.contains(word), "{file} contains {word}");
         }
     }

@@ -8,6 +8,7 @@
     reason = "a test fails by panicking, its support code included"
 )]
 
+mod architecture;
 #[expect(
     dead_code,
     reason = "the support is a vocabulary; not every word is in use at every moment"

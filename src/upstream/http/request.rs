@@ -23,14 +23,9 @@ const SHARE_FROM_BYTES: usize = 2048;
 /// Writes a call in the server's dialect. The messages are not copied.
 pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body {
     let quirks = &settings.quirks;
-    let model = settings
-        .model_map
-        .iter()
-        .find(|(name, _)| *name == call.model)
-        .map_or(call.model.as_str(), |(_, own)| own);
     let mut parts = Parts::default();
     parts.text("{\"model\":");
-    push_string(&mut parts.open, model);
+    push_string(&mut parts.open, settings.model_name(&call.model));
     parts.text(if quirks.streams {
         ",\"stream\":true"
     } else {
