@@ -154,6 +154,17 @@ pub fn fresh_delivery_id() -> String {
     format!("msg_{}", random_text(CALL_ID_CHARS))
 }
 
+/// Makes a `traceparent` (W3C Trace Context, version 00) that begins a trace of its own, marked as not sampled.
+pub fn fresh_traceparent() -> String {
+    let mut random = rand::rng();
+    // Zero is the one value that is not allowed.
+    let (trace, span) = (
+        random.random_range(1..=u128::MAX),
+        random.random_range(1..=u64::MAX),
+    );
+    format!("00-{trace:032x}-{span:016x}-00")
+}
+
 fn random_text(chars: usize) -> String {
     let mut random = rand::rng();
     (0..chars)
@@ -200,6 +211,14 @@ mod tests {
         for bad in ["a b", "a/b", "ä", "a\n", "a%"] {
             assert_eq!(SessionId::parse(bad), Err(IdError::Character), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_traceparent_has_the_four_fields() {
+        let fields = fresh_traceparent();
+        let lengths: Vec<usize> = fields.split('-').map(str::len).collect();
+        assert_eq!(lengths, [2, 32, 16, 2]);
+        assert_ne!(fields, fresh_traceparent());
     }
 
     #[test]

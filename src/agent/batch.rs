@@ -1,5 +1,7 @@
 //! One batch of calls inside a run: what the client hears of it, and what the history gets.
 
+mod report;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,30 +9,26 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use http::HeaderMap;
-use serde_json::json;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::Parts;
 use super::calls::ResolvedCall;
-use super::event::{AgentEvent, Calling, ProducedFile, ToolCallRecord};
+use super::event::{AgentEvent, ProducedFile, ToolCallRecord};
 use super::machine::Plan;
 use super::options::ToolExecution;
 use super::request::RunRequest;
 use super::transcript;
 use crate::ids::{RequestId, SessionId};
-use crate::metrics::ToolLabel;
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
 use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits};
 use crate::tools::cap::cap_result;
-use crate::tools::{ToolFile, ToolOutput, ToolStatus};
+use crate::tools::{ToolOutput, ToolStatus};
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::Quirks;
-
-/// Largest file that an answer carries inline, in bytes.
-const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
+pub(super) use report::millis;
+use report::{calling, image_message, label, produced};
 
 /// What a batch needs to know of its run.
 #[derive(Debug)]
@@ -376,66 +374,9 @@ impl std::fmt::Debug for Batch {
     }
 }
 
-/// What logs and metrics call a tool: names that requests bring along stay out of both.
-fn label<'a>(parts: &Parts, call: &'a ResolvedCall) -> ToolLabel<'a> {
-    if parts.tools.is_configured(&call.call.name) {
-        ToolLabel::Configured(&call.call.name)
-    } else if call.shown() {
-        ToolLabel::Dispatch
-    } else {
-        ToolLabel::Unknown
-    }
-}
-
 fn max_parallel(context: &Context) -> usize {
     match context.execution {
         ToolExecution::Parallel => context.parts.max_parallel_tools,
         ToolExecution::Sequential => 1,
     }
-}
-
-fn calling(context: &Context, call: &ResolvedCall) -> Calling {
-    Calling {
-        round: context.round,
-        name: call.call.name.clone(),
-        tool_call_id: call.call.id.clone(),
-        arguments: call.call.arguments.clone(),
-    }
-}
-
-/// A user message that shows images to the model, as no server takes them in tool messages.
-fn image_message(images: &[(String, String)]) -> Message {
-    let mut parts = Vec::new();
-    for (tool, image) in images {
-        let url = if image.starts_with("data:") {
-            image.clone()
-        } else {
-            format!("data:image/png;base64,{image}")
-        };
-        parts
-            .push(json!({"type": "text", "text": format!("Image returned by the tool '{tool}':")}));
-        parts.push(json!({"type": "image_url", "image_url": {"url": url}}));
-    }
-    Message::user_parts(&serde_json::Value::Array(parts).to_string())
-}
-
-fn produced(context: &Context, file: ToolFile) -> ProducedFile {
-    ProducedFile {
-        id: format!("file-{}", Uuid::now_v7().simple()),
-        object: "file",
-        bytes: file.size,
-        created_at: super::unix_seconds(),
-        filename: file.name.clone(),
-        purpose: "agent_output",
-        name: file.name,
-        mime_type: file.mime_type,
-        size: file.size,
-        session_id: context.session_id.clone(),
-        round: context.round,
-        data: (file.size <= MAX_INLINE_FILE_BYTES).then_some(file.data),
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

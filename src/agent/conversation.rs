@@ -212,6 +212,10 @@ fn pending_call(messages: &[Message]) -> Option<&str> {
         .tool_call_id()
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "takes the error as `unwrap_or_else` gives it"
+)]
 fn log_miss(error: SessionError) -> Option<SessionId> {
     tracing::error!(error = %error, "session look-up failed");
     None

@@ -3,14 +3,18 @@
 //! A [`Run`] is pulled, one event at a time, so a slow client slows its own upstream and nobody else. Dropping it
 //! ends the model call and the running tools and frees the session once what was complete has been written.
 
+mod ending;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::{Instrument, Span};
+
 use super::batch::{Batch, BatchStep, Context};
 use super::calls::{self, ResolvedCall};
 use super::conversation::Conversation;
-use super::event::{AgentEvent, Notice, Outcome};
+use super::event::{AgentEvent, Notice};
 use super::machine::{After, Before, Caps, Machine, Next, Offer, Plan};
 use super::options::TextMode;
 use super::request::RunRequest;
@@ -19,13 +23,12 @@ use super::stop::StopReason;
 use super::transcript::{self, Spoken};
 use super::{AgentError, Parts, RunError};
 use crate::openai::message::Message;
-use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
 use crate::session::repair::repair;
-use crate::session::{StoredMessage, View};
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::FinalCall;
 use crate::upstream::{ModelCall, Transcript};
+use ending::visible;
 
 /// One turn of a conversation while it runs.
 #[derive(Debug)]
@@ -49,6 +52,8 @@ pub struct Run {
     side_effects: bool,
     /// Time spent waiting for models and tools.
     waited: Duration,
+    /// Says in the log whose turn it is.
+    span: Span,
     /// Time spent in [`Self::next`], waits included.
     spent: Duration,
 }
@@ -79,6 +84,12 @@ impl Run {
             on_limit: request.options.on_limit,
             repeat_threshold: parts.settings.repeat_threshold,
         });
+        let session = conversation.as_ref().and_then(Conversation::session_id);
+        let span = tracing::info_span!(
+            "turn",
+            request_id = %request.caller.request_id,
+            session_id = session.map(tracing::field::display)
+        );
         Ok(Self {
             parts,
             request,
@@ -96,6 +107,7 @@ impl Run {
             head_sent: false,
             side_effects: false,
             waited: Duration::ZERO,
+            span,
             spent: started.elapsed(),
         })
     }
@@ -116,7 +128,8 @@ impl Run {
     /// Not cancel safe: dropping the future means to drop the run, which ends everything below it.
     pub async fn next(&mut self) -> Result<Option<AgentEvent>, RunError> {
         let began = Instant::now();
-        let advanced = self.advance().await;
+        let span = self.span.clone();
+        let advanced = self.advance().instrument(span).await;
         self.spent += began.elapsed();
         match advanced {
             Ok(event) => Ok(event),
@@ -335,186 +348,6 @@ impl Run {
             }
         }
     }
-
-    /// Passes on what was held back.
-    fn release(&mut self, held: Vec<AgentEvent>) {
-        for event in held {
-            match event {
-                AgentEvent::Text(text) => {
-                    let event = self.spoken.say_queued(text, &mut self.ready);
-                    self.ready.push_back(event);
-                }
-                other => self.ready.push_back(other),
-            }
-        }
-    }
-
-    /// Passes on held reasoning; returns the rest, which the next round makes superfluous.
-    fn release_reasoning(&mut self, held: Vec<AgentEvent>) -> Vec<AgentEvent> {
-        let (reasoning, rest): (Vec<_>, Vec<_>) = held
-            .into_iter()
-            .partition(|event| matches!(event, AgentEvent::Reasoning { .. }));
-        self.ready.extend(reasoning);
-        rest
-    }
-
-    /// Says a text that no model wrote.
-    fn speak(&mut self, text: String) {
-        if !text.is_empty() {
-            self.spoken.end_round(&text);
-            let event = self.spoken.say_queued(text, &mut self.ready);
-            self.ready.push_back(event);
-        }
-    }
-
-    /// What is stored of an answer whose calls are not run.
-    fn unrun(&mut self, turn: &Turn, resolved: &[ResolvedCall]) -> Vec<StoredMessage> {
-        self.spoken.end_round(&turn.text);
-        let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
-        let mut stored = vec![hidden(transcript::assistant(
-            turn,
-            &calls,
-            &self.request.route.quirks,
-        ))];
-        let text = "This call was not run: the turn had reached its limit.";
-        stored.extend(
-            calls
-                .iter()
-                .map(|call| hidden(Message::tool_result(&call.id, text))),
-        );
-        stored
-    }
-
-    async fn finish(
-        &mut self,
-        reason: StopReason,
-        end: Vec<StoredMessage>,
-    ) -> Result<(), AgentError> {
-        self.finish_with_calls(reason, end, Vec::new()).await
-    }
-
-    async fn finish_with_calls(
-        &mut self,
-        reason: StopReason,
-        end: Vec<StoredMessage>,
-        client_calls: Vec<ToolCall>,
-    ) -> Result<(), AgentError> {
-        let ids: Vec<String> = client_calls.iter().map(|call| call.id.clone()).collect();
-        self.store(end, ids).await;
-        let finish_reason = finish_reason(reason, &self.finish_reason);
-        let outcome = Outcome {
-            stop_reason: reason,
-            finish_reason,
-            client_calls,
-            usage: self.usage.clone(),
-            usage_by_round: std::mem::take(&mut self.usage_by_round),
-            rounds: self.machine.rounds(),
-            model_calls: self.machine.model_calls(),
-            session_id: self.session_id().cloned(),
-            notices: self.notices.clone(),
-            waited: self.waited,
-        };
-        self.parts
-            .metrics
-            .turn_finished(outcome.rounds, reason.as_str(), self.own_time());
-        self.ready
-            .push_back(AgentEvent::Finished(Box::new(outcome)));
-        self.phase = Phase::Over;
-        Ok(())
-    }
-
-    /// Stores the end of a response and waits until it is written; a failure is a notice, never the run's failure.
-    async fn store(&mut self, mut end: Vec<StoredMessage>, client_calls: Vec<String>) {
-        if self.conversation.is_none() {
-            return;
-        }
-        self.settle().await;
-        let view = View {
-            text: self.spoken.joined().to_owned(),
-            final_text: self.spoken.last_round().to_owned(),
-            call_ids: client_calls.clone(),
-        };
-        if let Some(last) = end.last_mut() {
-            last.view = Some(view);
-        }
-        self.push(end);
-        if let Some(conversation) = &mut self.conversation {
-            conversation.save(client_calls);
-        }
-        self.settle().await;
-    }
-
-    fn push(&mut self, messages: Vec<StoredMessage>) {
-        if let Some(conversation) = &mut self.conversation {
-            messages
-                .into_iter()
-                .for_each(|message| conversation.push(message));
-        }
-    }
-
-    async fn settle(&mut self) {
-        let Some(conversation) = &mut self.conversation else {
-            return;
-        };
-        if conversation.settle().await.is_err() {
-            self.parts.metrics.session_store_failed();
-            let message =
-                "the session could not be saved; this turn may be missing from the history"
-                    .to_owned();
-            self.notify(Notice {
-                kind: "session_store",
-                message,
-            });
-        }
-    }
-
-    fn limit_notice(&mut self, reason: StopReason) {
-        if reason.is_limit() {
-            let message = format!("the limit {} is reached", reason.as_str());
-            self.notify(Notice {
-                kind: "limit_reached",
-                message,
-            });
-        }
-    }
-
-    fn notify(&mut self, notice: Notice) {
-        if self.notices.iter().all(|known| known.kind != notice.kind) || notice.kind == "retry" {
-            self.notices.push(notice.clone());
-            self.ready.push_back(AgentEvent::Notice(notice));
-        }
-    }
-
-    fn count(&mut self, turn: &Turn) {
-        if let Some(usage) = &turn.usage {
-            self.parts
-                .metrics
-                .tokens(usage.prompt_tokens(), usage.completion_tokens());
-            match &mut self.usage {
-                Some(sum) => sum.add(usage),
-                none => *none = Some(usage.clone()),
-            }
-        }
-        self.usage_by_round.push(turn.usage.clone());
-    }
-}
-
-fn visible(message: Message) -> StoredMessage {
-    StoredMessage {
-        message,
-        hidden: false,
-        view: None,
-        full_text: None,
-    }
-}
-
-fn hidden(message: Message) -> StoredMessage {
-    StoredMessage {
-        message,
-        hidden: true,
-        view: None,
-        full_text: None,
-    }
 }
 
 fn hold(request: &RunRequest) -> Hold {
@@ -522,17 +355,5 @@ fn hold(request: &RunRequest) -> Hold {
         (false, _) => Hold::Everything,
         (true, TextMode::Final) => Hold::Text,
         (true, TextMode::All) => Hold::Nothing,
-    }
-}
-
-/// The word that OpenAI clients get: the model's own where it had the last word, else what the reason amounts to.
-fn finish_reason(reason: StopReason, last: &FinishReason) -> FinishReason {
-    match (reason, last) {
-        (StopReason::ClientTools, _) => FinishReason::ToolCalls,
-        (StopReason::Length, _) => FinishReason::Length,
-        (StopReason::ContentFilter, _) => FinishReason::ContentFilter,
-        (_, FinishReason::Length) if reason != StopReason::TerminatedByTool => FinishReason::Length,
-        (StopReason::Completed, last) => last.clone(),
-        _ => FinishReason::Stop,
     }
 }

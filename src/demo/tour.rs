@@ -67,9 +67,9 @@ pub(super) async fn show(base: &str, out: &mut (impl Write + Send)) -> anyhow::R
         writeln!(out, "    user       {}", stop.prompt)?;
         let answer = ask(&client, base, stop).await?;
         if stop.stream {
-            print_stream(&answer, out)?
+            print_stream(&answer, out)?;
         } else {
-            print_answer(&serde_json::from_str(&answer)?, out)?
+            print_answer(&serde_json::from_str(&answer)?, out)?;
         }
     }
     print_farewell(base, out)

@@ -47,7 +47,7 @@ impl Collector {
     pub(super) fn take(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::Model(model) if !self.model_known => {
-                (self.model, self.model_known) = (model, true)
+                (self.model, self.model_known) = (model, true);
             }
             AgentEvent::Text(text) => self.text.push_str(&text),
             AgentEvent::Reasoning { text, field } => {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use globset::{Glob, GlobSet, GlobSetBuilder};
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, Uri};
 use sha2::{Digest, Sha256};
@@ -15,7 +16,7 @@ use crate::ids::Owner;
 #[derive(Debug)]
 pub(super) struct Gatekeeper {
     keys: Vec<(Owner, [u8; 32])>,
-    allowed_hosts: Vec<String>,
+    allowed_hosts: GlobSet,
 }
 
 impl Gatekeeper {
@@ -25,10 +26,7 @@ impl Gatekeeper {
                 .iter()
                 .map(|key| (Owner::key(&key.name), key.sha256))
                 .collect(),
-            allowed_hosts: allowed_hosts
-                .iter()
-                .map(|host| host.to_ascii_lowercase())
-                .collect(),
+            allowed_hosts: globs(allowed_hosts),
         }
     }
 
@@ -72,8 +70,20 @@ impl Gatekeeper {
             .or_else(|| headers.get(HOST)?.to_str().ok())
             .unwrap_or_default();
         let name = host_name(host).to_ascii_lowercase();
-        is_loopback(&name) || self.allowed_hosts.iter().any(|allowed| *allowed == name)
+        is_loopback(&name) || self.allowed_hosts.is_match(name.as_str())
     }
+}
+
+/// The allowed host names; what is no pattern allows nothing (the configuration refuses it).
+fn globs(hosts: &[String]) -> GlobSet {
+    let mut set = GlobSetBuilder::new();
+    let patterns = hosts
+        .iter()
+        .filter_map(|host| Glob::new(&host.to_ascii_lowercase()).ok());
+    patterns.for_each(|glob| {
+        set.add(glob);
+    });
+    set.build().unwrap_or_else(|_| GlobSet::empty())
 }
 
 /// The key of a `Bearer` header.
@@ -132,7 +142,7 @@ mod tests {
                 sha256: Sha256::digest(key.as_bytes()).into(),
             })
             .collect();
-        Gatekeeper::new(&keys, &["Proxy.Corp".into()])
+        Gatekeeper::new(&keys, &["Proxy.Corp".into(), "*.lab".into()])
     }
 
     fn admit(gatekeeper: &Gatekeeper, header: http::HeaderName, value: &str) -> Result<Owner, u16> {
@@ -180,6 +190,7 @@ mod tests {
             "[::1]:80",
             "a.localhost",
             "proxy.corp:443",
+            "a.b.lab",
         ] {
             assert_eq!(
                 admit(&gatekeeper, HOST, host),
@@ -192,6 +203,8 @@ mod tests {
             "localhost.evil.example",
             "127.0.0.1.evil.example",
             "10.0.0.1",
+            "lab",
+            "a.lab.evil.example",
             "[::2]",
             "",
         ] {

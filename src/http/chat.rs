@@ -22,7 +22,7 @@ use crate::agent::RunError;
 use crate::agent::driver::Run;
 use crate::agent::event::AgentEvent;
 use crate::agent::request::{Caller, Decision, RunRequest};
-use crate::ids::{Owner, RequestId};
+use crate::ids::{Owner, RequestId, fresh_traceparent};
 use crate::openai::request::ChatBody;
 
 /// The session's id, both ways.
@@ -230,11 +230,19 @@ fn caller(
     let trace = ["traceparent", "tracestate"]
         .into_iter()
         .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));
+    let mut trace: HeaderMap = trace.collect();
+    if !trace.contains_key("traceparent")
+        && let Ok(fresh) = HeaderValue::from_str(&fresh_traceparent())
+    {
+        // A state without its parent belongs to no trace.
+        trace.clear();
+        trace.insert("traceparent", fresh);
+    }
     Ok(Caller {
         request_id,
         owner,
         session_header,
-        trace: trace.collect(),
+        trace,
         headers: Arc::new(upstream),
         max_messages: state.settings.max_messages,
     })

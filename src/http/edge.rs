@@ -50,6 +50,10 @@ pub(super) async fn guard(
     )
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the panic layer gives it away"
+)]
 /// Turns a panic into an error answer; its text goes to the log only.
 pub(super) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
     tracing::error!(panic = panic_text(panic.as_ref()), "a request panicked");
@@ -110,7 +114,7 @@ fn finish(
             tracing::warn!(%request_id, %method, route, status, duration_ms, cause, "request failed");
         }
         None => {
-            tracing::debug!(%request_id, %method, route, status, duration_ms, "request answered")
+            tracing::debug!(%request_id, %method, route, status, duration_ms, "request answered");
         }
     }
     response

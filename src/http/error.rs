@@ -2,6 +2,8 @@
 //!
 //! What a client reads never holds a cause's own text; the cause is logged once, with the request.
 
+mod upstream;
+
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -13,16 +15,18 @@ use crate::openai::error::{ErrorBody, ErrorDetail};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 use crate::session::SessionError;
-use crate::upstream::UpstreamError;
 
 /// Tells the OpenAI SDKs not to send a request again on their own.
 pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// Seconds after which a client may ask again while the server is overloaded or stopping.
 const RETRY_AFTER_SECONDS: u64 = 1;
 
-/// An error answer.
+/// An error answer; one word wide, as every handler may return one.
 #[derive(Debug)]
-pub struct ApiError {
+pub struct ApiError(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     status: StatusCode,
     kind: &'static str,
     code: Option<&'static str>,
@@ -53,7 +57,7 @@ impl ApiError {
         code: Option<&'static str>,
         message: impl Into<String>,
     ) -> Self {
-        Self {
+        Self(Box::new(Inner {
             status,
             kind,
             code,
@@ -63,7 +67,7 @@ impl ApiError {
             do_not_retry: false,
             upstream: None,
             cause: None,
-        }
+        }))
     }
 
     fn invalid(status: StatusCode, code: Option<&'static str>, message: impl Into<String>) -> Self {
@@ -166,7 +170,7 @@ impl ApiError {
             Some("shutting_down"),
             message,
         );
-        error.retry_after = Some(RETRY_AFTER_SECONDS);
+        error.0.retry_after = Some(RETRY_AFTER_SECONDS);
         error
     }
 
@@ -183,13 +187,14 @@ impl ApiError {
     /// The same error after a tool has run that must not run twice.
     #[must_use]
     pub fn after_side_effects(mut self) -> Self {
-        self.do_not_retry = true;
+        self.0.do_not_retry = true;
         self
     }
 
     /// `{"error":{…}}` as JSON text, for the body and for a stream that has begun.
     pub fn envelope(&self) -> String {
         if let Some(error) = self
+            .0
             .upstream
             .as_ref()
             .and_then(|answer| upstream_error(&answer.body))
@@ -197,29 +202,29 @@ impl ApiError {
             return format!(r#"{{"error":{error}}}"#);
         }
         let error = ErrorDetail {
-            message: &self.message,
-            kind: self.kind,
-            param: self.param.as_deref(),
-            code: self.code,
+            message: &self.0.message,
+            kind: self.0.kind,
+            param: self.0.param.as_deref(),
+            code: self.0.code,
         };
         serde_json::to_string(&ErrorBody { error }).unwrap_or_default()
     }
 
     /// The status.
     pub fn status(&self) -> StatusCode {
-        self.status
+        self.0.status
     }
 
     /// What the log is told, if there is more than the answer says.
     pub fn cause(&self) -> Option<&str> {
-        self.cause.as_deref()
+        self.0.cause.as_deref()
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(mut self) -> Response {
-        let cause = self.cause.take();
-        let mut response = match self.upstream.take() {
+        let cause = self.0.cause.take();
+        let mut response = match self.0.upstream.take() {
             Some(answer) => {
                 let mut response = Response::new(Body::from(answer.body));
                 *response.headers_mut() = answer.headers;
@@ -233,13 +238,13 @@ impl IntoResponse for ApiError {
                 response
             }
         };
-        *response.status_mut() = self.status;
-        if let Some(seconds) = self.retry_after {
+        *response.status_mut() = self.0.status;
+        if let Some(seconds) = self.0.retry_after {
             response
                 .headers_mut()
                 .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if self.do_not_retry {
+        if self.0.do_not_retry {
             response
                 .headers_mut()
                 .insert(SHOULD_RETRY, HeaderValue::from_static("false"));
@@ -254,7 +259,7 @@ impl IntoResponse for ApiError {
 impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
         let mut answer = Self::invalid(StatusCode::BAD_REQUEST, None, error.message);
-        answer.param = error.param;
+        answer.0.param = error.param;
         answer
     }
 }
@@ -316,83 +321,12 @@ impl From<SessionError> for ApiError {
                     Some("session_store_unavailable"),
                     message,
                 );
-                answer.retry_after = Some(RETRY_AFTER_SECONDS);
-                answer.cause = Some(source.to_string());
+                answer.0.retry_after = Some(RETRY_AFTER_SECONDS);
+                answer.0.cause = Some(source.to_string());
                 answer
             }
         }
     }
-}
-
-impl From<UpstreamError> for ApiError {
-    fn from(error: UpstreamError) -> Self {
-        let cause = describe(&error);
-        let unreachable = |message: &str| {
-            Self::new(
-                StatusCode::BAD_GATEWAY,
-                "server_error",
-                Some("upstream_unreachable"),
-                message,
-            )
-        };
-        let mut answer = match error {
-            UpstreamError::Connect { .. } => unreachable("the model server cannot be reached"),
-            UpstreamError::Broken { .. } => unreachable("the model server broke off its answer"),
-            UpstreamError::Malformed { .. } => {
-                unreachable("the model server's answer cannot be understood")
-            }
-            UpstreamError::Timeout { .. } => Self::new(
-                StatusCode::GATEWAY_TIMEOUT,
-                "timeout",
-                Some("upstream_timeout"),
-                "the model server was silent for too long",
-            ),
-            UpstreamError::Status {
-                status,
-                headers,
-                body,
-                ..
-            } => {
-                let message = format!("the model server answered with status {}", status.as_u16());
-                let mut answer = Self::new(status, "server_error", Some("upstream_error"), message);
-                answer.upstream = Some(Box::new(UpstreamAnswer {
-                    headers: *headers,
-                    body,
-                }));
-                answer
-            }
-            UpstreamError::InStream { error, .. } => {
-                let mut answer = unreachable("the model server reported an error");
-                answer.upstream = in_stream_answer(&error);
-                answer
-            }
-            UpstreamError::RequestBody => Self::body_broken(),
-        };
-        answer.cause = Some(cause);
-        answer
-    }
-}
-
-fn describe(error: &UpstreamError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
-
-/// An error that an upstream reported inside a stream, as an answer of its own.
-fn in_stream_answer(error: &str) -> Option<Box<UpstreamAnswer>> {
-    RawObject::parse(error).ok()?.get_some("message")?;
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Some(Box::new(UpstreamAnswer {
-        headers,
-        body: format!(r#"{{"error":{error}}}"#).into(),
-    }))
 }
 
 /// The `error` object of an upstream's error body, if it has one with a message.

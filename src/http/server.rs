@@ -33,22 +33,10 @@ pub async fn serve(
     state: AppState,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let router = super::router(state.clone());
     let connections = TaskTracker::new();
-    let mut shutdown = pin!(shutdown);
-    loop {
-        tokio::select! {
-            () = &mut shutdown => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, router.clone(), state.clone()));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "accepting a connection failed");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-        }
+    tokio::select! {
+        () = shutdown => {}
+        () = accept(&listener, &state, &connections) => {}
     }
     drop(listener);
     state.draining.cancel();
@@ -63,6 +51,22 @@ pub async fn serve(
         let _slow_clients_are_cut = timeout(LAST_WORDS, connections.wait()).await;
     }
     Ok(())
+}
+
+/// Takes connections for ever.
+async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTracker) {
+    let router = super::router(state.clone());
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                connections.spawn(connection(stream, router.clone(), state.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "accepting a connection failed");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
 }
 
 /// One connection, with its requests one after another.

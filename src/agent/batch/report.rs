@@ -1,0 +1,75 @@
+//! What is told of a call: to the client, the model's eyes, the log and the counters.
+
+use std::time::Duration;
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::super::calls::ResolvedCall;
+use super::super::event::{Calling, ProducedFile};
+use super::super::{Parts, unix_seconds};
+use super::Context;
+use crate::metrics::ToolLabel;
+use crate::openai::message::Message;
+use crate::tools::ToolFile;
+
+/// Largest file that an answer carries inline, in bytes.
+const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// What logs and metrics call a tool: names that requests bring along stay out of both.
+pub(super) fn label<'a>(parts: &Parts, call: &'a ResolvedCall) -> ToolLabel<'a> {
+    if parts.tools.is_configured(&call.call.name) {
+        ToolLabel::Configured(&call.call.name)
+    } else if call.shown() {
+        ToolLabel::Dispatch
+    } else {
+        ToolLabel::Unknown
+    }
+}
+
+pub(super) fn calling(context: &Context, call: &ResolvedCall) -> Calling {
+    Calling {
+        round: context.round,
+        name: call.call.name.clone(),
+        tool_call_id: call.call.id.clone(),
+        arguments: call.call.arguments.clone(),
+    }
+}
+
+/// A user message that shows images to the model, as no server takes them in tool messages.
+pub(super) fn image_message(images: &[(String, String)]) -> Message {
+    let mut parts = Vec::new();
+    for (tool, image) in images {
+        let url = if image.starts_with("data:") {
+            image.clone()
+        } else {
+            format!("data:image/png;base64,{image}")
+        };
+        parts
+            .push(json!({"type": "text", "text": format!("Image returned by the tool '{tool}':")}));
+        parts.push(json!({"type": "image_url", "image_url": {"url": url}}));
+    }
+    Message::user_parts(&serde_json::Value::Array(parts).to_string())
+}
+
+pub(super) fn produced(context: &Context, file: ToolFile) -> ProducedFile {
+    ProducedFile {
+        id: format!("file-{}", Uuid::now_v7().simple()),
+        object: "file",
+        bytes: file.size,
+        created_at: unix_seconds(),
+        filename: file.name.clone(),
+        purpose: "agent_output",
+        name: file.name,
+        mime_type: file.mime_type,
+        size: file.size,
+        session_id: context.session_id.clone(),
+        round: context.round,
+        data: (file.size <= MAX_INLINE_FILE_BYTES).then_some(file.data),
+    }
+}
+
+/// A duration for the wire and the log.
+pub(in super::super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

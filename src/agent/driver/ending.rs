@@ -1,0 +1,217 @@
+//! How a run ends, and what is said and stored on the way.
+
+use super::super::AgentError;
+use super::super::batch::millis;
+use super::super::calls::ResolvedCall;
+use super::super::event::{AgentEvent, Notice, Outcome};
+use super::super::stop::StopReason;
+use super::super::transcript;
+use super::{Phase, Run};
+use crate::openai::message::Message;
+use crate::openai::tool::ToolCall;
+use crate::openai::usage::FinishReason;
+use crate::session::{StoredMessage, View};
+use crate::upstream::assemble::Turn;
+
+impl Run {
+    /// Passes on what was held back.
+    pub(super) fn release(&mut self, held: Vec<AgentEvent>) {
+        for event in held {
+            match event {
+                AgentEvent::Text(text) => {
+                    let event = self.spoken.say_queued(text, &mut self.ready);
+                    self.ready.push_back(event);
+                }
+                other => self.ready.push_back(other),
+            }
+        }
+    }
+
+    /// Passes on held reasoning; returns the rest, which the next round makes superfluous.
+    pub(super) fn release_reasoning(&mut self, held: Vec<AgentEvent>) -> Vec<AgentEvent> {
+        let (reasoning, rest): (Vec<_>, Vec<_>) = held
+            .into_iter()
+            .partition(|event| matches!(event, AgentEvent::Reasoning { .. }));
+        self.ready.extend(reasoning);
+        rest
+    }
+
+    /// Says a text that no model wrote.
+    pub(super) fn speak(&mut self, text: String) {
+        if !text.is_empty() {
+            self.spoken.end_round(&text);
+            let event = self.spoken.say_queued(text, &mut self.ready);
+            self.ready.push_back(event);
+        }
+    }
+
+    /// What is stored of an answer whose calls are not run.
+    pub(super) fn unrun(&mut self, turn: &Turn, resolved: &[ResolvedCall]) -> Vec<StoredMessage> {
+        self.spoken.end_round(&turn.text);
+        let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
+        let mut stored = vec![hidden(transcript::assistant(
+            turn,
+            &calls,
+            &self.request.route.quirks,
+        ))];
+        let text = "This call was not run: the turn had reached its limit.";
+        stored.extend(
+            calls
+                .iter()
+                .map(|call| hidden(Message::tool_result(&call.id, text))),
+        );
+        stored
+    }
+
+    pub(super) async fn finish(
+        &mut self,
+        reason: StopReason,
+        end: Vec<StoredMessage>,
+    ) -> Result<(), AgentError> {
+        self.finish_with_calls(reason, end, Vec::new()).await
+    }
+
+    pub(super) async fn finish_with_calls(
+        &mut self,
+        reason: StopReason,
+        end: Vec<StoredMessage>,
+        client_calls: Vec<ToolCall>,
+    ) -> Result<(), AgentError> {
+        let ids: Vec<String> = client_calls.iter().map(|call| call.id.clone()).collect();
+        self.store(end, ids).await;
+        let finish_reason = finish_reason(reason, &self.finish_reason);
+        let outcome = Outcome {
+            stop_reason: reason,
+            finish_reason,
+            client_calls,
+            usage: self.usage.clone(),
+            usage_by_round: std::mem::take(&mut self.usage_by_round),
+            rounds: self.machine.rounds(),
+            model_calls: self.machine.model_calls(),
+            session_id: self.session_id().cloned(),
+            notices: self.notices.clone(),
+            waited: self.waited,
+        };
+        let own_time = self.own_time();
+        self.parts
+            .metrics
+            .turn_finished(outcome.rounds, reason.as_str(), own_time);
+        tracing::info!(
+            stop_reason = reason.as_str(),
+            rounds = outcome.rounds,
+            model_calls = outcome.model_calls,
+            duration_ms = millis(self.started.elapsed()),
+            own_ms = own_time.as_secs_f64() * 1000.0,
+            "turn finished"
+        );
+        self.ready
+            .push_back(AgentEvent::Finished(Box::new(outcome)));
+        self.phase = Phase::Over;
+        Ok(())
+    }
+
+    /// Stores the end of a response and waits until it is written; a failure is a notice, never the run's failure.
+    pub(super) async fn store(&mut self, mut end: Vec<StoredMessage>, client_calls: Vec<String>) {
+        if self.conversation.is_none() {
+            return;
+        }
+        self.settle().await;
+        let view = View {
+            text: self.spoken.joined().to_owned(),
+            final_text: self.spoken.last_round().to_owned(),
+            call_ids: client_calls.clone(),
+        };
+        if let Some(last) = end.last_mut() {
+            last.view = Some(view);
+        }
+        self.push(end);
+        if let Some(conversation) = &mut self.conversation {
+            conversation.save(client_calls);
+        }
+        self.settle().await;
+    }
+
+    pub(super) fn push(&mut self, messages: Vec<StoredMessage>) {
+        if let Some(conversation) = &mut self.conversation {
+            messages
+                .into_iter()
+                .for_each(|message| conversation.push(message));
+        }
+    }
+
+    pub(super) async fn settle(&mut self) {
+        let Some(conversation) = &mut self.conversation else {
+            return;
+        };
+        if conversation.settle().await.is_err() {
+            self.parts.metrics.session_store_failed();
+            let message =
+                "the session could not be saved; this turn may be missing from the history"
+                    .to_owned();
+            self.notify(Notice {
+                kind: "session_store",
+                message,
+            });
+        }
+    }
+
+    pub(super) fn limit_notice(&mut self, reason: StopReason) {
+        if reason.is_limit() {
+            let message = format!("the limit {} is reached", reason.as_str());
+            self.notify(Notice {
+                kind: "limit_reached",
+                message,
+            });
+        }
+    }
+
+    pub(super) fn notify(&mut self, notice: Notice) {
+        if self.notices.iter().all(|known| known.kind != notice.kind) || notice.kind == "retry" {
+            self.notices.push(notice.clone());
+            self.ready.push_back(AgentEvent::Notice(notice));
+        }
+    }
+
+    pub(super) fn count(&mut self, turn: &Turn) {
+        if let Some(usage) = &turn.usage {
+            self.parts
+                .metrics
+                .tokens(usage.prompt_tokens(), usage.completion_tokens());
+            match &mut self.usage {
+                Some(sum) => sum.add(usage),
+                none => *none = Some(usage.clone()),
+            }
+        }
+        self.usage_by_round.push(turn.usage.clone());
+    }
+}
+
+pub(super) fn visible(message: Message) -> StoredMessage {
+    StoredMessage {
+        message,
+        hidden: false,
+        view: None,
+        full_text: None,
+    }
+}
+
+fn hidden(message: Message) -> StoredMessage {
+    StoredMessage {
+        message,
+        hidden: true,
+        view: None,
+        full_text: None,
+    }
+}
+
+/// The word that OpenAI clients get: the model's own where it had the last word, else what the reason amounts to.
+fn finish_reason(reason: StopReason, last: &FinishReason) -> FinishReason {
+    match (reason, last) {
+        (StopReason::ClientTools, _) => FinishReason::ToolCalls,
+        (StopReason::Length, _) => FinishReason::Length,
+        (StopReason::ContentFilter, _) => FinishReason::ContentFilter,
+        (_, FinishReason::Length) if reason != StopReason::TerminatedByTool => FinishReason::Length,
+        (StopReason::Completed, last) => last.clone(),
+        _ => FinishReason::Stop,
+    }
+}
