@@ -1,14 +1,41 @@
 //! Where conversations are kept: SQLite, in a file or in memory.
+//!
+//! Every statement names the owner or a row that was found through it. Writers take turns on one connection; readers of
+//! a file have connections of their own and see the last committed state. Dropping the future of a write undoes it.
 
+mod open;
+mod park;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+use sqlx::sqlite::SqlitePool;
+use sqlx::{Sqlite, Transaction};
+use tokio::time::timeout;
+
+use self::park::Parked;
+use self::write::Clock;
 use super::settings::Settings;
 use super::{Change, SessionError, StoredSession};
 use crate::ids::{Owner, SessionId};
 
+/// Longest wait for each step of closing; what is not written back then is in the write-ahead log.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
 /// The session store; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct SessionStore {}
+pub struct SessionStore {
+    writer: SqlitePool,
+    /// The same pool as `writer` where the store is in memory.
+    reader: SqlitePool,
+    clock: Arc<Clock>,
+    parked: Arc<Mutex<Parked>>,
+}
 
 /// One entry of the list of sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +76,13 @@ impl SessionStore {
     /// # Errors
     /// When the file cannot be opened or migrated.
     pub async fn open(settings: &Settings) -> Result<Self, SessionError> {
-        todo!()
+        let (writer, reader) = open::pools(&settings.store).await?;
+        Ok(Self {
+            writer,
+            reader,
+            clock: Arc::default(),
+            parked: Arc::default(),
+        })
     }
 
     /// A whole conversation, or `None` where this owner has none of that id.
@@ -61,20 +94,27 @@ impl SessionStore {
         owner: &Owner,
         id: &SessionId,
     ) -> Result<Option<StoredSession>, SessionError> {
-        todo!()
+        read::load(&self.reader, owner, id).await
     }
 
     /// Applies a change whole or not at all; makes the session if there is none.
     ///
+    /// Where fewer messages are stored than `keep`, the new ones follow those that are there.
+    ///
     /// # Errors
     /// When the store fails; nothing is changed then.
+    ///
+    /// # Cancel safety
+    /// A dropped future changes nothing, unless it was dropped while the commit was under way.
     pub async fn change(
         &self,
         owner: &Owner,
         id: &SessionId,
         change: &Change,
     ) -> Result<(), SessionError> {
-        todo!()
+        let mut transaction = self.begin().await?;
+        write::change(&mut transaction, self.clock.stamp(), owner, id, change).await?;
+        Ok(transaction.commit().await?)
     }
 
     /// The session whose response asked the client to run this call.
@@ -86,10 +126,10 @@ impl SessionStore {
         owner: &Owner,
         call_id: &str,
     ) -> Result<Option<SessionId>, SessionError> {
-        todo!()
+        read::find_by_call(&self.reader, owner, call_id).await
     }
 
-    /// A page of the owner's sessions, last written first, after the one named.
+    /// A page of the owner's sessions, last written first, after the one named; at most 1000.
     ///
     /// # Errors
     /// `NotFound` when `after` is none of the owner's; else when the store fails.
@@ -99,7 +139,7 @@ impl SessionStore {
         limit: usize,
         after: Option<&SessionId>,
     ) -> Result<Page, SessionError> {
-        todo!()
+        read::list(&self.reader, owner, limit, after).await
     }
 
     /// Deletes a session; says whether there was one.
@@ -107,10 +147,13 @@ impl SessionStore {
     /// # Errors
     /// When the store fails.
     pub async fn delete(&self, owner: &Owner, id: &SessionId) -> Result<bool, SessionError> {
-        todo!()
+        let mut transaction = self.begin().await?;
+        let deleted = write::delete(&mut transaction, owner, id).await?;
+        transaction.commit().await?;
+        Ok(deleted)
     }
 
-    /// Puts a session in place of what is stored under the id.
+    /// Puts a session in place of what is stored under the id. The time it was made is kept unless it is 0.
     ///
     /// # Errors
     /// When the store fails; nothing is changed then.
@@ -120,13 +163,20 @@ impl SessionStore {
         id: &SessionId,
         session: &StoredSession,
     ) -> Result<Replaced, SessionError> {
-        todo!()
+        let mut transaction = self.begin().await?;
+        let replaced =
+            write::replace(&mut transaction, self.clock.stamp(), owner, id, session).await?;
+        transaction.commit().await?;
+        Ok(replaced)
     }
 
     /// Copies a session up to (without) the message at the index that an export counts, or whole.
     ///
+    /// Calls that the client was asked to run keep leading to the session that was copied.
+    ///
     /// # Errors
-    /// `NotFound`, `Exists` when the new id is taken, `Invalid` when the index is past the end; else when the store fails.
+    /// `NotFound`, `Exists` when the new id is taken, `Invalid` when the index is past the end; else when the store
+    /// fails.
     pub async fn fork(
         &self,
         owner: &Owner,
@@ -134,15 +184,41 @@ impl SessionStore {
         before_message: Option<usize>,
         new_id: Option<SessionId>,
     ) -> Result<SessionId, SessionError> {
-        todo!()
+        let new_id = new_id.unwrap_or_else(SessionId::fresh);
+        let mut transaction = self.begin().await?;
+        let source = write::fork_source(&mut transaction, owner, id, before_message).await?;
+        write::fork(
+            &mut transaction,
+            self.clock.stamp(),
+            owner,
+            &source,
+            &new_id,
+        )
+        .await?;
+        transaction.commit().await?;
+        Ok(new_id)
     }
 
     /// Deletes the sessions that were not written for so long; returns how many.
     ///
     /// # Errors
-    /// When the store fails.
+    /// When the store fails; some of them may be gone then.
+    ///
+    /// # Cancel safety
+    /// Deletes a few at a time, so that other writes come in between; a dropped future leaves the rest for next time.
     pub async fn expire(&self, ttl: Duration) -> Result<u64, SessionError> {
-        todo!()
+        let ttl_us = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
+        let before = self.clock.stamp().saturating_sub(ttl_us);
+        let mut total = 0;
+        loop {
+            let mut transaction = self.begin().await?;
+            let deleted = write::expire_some(&mut transaction, before).await?;
+            transaction.commit().await?;
+            total += deleted;
+            if deleted < write::EXPIRE_BATCH {
+                return Ok(total);
+            }
+        }
     }
 
     /// Whether the store answers.
@@ -150,21 +226,53 @@ impl SessionStore {
     /// # Errors
     /// When it does not.
     pub async fn ping(&self) -> Result<(), SessionError> {
-        todo!()
+        read::ping(&self.reader).await
     }
 
-    /// Writes out what is pending and closes the store.
+    /// Writes out what is pending and closes the store; every later call fails.
     pub async fn close(&self) {
-        todo!()
+        // Readers first: the log can only be written back whole while nobody reads from it. In memory this closes the
+        // writer as well and there is no log.
+        let readers = timeout(CLOSE_WAIT, self.reader.close()).await;
+        if readers.is_err() {
+            tracing::warn!("session store: readers did not finish in time");
+        }
+        if !self.writer.is_closed() {
+            let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&self.writer);
+            if let Ok(Err(error)) = timeout(CLOSE_WAIT, checkpoint).await {
+                tracing::warn!(%error, "session store: the log could not be written back");
+            }
+        }
+        if timeout(CLOSE_WAIT, self.writer.close()).await.is_err() {
+            tracing::warn!("session store: the writer did not finish in time");
+        }
     }
 
     /// Keeps an unstored conversation in memory until one of its pending client calls is answered or time is up.
+    ///
+    /// Where too many are kept already, the one kept longest gives way.
     pub fn park(&self, owner: &Owner, calls: &[String], session: StoredSession, until: Instant) {
-        todo!()
+        self.parked.lock().put(owner, calls, session, until);
     }
 
     /// Takes the parked conversation that waits for this call.
     pub fn take_parked(&self, owner: &Owner, call_id: &str) -> Option<StoredSession> {
-        todo!()
+        self.parked.lock().take(owner, call_id)
     }
+
+    /// Starts a write. It takes the lock at once, because a read that turns into a write can fail half-way.
+    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, SessionError> {
+        Ok(self.writer.begin_with("BEGIN IMMEDIATE").await?)
+    }
+}
+
+impl From<sqlx::Error> for SessionError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(Box::new(error))
+    }
+}
+
+/// A failure of the store that no library reports.
+fn damaged(what: String) -> SessionError {
+    SessionError::Store(what.into())
 }

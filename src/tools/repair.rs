@@ -1,13 +1,53 @@
 //! Mending the arguments that a model wrote.
+//!
+//! Arguments that are usable as they are stay byte for byte what the model wrote. What is not is mended only where the
+//! result says surely what was meant and fits the schema; otherwise the model is told what is wrong. Owns the order of
+//! the steps; knows nothing of tools or of calls.
+
+mod fix;
+mod name;
+mod read;
+mod report;
 
 use serde_json::{Map, Value};
 
 use super::schema::CompiledSchema;
+use read::Reading;
+
+pub use name::match_name;
+
+/// Longest text that is mended, in bytes; longer ones are parsed and checked only.
+const MAX_MENDED_BYTES: usize = 1024 * 1024;
+/// Keys of an object that some models put around the arguments.
+const WRAPPERS: [&str; 3] = ["arguments", "parameters", "input"];
 
 /// What was mended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Repair {
+    /// A text that ended early was closed.
     TruncationFixed,
+    /// A `null` for an optional field was left out.
+    NullStripped,
+    /// A string that holds an array became that array.
+    JsonStringToArray,
+    /// An empty object where an array is wanted became an empty array.
+    ObjectToArray,
+    /// A string where an array is wanted became the array's only item.
+    BareStringToArray,
+    /// A path that was written as a Markdown link became the path.
+    MdLinkUnwrapped,
+    /// A string that holds a number became that number.
+    StringToNumber,
+    /// A string that holds `true` or `false` became that boolean.
+    StringToBoolean,
+    /// An object that was written as a JSON string was taken out of it.
+    DoubleEncodingRemoved,
+    /// A Markdown code fence around the arguments was left out.
+    CodeFenceRemoved,
+    /// An object such as `{"arguments": {…}}` around the arguments was left out.
+    WrapperRemoved,
+    /// An empty string for an optional object or array was left out.
+    EmptyStringRemoved,
 }
 
 /// Arguments after repair.
@@ -15,9 +55,9 @@ pub enum Repair {
 pub struct Repaired {
     /// The arguments, or why they cannot be used.
     pub arguments: Result<Map<String, Value>, ArgumentError>,
-    /// The JSON text for the history: the model's own where nothing was mended.
+    /// The JSON text for the history, always that of an object: the model's own where nothing was mended.
     pub text: String,
-    /// What was mended, in order.
+    /// What was mended in `text`, each once and in order.
     pub repairs: Vec<Repair>,
 }
 
@@ -29,19 +69,168 @@ pub struct ArgumentError {
     pub message: String,
 }
 
+/// An object and what had to be mended to get it.
+#[derive(Debug, Clone, PartialEq)]
+struct Mended {
+    value: Value,
+    repairs: Vec<Repair>,
+}
+
 impl Repair {
     /// The word for the wire.
     pub fn as_str(self) -> &'static str {
-        todo!()
+        match self {
+            Self::TruncationFixed => "truncation_fixed",
+            Self::NullStripped => "null_stripped",
+            Self::JsonStringToArray => "json_string_to_array",
+            Self::ObjectToArray => "object_to_array",
+            Self::BareStringToArray => "bare_string_to_array",
+            Self::MdLinkUnwrapped => "md_link_unwrapped",
+            Self::StringToNumber => "string_to_number",
+            Self::StringToBoolean => "string_to_boolean",
+            Self::DoubleEncodingRemoved => "double_encoding_removed",
+            Self::CodeFenceRemoved => "code_fence_removed",
+            Self::WrapperRemoved => "wrapper_removed",
+            Self::EmptyStringRemoved => "empty_string_removed",
+        }
+    }
+}
+
+impl Mended {
+    fn note(&mut self, repair: Repair) {
+        if !self.repairs.contains(&repair) {
+            self.repairs.push(repair);
+        }
+    }
+}
+
+impl Repaired {
+    fn refused(message: String, text: String, repairs: Vec<Repair>) -> Self {
+        Self {
+            arguments: Err(ArgumentError { message }),
+            text,
+            repairs,
+        }
     }
 }
 
 /// Mends arguments where that is safe, and checks them.
+///
+/// An empty text means no arguments, `{}`. Without a schema nothing is checked but that the arguments are an object.
+/// Arguments that stay unusable keep their text where it is an object, so that the model sees what it wrote.
 pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired {
-    todo!()
+    let text = if raw.trim().is_empty() { "{}" } else { raw };
+    let reading = match serde_json::from_str(text) {
+        Ok(Value::Object(arguments)) => {
+            let value = Value::Object(arguments);
+            if fits(schema, &value) {
+                return accepted(value, text.to_owned(), Vec::new());
+            }
+            Reading::Object(Mended {
+                value,
+                repairs: Vec::new(),
+            })
+        }
+        other if text.len() > MAX_MENDED_BYTES => Reading::without_repair(other),
+        _ => read::object(text),
+    };
+    let mended = match reading {
+        Reading::Object(mended) => mended,
+        Reading::Other(kind) => {
+            return Repaired::refused(report::not_an_object(kind, text), "{}".into(), Vec::new());
+        }
+        Reading::Invalid(error) => {
+            return Repaired::refused(report::not_json(&error, text), "{}".into(), Vec::new());
+        }
+    };
+    let Some(schema) = schema.filter(|schema| !schema.is_valid(&mended.value)) else {
+        return accepted(
+            mended.value.clone(),
+            mended.value.to_string(),
+            mended.repairs,
+        );
+    };
+    let attempt = if text.len() > MAX_MENDED_BYTES {
+        Err(mended.value.clone())
+    } else {
+        mend(&mended, schema)
+    };
+    match attempt {
+        Ok(mended) => {
+            let text = mended.value.to_string();
+            accepted(mended.value, text, mended.repairs)
+        }
+        Err(rest) => refused(mended, &rest, schema, text),
+    }
 }
 
-/// The one known name that a misspelt one surely means.
-pub fn match_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    todo!()
+fn fits(schema: Option<&CompiledSchema>, value: &Value) -> bool {
+    schema.is_none_or(|schema| schema.is_valid(value))
 }
+
+fn accepted(value: Value, text: String, repairs: Vec<Repair>) -> Repaired {
+    match value {
+        Value::Object(arguments) => Repaired {
+            arguments: Ok(arguments),
+            text,
+            repairs,
+        },
+        // Only objects get this far; should one not be, the answer is still a sound one.
+        other => Repaired::refused(
+            report::not_an_object(read::kind(&other), &text),
+            "{}".into(),
+            Vec::new(),
+        ),
+    }
+}
+
+/// The refusal of an object that does not fit; `rest` is what mending made of it.
+fn refused(mended: Mended, rest: &Value, schema: &CompiledSchema, text: &str) -> Repaired {
+    if mended.repairs.contains(&Repair::TruncationFixed) {
+        // What was cut off is not known, so nothing that was guessed may stand in the history.
+        let message = report::cut_off(text);
+        return Repaired::refused(message, "{}".into(), Vec::new());
+    }
+    let message = report::mismatch(&mended.value, rest, schema);
+    let text = if mended.repairs.is_empty() {
+        text.to_owned()
+    } else {
+        mended.value.to_string()
+    };
+    Repaired::refused(message, text, mended.repairs)
+}
+
+/// Makes an object fit the schema; gives back how far that went where it cannot be done.
+fn mend(object: &Mended, schema: &CompiledSchema) -> Result<Mended, Value> {
+    if let Some(inner) = unwrapped(object, schema) {
+        if schema.is_valid(&inner.value) {
+            return Ok(inner);
+        }
+        if let Ok(mended) = fix::fit(inner, schema) {
+            return Ok(mended);
+        }
+    }
+    fix::fit(object.clone(), schema)
+}
+
+/// The object inside `{"arguments": {…}}` and the like, where the schema knows no such property.
+fn unwrapped(object: &Mended, schema: &CompiledSchema) -> Option<Mended> {
+    let entries = object.value.as_object().filter(|map| map.len() == 1)?;
+    let (key, inner) = entries.iter().next()?;
+    if !WRAPPERS.contains(&key.as_str()) || schema.root().names(key) {
+        return None;
+    }
+    let mut mended = Mended {
+        value: inner.clone(),
+        repairs: object.repairs.clone(),
+    };
+    mended.note(Repair::WrapperRemoved);
+    if let Value::String(text) = inner {
+        mended.value = serde_json::from_str(text).ok()?;
+        mended.note(Repair::DoubleEncodingRemoved);
+    }
+    mended.value.is_object().then_some(mended)
+}
+
+#[cfg(test)]
+mod tests;

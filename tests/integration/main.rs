@@ -9,9 +9,17 @@
 )]
 
 mod architecture;
+mod edge;
+mod faults;
+mod lifecycle;
+mod limits;
+mod passthrough;
+mod rounds;
+mod sessions;
 #[expect(
     dead_code,
     reason = "the support is a vocabulary; not every word is in use at every moment"
 )]
 mod support;
 mod support_selftest;
+mod tools;

@@ -4,6 +4,7 @@
 //! server holds requests against the protocol, and both say what was wrong in words.
 
 pub(crate) mod app;
+pub(crate) mod ask;
 pub(crate) mod chat;
 pub(crate) mod client;
 pub(crate) mod collect;

@@ -1,0 +1,247 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn message(value: &Value) -> Message {
+    Message::parse(&value.to_string()).unwrap()
+}
+
+fn call(id: &str) -> Value {
+    json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}})
+}
+
+fn calls(ids: &[&str]) -> Value {
+    let list: Vec<Value> = ids.iter().map(|id| call(id)).collect();
+    json!({"role": "assistant", "content": null, "tool_calls": list})
+}
+
+fn result(id: &str, text: &str) -> Value {
+    json!({"role": "tool", "tool_call_id": id, "content": text})
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn repaired(history: &[Value]) -> Vec<Value> {
+    repair(history.iter().map(message).collect())
+        .iter()
+        .map(|message| serde_json::from_str(message.json_str()).unwrap())
+        .collect()
+}
+
+#[track_caller]
+fn check(history: &[Value], expected: &[Value]) {
+    let out = repaired(history);
+    assert_eq!(out, expected);
+    assert_eq!(repaired(&out), expected, "not idempotent");
+}
+
+#[test]
+fn a_valid_history_keeps_its_very_text() {
+    let texts = [
+        r#"{"role":"system" , "content":"x"}"#,
+        r#"{"role":"user","content":[{"type":"text","text":"null"}]}"#,
+        r#"{ "role":"assistant","content":null,"tool_calls":[{"type":"function","id":"a","extra_content":{"g":1.0},"function":{"name":"f","arguments":"{ \"a\": 1 }"}},{"id":"b","type":"custom","custom":{"name":"c","input":"free text"}}]}"#,
+        r#"{"role":"tool","tool_call_id":"a","content":""}"#,
+        r#"{"role":"tool","tool_call_id":"b","content":[{"type":"text","text":"t"}]}"#,
+        r#"{"role":"assistant","content":null,"refusal":"no"}"#,
+        r#"{"role":"assistant","content":null,"function_call":{"name":"f","arguments":""}}"#,
+        r#"{"role":"function","name":"f","content":null}"#,
+        r#"{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}"#,
+        r#"{"role":"tool","tool_call_id":"a","content":"again, in another round"}"#,
+        r#"{"role":"assistant","content":"done","tool_calls":null}"#,
+    ];
+    let history: Vec<Message> = texts
+        .iter()
+        .map(|text| Message::parse(text).unwrap())
+        .collect();
+    let out = repair(history.clone());
+    assert_eq!(out.iter().map(Message::json_str).collect::<Vec<_>>(), texts);
+    // The very same buffers: nothing was copied.
+    assert!(
+        out.iter()
+            .zip(&history)
+            .all(|(ours, theirs)| ours.json().as_ptr() == theirs.json().as_ptr())
+    );
+}
+
+#[test]
+fn results_are_put_in_the_order_of_the_calls() {
+    check(
+        &[calls(&["a", "b"]), result("b", "2"), result("a", "1")],
+        &[calls(&["a", "b"]), result("a", "1"), result("b", "2")],
+    );
+}
+
+#[test]
+fn a_result_further_down_is_moved_to_its_call() {
+    check(
+        &[
+            calls(&["a", "b"]),
+            result("a", "1"),
+            user("hi"),
+            result("b", "2"),
+        ],
+        &[
+            calls(&["a", "b"]),
+            result("a", "1"),
+            result("b", "2"),
+            user("hi"),
+        ],
+    );
+}
+
+#[test]
+fn a_result_behind_the_next_use_of_its_id_belongs_to_that_use() {
+    check(
+        &[calls(&["a"]), user("hi"), calls(&["a"]), result("a", "2")],
+        &[
+            calls(&["a"]),
+            result("a", NO_RESULT),
+            user("hi"),
+            calls(&["a"]),
+            result("a", "2"),
+        ],
+    );
+}
+
+#[test]
+fn the_first_of_several_results_counts() {
+    check(
+        &[calls(&["a"]), result("a", "1"), result("a", "2"), user("x")],
+        &[calls(&["a"]), result("a", "1"), user("x")],
+    );
+}
+
+#[test]
+fn a_call_without_a_result_gets_a_placeholder() {
+    check(
+        &[calls(&["a", "b"]), result("b", "2")],
+        &[calls(&["a", "b"]), result("a", NO_RESULT), result("b", "2")],
+    );
+}
+
+#[test]
+fn a_result_without_a_call_is_quoted_by_the_user() {
+    check(
+        &[user("x"), result("z", "42"), calls(&["z"])],
+        &[
+            user("x"),
+            user("Result of an earlier tool call: 42"),
+            calls(&["z"]),
+            result("z", NO_RESULT),
+        ],
+    );
+}
+
+#[test]
+fn missing_ids_are_made_and_results_paired_by_order() {
+    let out = repaired(&[
+        json!({"role": "assistant", "content": "", "tool_calls": [
+            {"function": {"name": "f", "arguments": {"q": 1}}},
+            {"function": {"name": "g", "arguments": {}}, "extra_content": {"signature": "s"}},
+        ]}),
+        json!({"role": "tool", "name": "f", "content": "1"}),
+        json!({"role": "tool", "tool_call_id": "unknown", "content": "2"}),
+    ]);
+    let ids: Vec<&str> = (0..2)
+        .map(|index| out[0]["tool_calls"][index]["id"].as_str().unwrap())
+        .collect();
+    assert!(ids.iter().all(|id| id.starts_with("call_")));
+    assert_ne!(ids[0], ids[1]);
+    assert_eq!(
+        out,
+        [
+            json!({"role": "assistant", "content": "", "tool_calls": [
+                {"id": ids[0], "type": "function", "function": {"name": "f", "arguments": "{\"q\":1}"}},
+                {"id": ids[1], "type": "function", "function": {"name": "g", "arguments": "{}"},
+                    "extra_content": {"signature": "s"}},
+            ]}),
+            json!({"role": "tool", "tool_call_id": ids[0], "name": "f", "content": "1"}),
+            json!({"role": "tool", "tool_call_id": ids[1], "content": "2"}),
+        ]
+    );
+}
+
+#[test]
+fn a_result_that_names_its_call_goes_before_one_that_does_not() {
+    check(
+        &[
+            calls(&["a", "b"]),
+            json!({"role": "tool", "content": "nameless"}),
+            result("a", "1"),
+        ],
+        &[
+            calls(&["a", "b"]),
+            result("a", "1"),
+            json!({"role": "tool", "content": "nameless", "tool_call_id": "b"}),
+        ],
+    );
+}
+
+#[test]
+fn an_id_given_twice_in_one_message_is_replaced_with_its_result() {
+    let out = repaired(&[calls(&["a", "a"]), result("a", "1"), result("a", "2")]);
+    let second = out[0]["tool_calls"][1]["id"].as_str().unwrap();
+    assert_ne!(second, "a");
+    assert_eq!(out[1..], [result("a", "1"), result(second, "2")]);
+}
+
+#[test]
+fn arguments_become_an_object() {
+    for (arguments, expected) in [
+        (json!(""), "{}"),
+        (json!("{\"a\":"), "{}"),
+        (json!("[1]"), "{}"),
+        (json!("null"), "{}"),
+        (json!("{} x"), "{}"),
+        (json!({"a": 1}), "{\"a\":1}"),
+        (json!(null), "{}"),
+        (json!(" {\"a\":1} "), " {\"a\":1} "),
+    ] {
+        let mut history = calls(&["a"]);
+        history["tool_calls"][0]["function"]["arguments"] = arguments.clone();
+        let out = repaired(&[history, result("a", "")]);
+        assert_eq!(
+            out[0]["tool_calls"][0]["function"]["arguments"], expected,
+            "{arguments}"
+        );
+        assert_eq!(out[0]["tool_calls"][0]["function"]["name"], "f");
+    }
+}
+
+#[test]
+fn an_assistant_message_that_says_nothing_is_dropped() {
+    for nothing in [
+        json!({"role": "assistant"}),
+        json!({"role": "assistant", "content": null}),
+        json!({"role": "assistant", "content": ""}),
+        json!({"role": "assistant", "content": [], "tool_calls": []}),
+        json!({"role": "assistant", "content": null, "refusal": null, "reasoning": ""}),
+    ] {
+        check(&[user("x"), nothing], &[user("x")]);
+    }
+    check(
+        &[json!({"role": "assistant", "content": "x", "tool_calls": []})],
+        &[json!({"role": "assistant", "content": "x"})],
+    );
+}
+
+#[test]
+fn content_is_null_only_beside_calls() {
+    check(
+        &[
+            json!({"role": "user", "content": null}),
+            calls(&["a", "b"]),
+            json!({"role": "tool", "tool_call_id": "a", "content": null}),
+            json!({"role": "tool", "tool_call_id": "b"}),
+        ],
+        &[
+            user(""),
+            calls(&["a", "b"]),
+            result("a", ""),
+            result("b", ""),
+        ],
+    );
+}

@@ -1,0 +1,118 @@
+//! Conversations that are not to be stored, while a client runs the calls that they wait for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use super::super::{StoredMessage, StoredSession};
+use crate::ids::Owner;
+
+/// Most conversations kept.
+pub(super) const MAX_PARKED: usize = 1000;
+/// Most text kept over all of them; a single larger conversation is kept nevertheless.
+const MAX_PARKED_BYTES: usize = 256 * 1024 * 1024;
+
+/// The parked conversations.
+#[derive(Debug, Default)]
+pub(super) struct Parked {
+    /// In the order they came.
+    entries: BTreeMap<u64, Entry>,
+    by_call: HashMap<(Owner, String), u64>,
+    next: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    owner: Owner,
+    calls: Vec<String>,
+    session: StoredSession,
+    until: Instant,
+    bytes: usize,
+}
+
+impl Parked {
+    /// Keeps a conversation; one that waits for the same call gives way to it.
+    pub(super) fn put(
+        &mut self,
+        owner: &Owner,
+        calls: &[String],
+        session: StoredSession,
+        until: Instant,
+    ) {
+        self.drop_expired();
+        if calls.is_empty() {
+            return;
+        }
+        for call in calls {
+            self.take(owner, call);
+        }
+        let bytes = size(&session);
+        while self.entries.len() >= MAX_PARKED
+            || (self.bytes + bytes > MAX_PARKED_BYTES && !self.entries.is_empty())
+        {
+            if let Some((&oldest, _)) = self.entries.first_key_value() {
+                self.remove(oldest);
+            }
+        }
+        let key = self.next;
+        self.next += 1;
+        self.bytes += bytes;
+        for call in calls {
+            self.by_call.insert((owner.clone(), call.clone()), key);
+        }
+        let entry = Entry {
+            owner: owner.clone(),
+            calls: calls.to_vec(),
+            session,
+            until,
+            bytes,
+        };
+        self.entries.insert(key, entry);
+    }
+
+    /// Takes the conversation that waits for the call, which then waits for none of its calls any more.
+    pub(super) fn take(&mut self, owner: &Owner, call_id: &str) -> Option<StoredSession> {
+        self.drop_expired();
+        let key = *self.by_call.get(&(owner.clone(), call_id.to_owned()))?;
+        self.remove(key).map(|entry| entry.session)
+    }
+
+    fn drop_expired(&mut self) {
+        let now = Instant::now();
+        let expired: Vec<u64> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.until <= now)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in expired {
+            self.remove(key);
+        }
+    }
+
+    fn remove(&mut self, key: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&key)?;
+        self.bytes -= entry.bytes;
+        for call in &entry.calls {
+            self.by_call.remove(&(entry.owner.clone(), call.clone()));
+        }
+        Some(entry)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.by_call.is_empty() && self.bytes == 0
+    }
+}
+
+fn size(session: &StoredSession) -> usize {
+    let of_message = |stored: &StoredMessage| {
+        stored.message.json().len() + stored.full_text.as_ref().map_or(0, String::len)
+    };
+    let instructions: usize = session
+        .instructions
+        .iter()
+        .map(|message| message.json().len())
+        .sum();
+    instructions + session.messages.iter().map(of_message).sum::<usize>()
+}

@@ -1,0 +1,997 @@
+use std::collections::HashSet;
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+
+use futures_util::FutureExt;
+use futures_util::future::try_join_all;
+
+use super::super::settings::StoreUrl;
+use super::super::{StoredMessage, View};
+use super::*;
+use crate::openai::message::{Message, Role};
+
+struct Fixture {
+    store: SessionStore,
+    /// Deleted when the test ends; `None` in memory.
+    directory: Option<tempfile::TempDir>,
+}
+
+fn settings(store: StoreUrl) -> Settings {
+    Settings {
+        store,
+        ttl: None,
+        wait: Duration::from_secs(1),
+        max_messages: 10_000,
+    }
+}
+
+fn file_settings(path: impl Into<PathBuf>) -> Settings {
+    settings(StoreUrl::Sqlite(path.into()))
+}
+
+fn file_of(directory: &Path) -> PathBuf {
+    directory.join("sessions.db")
+}
+
+async fn in_memory() -> SessionStore {
+    SessionStore::open(&settings(StoreUrl::Memory))
+        .await
+        .unwrap()
+}
+
+async fn in_file() -> Fixture {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SessionStore::open(&file_settings(file_of(directory.path())))
+        .await
+        .unwrap();
+    Fixture {
+        store,
+        directory: Some(directory),
+    }
+}
+
+/// Both kinds of store; every behaviour holds for either.
+async fn both() -> [Fixture; 2] {
+    let memory = Fixture {
+        store: in_memory().await,
+        directory: None,
+    };
+    [memory, in_file().await]
+}
+
+fn owner() -> Owner {
+    Owner::key("alice")
+}
+
+fn id(text: &str) -> SessionId {
+    SessionId::parse(text).unwrap()
+}
+
+fn plain(message: Message) -> StoredMessage {
+    StoredMessage {
+        message,
+        hidden: false,
+        view: None,
+        full_text: None,
+    }
+}
+
+fn user(text: &str) -> StoredMessage {
+    plain(Message::text(Role::User, text))
+}
+
+fn answer(text: &str) -> StoredMessage {
+    StoredMessage {
+        view: Some(View {
+            text: text.to_owned(),
+            final_text: text.to_owned(),
+            call_ids: vec!["call_1".to_owned()],
+        }),
+        ..plain(Message::text(Role::Assistant, text))
+    }
+}
+
+fn hidden_result(text: &str) -> StoredMessage {
+    StoredMessage {
+        hidden: true,
+        full_text: Some(format!(
+            "{text}, the whole of it\0with a NUL and \"quotes\""
+        )),
+        ..plain(Message::tool_result("call_1", text))
+    }
+}
+
+fn system(text: &str) -> Message {
+    Message::text(Role::System, text)
+}
+
+fn append(keep: usize, messages: &[StoredMessage]) -> Change {
+    Change {
+        keep,
+        append: messages.to_vec(),
+        ..Change::default()
+    }
+}
+
+async fn loaded(store: &SessionStore, session: &SessionId) -> StoredSession {
+    store.load(&owner(), session).await.unwrap().unwrap()
+}
+
+async fn summary_of(store: &SessionStore, session: &SessionId) -> SessionSummary {
+    let page = store.list(&owner(), 1000, None).await.unwrap();
+    page.data
+        .into_iter()
+        .find(|entry| entry.id == *session)
+        .unwrap()
+}
+
+async fn set_updated_at(store: &SessionStore, session: &SessionId, seconds: i64) {
+    let done = sqlx::query("UPDATE sessions SET updated_at = ? WHERE session_id = ?")
+        .bind(seconds * 1_000_000)
+        .bind(session.as_str())
+        .execute(&store.writer)
+        .await
+        .unwrap();
+    assert_eq!(done.rows_affected(), 1);
+}
+
+async fn rows_in(store: &SessionStore, sql: &'static str) -> i64 {
+    sqlx::query_scalar(sql)
+        .fetch_one(&store.writer)
+        .await
+        .unwrap()
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(since.unwrap().as_secs()).unwrap()
+}
+
+#[tokio::test]
+async fn a_change_appends_and_what_was_kept_comes_back_as_it_was() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let session = id("s");
+        assert!(store.load(&owner(), &session).await.unwrap().is_none());
+        let first = Change {
+            instructions: Some(vec![
+                system("be brief"),
+                Message::parse(
+                    r#"{ "role":"developer","content":[{"type":"text","text":"x"}],"y":1.0 }"#,
+                )
+                .unwrap(),
+            ]),
+            append: vec![user("hi"), hidden_result("r")],
+            ..Change::default()
+        };
+        store.change(&owner(), &session, &first).await.unwrap();
+        store
+            .change(&owner(), &session, &append(2, &[answer("hello")]))
+            .await
+            .unwrap();
+        let stored = loaded(&store, &session).await;
+        assert_eq!(
+            stored.messages,
+            [user("hi"), hidden_result("r"), answer("hello")]
+        );
+        assert_eq!(Some(stored.instructions), first.instructions);
+        assert!((now() - stored.created_at).abs() < 5);
+        assert!((now() - stored.updated_at).abs() < 5);
+        assert_eq!(summary_of(&store, &session).await.message_count, 5);
+    }
+}
+
+#[tokio::test]
+async fn a_change_leaves_behind_what_it_does_not_keep() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let session = id("s");
+        let all = [user("a"), answer("b"), user("c"), answer("d")];
+        store
+            .change(&owner(), &session, &append(0, &all))
+            .await
+            .unwrap();
+        let edit = Change {
+            instructions: Some(vec![system("new")]),
+            keep: 2,
+            append: vec![user("c2")],
+            client_calls: Vec::new(),
+        };
+        store.change(&owner(), &session, &edit).await.unwrap();
+        let stored = loaded(&store, &session).await;
+        assert_eq!(stored.messages, [user("a"), answer("b"), user("c2")]);
+        assert_eq!(stored.instructions, [system("new")]);
+        assert_eq!(summary_of(&store, &session).await.message_count, 4);
+        // Instructions can be taken away, and a change can only cut.
+        let cut = Change {
+            instructions: Some(Vec::new()),
+            keep: 1,
+            ..Change::default()
+        };
+        store.change(&owner(), &session, &cut).await.unwrap();
+        let stored = loaded(&store, &session).await;
+        assert_eq!(stored.messages, [user("a")]);
+        assert_eq!(stored.instructions, []);
+        assert_eq!(summary_of(&store, &session).await.message_count, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_keeps_more_than_there_is_leaves_no_hole() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        for stored in [0, 2] {
+            let session = id(&format!("s{stored}"));
+            let there = vec![user("there"); stored];
+            if stored > 0 {
+                store
+                    .change(&owner(), &session, &append(0, &there))
+                    .await
+                    .unwrap();
+            }
+            let new = [user("new"), answer("answer")];
+            store
+                .change(&owner(), &session, &append(usize::MAX, &new))
+                .await
+                .unwrap();
+            let expected = [there.as_slice(), &new].concat();
+            assert_eq!(loaded(&store, &session).await.messages, expected);
+            let count = u64::try_from(stored + 2).unwrap();
+            assert_eq!(summary_of(&store, &session).await.message_count, count);
+            // The next change finds its place by the count.
+            store
+                .change(&owner(), &session, &append(stored + 2, &[user("next")]))
+                .await
+                .unwrap();
+            assert_eq!(loaded(&store, &session).await.messages.len(), stored + 3);
+        }
+    }
+}
+
+#[tokio::test]
+async fn messages_beyond_one_statement_keep_their_order() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let session = id("long");
+        let many: Vec<_> = (0..333).map(|number| user(&number.to_string())).collect();
+        store
+            .change(&owner(), &session, &append(0, &many[..7]))
+            .await
+            .unwrap();
+        store
+            .change(&owner(), &session, &append(7, &many[7..]))
+            .await
+            .unwrap();
+        assert_eq!(loaded(&store, &session).await.messages, many);
+    }
+}
+
+#[tokio::test]
+async fn an_empty_session_can_be_kept() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let session = id("s");
+        store
+            .change(&owner(), &session, &Change::default())
+            .await
+            .unwrap();
+        let stored = loaded(&store, &session).await;
+        assert_eq!((stored.instructions, stored.messages), (vec![], vec![]));
+    }
+}
+
+#[tokio::test]
+async fn large_messages_and_any_text_survive() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let session = id("s");
+        let large = "🦀\"\\\u{0}\u{2028}ß".repeat(100_000);
+        assert!(large.len() > 1024 * 1024);
+        let messages = [
+            user(&large),
+            StoredMessage {
+                full_text: Some(large.clone()),
+                ..hidden_result("cut")
+            },
+            answer(&large),
+        ];
+        store
+            .change(&owner(), &session, &append(0, &messages))
+            .await
+            .unwrap();
+        assert!(loaded(&store, &session).await.messages == messages);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_opened_again_holds_everything() {
+    let fixture = in_file().await;
+    let path = file_of(fixture.directory.as_ref().unwrap().path());
+    let session = id("s");
+    let change = Change {
+        instructions: Some(vec![system("i")]),
+        append: vec![user("a"), hidden_result("b"), answer("c")],
+        client_calls: vec!["call_9".to_owned()],
+        ..Change::default()
+    };
+    fixture
+        .store
+        .change(&owner(), &session, &change)
+        .await
+        .unwrap();
+    let before = loaded(&fixture.store, &session).await;
+    // Not closed in order: what is committed is in the log beside the file.
+    let second = SessionStore::open(&file_settings(&path)).await.unwrap();
+    assert_eq!(loaded(&second, &session).await, before);
+    second.close().await;
+    fixture.store.close().await;
+    assert!(fixture.store.ping().await.is_err());
+    assert!(
+        fixture
+            .store
+            .change(&owner(), &session, &change)
+            .await
+            .is_err()
+    );
+    let log = path.with_extension("db-wal");
+    assert!(log.metadata().map_or(0, |log| log.len()) == 0);
+    let third = SessionStore::open(&file_settings(&path)).await.unwrap();
+    assert_eq!(loaded(&third, &session).await, before);
+    let found = third.find_by_call(&owner(), "call_9").await.unwrap();
+    assert_eq!(found, Some(session));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_file_is_readable_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = in_file().await;
+    let directory = fixture.directory.as_ref().unwrap().path();
+    fixture
+        .store
+        .change(&owner(), &id("s"), &append(0, &[user("a")]))
+        .await
+        .unwrap();
+    let mut names = Vec::new();
+    for entry in directory.read_dir().unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{:?}", entry.file_name());
+        names.push(entry.file_name());
+    }
+    assert!(names.len() >= 2, "the log is looked at too: {names:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_an_error_that_names_no_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().join("text.db");
+    std::fs::write(
+        &text,
+        "no database, but long enough to have a header. ".repeat(10),
+    )
+    .unwrap();
+    for path in [
+        directory.path().join("missing/secret/sessions.db"),
+        directory.path().to_owned(),
+        text,
+        PathBuf::new(),
+    ] {
+        let error = SessionStore::open(&file_settings(&path)).await.unwrap_err();
+        assert_eq!(error.to_string(), "session store failed", "{path:?}");
+        assert!(error.source().is_some());
+    }
+}
+
+#[tokio::test]
+async fn odd_file_names_are_file_names() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["file:x?mode=memory", ":memory:", "ä b%20.db"] {
+        let path = directory.path().join(name);
+        let store = SessionStore::open(&file_settings(&path)).await.unwrap();
+        store
+            .change(&owner(), &id("s"), &Change::default())
+            .await
+            .unwrap();
+        store.close().await;
+        assert!(path.is_file(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_sees_and_changes_only_what_is_its_own() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let session = id("same");
+        let other = Owner::key("bob");
+        let with_call = |text: &str| Change {
+            append: vec![user(text)],
+            client_calls: vec!["call_x".to_owned()],
+            ..Change::default()
+        };
+        store
+            .change(&owner(), &session, &with_call("alice's"))
+            .await
+            .unwrap();
+        assert!(store.load(&other, &session).await.unwrap().is_none());
+        assert_eq!(store.find_by_call(&other, "call_x").await.unwrap(), None);
+        assert!(store.list(&other, 10, None).await.unwrap().data.is_empty());
+        assert!(!store.delete(&other, &session).await.unwrap());
+        for error in [
+            store.fork(&other, &session, None, None).await.map(drop),
+            store.list(&other, 10, Some(&session)).await.map(drop),
+        ] {
+            assert!(matches!(error, Err(SessionError::NotFound)));
+        }
+        // The same names for another owner are other things.
+        let replaced = store
+            .replace(&other, &session, &StoredSession::default())
+            .await;
+        assert_eq!(replaced.unwrap(), Replaced::Created);
+        store
+            .change(&other, &id("bobs"), &with_call("bob's"))
+            .await
+            .unwrap();
+        assert_eq!(loaded(&store, &session).await.messages, [user("alice's")]);
+        let found = store.find_by_call(&owner(), "call_x").await.unwrap();
+        assert_eq!(found, Some(session.clone()));
+        let found = store.find_by_call(&other, "call_x").await.unwrap();
+        assert_eq!(found, Some(id("bobs")));
+        let everybody = Owner::everybody();
+        assert!(store.load(&everybody, &session).await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_call_leads_to_the_session_that_named_it_last_until_that_is_deleted() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let change = Change {
+            append: vec![user("a")],
+            client_calls: vec!["c1".to_owned(), "c2".to_owned(), "c1".to_owned()],
+            ..Change::default()
+        };
+        store.change(&owner(), &id("one"), &change).await.unwrap();
+        store.change(&owner(), &id("two"), &change).await.unwrap();
+        assert_eq!(
+            store.find_by_call(&owner(), "c2").await.unwrap(),
+            Some(id("two"))
+        );
+        assert_eq!(store.find_by_call(&owner(), "c3").await.unwrap(), None);
+        assert!(store.delete(&owner(), &id("two")).await.unwrap());
+        assert!(!store.delete(&owner(), &id("two")).await.unwrap());
+        assert_eq!(store.find_by_call(&owner(), "c2").await.unwrap(), None);
+        assert!(store.load(&owner(), &id("two")).await.unwrap().is_none());
+        // Nothing of it is left in the other tables.
+        assert_eq!(
+            rows_in(&store, "SELECT count(*) FROM client_calls").await,
+            0
+        );
+        assert_eq!(rows_in(&store, "SELECT count(*) FROM messages").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn pages_cover_all_sessions_once_last_written_first() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let names: Vec<SessionId> = (0..25).map(|number| id(&format!("s{number}"))).collect();
+        for name in &names {
+            store
+                .change(&owner(), name, &append(0, &[user("t")]))
+                .await
+                .unwrap();
+        }
+        // Half of them at one and the same moment.
+        for name in &names[..12] {
+            set_updated_at(&store, name, 1_000).await;
+        }
+        let mut seen = Vec::new();
+        let mut pages = 0;
+        let mut after: Option<SessionId> = None;
+        loop {
+            let page = store.list(&owner(), 4, after.as_ref()).await.unwrap();
+            pages += 1;
+            assert_eq!(page.has_more, pages < 7);
+            after = page.data.last().map(|entry| entry.id.clone());
+            seen.extend(page.data.into_iter().map(|entry| entry.id));
+            if !page.has_more {
+                break;
+            }
+        }
+        assert_eq!(pages, 7);
+        assert_eq!(seen.iter().collect::<HashSet<_>>().len(), 25);
+        let expected: Vec<SessionId> = names.iter().rev().cloned().collect();
+        assert_eq!(seen, expected);
+        // A write moves a session to the front.
+        store
+            .change(&owner(), &names[3], &append(1, &[]))
+            .await
+            .unwrap();
+        let page = store.list(&owner(), 1, None).await.unwrap();
+        assert_eq!(page.data[0].id, names[3]);
+        assert!(matches!(
+            store.list(&owner(), 4, Some(&id("none"))).await,
+            Err(SessionError::NotFound)
+        ));
+        let last = store.list(&owner(), 4, seen.last()).await.unwrap();
+        assert!(last.data.is_empty() && !last.has_more);
+        assert!(
+            !store
+                .list(&owner(), usize::MAX, None)
+                .await
+                .unwrap()
+                .has_more
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_title_is_the_beginning_of_the_first_user_message() {
+    let store = in_memory().await;
+    let session = id("s");
+    let title = async || summary_of(&store, &session).await.title;
+    let change = async |keep: usize, messages: &[StoredMessage]| {
+        store
+            .change(&owner(), &session, &append(keep, messages))
+            .await
+            .unwrap();
+    };
+    change(0, &[answer("no user yet")]).await;
+    assert_eq!(title().await, None);
+    let long = "ä🦀漢".repeat(40);
+    change(1, &[user(&long), user("second")]).await;
+    assert_eq!(title().await, Some(long.chars().take(50).collect()));
+    // Later messages do not change it, a new first one does.
+    change(2, &[user("third")]).await;
+    assert_eq!(title().await.unwrap().chars().count(), 50);
+    change(1, &[user("edited")]).await;
+    assert_eq!(title().await.as_deref(), Some("edited"));
+    change(1, &[]).await;
+    assert_eq!(title().await, None);
+    let parts = r#"[{"type":"text","text":"pa"},{"type":"text","text":"rts"}]"#;
+    change(1, &[plain(Message::user_parts(parts))]).await;
+    assert_eq!(title().await.as_deref(), Some("parts"));
+    let image = r#"[{"type":"image_url","image_url":{"url":"data:,"}}]"#;
+    change(0, &[plain(Message::user_parts(image)), user("text")]).await;
+    assert_eq!(title().await, None);
+}
+
+#[tokio::test]
+async fn a_fork_copies_up_to_the_index_that_an_export_counts() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let instructions = vec![system("i0"), system("i1")];
+        let messages = [user("m2"), hidden_result("m3"), answer("m4"), user("m5")];
+        let source = Change {
+            instructions: Some(instructions.clone()),
+            append: messages.to_vec(),
+            client_calls: vec!["call_x".to_owned()],
+            ..Change::default()
+        };
+        store
+            .change(&owner(), &id("source"), &source)
+            .await
+            .unwrap();
+        let before = loaded(&store, &id("source")).await;
+        for index in [None, Some(6), Some(5), Some(3), Some(2), Some(1), Some(0)] {
+            let fork = store
+                .fork(&owner(), &id("source"), index, None)
+                .await
+                .unwrap();
+            assert!(fork.as_str().starts_with("sess_"));
+            let copied = loaded(&store, &fork).await;
+            let total = index.unwrap_or(6);
+            assert_eq!(copied.instructions, instructions[..total.min(2)]);
+            assert_eq!(copied.messages, messages[..total.saturating_sub(2)]);
+            let entry = summary_of(&store, &fork).await;
+            assert_eq!(entry.message_count, u64::try_from(total).unwrap());
+            let title = (total > 2).then(|| "m2".to_owned());
+            assert_eq!(entry.title, title);
+            // The copy goes on by itself.
+            let keep = copied.messages.len();
+            store
+                .change(&owner(), &fork, &append(keep, &[user("on")]))
+                .await
+                .unwrap();
+            assert_eq!(loaded(&store, &fork).await.messages.len(), keep + 1);
+        }
+        assert_eq!(loaded(&store, &id("source")).await, before);
+        let found = store.find_by_call(&owner(), "call_x").await.unwrap();
+        assert_eq!(found, Some(id("source")));
+    }
+}
+
+#[tokio::test]
+async fn a_fork_says_why_it_cannot_be_made() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let source = id("source");
+        store
+            .change(&owner(), &source, &append(0, &[user("a")]))
+            .await
+            .unwrap();
+        let named = store.fork(&owner(), &source, None, Some(id("named"))).await;
+        assert_eq!(named.unwrap(), id("named"));
+        for taken in ["named", "source"] {
+            let error = store.fork(&owner(), &source, None, Some(id(taken))).await;
+            assert!(matches!(error, Err(SessionError::Exists)), "{error:?}");
+        }
+        assert_eq!(loaded(&store, &id("named")).await.messages, [user("a")]);
+        let error = store.fork(&owner(), &id("none"), None, None).await;
+        assert!(matches!(error, Err(SessionError::NotFound)));
+        for index in [2, usize::MAX] {
+            match store.fork(&owner(), &source, Some(index), None).await {
+                Err(SessionError::Invalid { param, message }) => {
+                    assert_eq!(param, "before_message");
+                    assert!(message.contains("holds 1 messages"), "{message}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(store.list(&owner(), 10, None).await.unwrap().data.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_replacement_takes_the_place_of_everything() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let session = id("s");
+        let new = StoredSession {
+            instructions: vec![system("i")],
+            messages: vec![user("new"), answer("n")],
+            created_at: 1_234,
+            updated_at: 5_678,
+        };
+        let first = store.replace(&owner(), &session, &new).await.unwrap();
+        assert_eq!(first, Replaced::Created);
+        let change = Change {
+            keep: 2,
+            append: vec![user("more"); 5],
+            client_calls: vec!["c".to_owned()],
+            ..Change::default()
+        };
+        store.change(&owner(), &session, &change).await.unwrap();
+        let second = store.replace(&owner(), &session, &new).await.unwrap();
+        assert_eq!(second, Replaced::Replaced);
+        let stored = loaded(&store, &session).await;
+        assert_eq!(stored.messages, new.messages);
+        assert_eq!(stored.instructions, new.instructions);
+        assert_eq!(stored.created_at, 1_234);
+        assert!((now() - stored.updated_at).abs() < 5);
+        let entry = summary_of(&store, &session).await;
+        assert_eq!(
+            (entry.message_count, entry.title.as_deref()),
+            (3, Some("new"))
+        );
+        assert_eq!(store.find_by_call(&owner(), "c").await.unwrap(), None);
+        let undated = StoredSession {
+            created_at: 0,
+            ..new
+        };
+        store.replace(&owner(), &session, &undated).await.unwrap();
+        assert!((now() - loaded(&store, &session).await.created_at).abs() < 5);
+    }
+}
+
+#[tokio::test]
+async fn what_was_not_written_for_long_expires() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let change = |call: String| Change {
+            append: vec![user("a")],
+            client_calls: vec![call],
+            ..Change::default()
+        };
+        // More than one batch.
+        for number in 0..250 {
+            let session = id(&format!("old{number}"));
+            let change = change(format!("call_{number}"));
+            store.change(&owner(), &session, &change).await.unwrap();
+            set_updated_at(&store, &session, now() - 100).await;
+        }
+        store
+            .change(&owner(), &id("new"), &change("call_new".to_owned()))
+            .await
+            .unwrap();
+        assert_eq!(store.expire(Duration::from_secs(1_000)).await.unwrap(), 0);
+        assert_eq!(store.expire(Duration::MAX).await.unwrap(), 0);
+        assert_eq!(store.expire(Duration::from_secs(50)).await.unwrap(), 250);
+        assert_eq!(rows_in(&store, "SELECT count(*) FROM messages").await, 1);
+        assert_eq!(
+            rows_in(&store, "SELECT count(*) FROM client_calls").await,
+            1
+        );
+        assert!(store.load(&owner(), &id("new")).await.unwrap().is_some());
+        assert_eq!(store.expire(Duration::ZERO).await.unwrap(), 1);
+        assert!(store.load(&owner(), &id("new")).await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_change_dropped_at_any_point_leaves_nothing_half_written() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let session = id("s");
+        let base = [user("a"), answer("b")];
+        store
+            .change(&owner(), &session, &append(0, &base))
+            .await
+            .unwrap();
+        let before = loaded(&store, &session).await.messages;
+        let new: Vec<_> = (0..200).map(|number| user(&number.to_string())).collect();
+        let cut = Change {
+            instructions: Some(vec![system("i")]),
+            client_calls: vec!["c".to_owned()],
+            ..append(1, &new)
+        };
+        let (mut undone, mut done) = (0, 0);
+        let owner = owner();
+        for polls in 0.. {
+            let finished = {
+                let mut change = Box::pin(store.change(&owner, &session, &cut));
+                let mut finished = false;
+                for _ in 0..polls {
+                    if let Some(result) = change.as_mut().now_or_never() {
+                        result.unwrap();
+                        finished = true;
+                        break;
+                    }
+                    // Lets the database thread come to its answer.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                finished
+            };
+            let stored = loaded(&store, &session).await;
+            if stored.messages.len() == 2 {
+                assert_eq!(stored.messages, before);
+                assert_eq!(stored.instructions, []);
+                assert_eq!(store.find_by_call(&owner, "c").await.unwrap(), None);
+                assert_eq!(summary_of(&store, &session).await.message_count, 2);
+                assert!(!finished);
+                undone += 1;
+            } else {
+                assert_eq!(stored.messages.len(), 201);
+                assert_eq!(stored.instructions, [system("i")]);
+                assert_eq!(summary_of(&store, &session).await.message_count, 202);
+                done += 1;
+                store
+                    .replace(
+                        &owner,
+                        &session,
+                        &StoredSession {
+                            messages: before.clone(),
+                            ..StoredSession::default()
+                        },
+                    )
+                    .await
+                    .unwrap();
+            }
+            if finished {
+                break;
+            }
+        }
+        assert!(undone >= 5, "dropped at several points: {undone}");
+        assert!(done >= 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_sessions_are_written_and_read_at_once() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        let turns = (0..20).map(|number| {
+            let store = store.clone();
+            async move {
+                let session = id(&format!("s{number}"));
+                for turn in 0..10 {
+                    let change =
+                        append(turn * 2, &[user(&format!("{number}.{turn}")), answer("ok")]);
+                    store.change(&owner(), &session, &change).await?;
+                    let stored = store.load(&owner(), &session).await?.unwrap();
+                    assert_eq!(stored.messages.len(), turn * 2 + 2);
+                }
+                Ok::<_, SessionError>(())
+            }
+        });
+        try_join_all(turns).await.unwrap();
+        let page = store.list(&owner(), 100, None).await.unwrap();
+        assert_eq!(page.data.len(), 20);
+        assert!(page.data.iter().all(|entry| entry.message_count == 20));
+    }
+}
+
+#[tokio::test]
+async fn a_read_sees_the_last_commit_while_a_write_is_under_way() {
+    let fixture = in_file().await;
+    let store = &fixture.store;
+    store
+        .change(&owner(), &id("s"), &append(0, &[user("a")]))
+        .await
+        .unwrap();
+    let mut transaction = store.begin().await.unwrap();
+    let stamp = store.clock.stamp();
+    write::change(
+        &mut transaction,
+        stamp,
+        &owner(),
+        &id("s"),
+        &append(1, &[user("b")]),
+    )
+    .await
+    .unwrap();
+    assert_eq!(loaded(store, &id("s")).await.messages, [user("a")]);
+    drop(transaction);
+    assert_eq!(loaded(store, &id("s")).await.messages, [user("a")]);
+}
+
+#[tokio::test]
+async fn a_store_without_a_free_connection_is_an_error() {
+    let store = in_memory().await;
+    let transaction = store.begin().await.unwrap();
+    // After the database's own thread is no longer needed: paused time runs ahead of it.
+    tokio::time::pause();
+    let error = store.ping().await.unwrap_err();
+    assert!(matches!(error, SessionError::Store(_)));
+    tokio::time::resume();
+    drop(transaction);
+    store.ping().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_in_memory_outlives_callers_that_give_up() {
+    let store = in_memory().await;
+    let session = id("s");
+    store
+        .change(&owner(), &session, &append(0, &[user("a")]))
+        .await
+        .unwrap();
+    for _ in 0..50 {
+        assert!(store.load(&owner(), &session).now_or_never().is_none());
+        assert!(store.list(&owner(), 1, None).now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(loaded(&store, &session).await.messages, [user("a")]);
+}
+
+#[tokio::test]
+async fn writing_goes_on_once_a_full_disk_has_room_again() {
+    let fixture = in_file().await;
+    let store = &fixture.store;
+    let session = id("s");
+    store
+        .change(&owner(), &session, &append(0, &[user("a")]))
+        .await
+        .unwrap();
+    sqlx::query("PRAGMA max_page_count = 1")
+        .execute(&store.writer)
+        .await
+        .unwrap();
+    let large = append(1, &[user(&"x".repeat(1_000_000))]);
+    let error = store.change(&owner(), &session, &large).await.unwrap_err();
+    assert!(
+        error.source().unwrap().to_string().contains("full"),
+        "{error:?}"
+    );
+    // The limit is the connection's: that the write succeeds shows that it was replaced.
+    store.change(&owner(), &session, &large).await.unwrap();
+    assert_eq!(loaded(store, &session).await.messages.len(), 2);
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_is_an_error() {
+    for Fixture {
+        store,
+        directory: _,
+    } in both().await
+    {
+        store
+            .change(&owner(), &id("s"), &append(0, &[user("a")]))
+            .await
+            .unwrap();
+        for sql in [
+            "UPDATE messages SET json = '[]'",
+            "UPDATE messages SET json = '{\"role\":\"user\"}', view = 'x'",
+            "UPDATE sessions SET instructions = 'x'",
+            "UPDATE messages SET seq = 1",
+        ] {
+            sqlx::query(sql).execute(&store.writer).await.unwrap();
+            let error = store.load(&owner(), &id("s")).await.unwrap_err();
+            assert!(matches!(error, SessionError::Store(_)), "{sql}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_parked_conversation_is_taken_once_by_any_of_its_calls() {
+    let store = in_memory().await;
+    let calls = ["c1".to_owned(), "c2".to_owned()];
+    let session = StoredSession {
+        messages: vec![user("a")],
+        ..StoredSession::default()
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    store.park(&owner(), &calls, session.clone(), until);
+    assert_eq!(store.take_parked(&Owner::key("bob"), "c1"), None);
+    assert_eq!(store.take_parked(&owner(), "c3"), None);
+    assert_eq!(
+        store.clone().take_parked(&owner(), "c2"),
+        Some(session.clone())
+    );
+    assert_eq!(store.take_parked(&owner(), "c1"), None);
+    assert!(store.parked.lock().is_empty());
+    // A conversation that nothing leads to is not kept.
+    store.park(&owner(), &[], session.clone(), until);
+    assert!(store.parked.lock().is_empty());
+    // A later one that waits for the same call takes the place of the earlier one.
+    store.park(&owner(), &calls, StoredSession::default(), until);
+    store.park(&owner(), &calls[..1], session.clone(), until);
+    assert_eq!(store.take_parked(&owner(), "c2"), None);
+    assert_eq!(store.take_parked(&owner(), "c1"), Some(session));
+    assert!(store.parked.lock().is_empty());
+}
+
+#[tokio::test]
+async fn parked_conversations_are_bounded_in_time_and_number() {
+    let store = in_memory().await;
+    let park = |call: String, until: Instant| {
+        store.park(&owner(), &[call], StoredSession::default(), until);
+    };
+    park("late".to_owned(), Instant::now());
+    assert_eq!(store.take_parked(&owner(), "late"), None);
+    assert!(store.parked.lock().is_empty());
+    let until = Instant::now() + Duration::from_secs(60);
+    for number in 0..=park::MAX_PARKED {
+        park(format!("c{number}"), until);
+    }
+    assert_eq!(store.take_parked(&owner(), "c0"), None);
+    assert!(store.take_parked(&owner(), "c1").is_some());
+    let last = format!("c{}", park::MAX_PARKED);
+    assert!(store.take_parked(&owner(), &last).is_some());
+}

@@ -1,0 +1,368 @@
+//! What changes the store. Every function here works inside the transaction of its caller.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
+
+use super::super::{Change, SessionError, StoredMessage, StoredSession};
+use super::Replaced;
+use super::read::parse_instructions;
+use crate::ids::{Owner, SessionId};
+use crate::openai::message::{Message, Role};
+
+/// Most sessions deleted at once; each may hold thousands of messages, and other writes wait meanwhile.
+pub(super) const EXPIRE_BATCH: u64 = 100;
+/// Most messages in one statement; SQLite takes about 5000 rows of this width.
+const INSERT_ROWS: usize = 64;
+/// Statements up to this many rows are kept prepared: a round of the loop writes few.
+const PREPARED_ROWS: usize = 8;
+/// Longest title, in characters.
+const TITLE_CHARS: usize = 50;
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+/// Tells the time of writes: microseconds since 1970, later each time, so that the order of writes is the order of
+/// their times.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    last: AtomicI64,
+}
+
+/// The first user message's place and the beginning of its text.
+#[derive(Debug, Default, sqlx::FromRow)]
+struct Title {
+    title_seq: Option<i64>,
+    title: Option<String>,
+}
+
+#[derive(sqlx::FromRow)]
+struct SessionRow {
+    id: i64,
+    /// Stored messages without the instructions.
+    stored: i64,
+    #[sqlx(flatten)]
+    title: Title,
+}
+
+/// What a fork copies.
+#[derive(Debug)]
+pub(super) struct ForkSource {
+    session: i64,
+    /// JSON text of the array.
+    instructions: String,
+    instruction_count: i64,
+    /// Messages after the instructions.
+    keep: i64,
+    title: Title,
+}
+
+#[derive(sqlx::FromRow)]
+struct ForkRow {
+    id: i64,
+    instructions: String,
+    instruction_count: i64,
+    message_count: i64,
+    #[sqlx(flatten)]
+    title: Title,
+}
+
+impl Clock {
+    /// The time now, or just after the last one given out.
+    pub(super) fn stamp(&self) -> i64 {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| {
+                i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+            });
+        let after = |last: i64| now.max(last.saturating_add(1));
+        after(
+            self.last
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
+                    Some(after(last))
+                })
+                .unwrap_or_else(|last| last),
+        )
+    }
+}
+
+/// Its cost grows with what is new, not with what is stored.
+pub(super) async fn change(
+    connection: &mut SqliteConnection,
+    now: i64,
+    owner: &Owner,
+    id: &SessionId,
+    change: &Change,
+) -> Result<(), SessionError> {
+    let row = touch(connection, now, owner, id, change.instructions.as_deref()).await?;
+    let keep = count(change.keep).min(row.stored);
+    if keep < row.stored {
+        sqlx::query("DELETE FROM messages WHERE session = ? AND seq >= ?")
+            .bind(row.id)
+            .bind(keep)
+            .execute(&mut *connection)
+            .await?;
+    }
+    insert_messages(connection, row.id, keep, &change.append).await?;
+    let title = match row.title.title_seq {
+        Some(seq) if seq < keep => row.title,
+        // No user message stays, so the first one is among the new ones.
+        _ => Title::of(keep, &change.append),
+    };
+    sqlx::query(
+        "UPDATE sessions SET message_count = instruction_count + ?, title_seq = ?, title = ? WHERE id = ?",
+    )
+    .bind(keep.saturating_add(count(change.append.len())))
+    .bind(title.title_seq)
+    .bind(title.title)
+    .bind(row.id)
+    .execute(&mut *connection)
+    .await?;
+    for call in &change.client_calls {
+        sqlx::query(
+            "INSERT INTO client_calls (owner, call_id, session) VALUES (?, ?, ?)
+             ON CONFLICT (owner, call_id) DO UPDATE SET session = excluded.session",
+        )
+        .bind(owner.as_str())
+        .bind(call.as_str())
+        .bind(row.id)
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn delete(
+    connection: &mut SqliteConnection,
+    owner: &Owner,
+    id: &SessionId,
+) -> Result<bool, SessionError> {
+    let done = sqlx::query("DELETE FROM sessions WHERE owner = ? AND session_id = ?")
+        .bind(owner.as_str())
+        .bind(id.as_str())
+        .execute(connection)
+        .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+pub(super) async fn replace(
+    connection: &mut SqliteConnection,
+    now: i64,
+    owner: &Owner,
+    id: &SessionId,
+    session: &StoredSession,
+) -> Result<Replaced, SessionError> {
+    let existed = delete(connection, owner, id).await?;
+    let row = touch(connection, now, owner, id, Some(&session.instructions)).await?;
+    insert_messages(connection, row.id, 0, &session.messages).await?;
+    let created_at = match session.created_at {
+        0 => now,
+        seconds => seconds.saturating_mul(MICROS_PER_SECOND),
+    };
+    let title = Title::of(0, &session.messages);
+    sqlx::query(
+        "UPDATE sessions SET message_count = instruction_count + ?, title_seq = ?, title = ?, created_at = ?
+         WHERE id = ?",
+    )
+    .bind(count(session.messages.len()))
+    .bind(title.title_seq)
+    .bind(title.title)
+    .bind(created_at)
+    .bind(row.id)
+    .execute(connection)
+    .await?;
+    Ok(if existed {
+        Replaced::Replaced
+    } else {
+        Replaced::Created
+    })
+}
+
+/// Finds what to copy; the index counts instructions and messages together.
+pub(super) async fn fork_source(
+    connection: &mut SqliteConnection,
+    owner: &Owner,
+    id: &SessionId,
+    before_message: Option<usize>,
+) -> Result<ForkSource, SessionError> {
+    let row: ForkRow = sqlx::query_as(
+        "SELECT id, instructions, instruction_count, message_count, title_seq, title
+         FROM sessions WHERE owner = ? AND session_id = ?",
+    )
+    .bind(owner.as_str())
+    .bind(id.as_str())
+    .fetch_optional(connection)
+    .await?
+    .ok_or(SessionError::NotFound)?;
+    let total = row.message_count;
+    let before = before_message.map_or(total, count);
+    if before > total {
+        return Err(SessionError::Invalid {
+            param: "before_message".to_owned(),
+            message: format!(
+                "before_message is {before}, but the session holds {total} messages; send 0 to {total}, or leave it \
+                 out to copy all"
+            ),
+        });
+    }
+    let instruction_count = row.instruction_count.min(before);
+    let instructions = if instruction_count < row.instruction_count {
+        let kept = usize::try_from(instruction_count).unwrap_or_default();
+        let all = parse_instructions(&row.instructions)?;
+        json_array(all.iter().take(kept).map(|json| json.get()))
+    } else {
+        row.instructions
+    };
+    let keep = before - instruction_count;
+    Ok(ForkSource {
+        session: row.id,
+        instructions,
+        instruction_count,
+        keep,
+        title: match row.title.title_seq {
+            Some(seq) if seq < keep => row.title,
+            _ => Title::default(),
+        },
+    })
+}
+
+pub(super) async fn fork(
+    connection: &mut SqliteConnection,
+    now: i64,
+    owner: &Owner,
+    source: &ForkSource,
+    new_id: &SessionId,
+) -> Result<(), SessionError> {
+    let copy: i64 = sqlx::query_scalar(
+        "INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
+                               created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?4 + ?5, ?6, ?7, ?8, ?8)
+         ON CONFLICT (owner, session_id) DO NOTHING RETURNING id",
+    )
+    .bind(owner.as_str())
+    .bind(new_id.as_str())
+    .bind(source.instructions.as_str())
+    .bind(source.instruction_count)
+    .bind(source.keep)
+    .bind(source.title.title_seq)
+    .bind(source.title.title.as_deref())
+    .bind(now)
+    .fetch_optional(&mut *connection)
+    .await?
+    .ok_or(SessionError::Exists)?;
+    sqlx::query(
+        "INSERT INTO messages (session, seq, json, hidden, view, full_text)
+         SELECT ?, seq, json, hidden, view, full_text FROM messages WHERE session = ? AND seq < ?",
+    )
+    .bind(copy)
+    .bind(source.session)
+    .bind(source.keep)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Deletes up to [`EXPIRE_BATCH`] of the sessions last written before the time.
+pub(super) async fn expire_some(
+    connection: &mut SqliteConnection,
+    before: i64,
+) -> Result<u64, SessionError> {
+    let done = sqlx::query(
+        "DELETE FROM sessions WHERE id IN
+         (SELECT id FROM sessions WHERE updated_at < ? ORDER BY updated_at LIMIT ?)",
+    )
+    .bind(before)
+    .bind(i64::try_from(EXPIRE_BATCH).unwrap_or(i64::MAX))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Makes the session or marks it as written, and sets the instructions if there are new ones.
+async fn touch(
+    connection: &mut SqliteConnection,
+    now: i64,
+    owner: &Owner,
+    id: &SessionId,
+    instructions: Option<&[Message]>,
+) -> Result<SessionRow, SessionError> {
+    let row = sqlx::query_as(
+        "INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, created_at,
+                               updated_at)
+         VALUES (?1, ?2, coalesce(?3, '[]'), coalesce(?4, 0), coalesce(?4, 0), ?5, ?5)
+         ON CONFLICT (owner, session_id) DO UPDATE SET
+             instructions = coalesce(?3, instructions),
+             instruction_count = coalesce(?4, instruction_count),
+             message_count = message_count - instruction_count + coalesce(?4, instruction_count),
+             updated_at = ?5
+         RETURNING id, message_count - instruction_count AS stored, title_seq, title",
+    )
+    .bind(owner.as_str())
+    .bind(id.as_str())
+    .bind(instructions.map(|list| json_array(list.iter().map(Message::json_str))))
+    .bind(instructions.map(|list| count(list.len())))
+    .bind(now)
+    .fetch_one(connection)
+    .await?;
+    Ok(row)
+}
+
+async fn insert_messages(
+    connection: &mut SqliteConnection,
+    session: i64,
+    first_seq: i64,
+    messages: &[StoredMessage],
+) -> Result<(), SessionError> {
+    for (chunk, chunk_seq) in messages
+        .chunks(INSERT_ROWS)
+        .zip((first_seq..).step_by(INSERT_ROWS))
+    {
+        let views = chunk
+            .iter()
+            .map(|stored| stored.view.as_ref().map(serde_json::to_string).transpose())
+            .collect::<Result<Vec<Option<String>>, _>>()
+            .map_err(|error| SessionError::Store(Box::new(error)))?;
+        let mut insert = QueryBuilder::<Sqlite>::new(
+            "INSERT INTO messages (session, seq, json, hidden, view, full_text) ",
+        );
+        let rows = chunk.iter().zip(views).zip(chunk_seq..);
+        insert.push_values(rows, |mut row, ((stored, view), seq)| {
+            row.push_bind(session)
+                .push_bind(seq)
+                .push_bind(stored.message.json_str())
+                .push_bind(stored.hidden)
+                .push_bind(view)
+                .push_bind(stored.full_text.as_deref());
+        });
+        insert
+            .build()
+            .persistent(chunk.len() <= PREPARED_ROWS)
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
+}
+
+impl Title {
+    /// The title that messages give which start at this place.
+    fn of(first_seq: i64, messages: &[StoredMessage]) -> Self {
+        let first_user = (first_seq..)
+            .zip(messages)
+            .find(|(_, stored)| *stored.message.role() == Role::User);
+        let Some((seq, stored)) = first_user else {
+            return Self::default();
+        };
+        let text = stored.message.content_text();
+        Self {
+            title_seq: Some(seq),
+            title: (!text.is_empty()).then(|| text.chars().take(TITLE_CHARS).collect()),
+        }
+    }
+}
+
+fn json_array<'a>(items: impl Iterator<Item = &'a str>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(","))
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

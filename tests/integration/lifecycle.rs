@@ -1,0 +1,438 @@
+//! Life and death: clients that leave, slow clients, kill -9, SIGTERM, panics' stand-ins, probes, settings at start.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::support::app::TestApp;
+use super::support::ask::{ask, ask_with, user, with};
+use super::support::script::{self, calls, text, text_and_calls};
+use super::support::server::Gate;
+use super::support::upstream::{MODEL, ScriptedUpstream};
+use super::support::webhook::{self, Webhook};
+use super::support::{eventually, unreachable_url, within};
+
+fn in_session(text: &str) -> Value {
+    let mut body = ask_with(text, ["t"]);
+    body["session_id"] = json!("s");
+    body
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_the_model_stream_and_frees_the_session() {
+    let upstream = ScriptedUpstream::start([
+        calls([("t", json!({}))]),
+        text("one two three").hang_after(2),
+        text("Again."),
+    ])
+    .await;
+    let hook = Webhook::start().await.on("t", webhook::text("r"));
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let mut stream = app.stream_chat(in_session("Go")).await;
+    assert_eq!(stream.next_text().await, "one ");
+    drop(stream);
+    let left = std::time::Instant::now();
+    upstream.dropped(1).await;
+    let next = app.post_chat(in_session("More")).await;
+    assert!(
+        left.elapsed().as_secs_f64() < 5.0,
+        "free at once, not after a time-out: {:?}",
+        left.elapsed()
+    );
+    assert_eq!(next.content(), "Again.");
+    // The completed round is kept.
+    assert_eq!(
+        upstream.last().roles(),
+        ["user", "assistant", "tool", "user"]
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_the_running_tool() {
+    let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("Again.")]).await;
+    let hook = Webhook::start().await.on("t", webhook::hang());
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let mut stream = app.stream_chat(in_session("Go")).await;
+    stream
+        .next_progress(super::support::collect::TOOL_PROGRESS, "calling")
+        .await;
+    drop(stream);
+    hook.dropped(0).await;
+    assert_eq!(app.post_chat(in_session("More")).await.content(), "Again.");
+}
+
+#[tokio::test]
+async fn a_plain_client_that_leaves_ends_everything_too() {
+    let upstream = ScriptedUpstream::start([script::hang(), text("Again.")]).await;
+    let hook = Webhook::start().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let client = app.client().clone();
+    let request = tokio::spawn(async move { client.post_chat(in_session("Go")).await });
+    upstream.called(1).await;
+    request.abort();
+    upstream.dropped(0).await;
+    assert_eq!(app.post_chat(in_session("More")).await.content(), "Again.");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_retries() {
+    let upstream =
+        ScriptedUpstream::answering(|_| script::status(503, &[("retry-after", "1")], "{}")).await;
+    let hook = Webhook::start().await;
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let app = builder.toml("session_wait_ms = 2000\n[retry]\nmax_attempts = 30\nbase_delay = \"1s\"\nmax_delay = \"60s\"").start().await;
+    let client = app.client().clone();
+    let request = tokio::spawn(async move { client.post_chat(in_session("Go")).await });
+    upstream.called(1).await;
+    request.abort();
+    let session = eventually("the session to be free", || async {
+        let listed = app.get("/v1/sessions").await.json();
+        let busy = listed["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|entry| entry["running"] == true);
+        (!busy).then_some(())
+    });
+    session.await;
+    let body = with(in_session("More"), "max_tool_rounds", json!(0));
+    let client = app.client().clone();
+    let second = tokio::spawn(async move { client.post_chat(body).await });
+    upstream.called(2).await;
+    second.abort();
+}
+
+#[tokio::test]
+async fn kill_9_in_round_three_of_five_loses_that_round_only() {
+    let gate = Gate::new();
+    let upstream = ScriptedUpstream::start([
+        text_and_calls("R1.", [("t", json!({"n": 1}))]),
+        text_and_calls("R2.", [("t", json!({"n": 2}))]),
+        text_and_calls("R3.", [("t", json!({"n": 3}))]),
+        text("Going on."),
+    ])
+    .await;
+    let hook = Webhook::start()
+        .await
+        .once("t", webhook::text("one"))
+        .once("t", webhook::text("two"))
+        .on("t", webhook::text("three").gated(&gate));
+    let mut app = TestApp::with_tools(&upstream, &hook).await;
+    let stream = app.stream_chat(in_session("Go")).await;
+    hook.called(3).await;
+    app.kill9().await;
+    drop(stream);
+    app.restart().await;
+
+    let stored = app.get("/v1/sessions/s").await.json();
+    let stored = stored["messages"].as_array().unwrap();
+    let roles: Vec<&str> = stored
+        .iter()
+        .map(|message| message["role"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        roles,
+        ["user", "assistant", "tool", "assistant", "tool"],
+        "rounds 1 and 2"
+    );
+    assert_eq!(
+        (&stored[2]["content"], &stored[4]["content"]),
+        (&json!("one"), &json!("two"))
+    );
+    // The scripted server is strict: it fails the test if the next turn is not valid.
+    let body = json!({"model": MODEL, "session_id": "s", "messages": [user("Go on")]});
+    assert_eq!(app.post_chat(body).await.content(), "Going on.");
+    assert_eq!(
+        upstream.last().roles(),
+        ["user", "assistant", "tool", "assistant", "tool", "user"]
+    );
+}
+
+#[tokio::test]
+async fn sigterm_lets_running_requests_finish_and_takes_no_new_ones() {
+    let gate = Gate::new();
+    let upstream = ScriptedUpstream::start([text("one two").gate_before(2, &gate)]).await;
+    let hook = Webhook::start().await;
+    let mut app = TestApp::with_tools(&upstream, &hook).await;
+    let mut stream = app.stream_chat(in_session("Go")).await;
+    assert_eq!(stream.next_text().await, "one ");
+    app.terminate().await;
+    eventually("no new connections", || async {
+        let address = app.origin().trim_start_matches("http://").to_owned();
+        tokio::net::TcpStream::connect(address)
+            .await
+            .is_err()
+            .then_some(())
+    })
+    .await;
+    gate.open();
+    assert_eq!(stream.collect().await.text, "one two");
+    assert_eq!(app.wait_exit().await.code(), Some(0));
+    app.restart().await;
+    assert_eq!(
+        app.get("/v1/sessions/s").await.json()["messages"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2,
+        "and it is stored"
+    );
+}
+
+#[tokio::test]
+async fn after_the_grace_running_requests_end_with_an_error_and_done() {
+    for signal in ["TERM", "INT"] {
+        let upstream = ScriptedUpstream::start([
+            text("one two").hang_after(2),
+            script::hang(),
+            text("x y z").hang_after(2),
+        ])
+        .await;
+        let hook = Webhook::start().await;
+        let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+        let mut app = builder.toml("shutdown_grace = 0.2").start().await;
+        let mut stream = app.stream_chat(ask_with("Go", ["t"])).await;
+        stream.next_text().await;
+        let client = app.client().clone();
+        let plain = tokio::spawn(async move { client.post_chat(ask_with("Go", ["t"])).await });
+        upstream.called(2).await;
+        let mut passed = app.stream_chat(ask("Go")).await;
+        passed.next_text().await;
+        app.signal(signal).await;
+        let (stream, problems) = stream.collect_with_problems().await;
+        assert_eq!(stream.error.unwrap()["code"], "shutting_down");
+        assert!(problems.is_empty(), "{problems:?}");
+        let plain = plain.await.unwrap();
+        plain.assert_error(503, Some("shutting_down"));
+        assert!(plain.header("retry-after").is_some());
+        let (_, broken) = passed.raw().await;
+        assert!(broken.is_some(), "a passed-through stream is broken off");
+        assert_eq!(app.wait_exit().await.code(), Some(0));
+    }
+}
+
+#[tokio::test]
+async fn a_slow_client_slows_only_itself() {
+    // Far more than any socket buffer holds.
+    let long = "word ".repeat(400_000);
+    let upstream = ScriptedUpstream::start([text(&long), text("Quick.")]).await;
+    let hook = Webhook::start().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let address = app.origin().trim_start_matches("http://").to_owned();
+    let mut slow = tokio::net::TcpStream::connect(address).await.unwrap();
+    let body = with(ask_with("Go", ["t"]), "stream", json!(true)).to_string();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut first = [0; 64];
+    within("the first bytes", slow.read_exact(&mut first))
+        .await
+        .unwrap();
+    assert_eq!(
+        app.post_chat(ask_with("Go", ["t"])).await.content(),
+        "Quick."
+    );
+    let memory = resident_kib(app.pid());
+    assert!(memory < 120_000, "nothing piles up for it: {memory} KiB");
+    assert_eq!(
+        upstream.request(0).outcome(),
+        super::support::server::Outcome::Running,
+        "its upstream waits"
+    );
+}
+
+/// The process's resident memory.
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_a_notice_and_not_the_end() {
+    let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("Fine.")]).await;
+    let gate = Gate::new();
+    let hook = Webhook::start()
+        .await
+        .on("t", webhook::text("r").gated(&gate));
+    let mut app = TestApp::with_tools(&upstream, &hook).await;
+    let stream = app.stream_chat(in_session("Go")).await;
+    hook.called(1).await;
+    // Another program ruins the store's tables while the tool runs.
+    let file = app.dir().join("sessions.db");
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file);
+    let pool = sqlx::sqlite::SqlitePool::connect_with(options)
+        .await
+        .unwrap();
+    sqlx::query("ALTER TABLE messages RENAME TO lost")
+        .execute(&pool)
+        .await
+        .unwrap();
+    gate.open();
+    let stream = stream.collect().await;
+    assert_eq!(stream.text, "Fine.");
+    assert!(
+        stream
+            .notices()
+            .iter()
+            .any(|notice| notice["kind"] == "session_store"),
+        "{}",
+        stream.transcript()
+    );
+    app.post_chat(in_session("Again"))
+        .await
+        .assert_error(503, Some("session_store_unavailable"));
+    let metrics = app.get("/metrics").await.text();
+    assert!(metrics.lines().any(
+        |line| line.starts_with("loopwright_session_store_errors_total") && !line.ends_with(" 0")
+    ));
+}
+
+#[tokio::test]
+async fn probes_tell_alive_from_ready() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    assert_eq!(app.get("/healthz").await.status, 200);
+    assert_eq!(app.get("/readyz").await.json()["status"], "ok");
+    let app = TestApp::builder()
+        .upstream_url(&unreachable_url().await)
+        .start()
+        .await;
+    assert_eq!(app.get("/healthz").await.status, 200);
+    let answer = app.get("/readyz").await;
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.json()["upstream"], "unreachable");
+    assert!(answer.header("retry-after").is_some());
+}
+
+#[tokio::test]
+async fn metrics_count_what_happened() {
+    let upstream = ScriptedUpstream::start([
+        calls([("t", json!({}))]).usage(10, 5),
+        text("x").usage(20, 5),
+        text("p"),
+    ])
+    .await;
+    let hook = Webhook::start().await.on("t", webhook::text("r"));
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    app.stream_chat(ask_with("Go", ["t"])).await.collect().await;
+    app.post_chat(ask("Go")).await;
+    let page = app.get("/metrics").await;
+    assert!(
+        page.header("content-type")
+            .unwrap()
+            .starts_with("application/openmetrics-text")
+    );
+    let page = page.text();
+    for line in [
+        "loopwright_requests_total{route=\"chat_loop\",status=\"2xx\"} 1",
+        "loopwright_requests_total{route=\"chat_forwarded\",status=\"2xx\"} 1",
+        "loopwright_turns_total{stop_reason=\"completed\"} 1",
+        "loopwright_tool_calls_total{tool=\"dispatch\",status=\"ok\"} 1",
+        "loopwright_tokens_total{kind=\"prompt\"} 30",
+        "loopwright_tokens_total{kind=\"completion\"} 10",
+        "loopwright_overhead_seconds_count 1",
+        "loopwright_time_to_first_token_seconds_count 1",
+        "loopwright_turn_rounds_sum 1.0",
+        "loopwright_open_streams 0",
+    ] {
+        assert!(
+            page.lines().any(|have| have == line),
+            "no `{line}` in\n{page}"
+        );
+    }
+    assert!(page.contains("outcome=\"completed\"} 2"), "{page}");
+}
+
+#[tokio::test]
+async fn a_wrong_configuration_ends_with_status_2_and_one_clear_line() {
+    for (toml, part) in [
+        ("upstreem = \"http://h/v1\"", "upstreem"),
+        ("listen = \"0.0.0.0:0\"", "insecure"),
+        ("max_tool_rounds = \"many\"", "max_tool_rounds"),
+        (
+            "[[api_keys]]\nname = \"a\"\nenv = \"NOT_SET_ANYWHERE\"",
+            "NOT_SET_ANYWHERE",
+        ),
+        ("[[tools]]\nname = \"a\"", "url"),
+        (
+            "[[tools]]\nname = \"a b\"\ndescription = \"d\"\nurl = \"http://127.0.0.1:1/\"",
+            "a b",
+        ),
+    ] {
+        for subcommand in ["serve", "check-config"] {
+            let builder = TestApp::builder()
+                .upstream_url("http://127.0.0.1:1/v1")
+                .toml(toml);
+            let ended = builder.run(subcommand).await;
+            assert_eq!(ended.code, Some(2), "{subcommand} {toml}: {ended:?}");
+            assert!(ended.stderr.contains(part), "{toml}: {}", ended.stderr);
+            assert_eq!(ended.stderr.trim().lines().count(), 1, "{}", ended.stderr);
+        }
+    }
+    let ended = TestApp::builder().run("serve").await;
+    assert_eq!(ended.code, Some(2), "no upstream: {}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_taken_port_ends_with_status_1() {
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let toml = format!("listen = \"{}\"", taken.local_addr().unwrap());
+    let ended = TestApp::builder()
+        .upstream_url("http://127.0.0.1:1/v1")
+        .toml(&toml)
+        .run("serve")
+        .await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("cannot listen"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_session_file_that_cannot_be_opened_ends_with_status_1_and_a_reason() {
+    let toml = "session_store = \"sqlite:no/such/folder/x.db\"";
+    let ended = TestApp::builder()
+        .upstream_url("http://127.0.0.1:1/v1")
+        .toml(toml)
+        .run("serve")
+        .await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("session store"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn check_config_prints_the_effective_values_and_no_secret() {
+    let ended = TestApp::builder()
+        .upstream_url("http://127.0.0.1:1/v1")
+        .env("UPSTREAM_KEY", "upstream-secret-value")
+        .args(["--upstream-api-key-env", "UPSTREAM_KEY"])
+        .run("check-config")
+        .await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("http://127.0.0.1:1/v1"));
+    assert!(
+        !ended.stdout.contains("upstream-secret-value")
+            && !ended.stderr.contains("upstream-secret-value")
+    );
+}
+
+#[tokio::test]
+async fn memory_sessions_work_and_end_with_the_process() {
+    let upstream = ScriptedUpstream::start([text("A1"), text("A2")]).await;
+    let builder = TestApp::builder()
+        .upstream(&upstream)
+        .toml("session_store = \"memory:\"");
+    let mut app = builder.start().await;
+    for question in ["Q1", "Q2"] {
+        let body = json!({"model": MODEL, "session_id": "s", "messages": [user(question)]});
+        app.post_chat(body).await.completion();
+    }
+    assert_eq!(upstream.last().roles(), ["user", "assistant", "user"]);
+    app.restart().await;
+    app.get("/v1/sessions/s")
+        .await
+        .assert_error(404, Some("not_found"));
+}

@@ -1,0 +1,389 @@
+//! Caps and budgets of a turn, what happens at each, the repeat guard, and tools that end a turn.
+
+use serde_json::{Value, json};
+
+use super::support::app::TestApp;
+use super::support::ask::{ask_with, with};
+use super::support::script::{self, calls, text, text_and_calls};
+use super::support::upstream::ScriptedUpstream;
+use super::support::webhook::{self, Webhook};
+
+/// A model that asks for the tool whenever it may, each time with other arguments.
+async fn insatiable() -> ScriptedUpstream {
+    let mut n = 0;
+    ScriptedUpstream::answering(move |request| {
+        n += 1;
+        let may = request.body["tools"].is_array() && request.body["tool_choice"] != "none";
+        match may {
+            true => text_and_calls(&format!("Call {n}."), [("t", json!({"n": n}))]).usage(10, 10),
+            false => text("Enough."),
+        }
+    })
+    .await
+}
+
+async fn hook() -> Webhook {
+    Webhook::start().await.on("t", webhook::text("r"))
+}
+
+fn limited(agent: Value) -> Value {
+    with(ask_with("Go", ["t"]), "agent", agent)
+}
+
+#[tokio::test]
+async fn at_the_round_cap_a_final_answer_is_asked_for_without_tools() {
+    let (upstream, hook) = (insatiable().await, hook().await);
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let body = with(ask_with("Go", ["t"]), "max_tool_rounds", json!(2));
+
+    let stream = app.stream_chat(body).await.collect().await;
+
+    assert_eq!(stream.text, "Call 1.\n\nCall 2.\n\nEnough.");
+    assert_eq!(stream.agent()["stop_reason"], "max_tool_rounds");
+    assert_eq!(stream.agent()["rounds"], 2);
+    assert_eq!(stream.agent()["model_calls"], 3, "N + 1 calls in all");
+    assert_eq!(stream.finish_reason(), "stop");
+    assert!(!stream.notices().is_empty(), "a notice says so");
+    assert_eq!(hook.calls().len(), 2);
+    let last = upstream.last();
+    assert_eq!(last.body["tool_choice"], "none");
+    assert_eq!(
+        last.raw("tools"),
+        upstream.request(0).raw("tools"),
+        "kept for the prompt cache"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_withheld_tools_is_asked_without_them() {
+    let upstream = ScriptedUpstream::answering(|request| {
+        match (
+            request.body["tools"].is_array(),
+            request.body["tool_choice"] == "none",
+        ) {
+            (true, true) => script::error(400, "tool_choice none is not supported"),
+            (true, false) => calls([("t", json!({}))]),
+            (false, _) => text("Enough."),
+        }
+    })
+    .await;
+    let hook = hook().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let body = with(ask_with("Go", ["t"]), "max_tool_rounds", json!(1));
+    assert_eq!(app.post_chat(body).await.content(), "Enough.");
+    assert!(upstream.last().raw("tools").is_none());
+}
+
+#[tokio::test]
+async fn tools_are_removed_at_once_where_the_quirk_says_so() {
+    let (upstream, hook) = (insatiable().await, hook().await);
+    let toml = format!(
+        "[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\n[upstreams.quirks]\nfinal_call = \"remove_tools\"",
+        upstream.base_url()
+    );
+    let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
+    let body = with(ask_with("Go", ["t"]), "max_tool_rounds", json!(1));
+    assert_eq!(app.post_chat(body).await.content(), "Call 1.\n\nEnough.");
+    assert_eq!(upstream.requests().len(), 2);
+    assert!(upstream.last().raw("tools").is_none());
+}
+
+#[tokio::test]
+async fn stop_and_error_make_an_ordinary_call_and_end_only_if_it_asks_again() {
+    for on_limit in ["stop", "error"] {
+        let (upstream, hook) = (insatiable().await, hook().await);
+        let app = TestApp::with_tools(&upstream, &hook).await;
+        let body = |id: &str| {
+            let mut body = with(
+                limited(json!({"on_limit": on_limit})),
+                "max_tool_rounds",
+                json!(1),
+            );
+            body["session_id"] = json!(id);
+            body
+        };
+
+        let answer = app.post_chat(body("plain")).await;
+        let stream = app.stream_chat(body("stream")).await.collect().await;
+
+        assert!(
+            upstream.request(1).body["tool_choice"].is_null(),
+            "an ordinary call"
+        );
+        assert_eq!(hook.calls().len(), 2, "one call a turn");
+        if on_limit == "stop" {
+            let body = answer.completion();
+            assert_eq!(answer.content(), "Call 1.\n\nCall 2.");
+            assert_eq!(body["choices"][0]["finish_reason"], "stop");
+            assert_eq!(body["agent"]["stop_reason"], "max_tool_rounds");
+            assert_eq!(stream.agent()["stop_reason"], "max_tool_rounds");
+            assert!(stream.tool_calls.is_empty());
+        } else {
+            answer.assert_error(422, Some("agent_limit_exceeded"));
+            assert_eq!(
+                answer.header("x-should-retry"),
+                Some("false"),
+                "a tool has run"
+            );
+            assert_eq!(stream.error.unwrap()["code"], "agent_limit_exceeded");
+        }
+        // Calls that did not run are stored as not run: the next turn is valid for a strict server.
+        for id in ["plain", "stream"] {
+            let stored = app.get(&format!("/v1/sessions/{id}")).await.json();
+            let stored = stored["messages"].as_array().unwrap();
+            let unrun = stored
+                .iter()
+                .rfind(|message| message["role"] == "tool")
+                .unwrap();
+            assert!(
+                unrun["content"].as_str().unwrap().contains("not run"),
+                "{unrun}"
+            );
+            let next = json!({"model": "m", "session_id": id, "max_tool_rounds": 0, "messages": [{"role": "user", "content": "?"}]});
+            assert_eq!(app.post_chat(next).await.content(), "Enough.");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_ordinary_last_call_that_does_not_ask_for_tools_is_a_completed_turn() {
+    let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("Done.")]).await;
+    let hook = hook().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let body = with(
+        limited(json!({"on_limit": "error"})),
+        "max_tool_rounds",
+        json!(1),
+    );
+    let body = app.post_chat(body).await.completion();
+    assert_eq!(body["agent"]["stop_reason"], "completed");
+}
+
+#[tokio::test]
+async fn the_cap_on_calls_holds_back_what_is_past_it() {
+    let upstream = ScriptedUpstream::answering(|request| match request.tool_results().len() {
+        0 => calls([
+            ("t", json!({"n": 1})),
+            ("t", json!({"n": 2})),
+            ("t", json!({"n": 3})),
+        ]),
+        _ => text("Enough."),
+    })
+    .await;
+    let hook = hook().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    for body in [
+        limited(json!({"limits": {"max_tool_calls": 2}})),
+        with(ask_with("Go", ["t"]), "max_tool_calls", json!(2)),
+    ] {
+        let before = hook.calls().len();
+        let body = app.post_chat(body).await.completion();
+        assert_eq!(hook.calls().len() - before, 2);
+        let statuses: Vec<&Value> = body["agentic_tool_calls"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|call| &call["status"])
+            .collect();
+        assert_eq!(statuses, ["ok", "ok", "suppressed"]);
+        assert_eq!(body["agent"]["stop_reason"], "max_tool_calls");
+        assert_eq!(upstream.last().body["tool_choice"], "none");
+        assert!(
+            upstream.last().raw("max_tool_calls").is_none(),
+            "it is read here"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_token_budget_ends_before_the_next_call_or_with_a_last_one() {
+    for (on_limit, reason, calls) in [
+        ("final_answer", "max_total_tokens", 3),
+        ("stop", "max_total_tokens", 2),
+    ] {
+        let (upstream, hook) = (insatiable().await, hook().await);
+        let app = TestApp::with_tools(&upstream, &hook).await;
+        let body = limited(json!({"limits": {"max_total_tokens": 30}, "on_limit": on_limit}));
+        let body = app.post_chat(body).await.completion();
+        assert_eq!(body["agent"]["stop_reason"], reason);
+        assert_eq!(body["agent"]["model_calls"], calls, "{on_limit}");
+        assert_eq!(body["choices"][0]["finish_reason"], "stop");
+    }
+}
+
+#[tokio::test]
+async fn the_time_budget_cancels_a_running_tool() {
+    for (on_limit, code) in [("final_answer", 200), ("stop", 200), ("error", 422)] {
+        let upstream = insatiable().await;
+        let hook = Webhook::start().await.on("t", webhook::hang());
+        let app = TestApp::with_tools(&upstream, &hook).await;
+        let body = limited(json!({"limits": {"max_seconds": 0.3}, "on_limit": on_limit}));
+        let answer = app.post_chat(body).await;
+        hook.dropped(0).await;
+        if code == 422 {
+            answer.assert_error(422, Some("agent_limit_exceeded"));
+            continue;
+        }
+        let body = answer.completion();
+        assert_eq!(body["agent"]["stop_reason"], "max_seconds");
+        assert_eq!(body["agentic_tool_calls"][0]["status"], "cancelled");
+        let expected = if on_limit == "stop" {
+            "Call 1."
+        } else {
+            "Call 1.\n\nEnough."
+        };
+        assert_eq!(answer.content(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_request_lowers_the_servers_caps_and_never_raises_them() {
+    let (upstream, hook) = (insatiable().await, hook().await);
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let app = builder
+        .toml("max_tool_rounds = 2\nmax_tool_calls = 50")
+        .start()
+        .await;
+    for (asked, rounds) in [(json!(1), 1), (json!(100), 2), (Value::Null, 2)] {
+        let body = with(ask_with("Go", ["t"]), "max_tool_rounds", asked);
+        let body = app.post_chat(body).await.completion();
+        assert_eq!(body["agent"]["rounds"], rounds);
+    }
+}
+
+#[tokio::test]
+async fn zero_rounds_switch_server_side_tools_off() {
+    let upstream =
+        ScriptedUpstream::start([calls([("t", json!({}))]), calls([("t", json!({}))])]).await;
+    let hook = hook().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    // Without a session: passed through, with the one field removed.
+    let body = with(ask_with("Go", ["t"]), "max_tool_rounds", json!(0));
+    let passed = app.post_chat(body.clone()).await;
+    assert!(passed.completion().get("agent").is_none());
+    assert!(upstream.last().raw("max_tool_rounds").is_none());
+    // With one: the loop, in which every tool is the client's.
+    let kept = app
+        .post_chat(with(body, "session_id", json!("s")))
+        .await
+        .completion();
+    assert_eq!(kept["choices"][0]["finish_reason"], "tool_calls");
+    assert_eq!(
+        kept["choices"][0]["message"]["tool_calls"][0]["function"]["name"],
+        "t"
+    );
+    assert!(hook.calls().is_empty());
+}
+
+#[tokio::test]
+async fn the_third_identical_call_is_not_run_and_then_the_turn_ends() {
+    let upstream = ScriptedUpstream::answering(|_| calls([("t", json!({"b": 1, "a": 2}))])).await;
+    let hook = hook().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let body = app.post_chat(ask_with("Go", ["t"])).await.completion();
+    assert_eq!(hook.calls().len(), 2);
+    assert_eq!(body["agent"]["stop_reason"], "repeated_calls");
+    let statuses: Vec<&Value> = body["agentic_tool_calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| &call["status"])
+        .collect();
+    assert_eq!(statuses[..3], ["ok", "ok", "suppressed"]);
+    let told = body["agentic_tool_calls"][2]["result_content"]
+        .as_str()
+        .unwrap();
+    assert!(told.contains("different approach"), "{told}");
+}
+
+#[tokio::test]
+async fn a_model_that_changes_its_approach_goes_on() {
+    let same = || calls([("t", json!({"a": 1}))]);
+    let upstream = ScriptedUpstream::start([
+        same(),
+        same(),
+        same(),
+        calls([("t", json!({"a": 2}))]),
+        text("Good."),
+    ])
+    .await;
+    let hook = hook().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let body = app.post_chat(ask_with("Go", ["t"])).await.completion();
+    assert_eq!(body["agent"]["stop_reason"], "completed");
+    assert_eq!(hook.calls().len(), 3);
+}
+
+#[tokio::test]
+async fn the_repeat_threshold_can_be_set() {
+    let upstream = ScriptedUpstream::answering(|_| calls([("t", json!({}))])).await;
+    let hook = hook().await;
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let app = builder.toml("repeat_threshold = 5").start().await;
+    app.post_chat(ask_with("Go", ["t"])).await.completion();
+    assert_eq!(hook.calls().len(), 4);
+}
+
+#[tokio::test]
+async fn results_that_all_terminate_end_the_turn() {
+    let ends = |content: &str| webhook::json(&json!({"content": content, "terminate": true}));
+    let upstream = ScriptedUpstream::start([
+        calls([("a", json!({})), ("b", json!({}))]),
+        text_and_calls("That is all.", [("a", json!({}))]),
+        calls([("a", json!({})), ("c", json!({}))]),
+        text("Went on."),
+    ])
+    .await;
+    let hook = Webhook::start()
+        .await
+        .on("a", ends("Form A sent."))
+        .on("b", ends("Form B sent."))
+        .on("c", webhook::text("no end"));
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let go = || app.post_chat(ask_with("Go", ["a", "b", "c"]));
+
+    let first = go().await;
+    assert_eq!(
+        first.content(),
+        "Form A sent.\n\nForm B sent.",
+        "a silent round is answered by the results"
+    );
+    assert_eq!(
+        first.completion()["agent"]["stop_reason"],
+        "terminated_by_tool"
+    );
+    assert_eq!(go().await.content(), "That is all.");
+    assert_eq!(upstream.requests().len(), 2, "no further call");
+    assert_eq!(
+        go().await.content(),
+        "Went on.",
+        "one that does not terminate keeps the turn alive"
+    );
+}
+
+#[tokio::test]
+async fn the_models_own_limits_are_reported() {
+    for (finish, reason) in [("length", "length"), ("content_filter", "content_filter")] {
+        let upstream =
+            ScriptedUpstream::start([text("Cut o").finish(finish), text("Cut o").finish(finish)])
+                .await;
+        let hook = hook().await;
+        let app = TestApp::with_tools(&upstream, &hook).await;
+        let body = app.post_chat(ask_with("Go", ["t"])).await.completion();
+        assert_eq!(body["choices"][0]["finish_reason"], finish);
+        assert_eq!(body["agent"]["stop_reason"], reason);
+        let stream = app.stream_chat(ask_with("Go", ["t"])).await.collect().await;
+        assert_eq!(stream.finish_reason(), finish);
+    }
+}
+
+#[tokio::test]
+async fn permission_deny_runs_nothing_and_tells_the_model() {
+    let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("Then not.")]).await;
+    let hook = hook().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let body = with(ask_with("Go", ["t"]), "agent_permission", json!("deny"));
+    let body = app.post_chat(body).await.completion();
+    assert_eq!(body["agentic_tool_calls"][0]["status"], "denied");
+    assert!(hook.calls().is_empty());
+}
