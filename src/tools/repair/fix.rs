@@ -139,6 +139,8 @@ fn fix_types(mended: &mut Mended, schema: &CompiledSchema) -> bool {
     }
     mended.value = value;
     let mut changed = false;
+    // The arguments as a whole stay the object that they are.
+    wanted.remove("");
     for (pointer, types) in wanted {
         let Some(value) = mended.value.pointer_mut(&pointer) else {
             continue;

@@ -482,6 +482,27 @@ fn what_was_mended_is_not_complained_of() {
 }
 
 #[test]
+fn a_required_field_that_says_nothing_is_complained_of_beside_others() {
+    let mut schema = search_schema();
+    schema["required"] = json!(["query", "options"]);
+    let raw = r#"{"query":null,"options":"","deep":"maybe"}"#;
+    says(
+        &refused(raw, &schema, raw),
+        &["at /query", "at /options", "at /deep"],
+    );
+}
+
+#[test]
+fn arguments_never_become_an_array() {
+    for raw in ["{}", r#"{"input":{}}"#] {
+        says(
+            &refused(raw, &json!({"type": "array"}), raw),
+            &["a JSON array, not an object"],
+        );
+    }
+}
+
+#[test]
 fn an_error_text_is_bounded() {
     let key = |i: usize| format!("{i}{}", "é".repeat(500));
     let properties: Map<String, Value> = (0..20)
