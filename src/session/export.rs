@@ -1,17 +1,253 @@
 //! The JSON form of a session, out and in.
+//!
+//! Messages go out and come in as the text that they are. What only loopwright knows of a message (that the client
+//! never saw it, what a response looked like) stands apart, so that `messages` is plain OpenAI. Session exports of
+//! mistral.rs are read too.
 
-use super::{SessionError, StoredSession};
+mod mistral;
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use self::mistral::Images;
+use super::{SessionError, StoredMessage, StoredSession, View};
 use crate::ids::SessionId;
+use crate::openai::message::{Message, Role};
+use crate::openai::raw::{RawObject, push_entry, quoted};
 
-/// Writes a session as JSON.
-pub fn export(id: &SessionId, session: &StoredSession) -> String {
-    todo!()
+/// What loopwright knows of a message besides its text.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Meta {
+    /// The message's place in `messages`.
+    index: usize,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    hidden: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    view: Option<View>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    full_text: Option<String>,
 }
 
-/// Reads a session.
+/// Writes a session as JSON.
+///
+/// `messages` holds the instructions and then all messages, hidden ones included; `agent.message_meta` has an entry
+/// for each message with more to say, by its index in `messages`.
+pub fn export(id: &SessionId, session: &StoredSession) -> String {
+    let stored = session.messages.iter().map(|stored| &stored.message);
+    let messages = || session.instructions.iter().chain(stored.clone());
+    let texts: Vec<&str> = messages()
+        .map(|message| message.json_str().trim())
+        .collect();
+    let count = |role: Role| messages().filter(|one| one.role() == &role).count();
+    let calls: usize = messages().map(|message| message.tool_calls().len()).sum();
+    let stats = format!(
+        r#"{{"message_count":{},"user_messages":{},"assistant_messages":{},"tool_calls":{calls}}}"#,
+        texts.len(),
+        count(Role::User),
+        count(Role::Assistant),
+    );
+    let meta: Vec<String> = session
+        .messages
+        .iter()
+        .enumerate()
+        .filter_map(|(index, stored)| meta_json(session.instructions.len() + index, stored))
+        .collect();
+    let mut json = String::from("{");
+    push_entry(&mut json, "id", &quoted(id.as_str()));
+    push_entry(&mut json, "object", "\"session\"");
+    push_entry(&mut json, "created_at", &session.created_at.to_string());
+    push_entry(&mut json, "updated_at", &session.updated_at.to_string());
+    push_entry(&mut json, "messages", &format!("[{}]", texts.join(",")));
+    push_entry(&mut json, "files", "[]");
+    push_entry(&mut json, "stats", &stats);
+    let agent = format!(r#"{{"message_meta":[{}]}}"#, meta.join(","));
+    push_entry(&mut json, "agent", &agent);
+    json.push('}');
+    json
+}
+
+/// Reads a session: what [`export`] writes, any object with a list of OpenAI messages, or an export of mistral.rs.
+///
+/// `id`, `files`, `stats` and unknown keys are ignored. The leading system and developer messages become the
+/// instructions. A missing `created_at` or `updated_at` is now.
 ///
 /// # Errors
 /// `Invalid`, naming the field and the remedy.
 pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, SessionError> {
-    todo!()
+    let object = RawObject::parse(json).map_err(|error| {
+        let problem = if error.is_data() {
+            "must be a JSON object; send what an export gave".to_owned()
+        } else {
+            format!(
+                "is not valid JSON (line {}, column {})",
+                error.line(),
+                error.column()
+            )
+        };
+        invalid("body", &format!("the body {problem}"))
+    })?;
+    let list: Vec<&RawValue> = object
+        .get_some("messages")
+        .and_then(|list| serde_json::from_str(list.get()).ok())
+        .ok_or_else(|| invalid("messages", "messages must be an array of chat messages"))?;
+    check_count(list.len(), max_messages)?;
+    let mut images = Images::of(&object);
+    let messages = list
+        .into_iter()
+        .enumerate()
+        .map(|(index, message)| read_message(index, message, &mut images))
+        .collect::<Result<Vec<Message>, _>>()?;
+    let mut meta = read_meta(&object, messages.len())?;
+    if meta.is_empty() {
+        // Indexes refer to the messages as they came, so only a list without any may change its length.
+        let completed = mistral::with_ids(messages);
+        check_count(completed.len(), max_messages)?;
+        return session(&object, completed, &mut BTreeMap::new());
+    }
+    let messages = messages
+        .into_iter()
+        .map(|message| (message, false))
+        .collect();
+    session(&object, messages, &mut meta)
 }
+
+/// Puts a session together; each message comes with whether it is hidden, unless its meta says so.
+fn session(
+    object: &RawObject<'_>,
+    mut messages: Vec<(Message, bool)>,
+    meta: &mut BTreeMap<usize, Meta>,
+) -> Result<StoredSession, SessionError> {
+    let leading = messages
+        .iter()
+        .enumerate()
+        .take_while(|(index, (message, _))| message.is_instruction() && !meta.contains_key(index))
+        .count();
+    let rest = messages.split_off(leading);
+    let rest = rest
+        .into_iter()
+        .enumerate()
+        .map(|(index, (message, hidden))| {
+            let meta = meta.remove(&(leading + index)).unwrap_or_default();
+            StoredMessage {
+                message,
+                hidden: hidden || meta.hidden,
+                view: meta.view,
+                full_text: meta.full_text,
+            }
+        });
+    Ok(StoredSession {
+        messages: rest.collect(),
+        instructions: messages.into_iter().map(|(message, _)| message).collect(),
+        created_at: read_time(object, "created_at")?,
+        updated_at: read_time(object, "updated_at")?,
+    })
+}
+
+fn meta_json(index: usize, stored: &StoredMessage) -> Option<String> {
+    if !stored.hidden && stored.view.is_none() && stored.full_text.is_none() {
+        return None;
+    }
+    let meta = Meta {
+        index,
+        hidden: stored.hidden,
+        view: stored.view.clone(),
+        full_text: stored.full_text.clone(),
+    };
+    serde_json::to_string(&meta).ok()
+}
+
+fn read_message(
+    index: usize,
+    raw: &RawValue,
+    images: &mut Images,
+) -> Result<Message, SessionError> {
+    let fail = |problem: &str| {
+        let text = format!("messages[{index}] {problem}; give it as a chat message of OpenAI's");
+        invalid(&format!("messages[{index}]"), &text)
+    };
+    // Raw values may be nested to any depth; what reads them later has a limit, which is found out here.
+    serde_json::from_str::<Value>(raw.get())
+        .map_err(|_| fail("is nested too deeply or not valid"))?;
+    let plain = mistral::plain(raw.get(), images);
+    let message = Message::parse(&plain).map_err(|problem| fail(&problem))?;
+    let content = RawObject::parse(&plain)
+        .ok()
+        .and_then(|object| object.get_some("content"));
+    match content {
+        Some(content) if !content.get().starts_with(['"', '[']) => Err(fail(
+            "has a content that is neither text nor a list of parts",
+        )),
+        _ => Ok(message),
+    }
+}
+
+fn read_meta(object: &RawObject<'_>, count: usize) -> Result<BTreeMap<usize, Meta>, SessionError> {
+    const FIELD: &str = "agent.message_meta";
+    let remedy = "leave it out, or give it as it was exported";
+    let Some(agent) = object.get_some("agent") else {
+        return Ok(BTreeMap::new());
+    };
+    let agent = RawObject::parse(agent.get())
+        .map_err(|_| invalid("agent", &format!("agent must be an object; {remedy}")))?;
+    let Some(list) = agent.get_some("message_meta") else {
+        return Ok(BTreeMap::new());
+    };
+    let list: Vec<&RawValue> = serde_json::from_str(list.get())
+        .map_err(|_| invalid(FIELD, &format!("{FIELD} must be an array; {remedy}")))?;
+    let mut entries = BTreeMap::new();
+    for (position, entry) in list.into_iter().enumerate() {
+        let fail = |problem: &str| {
+            let param = format!("{FIELD}[{position}]");
+            invalid(&param, &format!("{param} {problem}; {remedy}"))
+        };
+        let meta: Meta = serde_json::from_str(entry.get())
+            .map_err(|_| fail("must hold an index and what is known of that message"))?;
+        if meta.index >= count {
+            return Err(fail("has an index past the last message"));
+        }
+        if entries.insert(meta.index, meta).is_some() {
+            return Err(fail("repeats an index"));
+        }
+    }
+    Ok(entries)
+}
+
+fn read_time(object: &RawObject<'_>, field: &str) -> Result<i64, SessionError> {
+    let Some(value) = object.get_some(field) else {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        return Ok(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    };
+    serde_json::from_str(value.get())
+        .ok()
+        .filter(|seconds| *seconds >= 0)
+        .ok_or_else(|| {
+            let text = format!("{field} must be whole seconds since 1970; leave it out for now");
+            invalid(field, &text)
+        })
+}
+
+fn check_count(count: usize, max_messages: usize) -> Result<(), SessionError> {
+    if count <= max_messages {
+        return Ok(());
+    }
+    let text = format!(
+        "the session has {count} messages, but at most {max_messages} are allowed; leave out the oldest"
+    );
+    Err(invalid("messages", &text))
+}
+
+fn invalid(param: &str, message: &str) -> SessionError {
+    SessionError::Invalid {
+        param: param.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -43,7 +43,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "agent", "config", "http", "ids", "metrics", "session", "tools", "upstream",
         ],
     ),
-    ("demo", &["app", "config", "session", "tools"]),
+    ("demo", &["app", "config", "ids", "session", "tools"]),
 ];
 
 /// Modules of another part that `config` may name: settings and the plain values that they hold.

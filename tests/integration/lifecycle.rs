@@ -358,7 +358,7 @@ async fn a_wrong_configuration_ends_with_status_2_and_one_clear_line() {
             "[[api_keys]]\nname = \"a\"\nenv = \"NOT_SET_ANYWHERE\"",
             "NOT_SET_ANYWHERE",
         ),
-        ("[[tools]]\nname = \"a\"", "url"),
+        ("[[tools]]\nname = \"a\"", "description"),
         (
             "[[tools]]\nname = \"a b\"\ndescription = \"d\"\nurl = \"http://127.0.0.1:1/\"",
             "a b",

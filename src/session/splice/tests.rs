@@ -276,12 +276,12 @@ fn rounds_of_a_broken_turn_stay() {
         3,
         &[user("two")],
     );
-    // Another answer in their place.
+    // What the client received of the answer before it broke.
     check_replay(
         &stored,
-        &[user("one"), says("mine"), user("two")],
-        1,
-        &[says("mine"), user("two")],
+        &[user("one"), says("so f"), user("two")],
+        3,
+        &[says("so f"), user("two")],
     );
 }
 

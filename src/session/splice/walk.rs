@@ -51,17 +51,16 @@ impl<'a> Walk<'a> {
 
     /// How many stored messages stay.
     ///
-    /// Completed rounds of a response that broke off are work done, and stay when the request goes on behind the
-    /// message that they answer, or sends that message again. They go when the request has another answer in their
-    /// place, or ends before what was stored after them.
+    /// Completed rounds of a response that broke off are work done: they stay when the request goes on behind the
+    /// message that they answer, or is that message sent again. They go when it ends before what was stored after them.
     pub(super) fn keep(&self) -> usize {
         let end = self.unit_end();
         let here = end.and_then(|end| self.stored.get(end));
-        let answers =
-            here.is_some_and(|here| here.view.is_some() || here.message.role() == &Role::Assistant);
-        match self.incoming.get(self.next) {
-            Some(next) if answers || next.role() == &Role::Assistant => self.at,
-            None if here.is_some() => self.at,
+        let ends_response =
+            |here: &StoredMessage| here.view.is_some() || here.message.role() == &Role::Assistant;
+        let goes_on = self.next < self.incoming.len();
+        match here {
+            Some(here) if !goes_on || ends_response(here) => self.at,
             _ => end.unwrap_or(self.stored.len()),
         }
     }

@@ -1,0 +1,255 @@
+//! What can go wrong with a call, and when it is made again.
+
+use std::error::Error;
+use std::time::{Duration, SystemTime};
+
+use ::http::header::RETRY_AFTER;
+use ::http::{HeaderMap, StatusCode};
+use rand::RngExt;
+
+use crate::tools::ToolError;
+
+/// The delay before the first retry; each further one is twice as long.
+const BASE_DELAY: Duration = Duration::from_millis(250);
+/// Longest delay that is not asked for by the endpoint.
+const MAX_DELAY: Duration = Duration::from_secs(10);
+/// Largest part by which a delay is lengthened at random, so that callers do not come back all at once.
+const JITTER: f64 = 0.25;
+/// Longest delay that an endpoint may ask for; beyond it the call fails at once.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// A failed attempt.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) problem: Problem,
+    pub(super) retry: Retry,
+    /// The delay that the endpoint asked for.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// What a failure says about making the call again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// The call surely did nothing yet.
+    Always,
+    /// The call may have been carried out.
+    IfIdempotent,
+    /// The answer is final.
+    Never,
+}
+
+/// Why a call failed. The texts are for the model: they hold no URL, header or part of the answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    #[error("the tool endpoint could not be reached")]
+    Unreachable(#[source] reqwest::Error),
+    #[error("the connection to the tool endpoint broke off")]
+    Broken(#[source] reqwest::Error),
+    #[error("the tool endpoint answered with status {}", .0.as_u16())]
+    Status(StatusCode),
+    #[error("the tool endpoint answered with status {}: redirects are not followed", .0.as_u16())]
+    Redirect(StatusCode),
+    #[error("the tool endpoint answered with more than {0} bytes")]
+    TooLarge(usize),
+    #[error("the tool endpoint answered with {0}, which is not text")]
+    Binary(String),
+    #[error("the tool endpoint answered with a compressed body that was not asked for")]
+    Compressed,
+    #[error("the tool endpoint's answer cannot be used: '{field}' must be {expected}")]
+    Field {
+        field: String,
+        expected: &'static str,
+    },
+    #[error("the tool endpoint's event stream ended without a result")]
+    NoResult,
+    #[error("the call could not be signed")]
+    Unsigned,
+}
+
+impl Failure {
+    /// No answer came at all.
+    pub(super) fn no_head(error: reqwest::Error) -> Self {
+        let error = error.without_url();
+        let (problem, retry) = if error.is_connect() {
+            (Problem::Unreachable(error), Retry::Always)
+        } else {
+            (Problem::Broken(error), Retry::IfIdempotent)
+        };
+        Self {
+            problem,
+            retry,
+            retry_after: None,
+        }
+    }
+
+    /// The answer broke off.
+    pub(super) fn broken(error: reqwest::Error) -> Self {
+        Self {
+            problem: Problem::Broken(error.without_url()),
+            retry: Retry::IfIdempotent,
+            retry_after: None,
+        }
+    }
+
+    /// The answer is no success.
+    pub(super) fn status(status: StatusCode, headers: &HeaderMap) -> Self {
+        let retry_after = retry_after(headers);
+        let retry = match status.as_u16() {
+            429 => Retry::Always,
+            503 if retry_after.is_some() => Retry::Always,
+            500..=599 => Retry::IfIdempotent,
+            _ => Retry::Never,
+        };
+        let problem = if status.is_redirection() {
+            Problem::Redirect(status)
+        } else {
+            Problem::Status(status)
+        };
+        Self {
+            problem,
+            retry,
+            retry_after,
+        }
+    }
+}
+
+impl From<Problem> for Failure {
+    /// A failure that another attempt would not mend.
+    fn from(problem: Problem) -> Self {
+        Self {
+            problem,
+            retry: Retry::Never,
+            retry_after: None,
+        }
+    }
+}
+
+impl From<Problem> for ToolError {
+    fn from(problem: Problem) -> Self {
+        Self::Failed {
+            message: problem.to_string(),
+            source: Some(Box::new(problem) as Box<dyn Error + Send + Sync>),
+        }
+    }
+}
+
+/// The delays of one call, each longer than the one before.
+#[derive(Debug)]
+pub(super) struct RetryDelays {
+    made: u32,
+    most: u32,
+}
+
+impl RetryDelays {
+    pub(super) fn new(most: u32) -> Self {
+        Self { made: 0, most }
+    }
+
+    /// The delay before the next attempt; `None` when there is none to make: the retries are used up, the endpoint
+    /// asked for too much patience, or too little time is left to wait.
+    pub(super) fn next(
+        &mut self,
+        asked: Option<Duration>,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        let asked = asked.unwrap_or_default();
+        if self.made >= self.most || asked > MAX_RETRY_AFTER {
+            return None;
+        }
+        let doubled = BASE_DELAY.saturating_mul(2_u32.saturating_pow(self.made));
+        let jitter = 1.0 + JITTER * rand::rng().random::<f64>();
+        let delay = doubled.min(MAX_DELAY).mul_f64(jitter).min(MAX_DELAY);
+        let delay = delay.max(asked);
+        self.made += 1;
+        left.is_none_or(|left| delay < left).then_some(delay)
+    }
+}
+
+/// `retry-after` in either of its forms: seconds, or a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse::<f64>() {
+        // A number that is no duration is too large for one: no endpoint asks for less than nothing.
+        return (seconds >= 0.0)
+            .then(|| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(status: u16, retry_after: Option<&str>) -> Failure {
+        let headers = retry_after
+            .map(|value| (RETRY_AFTER, value.parse().unwrap()))
+            .into_iter()
+            .collect();
+        Failure::status(StatusCode::from_u16(status).unwrap(), &headers)
+    }
+
+    #[test]
+    fn only_what_surely_did_nothing_is_retried_for_every_tool() {
+        for (status, retry_after, expected) in [
+            (429, None, Retry::Always),
+            (503, Some("1"), Retry::Always),
+            (503, None, Retry::IfIdempotent),
+            (503, Some("soon"), Retry::IfIdempotent),
+            (500, Some("1"), Retry::IfIdempotent),
+            (502, None, Retry::IfIdempotent),
+            (400, Some("1"), Retry::Never),
+            (404, None, Retry::Never),
+            (408, None, Retry::Never),
+            (302, None, Retry::Never),
+        ] {
+            assert_eq!(
+                failure(status, retry_after).retry,
+                expected,
+                "{status} {retry_after:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn retry_after_is_read_in_both_forms() {
+        let seconds = |text| failure(429, Some(text)).retry_after.map(|d| d.as_secs_f64());
+        assert_eq!(seconds("7"), Some(7.0));
+        assert_eq!(seconds(" 1.5 "), Some(1.5));
+        assert_eq!(seconds("-1"), None);
+        assert_eq!(seconds("NaN"), None);
+        assert_eq!(seconds("soon"), None);
+        assert_eq!(seconds("Wed, 21 Oct 2015 07:28:00 GMT"), Some(0.0));
+        assert!(seconds("1e300").unwrap() > 1e18);
+        let far = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(40));
+        let wait = seconds(&far).unwrap();
+        assert!((38.0..=40.0).contains(&wait), "{wait}");
+    }
+
+    #[test]
+    fn delays_grow_to_a_cap_and_end() {
+        let mut delays = RetryDelays::new(9);
+        let all: Vec<f64> = std::iter::from_fn(|| delays.next(None, None))
+            .map(|delay| delay.as_secs_f64())
+            .collect();
+        assert_eq!(all.len(), 9);
+        for (index, delay) in all.iter().enumerate() {
+            let least = (0.25 * 2_f64.powi(index as i32)).min(10.0);
+            assert!(*delay >= least && *delay <= (least * 1.25).min(10.0), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_endpoint_asks_for_is_waited_or_not_at_all() {
+        let seconds = Duration::from_secs;
+        let mut delays = RetryDelays::new(5);
+        assert_eq!(delays.next(Some(seconds(60)), None), Some(seconds(60)));
+        assert_eq!(delays.next(Some(seconds(61)), None), None);
+        assert_eq!(delays.next(Some(seconds(5)), Some(seconds(5))), None);
+        assert_eq!(
+            delays.next(Some(seconds(20)), Some(seconds(21))),
+            Some(seconds(20))
+        );
+        assert_eq!(delays.next(None, Some(Duration::from_millis(100))), None);
+    }
+}
