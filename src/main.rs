@@ -68,7 +68,7 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
         announce(format, demo.address());
         let mut out = std::io::stdout();
         demo.run(&mut out, async {
-            tracing::info!(signal = signals.wait().await, "stopping")
+            tracing::info!(signal = signals.wait().await, "stopping");
         })
         .await
     })

@@ -226,7 +226,9 @@ impl Message {
     /// text parts equals the plain text, other parts compare by their JSON.
     pub fn content_key(&self) -> String {
         let key = match self.content() {
-            None | Some(Value::Null) => String::new(),
+            // What is nested too deeply to be read is compared as it was written.
+            None => self.content_json().unwrap_or_default().to_owned(),
+            Some(Value::Null) => String::new(),
             Some(Value::String(text)) => text,
             Some(Value::Array(parts)) => parts.iter().map(part_key).collect(),
             Some(other) => other.to_string(),
@@ -267,8 +269,12 @@ impl Message {
     }
 
     fn content(&self) -> Option<Value> {
+        serde_json::from_str(self.content_json()?).ok()
+    }
+
+    fn content_json(&self) -> Option<&str> {
         let object = RawObject::parse(self.json_str()).ok()?;
-        serde_json::from_str(object.get("content")?.get()).ok()
+        object.get("content").map(RawValue::get)
     }
 }
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::globs::Globs;
+use super::SharedTool;
 use super::settings::{HttpToolSettings, Settings};
 use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
-use super::SharedTool;
 use crate::openai::tool::{CallKind, ToolDefinition};
 
 /// Longest name of a tool, in characters: what model servers take.

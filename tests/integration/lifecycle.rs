@@ -55,6 +55,8 @@ async fn a_client_that_leaves_ends_the_running_tool() {
     stream
         .next_progress(super::support::collect::TOOL_PROGRESS, "calling")
         .await;
+    // The call is on its way, not only announced.
+    hook.called(1).await;
     drop(stream);
     hook.dropped(0).await;
     assert_eq!(app.post_chat(in_session("More")).await.content(), "Again.");
@@ -75,30 +77,22 @@ async fn a_plain_client_that_leaves_ends_everything_too() {
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_retries() {
-    let upstream =
-        ScriptedUpstream::answering(|_| script::status(503, &[("retry-after", "1")], "{}")).await;
+    // Longer than this test waits for anything.
+    let busy = || script::status(503, &[("retry-after", "50")], "{}");
+    let upstream = ScriptedUpstream::start([busy(), text("Again.")]).await;
     let hook = Webhook::start().await;
     let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
-    let app = builder.toml("session_wait_ms = 2000\n[retry]\nmax_attempts = 30\nbase_delay = \"1s\"\nmax_delay = \"60s\"").start().await;
+    let app = builder
+        .toml("session_wait_ms = 3000\n[retry]\nmax_attempts = 3\nmax_delay = \"60s\"")
+        .start()
+        .await;
     let client = app.client().clone();
     let request = tokio::spawn(async move { client.post_chat(in_session("Go")).await });
     upstream.called(1).await;
     request.abort();
-    let session = eventually("the session to be free", || async {
-        let listed = app.get("/v1/sessions").await.json();
-        let busy = listed["data"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|entry| entry["running"] == true);
-        (!busy).then_some(())
-    });
-    session.await;
-    let body = with(in_session("More"), "max_tool_rounds", json!(0));
-    let client = app.client().clone();
-    let second = tokio::spawn(async move { client.post_chat(body).await });
-    upstream.called(2).await;
-    second.abort();
+    // Were the first turn still waiting for its retry, the session would be busy.
+    assert_eq!(app.post_chat(in_session("More")).await.content(), "Again.");
+    assert_eq!(upstream.requests().len(), 2);
 }
 
 #[tokio::test]

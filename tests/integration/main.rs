@@ -5,7 +5,15 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::string_slice,
     reason = "a test fails by panicking, its support code included"
+)]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::large_futures,
+    clippy::needless_pass_by_value,
+    clippy::too_many_lines,
+    reason = "tables of cases are long, and a test's tasks end with the test"
 )]
 
 mod architecture;

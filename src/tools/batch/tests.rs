@@ -328,7 +328,10 @@ fn talker(sent: &Arc<AtomicUsize>) -> FakeTool {
         async move {
             for line in 0..invocation.arguments["seconds"].as_u64().unwrap() {
                 let (text, stream) = (line.to_string(), "stdout");
-                invocation.progress.send(ToolProgress { text, stream }).await;
+                invocation
+                    .progress
+                    .send(ToolProgress { text, stream })
+                    .await;
                 sent.fetch_add(1, Ordering::SeqCst);
             }
             answer("end")

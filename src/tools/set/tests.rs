@@ -117,9 +117,17 @@ fn check(registry: &ToolRegistry, filter: &ToolFilter, expected: &str) {
 #[test]
 fn a_declared_function_goes_to_dispatch_if_it_may_and_else_to_the_client() {
     let all = registry(&["h"], Some(&["*"]));
-    check(&all, &everything(), "dispatch dispatch dispatch client http -");
+    check(
+        &all,
+        &everything(),
+        "dispatch dispatch dispatch client http -",
+    );
     let some = registry(&["h"], Some(&["x", "b_*"]));
-    check(&some, &everything(), "client dispatch dispatch client http -");
+    check(
+        &some,
+        &everything(),
+        "client dispatch dispatch client http -",
+    );
     let none = registry(&["h"], None);
     check(&none, &everything(), "client client client client http -");
     let own = filter(None, &[], &["b_{1,c}"]);
@@ -130,12 +138,24 @@ fn a_declared_function_goes_to_dispatch_if_it_may_and_else_to_the_client() {
 fn a_server_side_tool_that_the_request_leaves_out_is_offered_to_nobody() {
     let registry = registry(&["h"], Some(&["b_*"]));
     let check = |filter, expected| check(&registry, &filter, expected);
-    check(filter(None, &["b_2", "h"], &[]), "client dispatch - client - -");
-    check(filter(Some(&["b_1"]), &[], &[]), "client dispatch - client - -");
-    check(filter(Some(&["b_*", "h"]), &["b_*"], &[]), "client - - client http -");
+    check(
+        filter(None, &["b_2", "h"], &[]),
+        "client dispatch - client - -",
+    );
+    check(
+        filter(Some(&["b_1"]), &[], &[]),
+        "client dispatch - client - -",
+    );
+    check(
+        filter(Some(&["b_*", "h"]), &["b_*"], &[]),
+        "client - - client http -",
+    );
     check(filter(Some(&[]), &[], &[]), "client - - client - -");
     // What the client runs itself is none of the filter's business.
-    check(filter(Some(&[]), &["*"], &["b_1"]), "client client - client - -");
+    check(
+        filter(Some(&[]), &["*"], &["b_1"]),
+        "client client - client - -",
+    );
 }
 
 #[test]
@@ -201,7 +221,10 @@ fn the_name_of_an_active_configured_tool_is_taken() {
     let own = filter(None, &[], &["h"]);
     assert_eq!(error(&dispatching, functions(&["h"]), &own), conflict);
     assert!(conflict.to_string().contains("'h'"), "{conflict}");
-    assert!(conflict.to_string().contains("agent.tools.deny"), "{conflict}");
+    assert!(
+        conflict.to_string().contains("agent.tools.deny"),
+        "{conflict}"
+    );
 
     for (registry, filter, expected) in [
         (&plain, filter(None, &["h"], &[]), "client"),
@@ -229,7 +252,11 @@ fn names_are_checked_where_the_server_takes_part() {
         assert!(registry.for_request(tools(), &nothing()).is_ok());
     }
     let good = ["a.b-C_9", &"a".repeat(64)];
-    assert!(registry.for_request(functions(&good), &everything()).is_ok());
+    assert!(
+        registry
+            .for_request(functions(&good), &everything())
+            .is_ok()
+    );
     let clients = functions(&["x y", "x y"]);
     assert!(registry.for_request(clients, &everything()).is_ok());
 }
@@ -277,14 +304,32 @@ fn settings_that_cannot_be_used_are_named_without_their_secrets() {
     let cases: [(Spoil, &str); 11] = [
         (|s| s.http_tools[0].name = "a b".into(), "'a b'"),
         (|s| s.http_tools[0].name = "x".repeat(65), "'xxx"),
-        (|s| s.http_tools[0].name = "g".into(), "'g' is configured twice"),
+        (
+            |s| s.http_tools[0].name = "g".into(),
+            "'g' is configured twice",
+        ),
         (|s| s.http_tools[0].parameters_json = "{".into(), "'h'"),
-        (|s| s.http_tools[0].parameters_json = r#"{"type":"array"}"#.into(), "'h'"),
+        (
+            |s| s.http_tools[0].parameters_json = r#"{"type":"array"}"#.into(),
+            "'h'",
+        ),
         (|s| s.http_tools[0].parameters_json = "[]".into(), "'h'"),
-        (|s| s.http_tools[0].endpoint.url = "ftp://h/key".parse().unwrap(), "'h'"),
-        (|s| s.http_tools[0].endpoint.url = "http://u:key@h/".parse().unwrap(), "'h'"),
-        (|s| s.http_tools[0].endpoint.secret = Some("whsec_key!".into()), "'h'"),
-        (|s| dispatch(s).endpoint.secret = Some("whsec_".into()), "the dispatch URL"),
+        (
+            |s| s.http_tools[0].endpoint.url = "ftp://h/key".parse().unwrap(),
+            "'h'",
+        ),
+        (
+            |s| s.http_tools[0].endpoint.url = "http://u:key@h/".parse().unwrap(),
+            "'h'",
+        ),
+        (
+            |s| s.http_tools[0].endpoint.secret = Some("whsec_key!".into()),
+            "'h'",
+        ),
+        (
+            |s| dispatch(s).endpoint.secret = Some("whsec_".into()),
+            "the dispatch URL",
+        ),
         (|s| dispatch(s).tools = strings(&["{a"]), "'{a'"),
     ];
     for (spoil, named) in cases {
@@ -310,5 +355,8 @@ fn what_is_printed_for_debugging_holds_no_secret() {
     settings.http_tools[0].endpoint.secret = Some("whsec_aaaabbbb".into());
     let registry = ToolRegistry::new(&settings).unwrap();
     let printed = format!("{registry:?}");
-    assert!(!printed.contains("secret") && !printed.contains("aaaabbbb"), "{printed}");
+    assert!(
+        !printed.contains("secret") && !printed.contains("aaaabbbb"),
+        "{printed}"
+    );
 }

@@ -34,7 +34,9 @@ pub(super) fn read(body: &[u8], media_type: &str) -> Result<ToolOutput, Problem>
     {
         return from_object(&object, content);
     }
-    Ok(plain(scalar_text(json).unwrap_or_else(|| json.get().to_owned())))
+    Ok(plain(
+        scalar_text(json).unwrap_or_else(|| json.get().to_owned()),
+    ))
 }
 
 fn plain(content: String) -> ToolOutput {

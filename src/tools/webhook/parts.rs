@@ -30,9 +30,15 @@ pub(super) struct Parts {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Part {
     #[serde(alias = "input_text", alias = "output_text")]
-    Text { text: String },
-    ImageUrl { image_url: ImageUrl },
-    InputImage { image_url: ImageUrl },
+    Text {
+        text: String,
+    },
+    ImageUrl {
+        image_url: ImageUrl,
+    },
+    InputImage {
+        image_url: ImageUrl,
+    },
     Image {
         data: String,
         #[serde(alias = "mimeType", alias = "media_type")]

@@ -63,7 +63,9 @@ impl CappedBody {
 
 async fn whole(mut body: CappedBody, media_type: &str) -> Result<ToolOutput, Failure> {
     let expected = body.response.content_length().unwrap_or_default();
-    let room = usize::try_from(expected).unwrap_or(FIRST_ROOM).min(FIRST_ROOM);
+    let room = usize::try_from(expected)
+        .unwrap_or(FIRST_ROOM)
+        .min(FIRST_ROOM);
     let mut bytes = BytesMut::with_capacity(room);
     while let Some(chunk) = body.next().await? {
         bytes.extend_from_slice(&chunk);

@@ -195,9 +195,17 @@ fn add_query(url: &mut Url, arguments: &Map<String, Value>) {
     for (key, value) in arguments {
         match value {
             Value::Array(items) => {
-                pairs.extend(items.iter().filter_map(|item| Some((key.as_str(), query_text(item)?))));
+                pairs.extend(
+                    items
+                        .iter()
+                        .filter_map(|item| Some((key.as_str(), query_text(item)?))),
+                );
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_) => {
                 pairs.extend(query_text(value).map(|text| (key.as_str(), text)));
             }
         }

@@ -213,7 +213,11 @@ mod tests {
 
     #[test]
     fn retry_after_is_read_in_both_forms() {
-        let seconds = |text| failure(429, Some(text)).retry_after.map(|d| d.as_secs_f64());
+        let seconds = |text| {
+            failure(429, Some(text))
+                .retry_after
+                .map(|d| d.as_secs_f64())
+        };
         assert_eq!(seconds("7"), Some(7.0));
         assert_eq!(seconds(" 1.5 "), Some(1.5));
         assert_eq!(seconds("-1"), None);
@@ -235,7 +239,10 @@ mod tests {
         assert_eq!(all.len(), 9);
         for (index, delay) in all.iter().enumerate() {
             let least = (0.25 * 2_f64.powi(index as i32)).min(10.0);
-            assert!(*delay >= least && *delay <= (least * 1.25).min(10.0), "{all:?}");
+            assert!(
+                *delay >= least && *delay <= (least * 1.25).min(10.0),
+                "{all:?}"
+            );
         }
     }
 

@@ -22,18 +22,33 @@ fn content_is_taken_in_each_of_its_forms() {
         (r#"{"content":"a\n\u00e4"}"#, "a\nä"),
         (r#"{"content":null}"#, ""),
         (r#"{"content":""}"#, ""),
-        (r#"{"content":{"b": 1.50, "a": [1, "x \" y"]}}"#, r#"{"b":1.50,"a":[1,"x \" y"]}"#),
+        (
+            r#"{"content":{"b": 1.50, "a": [1, "x \" y"]}}"#,
+            r#"{"b":1.50,"a":[1,"x \" y"]}"#,
+        ),
         (r#"{"content":[]}"#, "[]"),
         (r#"{"content":[{"id": 1}, 2]}"#, r#"[{"id":1},2]"#),
         (r#"{"content":[{"type":"row"}]}"#, r#"[{"type":"row"}]"#),
-        (r#"{"content":12345678901234567890123}"#, "12345678901234567890123"),
-        (r#"{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#, "a\nb"),
-        (r#"{"content":[{"type":"output_text","text":"a","annotations":[]}]}"#, "a"),
+        (
+            r#"{"content":12345678901234567890123}"#,
+            "12345678901234567890123",
+        ),
+        (
+            r#"{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#,
+            "a\nb",
+        ),
+        (
+            r#"{"content":[{"type":"output_text","text":"a","annotations":[]}]}"#,
+            "a",
+        ),
         (
             r#"{"content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"https://h/x.png"}}]}"#,
             "a\nhttps://h/x.png",
         ),
-        (r#"{"content":"a","is_error":null,"terminate":false,"files":[],"images":null,"more":1}"#, "a"),
+        (
+            r#"{"content":"a","is_error":null,"terminate":false,"files":[],"images":null,"more":1}"#,
+            "a",
+        ),
     ] {
         assert_eq!(content(body), expected, "{body}");
     }
@@ -125,10 +140,22 @@ fn a_field_of_the_wrong_type_is_named_and_its_value_is_not() {
         (r#""files":{}"#, "'files'"),
         (r#""files":[{"name":"secret"}]"#, "'files'"),
         (r#""files":[{"name":1,"data":""}]"#, "'files'"),
-        (r#""files":[{"name":"secret","data":"a"}]"#, "'files[0].data'"),
-        (r#""content":[{"type":"text","text":"a"},{"type":"text"}]"#, "'content[1]'"),
-        (r#""content":[{"type":"image","data":"secret!"}]"#, "'content[0]'"),
-        (r#""content":[{"type":"image_url","image_url":"data:secret"}]"#, "'content[0]'"),
+        (
+            r#""files":[{"name":"secret","data":"a"}]"#,
+            "'files[0].data'",
+        ),
+        (
+            r#""content":[{"type":"text","text":"a"},{"type":"text"}]"#,
+            "'content[1]'",
+        ),
+        (
+            r#""content":[{"type":"image","data":"secret!"}]"#,
+            "'content[0]'",
+        ),
+        (
+            r#""content":[{"type":"image_url","image_url":"data:secret"}]"#,
+            "'content[0]'",
+        ),
     ] {
         let text = problem(&format!(r#"{{"content":"",{fields}}}"#));
         assert!(text.contains(named), "{fields}: {text}");
@@ -151,6 +178,8 @@ fn bytes_that_are_no_text_are_refused_by_type() {
     assert_eq!(read(b"a\xff", "text/plain").unwrap(), "a\u{fffd}");
     assert_eq!(read(b"a\xff", "").unwrap(), "a\u{fffd}");
     assert_eq!(read(b"<svg/>", "image/svg+xml").unwrap(), "<svg/>");
-    let text = read(b"a", "image/<https://secret>").unwrap_err().to_string();
+    let text = read(b"a", "image/<https://secret>")
+        .unwrap_err()
+        .to_string();
     assert!(!text.contains("secret"), "{text}");
 }
