@@ -54,8 +54,10 @@ pub struct Run {
     waited: Duration,
     /// Says in the log whose turn it is.
     span: Span,
-    /// Time spent in [`Self::next`], waits included.
+    /// Time spent in earlier calls of [`Self::next`], waits included.
     spent: Duration,
+    /// When the current one began.
+    called: Instant,
 }
 
 #[derive(Debug)]
@@ -109,6 +111,7 @@ impl Run {
             waited: Duration::ZERO,
             span,
             spent: started.elapsed(),
+            called: started,
         })
     }
 
@@ -127,10 +130,10 @@ impl Run {
     /// # Cancel safety
     /// Not cancel safe: dropping the future means to drop the run, which ends everything below it.
     pub async fn next(&mut self) -> Result<Option<AgentEvent>, RunError> {
-        let began = Instant::now();
+        self.called = Instant::now();
         let span = self.span.clone();
         let advanced = self.advance().instrument(span).await;
-        self.spent += began.elapsed();
+        self.spent += self.called.elapsed();
         match advanced {
             Ok(event) => Ok(event),
             Err(error) => {
@@ -145,7 +148,7 @@ impl Run {
 
     /// Time of the turn that was spent neither in a model nor in a tool.
     fn own_time(&self) -> Duration {
-        self.spent.saturating_sub(self.waited)
+        (self.spent + self.called.elapsed()).saturating_sub(self.waited)
     }
 
     async fn advance(&mut self) -> Result<Option<AgentEvent>, AgentError> {

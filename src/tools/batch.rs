@@ -251,7 +251,7 @@ fn causes(error: &ToolError) -> String {
         ToolError::Rejected(_) => "the call cannot be made like this".to_owned(),
         ToolError::TimedOut(_) => error.to_string(),
         ToolError::Failed { .. } => {
-            let chain = std::iter::successors(error.source(), |error| (*error).source());
+            let chain = std::iter::successors(error.source(), |&error| error.source());
             let texts: Vec<String> = chain.map(ToString::to_string).collect();
             texts.join(": ")
         }

@@ -3,14 +3,15 @@
 //! Owns the configured tools, the rule that says which declared tool goes to the dispatch URL, and the text of `tools[]`
 //! as a model is sent it. Runs nothing.
 
-mod globs;
+mod filter;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::globs::Globs;
+use self::filter::Globs;
+pub use self::filter::{FilterError, ToolFilter};
 use super::SharedTool;
 use super::settings::{HttpToolSettings, Settings};
 use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
@@ -95,35 +96,6 @@ pub enum ToolSetError {
         "tool '{0}' cannot have this name: a name is 1 to {MAX_NAME_CHARS} characters of a-z, A-Z, 0-9, _, . and -"
     )]
     Name(String),
-}
-
-/// Which tools a request may use.
-#[derive(Debug, Clone)]
-pub struct ToolFilter {
-    /// Everything where there is no list.
-    allow: Option<Globs>,
-    deny: Globs,
-    client_tools: Globs,
-    enabled: bool,
-}
-
-/// A glob that cannot be read; the text names it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FilterError {
-    /// A pattern that is no glob.
-    #[error("'{pattern}' is not a glob: {reason}")]
-    Pattern {
-        /// The pattern, shortened where it is long.
-        pattern: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// More patterns than anybody needs.
-    #[error("a list holds more than {0} globs")]
-    TooMany(usize),
-    /// The patterns of a list cannot be used together.
-    #[error("the globs of a list cannot be used together: {0}")]
-    Together(String),
 }
 
 /// The tools of one request; cheap to clone.
@@ -260,38 +232,10 @@ impl ToolRegistry {
     /// The endpoint that owns a declared tool, whether or not the request may use it; `None` for the client's tools.
     fn dispatched(&self, tool: &ToolDefinition, filter: &ToolFilter) -> Option<&Arc<Endpoint>> {
         let dispatch = self.dispatch.as_ref()?;
-        let owned = filter.enabled
-            && tool.kind == CallKind::Function
+        let owned = tool.kind == CallKind::Function
             && dispatch.tools.matches(&tool.name)
-            && !filter.client_tools.matches(&tool.name);
+            && !filter.is_for_client(&tool.name);
         owned.then_some(&dispatch.endpoint)
-    }
-}
-
-impl ToolFilter {
-    /// Reads the globs of a request. With `enabled` false no server-side tool is used.
-    ///
-    /// # Errors
-    /// When a glob cannot be read.
-    pub fn parse(
-        allow: Option<&[String]>,
-        deny: Option<&[String]>,
-        client_tools: Option<&[String]>,
-        enabled: bool,
-    ) -> Result<Self, FilterError> {
-        Ok(Self {
-            allow: allow.map(Globs::new).transpose()?,
-            deny: Globs::new(deny.unwrap_or_default())?,
-            client_tools: Globs::new(client_tools.unwrap_or_default())?,
-            enabled,
-        })
-    }
-
-    /// Whether a server-side tool of this name may be used.
-    fn offers(&self, name: &str) -> bool {
-        self.enabled
-            && self.allow.as_ref().is_none_or(|globs| globs.matches(name))
-            && !self.deny.matches(name)
     }
 }
 

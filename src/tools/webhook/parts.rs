@@ -61,7 +61,7 @@ struct RawFile {
     data: String,
 }
 
-/// Reads a list of content parts; `None` for any other JSON, a list of something else included.
+/// Reads a list of content parts, which may be empty; `None` for any other JSON, a list of something else included.
 ///
 /// # Errors
 /// When a part names a known type but has not its form.
@@ -69,7 +69,7 @@ pub(super) fn content(json: &RawValue) -> Result<Option<Parts>, Problem> {
     let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(json.get()) else {
         return Ok(None);
     };
-    if items.is_empty() || !items.iter().all(|item| names_a_part(item)) {
+    if !items.iter().all(|item| names_a_part(item)) {
         return Ok(None);
     }
     let (mut texts, mut images) = (Vec::new(), Vec::new());

@@ -20,7 +20,7 @@ use url::Url;
 
 use super::retry::{Failure, Problem};
 use super::{Endpoint, EndpointError};
-use crate::ids::fresh_delivery_id;
+use crate::ids::{SessionId, fresh_delivery_id};
 use crate::tools::{ToolError, ToolInvocation};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -176,7 +176,7 @@ fn body(invocation: &ToolInvocation) -> Result<Bytes, ToolError> {
         name: &invocation.name,
         arguments: &invocation.arguments,
         tool_call_id: &invocation.call_id,
-        session_id: invocation.session_id.as_ref().map(|id| id.as_str()),
+        session_id: invocation.session_id.as_ref().map(SessionId::as_str),
         request_id: invocation.request_id.as_str(),
         round: invocation.round,
         model: &invocation.model,

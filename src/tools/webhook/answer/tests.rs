@@ -26,7 +26,7 @@ fn content_is_taken_in_each_of_its_forms() {
             r#"{"content":{"b": 1.50, "a": [1, "x \" y"]}}"#,
             r#"{"b":1.50,"a":[1,"x \" y"]}"#,
         ),
-        (r#"{"content":[]}"#, "[]"),
+        (r#"{"content":[]}"#, ""),
         (r#"{"content":[{"id": 1}, 2]}"#, r#"[{"id":1},2]"#),
         (r#"{"content":[{"type":"row"}]}"#, r#"[{"type":"row"}]"#),
         (

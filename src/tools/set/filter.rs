@@ -1,0 +1,108 @@
+//! Which tools a request may use, as lists of name patterns.
+
+use globset::{Glob, GlobSet};
+
+/// Most patterns of one list: a request brings them, and each costs time to compile.
+const MAX_PATTERNS: usize = 256;
+/// Longest pattern in characters; names end at 64.
+const MAX_PATTERN_CHARS: usize = 256;
+/// Characters of a pattern that an error text repeats.
+const SHOWN_CHARS: usize = 64;
+
+/// Which tools a request may use.
+#[derive(Debug, Clone)]
+pub struct ToolFilter {
+    /// Everything where there is no list.
+    allow: Option<Globs>,
+    deny: Globs,
+    client_tools: Globs,
+    enabled: bool,
+}
+
+/// A glob that cannot be read; the text names it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// A pattern that is no glob.
+    #[error("'{pattern}' is not a glob: {reason}")]
+    Pattern {
+        /// The pattern, shortened where it is long.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// More patterns than anybody needs.
+    #[error("a list holds more than {0} globs")]
+    TooMany(usize),
+    /// The patterns of a list cannot be used together.
+    #[error("the globs of a list cannot be used together: {0}")]
+    Together(String),
+}
+
+/// Name patterns, of which any may match.
+#[derive(Debug, Clone)]
+pub(super) struct Globs(GlobSet);
+
+impl ToolFilter {
+    /// Reads the globs of a request. With `enabled` false no server-side tool is used.
+    ///
+    /// # Errors
+    /// When a glob cannot be read.
+    pub fn parse(
+        allow: Option<&[String]>,
+        deny: Option<&[String]>,
+        client_tools: Option<&[String]>,
+        enabled: bool,
+    ) -> Result<Self, FilterError> {
+        Ok(Self {
+            allow: allow.map(Globs::new).transpose()?,
+            deny: Globs::new(deny.unwrap_or_default())?,
+            client_tools: Globs::new(client_tools.unwrap_or_default())?,
+            enabled,
+        })
+    }
+
+    /// Whether a server-side tool of this name may be used.
+    pub(super) fn offers(&self, name: &str) -> bool {
+        self.enabled
+            && self.allow.as_ref().is_none_or(|globs| globs.matches(name))
+            && !self.deny.matches(name)
+    }
+
+    /// Whether a declared tool stays with the client even though the dispatch URL could run it.
+    pub(super) fn is_for_client(&self, name: &str) -> bool {
+        !self.enabled || self.client_tools.matches(name)
+    }
+}
+
+impl Globs {
+    /// Compiles a list; an empty one matches nothing.
+    pub(super) fn new(patterns: &[String]) -> Result<Self, FilterError> {
+        if patterns.len() > MAX_PATTERNS {
+            return Err(FilterError::TooMany(MAX_PATTERNS));
+        }
+        let globs: Vec<Glob> = patterns
+            .iter()
+            .map(|pattern| glob(pattern))
+            .collect::<Result<_, _>>()?;
+        let set =
+            GlobSet::new(globs).map_err(|error| FilterError::Together(error.kind().to_string()))?;
+        Ok(Self(set))
+    }
+
+    pub(super) fn matches(&self, name: &str) -> bool {
+        self.0.is_match(name)
+    }
+}
+
+fn glob(pattern: &str) -> Result<Glob, FilterError> {
+    let wrong = |reason: String| FilterError::Pattern {
+        pattern: pattern.chars().take(SHOWN_CHARS).collect(),
+        reason,
+    };
+    if pattern.chars().count() > MAX_PATTERN_CHARS {
+        return Err(wrong(format!(
+            "it is longer than {MAX_PATTERN_CHARS} characters"
+        )));
+    }
+    Glob::new(pattern).map_err(|error| wrong(error.kind().to_string()))
+}
