@@ -121,7 +121,7 @@ pub struct LogFlags {
     #[arg(long, value_name = "text|json", value_parser = parse::log_format)]
     pub log_format: Option<Format>,
     /// Level of the log, or directives such as info,loopwright=debug
-    /// [env: LOOPWRIGHT_LOG_LEVEL] [default: info]
+    /// [env: LOOPWRIGHT_LOG_LEVEL] [default: info, in the demo warn]
     #[arg(long, value_name = "LEVEL", value_parser = parse::log_level)]
     pub log_level: Option<String>,
 }

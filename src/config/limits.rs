@@ -117,6 +117,7 @@ pub(super) fn log_from(
     let level = input::choose("log-level", flags.log_level.as_ref(), env, parse::log_level)?;
     Ok(telemetry::Settings {
         format: format.map_or(default.format, |found| found.value),
-        level: level.map_or(default.level, |found| found.value),
+        // The tour tells what happens; the log would say it again between its lines.
+        level: level.map_or_else(|| "warn".to_owned(), |found| found.value),
     })
 }
