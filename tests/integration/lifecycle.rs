@@ -355,7 +355,7 @@ async fn a_wrong_configuration_ends_with_status_2_and_one_clear_line() {
         ("[[tools]]\nname = \"a\"", "description"),
         (
             "[[tools]]\nname = \"a b\"\ndescription = \"d\"\nurl = \"http://127.0.0.1:1/\"",
-            "a b",
+            "tools[0].name",
         ),
     ] {
         for subcommand in ["serve", "check-config"] {
