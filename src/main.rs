@@ -68,7 +68,8 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
         announce(format, demo.address());
         let mut out = std::io::stdout();
         demo.run(&mut out, async {
-            tracing::info!(signal = signals.wait().await, "stopping");
+            let signal = signals.wait().await;
+            tracing::info!(signal, "stopping");
         })
         .await
     })

@@ -205,6 +205,21 @@ async fn after_the_grace_running_requests_end_with_an_error_and_done() {
 }
 
 #[tokio::test]
+async fn it_serves_and_stops_however_little_it_logs() {
+    let upstream = ScriptedUpstream::start([text("x")]).await;
+    let builder = TestApp::builder().upstream(&upstream);
+    let mut app = builder.args(["--log-level", "off"]).start().await;
+    app.post_chat(ask("Go")).await.completion();
+    app.terminate().await;
+    assert_eq!(app.wait_exit().await.code(), Some(0));
+    assert_eq!(
+        app.logs().lines().count(),
+        1,
+        "the ready line and nothing else"
+    );
+}
+
+#[tokio::test]
 async fn a_slow_client_slows_only_itself() {
     // Far more than any socket buffer holds.
     let long = "word ".repeat(400_000);
