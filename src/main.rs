@@ -52,8 +52,11 @@ fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
         let app = App::build(config).await?;
         announce(format, app.address());
-        app.run(async { tracing::info!(signal = signals.wait().await, "stopping") })
-            .await?;
+        app.run(async {
+            let signal = signals.wait().await;
+            tracing::info!(signal, "stopping");
+        })
+        .await?;
         Ok(())
     })
 }
