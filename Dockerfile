@@ -15,8 +15,8 @@ COPY . .
 # What cargo downloads and builds is kept between builds; the binary is copied out, as these mounts are not in the image.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked --bin loopwright \
-    && install -D target/release/loopwright /out/loopwright \
+    cargo build --profile dist --locked --bin loopwright \
+    && install -D target/dist/loopwright /out/loopwright \
     && mkdir /out/data
 
 # The same Debian release as above, for its C library; certificate authorities, and no shell.
