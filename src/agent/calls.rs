@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::machine::{CallFacts, Plan};
 use super::repeat::CallSignature;
 use super::settings::Permission;
-use crate::openai::tool::ToolCall;
+use crate::openai::tool::{CallKind, ToolCall};
 use crate::tools::repair::{Repaired, match_name, repair_arguments};
 use crate::tools::schema::SchemaCache;
 use crate::tools::set::{Lookup, ToolSet};
@@ -26,17 +26,14 @@ pub(super) struct ResolvedCall {
     pub(super) repairs: Vec<String>,
 }
 
-/// Finds out about each call.
-pub(super) fn resolve(
-    calls: Vec<ToolCall>,
-    tools: &ToolSet,
-    schemas: &SchemaCache,
-    permission: Permission,
-) -> Vec<ResolvedCall> {
-    calls
-        .into_iter()
-        .map(|call| resolve_one(call, tools, schemas, permission))
-        .collect()
+/// Finds out about calls.
+#[derive(Debug)]
+pub(super) struct Resolver<'a> {
+    pub(super) tools: &'a ToolSet,
+    pub(super) schemas: &'a SchemaCache,
+    pub(super) permission: Permission,
+    /// The model's token limit ended the answer, so that the last call may be incomplete.
+    pub(super) cut_off: bool,
 }
 
 impl ResolvedCall {
@@ -65,69 +62,87 @@ impl ResolvedCall {
     }
 }
 
-fn resolve_one(
-    mut call: ToolCall,
-    tools: &ToolSet,
-    schemas: &SchemaCache,
-    permission: Permission,
-) -> ResolvedCall {
-    let mut repairs = Vec::new();
-    if matches!(tools.lookup(&call.name), Lookup::Unknown)
-        && let Some(name) = match_name(&call.name, tools.names())
-    {
-        call.name = name.to_owned();
-        repairs.push("name_matched".to_owned());
-    }
-    match tools.lookup(&call.name) {
-        Lookup::Client => plain(call, CallFacts::Client, String::new(), repairs),
-        Lookup::Unknown => {
-            let facts = CallFacts::Unknown(CallSignature::new(&call.name, &call.arguments));
-            let problem = unknown_text(&call.name, tools);
-            if serde_json::from_str::<Map<String, Value>>(&call.arguments).is_err() {
-                call.arguments = "{}".to_owned();
-            }
-            plain(call, facts, problem, repairs)
+impl Resolver<'_> {
+    /// Finds out about each call. Calls that the token limit cut off are told to the model; where no other is left
+    /// there are none, as the answer simply ends at its limit.
+    pub(super) fn resolve(&self, calls: Vec<ToolCall>) -> Vec<ResolvedCall> {
+        let is_cut = |call: &ToolCall| {
+            self.cut_off
+                && call.kind == CallKind::Function
+                && serde_json::from_str::<Map<String, Value>>(&call.arguments).is_err()
+        };
+        if self.cut_off && calls.iter().all(is_cut) {
+            return Vec::new();
         }
-        Lookup::Server(tool) => resolve_server(call, tool, schemas, permission, repairs),
+        let resolve = |call| match is_cut(&call) {
+            true => cut_call(call),
+            false => self.resolve_one(call),
+        };
+        calls.into_iter().map(resolve).collect()
     }
-}
 
-fn resolve_server(
-    mut call: ToolCall,
-    tool: SharedTool,
-    schemas: &SchemaCache,
-    permission: Permission,
-    mut repairs: Vec<String>,
-) -> ResolvedCall {
-    let schema = tool
-        .definition()
-        .parameters
-        .as_deref()
-        .and_then(|schema| schemas.get(schema));
-    let Repaired {
-        arguments,
-        text,
-        repairs: mended,
-    } = repair_arguments(&call.arguments, schema.as_deref());
-    repairs.extend(mended.iter().map(|repair| repair.as_str().to_owned()));
-    call.arguments = text;
-    let signature = CallSignature::new(&call.name, &call.arguments);
-    if permission == Permission::Deny {
-        return plain(call, CallFacts::Denied, String::new(), repairs);
+    fn resolve_one(&self, mut call: ToolCall) -> ResolvedCall {
+        let tools = self.tools;
+        let mut repairs = Vec::new();
+        if matches!(tools.lookup(&call.name), Lookup::Unknown)
+            && let Some(name) = match_name(&call.name, tools.names())
+        {
+            call.name = name.to_owned();
+            repairs.push("name_matched".to_owned());
+        }
+        match tools.lookup(&call.name) {
+            Lookup::Client => plain(call, CallFacts::Client, String::new(), repairs),
+            Lookup::Unknown => {
+                let facts = CallFacts::Unknown(CallSignature::new(&call.name, &call.arguments));
+                let problem = unknown_text(&call.name, tools);
+                if serde_json::from_str::<Map<String, Value>>(&call.arguments).is_err() {
+                    call.arguments = "{}".to_owned();
+                }
+                plain(call, facts, problem, repairs)
+            }
+            Lookup::Server(tool) => self.resolve_server(call, tool, repairs),
+        }
     }
-    match arguments {
-        Ok(arguments) => {
-            let facts = CallFacts::Server(signature);
-            ResolvedCall {
+
+    fn resolve_server(
+        &self,
+        mut call: ToolCall,
+        tool: SharedTool,
+        mut repairs: Vec<String>,
+    ) -> ResolvedCall {
+        let schema = tool.definition().parameters.as_deref();
+        let schema = schema.and_then(|schema| self.schemas.get(schema));
+        let Repaired {
+            arguments,
+            text,
+            repairs: mended,
+        } = repair_arguments(&call.arguments, schema.as_deref());
+        repairs.extend(mended.iter().map(|repair| repair.as_str().to_owned()));
+        call.arguments = text;
+        let signature = CallSignature::new(&call.name, &call.arguments);
+        if self.permission == Permission::Deny {
+            return plain(call, CallFacts::Denied, String::new(), repairs);
+        }
+        match arguments {
+            Ok(arguments) => ResolvedCall {
                 call,
-                facts,
+                facts: CallFacts::Server(signature),
                 runnable: Some((tool, arguments)),
                 problem: String::new(),
                 repairs,
-            }
+            },
+            Err(error) => plain(call, CallFacts::Unusable(signature), error.message, repairs),
         }
-        Err(error) => plain(call, CallFacts::Unusable(signature), error.message, repairs),
     }
+}
+
+/// A call of which the end is missing: guessing at it could do harm.
+fn cut_call(mut call: ToolCall) -> ResolvedCall {
+    let facts = CallFacts::Unknown(CallSignature::new(&call.name, &call.arguments));
+    call.arguments = "{}".to_owned();
+    let problem = "This call was cut off by the token limit before its arguments were complete, and was not run. \
+         Make it again, with shorter arguments or alone.";
+    plain(call, facts, problem.to_owned(), Vec::new())
 }
 
 fn plain(call: ToolCall, facts: CallFacts, problem: String, repairs: Vec<String>) -> ResolvedCall {

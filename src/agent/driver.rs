@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tracing::{Instrument, Span};
 
 use super::batch::{Batch, BatchStep, Context};
-use super::calls::{self, ResolvedCall};
+use super::calls::{ResolvedCall, Resolver};
 use super::conversation::Conversation;
 use super::event::{AgentEvent, Notice};
 use super::machine::{After, Before, Caps, Machine, Next, Offer, Plan};
@@ -46,6 +46,8 @@ pub struct Run {
     usage_by_round: Vec<Option<Usage>>,
     notices: Vec<Notice>,
     finish_reason: FinishReason,
+    /// Text of the last round, which the client gets if no other round follows.
+    last_held: Vec<AgentEvent>,
     started: Instant,
     head_sent: bool,
     /// A tool that must not run twice has run.
@@ -105,6 +107,7 @@ impl Run {
             usage_by_round: Vec::new(),
             notices: Vec::new(),
             finish_reason: FinishReason::Stop,
+            last_held: Vec::new(),
             started,
             head_sent: false,
             side_effects: false,
@@ -161,7 +164,7 @@ impl Run {
                 Phase::Answering(round) => {
                     let hold = hold(&self.request);
                     let step = round
-                        .step(&self.parts, &self.request.route, hold, &mut self.waited)
+                        .step(&self.parts, &self.request, hold, &mut self.waited)
                         .await?;
                     match step {
                         Progress::Event(AgentEvent::Text(text)) => {
@@ -192,8 +195,9 @@ impl Run {
         let offer = match self.machine.before_model_call(self.started.elapsed()) {
             Before::Call(offer) => offer,
             Before::Finish(reason) => {
+                let held = std::mem::take(&mut self.last_held);
+                self.release(held);
                 self.limit_notice(reason);
-                self.spoken.begin_round();
                 return self
                     .finish(reason, vec![visible(transcript::said(""))])
                     .await;
@@ -203,9 +207,10 @@ impl Run {
         if let Offer::Withheld(reason) = offer {
             self.limit_notice(reason);
         }
+        self.last_held.clear();
         let call = self.model_call(offer);
         let asked = Instant::now();
-        let opened = Round::open(&self.parts, &self.request.route, call, offer).await;
+        let opened = Round::open(&self.parts, &self.request, call, offer).await;
         self.waited += asked.elapsed();
         let (round, notices) = opened?;
         if !self.head_sent {
@@ -225,14 +230,19 @@ impl Run {
         let asked = self.request.tool_choice.clone();
         let removed = self.request.route.quirks.final_call == FinalCall::RemoveTools;
         let (tools, tool_choice) = match offer {
+            _ if tools.is_none() => (None, None),
             Offer::AsAsked => (tools, asked),
             Offer::Free => (tools, asked.map(|choice| transcript::freed(&choice))),
-            Offer::Withheld(_) if removed || tools.is_none() => (None, None),
+            Offer::Withheld(_) if removed => (None, None),
             Offer::Withheld(_) => (tools, Some("\"none\"".into())),
+        };
+        let fields = match tools {
+            Some(_) => &self.request.fields,
+            None => &self.request.fields_without_tools,
         };
         ModelCall {
             model: self.request.model.clone(),
-            fields: self.request.fields.clone(),
+            fields: fields.clone(),
             tools,
             tool_choice,
             transcript: self.transcript.clone(),
@@ -256,12 +266,13 @@ impl Run {
             .into_iter()
             .map(|assembled| assembled.call)
             .collect();
-        let resolved = calls::resolve(
-            model_calls,
-            &self.request.tools,
+        let resolver = Resolver {
+            tools: &self.request.tools,
             schemas,
-            self.request.options.permission,
-        );
+            permission: self.request.options.permission,
+            cut_off: turn.finish == FinishReason::Length,
+        };
+        let resolved = resolver.resolve(model_calls);
         let facts: Vec<_> = resolved.iter().map(|call| call.facts).collect();
         match self
             .machine
@@ -334,6 +345,7 @@ impl Run {
             .push(finished.messages.iter().map(|stored| stored.message.json()));
         match next {
             Next::Continue => {
+                self.last_held = finished.held;
                 self.push(finished.messages);
                 if let Some(conversation) = &mut self.conversation {
                     conversation.save(Vec::new());

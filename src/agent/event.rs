@@ -1,5 +1,6 @@
 //! What a run tells the edge, in order. Every dialect and both forms of answer are encoders over this.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -197,7 +198,12 @@ impl Outcome {
 
 /// The text as JSON if it is JSON, else as a JSON string; for showing arguments as an object.
 pub fn as_json(text: &str) -> Box<RawValue> {
-    let value = serde_json::from_str::<Box<RawValue>>(text);
+    // A line end can stand only between tokens, and would end a line of an event stream.
+    let line = match memchr::memchr2(b'\n', b'\r', text.as_bytes()) {
+        None => Cow::Borrowed(text),
+        Some(_) => Cow::Owned(text.replace(['\n', '\r'], " ")),
+    };
+    let value = serde_json::from_str::<Box<RawValue>>(&line);
     value
         .or_else(|_| serde_json::value::to_raw_value(text))
         .unwrap_or_default()

@@ -150,7 +150,8 @@ impl Machine {
         let budget = self.exhausted_budget(elapsed);
         let counted = self.exhausted_count();
         let offer = match (budget, counted, self.caps.on_limit) {
-            _ if first => Offer::AsAsked,
+            _ if first && !self.no_calls_at_all() => Offer::AsAsked,
+            (None, Some(_), OnLimit::Stop | OnLimit::Error) if first => Offer::AsAsked,
             (None, None, _) | (None, Some(_), OnLimit::Stop | OnLimit::Error) => Offer::Free,
             (Some(reason), _, OnLimit::FinalAnswer)
             | (None, Some(reason), OnLimit::FinalAnswer) => Offer::Withheld(reason),
@@ -171,7 +172,8 @@ impl Machine {
         usage: Option<&Usage>,
         calls: &[CallFacts],
     ) -> After {
-        self.total_tokens += usage.map_or(0, Usage::total_tokens);
+        let tokens = usage.map_or(0, Usage::total_tokens);
+        self.total_tokens = self.total_tokens.saturating_add(tokens);
         if let Some(reason) = self.final_call {
             return After::Finish(reason);
         }
@@ -241,6 +243,11 @@ impl Machine {
         After::Batch(plans)
     }
 
+    /// Tools may be used, but not once: the first call of the model is the final one.
+    fn no_calls_at_all(&self) -> bool {
+        self.caps.limits.max_tool_calls == Some(0) && self.caps.max_rounds > 0
+    }
+
     fn calls_left(&self) -> Option<u64> {
         self.caps
             .limits
@@ -266,7 +273,7 @@ impl Machine {
             Some(StopReason::MaxSeconds)
         } else if limits
             .max_total_tokens
-            .is_some_and(|most| self.total_tokens > most)
+            .is_some_and(|most| self.total_tokens >= most)
         {
             Some(StopReason::MaxTotalTokens)
         } else {
@@ -319,6 +326,22 @@ mod tests {
             .collect();
         machine.after_batch(&plans, &ran);
         plans
+    }
+
+    #[test]
+    fn a_turn_without_any_calls_is_one_call_without_tools() {
+        let without = |on_limit| {
+            let mut machine = machine(|caps| {
+                caps.limits.max_tool_calls = Some(0);
+                caps.on_limit = on_limit;
+            });
+            machine.before_model_call(Duration::ZERO)
+        };
+        assert_eq!(
+            without(OnLimit::FinalAnswer),
+            Before::Call(Offer::Withheld(StopReason::MaxToolCalls))
+        );
+        assert_eq!(without(OnLimit::Stop), Before::Call(Offer::AsAsked));
     }
 
     #[test]

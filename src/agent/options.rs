@@ -81,8 +81,7 @@ pub struct Limits {
 }
 
 /// Name patterns of server-side tools.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolPatterns {
     /// Only these; absent allows all.
     pub allow: Option<Vec<String>>,
@@ -157,7 +156,7 @@ impl Options {
             })?),
             None => session_header,
         };
-        let rounds = body.typed::<u32>("max_tool_rounds", "a whole number of 0 or more")?;
+        let rounds = body.typed::<u64>("max_tool_rounds", "a whole number of 0 or more")?;
         let agent = AgentFields::parse(body)?;
         let calls_expected = "a whole number of 0 or more";
         let max_tool_calls = match body.typed::<u64>("max_tool_calls", calls_expected) {
@@ -167,7 +166,9 @@ impl Options {
         Ok(Self {
             session_id,
             max_tool_rounds: rounds.map_or(settings.max_tool_rounds, |asked| {
-                asked.min(settings.max_tool_rounds)
+                u32::try_from(asked).map_or(settings.max_tool_rounds, |asked| {
+                    asked.min(settings.max_tool_rounds)
+                })
             }),
             limits: Limits {
                 max_tool_calls: lowest(max_tool_calls, settings.max_tool_calls),
@@ -224,12 +225,7 @@ impl AgentFields {
             ));
         }
         Ok(Self {
-            tools: member(
-                &agent,
-                "agent.tools",
-                "an object with 'allow' and 'deny', lists of name patterns",
-            )?
-            .unwrap_or_default(),
+            tools: tool_patterns(&agent)?,
             client_tools: member(&agent, "agent.client_tools", "a list of name patterns")?,
             on_limit: member(
                 &agent,
@@ -320,6 +316,18 @@ fn refuse_unavailable(body: &ChatBody<'_>) -> Result<(), RequestError> {
         return Err(unavailable("files", "leave the field out"));
     }
     Ok(())
+}
+
+fn tool_patterns(agent: &RawObject<'_>) -> Result<ToolPatterns, RequestError> {
+    let Some(tools) = agent.get_some("tools") else {
+        return Ok(ToolPatterns::default());
+    };
+    let tools = object("agent.tools", tools.get(), &["allow", "deny"])?;
+    let expected = "a list of name patterns";
+    Ok(ToolPatterns {
+        allow: member(&tools, "agent.tools.allow", expected)?,
+        deny: member(&tools, "agent.tools.deny", expected)?,
+    })
 }
 
 fn permission(body: &ChatBody<'_>) -> Result<Permission, RequestError> {
@@ -449,7 +457,10 @@ mod tests {
                 r#"{"agent":{"limits":{"max_cost_usd":1}}}"#,
                 "agent.limits.max_cost_usd",
             ),
-            (r#"{"agent":{"tools":{"allowed":[]}}}"#, "agent.tools"),
+            (
+                r#"{"agent":{"tools":{"allowed":[]}}}"#,
+                "agent.tools.allowed",
+            ),
             (
                 r#"{"agent":{"on_disconnect":"finish"}}"#,
                 "agent.on_disconnect",

@@ -6,6 +6,7 @@ use http::HeaderMap;
 
 use super::Agent;
 use super::options::{EXTENSION_FIELDS, Options};
+use super::transcript;
 use crate::ids::{Owner, RequestId, SessionId};
 use crate::openai::message::Message;
 use crate::openai::request::{ChatBody, RequestError};
@@ -23,6 +24,8 @@ const REWRITTEN_FIELDS: [&str; 6] = [
 ];
 /// OpenAI's name for a budget that the loop keeps itself.
 const CONSUMED_FIELDS: [&str; 1] = ["max_tool_calls"];
+/// Body fields that servers refuse in a call without tools.
+const TOOL_FIELDS: [&str; 1] = ["parallel_tool_calls"];
 
 /// Who asks, and what came with the request besides its body.
 #[derive(Debug, Clone)]
@@ -71,6 +74,8 @@ pub struct RunRequest {
     pub messages: Vec<Message>,
     /// The members that go upstream untouched.
     pub fields: Arc<str>,
+    /// Those of them that a call without tools may have.
+    pub fields_without_tools: Arc<str>,
     /// `tool_choice` as JSON text.
     pub tool_choice: Option<Arc<str>>,
     /// The tools of this request.
@@ -88,7 +93,10 @@ impl Agent {
         let model = body.model()?;
         let route = self.parts.router.candidates(&model).ok_or_else(|| {
             let message = format!("no upstream serves the model '{model}'; see GET /v1/models");
-            RequestError::field("model", message)
+            RequestError {
+                missing: true,
+                ..RequestError::field("model", message)
+            }
         })?;
         let (declared, hosted) = body.tools()?;
         if let Some(kind) = hosted
@@ -136,7 +144,12 @@ impl Agent {
             include_usage: body.include_usage()?,
             messages: body.messages(caller.max_messages)?,
             fields: body.members_without(&left_out).into(),
-            tool_choice: body.field("tool_choice").map(|choice| choice.get().into()),
+            fields_without_tools: body
+                .members_without(&[&left_out[..], &TOOL_FIELDS].concat())
+                .into(),
+            tool_choice: body
+                .field("tool_choice")
+                .and_then(|choice| transcript::offered(choice.get(), &tools)),
             options,
             tools,
             route,
@@ -147,14 +160,13 @@ impl Agent {
 
 fn tool_filter(options: &Options) -> Result<ToolFilter, RequestError> {
     let patterns = &options.tools;
-    let enabled = options.max_tool_rounds > 0;
-    ToolFilter::parse(
-        patterns.allow.as_deref(),
-        patterns.deny.as_deref(),
-        options.client_tools.as_deref(),
-        enabled,
-    )
-    .map_err(|error| RequestError::field("agent.tools", error.to_string()))
+    let (allow, deny) = (patterns.allow.as_deref(), patterns.deny.as_deref());
+    let client_tools = options.client_tools.as_deref();
+    // Read alone first, so that an error names the right list.
+    ToolFilter::parse(None, None, client_tools, false)
+        .map_err(|error| RequestError::field("agent.client_tools", error.to_string()))?;
+    ToolFilter::parse(allow, deny, client_tools, options.max_tool_rounds > 0)
+        .map_err(|error| RequestError::field("agent.tools", error.to_string()))
 }
 
 /// The entries of `tools[]` that the upstream runs itself; they are offered as they are.

@@ -8,12 +8,12 @@ use http::StatusCode;
 
 use super::event::{AgentEvent, Notice};
 use super::machine::Offer;
+use super::request::RunRequest;
 use super::{AgentError, Parts};
 use crate::metrics::ModelOutcome;
 use crate::openai::event::ModelEvent;
 use crate::upstream::assemble::TurnAssembler;
 use crate::upstream::retry::Attempts;
-use crate::upstream::router::Route;
 use crate::upstream::settings::FinalCall;
 use crate::upstream::{ModelCall, ModelStream, Upstream, UpstreamError};
 
@@ -64,12 +64,12 @@ impl Round {
     /// Dropping the future ends the call.
     pub(super) async fn open(
         parts: &Parts,
-        route: &Route,
+        request: &RunRequest,
         call: ModelCall,
         offer: Offer,
     ) -> Result<(Self, Vec<Notice>), AgentError> {
-        let attempts = Attempts::new(parts.retry, route.upstreams.len());
-        Self::open_with(parts, route, call, offer, attempts, 0).await
+        let attempts = Attempts::new(parts.retry, request.route.upstreams.len());
+        Self::open_with(parts, request, call, offer, attempts, 0).await
     }
 
     #[expect(
@@ -78,7 +78,7 @@ impl Round {
     )]
     async fn open_with(
         parts: &Parts,
-        route: &Route,
+        request: &RunRequest,
         mut call: ModelCall,
         offer: Offer,
         mut attempts: Attempts,
@@ -86,7 +86,7 @@ impl Round {
     ) -> Result<(Self, Vec<Notice>), AgentError> {
         let mut notices = Vec::new();
         loop {
-            let Some(upstream) = route.upstreams.get(current) else {
+            let Some(upstream) = request.route.upstreams.get(current) else {
                 return Err(AgentError::NoUpstream);
             };
             let began = Instant::now();
@@ -113,8 +113,9 @@ impl Round {
             parts
                 .metrics
                 .model_call_finished(upstream.name(), outcome(&error), began.elapsed());
-            if refuses_withheld_tools(&error, offer, &call, route) {
+            if refuses_withheld_tools(&error, offer, &call, request) {
                 (call.tools, call.tool_choice) = (None, None);
+                call.fields = request.fields_without_tools.clone();
                 continue;
             }
             let Some(attempt) = attempts.next(&error) else {
@@ -137,7 +138,7 @@ impl Round {
     pub(super) async fn step(
         &mut self,
         parts: &Parts,
-        route: &Route,
+        request: &RunRequest,
         hold: Hold,
         waited: &mut Duration,
     ) -> Result<Progress, AgentError> {
@@ -146,7 +147,7 @@ impl Round {
         *waited += asked.elapsed();
         match next {
             Some(Ok(event)) => Ok(self.take(event, hold)),
-            Some(Err(error)) => self.again(parts, route, error, waited).await,
+            Some(Err(error)) => self.again(parts, request, error, waited).await,
             None => {
                 parts.metrics.model_call_finished(
                     self.upstream.name(),
@@ -189,7 +190,7 @@ impl Round {
     async fn again(
         &mut self,
         parts: &Parts,
-        route: &Route,
+        request: &RunRequest,
         error: UpstreamError,
         waited: &mut Duration,
     ) -> Result<Progress, AgentError> {
@@ -209,7 +210,7 @@ impl Round {
         wait(attempt.delay).await;
         let (call, attempts) = (self.call.clone(), self.attempts.clone());
         let opened =
-            Self::open_with(parts, route, call, self.offer, attempts, attempt.upstream).await;
+            Self::open_with(parts, request, call, self.offer, attempts, attempt.upstream).await;
         *waited += asked.elapsed();
         (*self, _) = opened?;
         Ok(Progress::Retried(notice))
@@ -248,14 +249,14 @@ fn refuses_withheld_tools(
     error: &UpstreamError,
     offer: Offer,
     call: &ModelCall,
-    route: &Route,
+    request: &RunRequest,
 ) -> bool {
     let UpstreamError::Status { status, .. } = error else {
         return false;
     };
     matches!(offer, Offer::Withheld(_))
         && call.tools.is_some()
-        && route.quirks.final_call == FinalCall::ToolChoiceNone
+        && request.route.quirks.final_call == FinalCall::ToolChoiceNone
         && matches!(
             *status,
             StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY

@@ -3,9 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::event::AgentEvent;
 use crate::openai::message::{AssistantParts, FieldChange, Message, Role};
 use crate::openai::tool::ToolCall;
+use crate::tools::set::{Lookup, ToolSet};
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::Quirks;
 
@@ -52,16 +55,30 @@ pub(super) fn for_upstream(history: Vec<Message>, quirks: &Quirks) -> Vec<Messag
     history.into_iter().map(strip).collect()
 }
 
+/// The tool choice of the first round; one that names a tool which is not offered is none.
+pub(super) fn offered(choice: &str, tools: &ToolSet) -> Option<Arc<str>> {
+    let value: Value = serde_json::from_str(choice).unwrap_or_default();
+    let name = ["function", "custom"]
+        .iter()
+        .find_map(|kind| value[kind]["name"].as_str());
+    let known = name.is_none_or(|name| !matches!(tools.lookup(name), Lookup::Unknown));
+    known.then(|| choice.into())
+}
+
 /// The tool choice of the rounds after the first: what forced a call no longer does.
 pub(super) fn freed(choice: &Arc<str>) -> Arc<str> {
-    let named = |kind: &str| {
-        serde_json::from_str::<serde_json::Value>(choice).is_ok_and(|value| value["type"] == kind)
-    };
-    if &**choice == "\"required\"" || named("function") || named("custom") {
-        "\"auto\"".into()
-    } else {
-        choice.clone()
+    let mut value: Value = serde_json::from_str(choice).unwrap_or_default();
+    let forced = ["function", "custom"]
+        .iter()
+        .any(|kind| value["type"] == *kind);
+    if forced || value == "required" {
+        return "\"auto\"".into();
     }
+    if value["type"] == "allowed_tools" && value["allowed_tools"]["mode"] == "required" {
+        value["allowed_tools"]["mode"] = "auto".into();
+        return value.to_string().into();
+    }
+    choice.clone()
 }
 
 /// The text that the client was given so far, and where a blank line goes between two rounds.
@@ -153,6 +170,10 @@ mod tests {
             (
                 r#"{"type":"allowed_tools","allowed_tools":{}}"#,
                 r#"{"type":"allowed_tools","allowed_tools":{}}"#,
+            ),
+            (
+                r#"{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[]}}"#,
+                r#"{"allowed_tools":{"mode":"auto","tools":[]},"type":"allowed_tools"}"#,
             ),
         ] {
             assert_eq!(&*freed(&asked.into()), later);

@@ -258,7 +258,11 @@ impl IntoResponse for ApiError {
 
 impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
-        let mut answer = Self::invalid(StatusCode::BAD_REQUEST, None, error.message);
+        let (status, code) = match error.missing {
+            true => (StatusCode::NOT_FOUND, Some("model_not_found")),
+            false => (StatusCode::BAD_REQUEST, None),
+        };
+        let mut answer = Self::invalid(status, code, error.message);
         answer.0.param = error.param;
         answer
     }
@@ -308,11 +312,7 @@ impl From<SessionError> for ApiError {
                 let message = "there is already a session with this id; choose another id";
                 Self::invalid(StatusCode::CONFLICT, Some("session_exists"), message)
             }
-            SessionError::Invalid { param, message } => RequestError {
-                param: Some(param),
-                message,
-            }
-            .into(),
+            SessionError::Invalid { param, message } => RequestError::field(&param, message).into(),
             SessionError::Store(source) => {
                 let message = "the session store is not available; try again";
                 let mut answer = Self::new(

@@ -17,6 +17,8 @@ pub struct RequestError {
     pub param: Option<String>,
     /// The field, the value's problem and the remedy.
     pub message: String,
+    /// The field names a thing that does not exist.
+    pub missing: bool,
 }
 
 /// A chat request's body, read once; values are parsed when they are asked for.
@@ -31,6 +33,7 @@ impl RequestError {
         Self {
             param: Some(param.to_owned()),
             message: message.into(),
+            missing: false,
         }
     }
 
@@ -39,6 +42,7 @@ impl RequestError {
         Self {
             param: None,
             message: message.into(),
+            missing: false,
         }
     }
 }

@@ -89,6 +89,14 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
             json!("agent.limits.max_cost_usd"),
         ),
         (
+            with(ask("x"), "agent", json!({"client_tools": ["["]})),
+            json!("agent.client_tools"),
+        ),
+        (
+            with(ask("x"), "agent", json!({"tools": {"allowed": []}})),
+            json!("agent.tools.allowed"),
+        ),
+        (
             with(ask("x"), "agent", json!({"tools": {"allow": ["["]}})),
             json!("agent.tools"),
         ),

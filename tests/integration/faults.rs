@@ -583,7 +583,11 @@ async fn model_patterns_choose_the_upstream_and_names_are_mapped() {
     );
     assert_eq!(qwen.last().body["model"], "Qwen/small");
     let unknown = app.post_chat(model("llama")).await;
-    assert!(unknown.assert_error(400, None).contains("llama"));
+    assert!(
+        unknown
+            .assert_error(404, Some("model_not_found"))
+            .contains("llama")
+    );
     let listed = app.get("/v1/models").await.json();
     let mut ids: Vec<&str> = listed["data"]
         .as_array()

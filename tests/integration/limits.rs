@@ -387,3 +387,84 @@ async fn permission_deny_runs_nothing_and_tells_the_model() {
     assert_eq!(body["agentic_tool_calls"][0]["status"], "denied");
     assert!(hook.calls().is_empty());
 }
+
+#[tokio::test]
+async fn a_turn_that_may_make_no_calls_is_one_call_without_tools() {
+    let (upstream, hook) = (insatiable().await, hook().await);
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let body = with(ask_with("Go", ["t"]), "max_tool_calls", json!(0));
+    let answer = app.post_chat(body).await;
+    assert_eq!(answer.content(), "Enough.");
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_without_tools_has_no_fields_about_tools() {
+    let (upstream, hook) = (insatiable().await, hook().await);
+    let toml = format!(
+        "[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\n[upstreams.quirks]\nfinal_call = \"remove_tools\"",
+        upstream.base_url()
+    );
+    let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
+    let mut body = with(ask_with("Go", ["t", "u"]), "max_tool_rounds", json!(1));
+    body["parallel_tool_calls"] = json!(false);
+    // The scripted server refuses such fields without tools.
+    assert_eq!(
+        app.post_chat(body.clone()).await.content(),
+        "Call 1.\n\nEnough."
+    );
+    assert_eq!(upstream.request(0).body["parallel_tool_calls"], false);
+    body["agent"] = json!({"tools": {"deny": ["*"]}});
+    body["tool_choice"] = json!("required");
+    assert_eq!(app.post_chat(body.clone()).await.content(), "Enough.");
+    body["agent"] = json!({"tools": {"deny": ["u"]}});
+    body["tool_choice"] = json!({"type": "function", "function": {"name": "u"}});
+    app.post_chat(body).await.completion();
+    assert!(
+        upstream.request(3).body["tool_choice"].is_null(),
+        "names what is not offered"
+    );
+}
+
+#[tokio::test]
+async fn a_stopped_turn_keeps_the_text_so_far_in_every_mode() {
+    for mode in ["all", "final"] {
+        let (upstream, hook) = (insatiable().await, hook().await);
+        let app = TestApp::with_tools(&upstream, &hook).await;
+        let agent = json!({"limits": {"max_total_tokens": 15}, "on_limit": "stop", "text": mode});
+        let plain = app.post_chat(limited(agent.clone())).await;
+        assert_eq!(plain.content(), "Call 1.", "{mode}");
+        assert_eq!(plain.completion()["agent"]["model_calls"], 1);
+        let stream = app.stream_chat(limited(agent)).await.collect().await;
+        assert_eq!(stream.text, "Call 2.", "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_the_token_limit_cut_off_is_not_run() {
+    let whole = json!({"a": 1});
+    let upstream = ScriptedUpstream::start([
+        text_and_calls("Now.", [("t", json!("{\"a\": \"hello wor"))]).finish("length"),
+        calls([("t", whole.clone()), ("t", json!("{\"a\": \"hello wor"))]).finish("length"),
+        text("Done."),
+    ])
+    .await;
+    let hook = hook().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+
+    // Nothing but a half call: the answer ends at its limit, as it does without tools.
+    let body = app.post_chat(ask_with("Go", ["t"])).await.completion();
+    assert_eq!(body["choices"][0]["finish_reason"], "length");
+    assert_eq!(body["agent"]["stop_reason"], "length");
+    assert!(hook.calls().is_empty());
+
+    let body = app.post_chat(ask_with("Go", ["t"])).await.completion();
+    assert_eq!(body["choices"][0]["message"]["content"], "Done.");
+    assert_eq!(hook.calls().len(), 1);
+    assert_eq!(hook.call(0).arguments(), &whole);
+    assert!(
+        upstream.last().tool_results()[1]
+            .1
+            .contains("cut off by the token limit")
+    );
+}

@@ -402,3 +402,16 @@ async fn a_client_without_sessions_may_send_its_own_history() {
     assert_eq!(app.post_chat(body).await.content(), "Still here.");
     assert_eq!(upstream.last().roles(), ["user", "assistant", "user"]);
 }
+
+#[tokio::test]
+async fn arguments_over_several_lines_stay_one_line_on_the_stream() {
+    let written = "{\n  \"city\": \"Oslo\"\n}";
+    let upstream = ScriptedUpstream::start([calls([("t", json!(written))]), text("x")]).await;
+    let hook = Webhook::start().await.on("t", webhook::text("r"));
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let stream = app.stream_chat(ask_with("Go", ["t"])).await.collect().await;
+    assert_eq!(
+        stream.phase("calling")[0]["data"]["arguments"],
+        json!({"city": "Oslo"})
+    );
+}
