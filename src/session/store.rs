@@ -1,10 +1,12 @@
 //! Where conversations are kept: SQLite, in a file or in memory.
 //!
 //! Every statement names the owner or a row that was found through it. Writers take turns on one connection; readers of
-//! a file have connections of their own and see the last committed state. Dropping the future of a write undoes it.
+//! a file have connections of their own and see the last committed state. What the dropped future of a write leaves behind is the whole write or nothing.
 
+mod connections;
 mod open;
 mod park;
+mod put;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -14,11 +16,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sqlx::sqlite::SqlitePool;
-use sqlx::{Sqlite, Transaction};
 use tokio::time::timeout;
 
+use self::connections::{Connections, Held};
 use self::park::Parked;
+use self::put::Put;
 use self::write::Clock;
 use super::settings::Settings;
 use super::{Change, SessionError, StoredSession};
@@ -30,9 +32,9 @@ const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// The session store; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct SessionStore {
-    writer: SqlitePool,
-    /// The same pool as `writer` where the store is in memory.
-    reader: SqlitePool,
+    writer: Arc<Connections>,
+    /// The same as `writer` where the store is in memory.
+    reader: Arc<Connections>,
     clock: Arc<Clock>,
     parked: Arc<Mutex<Parked>>,
 }
@@ -76,7 +78,7 @@ impl SessionStore {
     /// # Errors
     /// When the file cannot be opened or migrated.
     pub async fn open(settings: &Settings) -> Result<Self, SessionError> {
-        let (writer, reader) = open::pools(&settings.store).await?;
+        let (writer, reader) = open::connections(&settings.store).await?;
         Ok(Self {
             writer,
             reader,
@@ -94,7 +96,10 @@ impl SessionStore {
         owner: &Owner,
         id: &SessionId,
     ) -> Result<Option<StoredSession>, SessionError> {
-        read::load(&self.reader, owner, id).await
+        let mut held = self.reader.take().await?;
+        let session = read::load(held.get()?, owner, id).await?;
+        held.done();
+        Ok(session)
     }
 
     /// Applies a change whole or not at all; makes the session if there is none.
@@ -105,16 +110,25 @@ impl SessionStore {
     /// When the store fails; nothing is changed then.
     ///
     /// # Cancel safety
-    /// A dropped future changes nothing, unless it was dropped while the commit was under way.
+    /// A dropped future makes the change whole or not at all.
     pub async fn change(
         &self,
         owner: &Owner,
         id: &SessionId,
         change: &Change,
     ) -> Result<(), SessionError> {
-        let mut transaction = self.begin().await?;
-        write::change(&mut transaction, self.clock.stamp(), owner, id, change).await?;
-        Ok(transaction.commit().await?)
+        let put = Put::change(owner, id, change);
+        let mut held = self.writer.take().await?;
+        if put.is_long() {
+            held.begin().await?;
+        }
+        put::put(held.get()?, self.clock.stamp(), &put).await?;
+        if put.is_long() {
+            held.commit().await?;
+        } else {
+            held.done();
+        }
+        Ok(())
     }
 
     /// The session whose response asked the client to run this call.
@@ -126,7 +140,10 @@ impl SessionStore {
         owner: &Owner,
         call_id: &str,
     ) -> Result<Option<SessionId>, SessionError> {
-        read::find_by_call(&self.reader, owner, call_id).await
+        let mut held = self.reader.take().await?;
+        let found = read::find_by_call(held.get()?, owner, call_id).await?;
+        held.done();
+        Ok(found)
     }
 
     /// A page of the owner's sessions, last written first, after the one named; at most 1000.
@@ -139,7 +156,10 @@ impl SessionStore {
         limit: usize,
         after: Option<&SessionId>,
     ) -> Result<Page, SessionError> {
-        read::list(&self.reader, owner, limit, after).await
+        let mut held = self.reader.take().await?;
+        let page = read::list(held.get()?, owner, limit, after).await?;
+        held.done();
+        Ok(page)
     }
 
     /// Deletes a session; says whether there was one.
@@ -147,9 +167,9 @@ impl SessionStore {
     /// # Errors
     /// When the store fails.
     pub async fn delete(&self, owner: &Owner, id: &SessionId) -> Result<bool, SessionError> {
-        let mut transaction = self.begin().await?;
-        let deleted = write::delete(&mut transaction, owner, id).await?;
-        transaction.commit().await?;
+        let mut held = self.writer.take().await?;
+        let deleted = write::delete(held.get()?, owner, id).await?;
+        held.done();
         Ok(deleted)
     }
 
@@ -163,10 +183,9 @@ impl SessionStore {
         id: &SessionId,
         session: &StoredSession,
     ) -> Result<Replaced, SessionError> {
-        let mut transaction = self.begin().await?;
-        let replaced =
-            write::replace(&mut transaction, self.clock.stamp(), owner, id, session).await?;
-        transaction.commit().await?;
+        let mut held = self.begin().await?;
+        let replaced = write::replace(held.get()?, self.clock.stamp(), owner, id, session).await?;
+        held.commit().await?;
         Ok(replaced)
     }
 
@@ -185,17 +204,10 @@ impl SessionStore {
         new_id: Option<SessionId>,
     ) -> Result<SessionId, SessionError> {
         let new_id = new_id.unwrap_or_else(SessionId::fresh);
-        let mut transaction = self.begin().await?;
-        let source = write::fork_source(&mut transaction, owner, id, before_message).await?;
-        write::fork(
-            &mut transaction,
-            self.clock.stamp(),
-            owner,
-            &source,
-            &new_id,
-        )
-        .await?;
-        transaction.commit().await?;
+        let mut held = self.begin().await?;
+        let source = write::fork_source(held.get()?, owner, id, before_message).await?;
+        write::fork(held.get()?, self.clock.stamp(), owner, &source, &new_id).await?;
+        held.commit().await?;
         Ok(new_id)
     }
 
@@ -211,9 +223,9 @@ impl SessionStore {
         let before = self.clock.stamp().saturating_sub(ttl_us);
         let mut total = 0;
         loop {
-            let mut transaction = self.begin().await?;
-            let deleted = write::expire_some(&mut transaction, before).await?;
-            transaction.commit().await?;
+            let mut held = self.writer.take().await?;
+            let deleted = write::expire_some(held.get()?, before).await?;
+            held.done();
             total += deleted;
             if deleted < write::EXPIRE_BATCH {
                 return Ok(total);
@@ -226,23 +238,21 @@ impl SessionStore {
     /// # Errors
     /// When it does not.
     pub async fn ping(&self) -> Result<(), SessionError> {
-        read::ping(&self.reader).await
+        let mut held = self.reader.take().await?;
+        read::ping(held.get()?).await?;
+        held.done();
+        Ok(())
     }
 
     /// Writes out what is pending and closes the store; every later call fails.
     pub async fn close(&self) {
         // Readers first: the log can only be written back whole while nobody reads from it. In memory this closes the
         // writer as well, and there is no log.
-        let readers = timeout(CLOSE_WAIT, self.reader.close()).await.is_ok();
-        let checkpoint = async {
-            self.writer.is_closed()
-                || sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
-                    .execute(&self.writer)
-                    .await
-                    .is_ok()
-        };
-        let written_back = timeout(CLOSE_WAIT, checkpoint).await.unwrap_or(false);
-        let writer = timeout(CLOSE_WAIT, self.writer.close()).await.is_ok();
+        let readers = self.reader.close(CLOSE_WAIT).await;
+        let written_back = timeout(CLOSE_WAIT, self.write_back())
+            .await
+            .is_ok_and(|result| result.is_ok());
+        let writer = self.writer.close(CLOSE_WAIT).await;
         if !(readers && written_back && writer) {
             // Nothing is lost: what is committed is in the log and is found there by the next start.
             tracing::warn!(
@@ -266,9 +276,24 @@ impl SessionStore {
         self.parked.lock().take(owner, call_id)
     }
 
-    /// Starts a write. It takes the lock at once, because a read that turns into a write can fail half-way.
-    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, SessionError> {
-        Ok(self.writer.begin_with("BEGIN IMMEDIATE").await?)
+    /// Moves what is in the log of a file to its place.
+    async fn write_back(&self) -> Result<(), sqlx::Error> {
+        if self.writer.is_closed() {
+            return Ok(());
+        }
+        let mut held = self.writer.take().await?;
+        sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+            .execute(held.get()?)
+            .await?;
+        held.done();
+        Ok(())
+    }
+
+    /// Takes the writer's turn for a write of several statements.
+    async fn begin(&self) -> Result<Held<'_>, SessionError> {
+        let mut held = self.writer.take().await?;
+        held.begin().await?;
+        Ok(held)
     }
 }
 

@@ -1,81 +1,62 @@
 //! Opens the database: which file, with which rights, how many connections.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::Connection;
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
-};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
 use super::super::SessionError;
 use super::super::settings::StoreUrl;
+use super::connections::Connections;
+use super::put;
 
-/// Longest wait for a connection; then the store counts as failed.
-const ACQUIRE_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for another process that holds the file's lock, a backup for instance.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// SQLite reads take well under a millisecond; more connections than this would only wait for the disk.
 const READERS: u32 = 4;
 
-/// Opens the pools of writers (one connection) and of readers, and brings the schema up to date.
-pub(super) async fn pools(store: &StoreUrl) -> Result<(SqlitePool, SqlitePool), SessionError> {
+/// Connections to write with (one) and to read with, after the schema was brought up to date.
+pub(super) async fn connections(
+    store: &StoreUrl,
+) -> Result<(Arc<Connections>, Arc<Connections>), SessionError> {
     let (writer, reader) = match store {
         StoreUrl::Memory => {
             // Every connection would be a database of its own, so there is one for all, and it is never given up.
-            let options = SqliteConnectOptions::new()
-                .filename(":memory:")
-                .foreign_keys(true);
-            let pool = pool_options(1).connect_with(options).await?;
-            (pool.clone(), pool)
+            let options = options().filename(":memory:");
+            let both = Arc::new(Connections::to_memory(options, put::SETUP));
+            (both.clone(), both)
         }
         StoreUrl::Sqlite(path) => {
             // An absolute path is never read as a `file:` URI or as `:memory:`.
             let path = std::path::absolute(path).map_err(store_error)?;
             create_private(&path).await.map_err(store_error)?;
-            let options = SqliteConnectOptions::new()
+            let options = options()
                 .filename(path)
                 .create_if_missing(true)
                 .journal_mode(SqliteJournalMode::Wal)
                 .synchronous(SqliteSynchronous::Normal)
-                .busy_timeout(BUSY_WAIT)
-                .foreign_keys(true);
-            let writer = replacing_broken(pool_options(1))
-                .connect_with(options.clone())
-                .await?;
-            let reader = replacing_broken(pool_options(READERS))
-                .connect_lazy_with(options.pragma("query_only", "ON"));
-            (writer, reader)
+                .busy_timeout(BUSY_WAIT);
+            let writer = Connections::to_file(options.clone(), put::SETUP, 1);
+            let reader = Connections::to_file(options.pragma("query_only", "ON"), "", READERS);
+            (Arc::new(writer), Arc::new(reader))
         }
     };
+    // Before the set-up, whose trigger would stand in the way of a changed table.
+    let mut first = writer.connect().await?;
     sqlx::migrate!("src/session/migrations")
-        .run(&writer)
+        .run(&mut first)
         .await
         .map_err(|error| SessionError::Store(Box::new(error)))?;
+    writer.add(first).await?;
     Ok((writer, reader))
 }
 
-/// Connections to a file of this process do not go stale. They are not tested before use: a caller that gives up while
-/// the test runs would close the connection, and with it a database in memory.
-fn pool_options(connections: u32) -> SqlitePoolOptions {
-    SqlitePoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(ACQUIRE_WAIT)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .test_before_acquire(false)
-}
-
-/// On some errors (a full disk) SQLite ends the transaction by itself, sqlx goes on believing in it and refuses every
-/// later one; such a connection is closed and another one opened.
-fn replacing_broken(options: SqlitePoolOptions) -> SqlitePoolOptions {
-    options.after_release(|connection, _| {
-        Box::pin(async move {
-            // The roll-back of a dropped transaction is done by the time the connection answers.
-            connection.ping().await?;
-            Ok(!connection.is_in_transaction())
-        })
-    })
+fn options() -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .foreign_keys(true)
+        // What a statement puts aside is conversations too; it belongs in no file of a directory for everyone.
+        .pragma("temp_store", "MEMORY")
 }
 
 /// Conversations are private: a new file is for its owner only, and SQLite makes the log beside it alike. The rights of

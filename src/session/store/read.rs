@@ -2,7 +2,7 @@
 
 use futures_util::TryStreamExt;
 use serde_json::value::RawValue;
-use sqlx::sqlite::SqlitePool;
+use sqlx::SqliteConnection;
 
 use super::super::{SessionError, StoredMessage, StoredSession};
 use super::{Page, SessionSummary, damaged};
@@ -45,14 +45,14 @@ const LOAD: &str = "
     ORDER BY m.seq";
 
 pub(super) async fn load(
-    pool: &SqlitePool,
+    connection: &mut SqliteConnection,
     owner: &Owner,
     id: &SessionId,
 ) -> Result<Option<StoredSession>, SessionError> {
     let mut rows = sqlx::query_as::<_, MessageRow>(LOAD)
         .bind(owner.as_str())
         .bind(id.as_str())
-        .fetch(pool);
+        .fetch(connection);
     let Some(mut row) = rows.try_next().await? else {
         return Ok(None);
     };
@@ -79,7 +79,7 @@ pub(super) async fn load(
 }
 
 pub(super) async fn find_by_call(
-    pool: &SqlitePool,
+    connection: &mut SqliteConnection,
     owner: &Owner,
     call_id: &str,
 ) -> Result<Option<SessionId>, SessionError> {
@@ -89,13 +89,13 @@ pub(super) async fn find_by_call(
     )
     .bind(owner.as_str())
     .bind(call_id)
-    .fetch_optional(pool)
+    .fetch_optional(connection)
     .await?;
     found.map(session_id).transpose()
 }
 
 pub(super) async fn list(
-    pool: &SqlitePool,
+    connection: &mut SqliteConnection,
     owner: &Owner,
     limit: usize,
     after: Option<&SessionId>,
@@ -109,7 +109,7 @@ pub(super) async fn list(
         )
         .bind(owner.as_str())
         .bind(after.as_str())
-        .fetch_optional(pool)
+        .fetch_optional(&mut *connection)
         .await?
         .ok_or(SessionError::NotFound)?;
     }
@@ -123,7 +123,7 @@ pub(super) async fn list(
     .bind(from.1)
     // One more than asked for tells whether there are more.
     .bind(i64::try_from(limit + 1).unwrap_or(i64::MAX))
-    .fetch_all(pool)
+    .fetch_all(connection)
     .await?;
     Ok(Page {
         has_more: rows.len() > limit,
@@ -135,10 +135,10 @@ pub(super) async fn list(
     })
 }
 
-pub(super) async fn ping(pool: &SqlitePool) -> Result<(), SessionError> {
+pub(super) async fn ping(connection: &mut SqliteConnection) -> Result<(), SessionError> {
     // A table of ours, because a constant would be answered without a look at the file.
     sqlx::query("SELECT 1 FROM sessions LIMIT 1")
-        .fetch_optional(pool)
+        .fetch_optional(connection)
         .await?;
     Ok(())
 }

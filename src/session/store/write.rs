@@ -3,20 +3,17 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::SqliteConnection;
 
-use super::super::{Change, SessionError, StoredMessage, StoredSession};
+use super::super::{SessionError, StoredMessage, StoredSession};
 use super::Replaced;
+use super::put::{Put, put};
 use super::read::parse_instructions;
 use crate::ids::{Owner, SessionId};
-use crate::openai::message::{Message, Role};
+use crate::openai::message::Role;
 
 /// Most sessions deleted at once; each may hold thousands of messages, and other writes wait meanwhile.
 pub(super) const EXPIRE_BATCH: u64 = 100;
-/// Most messages in one statement; SQLite takes about 5000 rows of this width.
-const INSERT_ROWS: usize = 64;
-/// Statements up to this many rows are kept prepared: a round of the loop writes few.
-const PREPARED_ROWS: usize = 8;
 /// Longest title, in characters.
 const TITLE_CHARS: usize = 50;
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -30,18 +27,9 @@ pub(super) struct Clock {
 
 /// The first user message's place and the beginning of its text.
 #[derive(Debug, Default, sqlx::FromRow)]
-struct Title {
-    title_seq: Option<i64>,
-    title: Option<String>,
-}
-
-#[derive(sqlx::FromRow)]
-struct SessionRow {
-    id: i64,
-    /// Stored messages without the instructions.
-    stored: i64,
-    #[sqlx(flatten)]
-    title: Title,
+pub(super) struct Title {
+    pub(super) title_seq: Option<i64>,
+    pub(super) title: Option<String>,
 }
 
 /// What a fork copies.
@@ -85,52 +73,6 @@ impl Clock {
     }
 }
 
-/// Its cost grows with what is new, not with what is stored.
-pub(super) async fn change(
-    connection: &mut SqliteConnection,
-    now: i64,
-    owner: &Owner,
-    id: &SessionId,
-    change: &Change,
-) -> Result<(), SessionError> {
-    let row = touch(connection, now, owner, id, change.instructions.as_deref()).await?;
-    let keep = count(change.keep).min(row.stored);
-    if keep < row.stored {
-        sqlx::query("DELETE FROM messages WHERE session = ? AND seq >= ?")
-            .bind(row.id)
-            .bind(keep)
-            .execute(&mut *connection)
-            .await?;
-    }
-    insert_messages(connection, row.id, keep, &change.append).await?;
-    let title = match row.title.title_seq {
-        Some(seq) if seq < keep => row.title,
-        // No user message stays, so the first one is among the new ones.
-        _ => Title::of(keep, &change.append),
-    };
-    sqlx::query(
-        "UPDATE sessions SET message_count = instruction_count + ?, title_seq = ?, title = ? WHERE id = ?",
-    )
-    .bind(keep.saturating_add(count(change.append.len())))
-    .bind(title.title_seq)
-    .bind(title.title)
-    .bind(row.id)
-    .execute(&mut *connection)
-    .await?;
-    for call in &change.client_calls {
-        sqlx::query(
-            "INSERT INTO client_calls (owner, call_id, session) VALUES (?, ?, ?)
-             ON CONFLICT (owner, call_id) DO UPDATE SET session = excluded.session",
-        )
-        .bind(owner.as_str())
-        .bind(call.as_str())
-        .bind(row.id)
-        .execute(&mut *connection)
-        .await?;
-    }
-    Ok(())
-}
-
 pub(super) async fn delete(
     connection: &mut SqliteConnection,
     owner: &Owner,
@@ -152,24 +94,23 @@ pub(super) async fn replace(
     session: &StoredSession,
 ) -> Result<Replaced, SessionError> {
     let existed = delete(connection, owner, id).await?;
-    let row = touch(connection, now, owner, id, Some(&session.instructions)).await?;
-    insert_messages(connection, row.id, 0, &session.messages).await?;
-    let created_at = match session.created_at {
-        0 => now,
-        seconds => seconds.saturating_mul(MICROS_PER_SECOND),
+    let whole = Put {
+        owner,
+        id,
+        instructions: Some(&session.instructions),
+        keep: 0,
+        append: &session.messages,
+        client_calls: &[],
     };
-    let title = Title::of(0, &session.messages);
-    sqlx::query(
-        "UPDATE sessions SET message_count = instruction_count + ?, title_seq = ?, title = ?, created_at = ?
-         WHERE id = ?",
-    )
-    .bind(count(session.messages.len()))
-    .bind(title.title_seq)
-    .bind(title.title)
-    .bind(created_at)
-    .bind(row.id)
-    .execute(connection)
-    .await?;
+    put(connection, now, &whole).await?;
+    if session.created_at != 0 {
+        sqlx::query("UPDATE sessions SET created_at = ? WHERE owner = ? AND session_id = ?")
+            .bind(session.created_at.saturating_mul(MICROS_PER_SECOND))
+            .bind(owner.as_str())
+            .bind(id.as_str())
+            .execute(connection)
+            .await?;
+    }
     Ok(if existed {
         Replaced::Replaced
     } else {
@@ -277,74 +218,9 @@ pub(super) async fn expire_some(
     Ok(done.rows_affected())
 }
 
-/// Makes the session or marks it as written, and sets the instructions if there are new ones.
-async fn touch(
-    connection: &mut SqliteConnection,
-    now: i64,
-    owner: &Owner,
-    id: &SessionId,
-    instructions: Option<&[Message]>,
-) -> Result<SessionRow, SessionError> {
-    let row = sqlx::query_as(
-        "INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, created_at,
-                               updated_at)
-         VALUES (?1, ?2, coalesce(?3, '[]'), coalesce(?4, 0), coalesce(?4, 0), ?5, ?5)
-         ON CONFLICT (owner, session_id) DO UPDATE SET
-             instructions = coalesce(?3, instructions),
-             instruction_count = coalesce(?4, instruction_count),
-             message_count = message_count - instruction_count + coalesce(?4, instruction_count),
-             updated_at = ?5
-         RETURNING id, message_count - instruction_count AS stored, title_seq, title",
-    )
-    .bind(owner.as_str())
-    .bind(id.as_str())
-    .bind(instructions.map(|list| json_array(list.iter().map(Message::json_str))))
-    .bind(instructions.map(|list| count(list.len())))
-    .bind(now)
-    .fetch_one(connection)
-    .await?;
-    Ok(row)
-}
-
-async fn insert_messages(
-    connection: &mut SqliteConnection,
-    session: i64,
-    first_seq: i64,
-    messages: &[StoredMessage],
-) -> Result<(), SessionError> {
-    for (chunk, chunk_seq) in messages
-        .chunks(INSERT_ROWS)
-        .zip((first_seq..).step_by(INSERT_ROWS))
-    {
-        let views = chunk
-            .iter()
-            .map(|stored| stored.view.as_ref().map(serde_json::to_string).transpose())
-            .collect::<Result<Vec<Option<String>>, _>>()
-            .map_err(|error| SessionError::Store(Box::new(error)))?;
-        let mut insert = QueryBuilder::<Sqlite>::new(
-            "INSERT INTO messages (session, seq, json, hidden, view, full_text) ",
-        );
-        let rows = chunk.iter().zip(views).zip(chunk_seq..);
-        insert.push_values(rows, |mut row, ((stored, view), seq)| {
-            row.push_bind(session)
-                .push_bind(seq)
-                .push_bind(stored.message.json_str())
-                .push_bind(stored.hidden)
-                .push_bind(view)
-                .push_bind(stored.full_text.as_deref());
-        });
-        insert
-            .build()
-            .persistent(chunk.len() <= PREPARED_ROWS)
-            .execute(&mut *connection)
-            .await?;
-    }
-    Ok(())
-}
-
 impl Title {
     /// The title that messages give which start at this place.
-    fn of(first_seq: i64, messages: &[StoredMessage]) -> Self {
+    pub(super) fn of(first_seq: i64, messages: &[StoredMessage]) -> Self {
         let first_user = (first_seq..)
             .zip(messages)
             .find(|(_, stored)| *stored.message.role() == Role::User);
@@ -359,10 +235,10 @@ impl Title {
     }
 }
 
-fn json_array<'a>(items: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn json_array<'a>(items: impl Iterator<Item = &'a str>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(","))
 }
 
-fn count(number: usize) -> i64 {
+pub(super) fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,0 +1,169 @@
+//! The write that every round of the loop makes, as one statement.
+//!
+//! A statement is whole or not at all by itself and takes one trip to the connection's thread, where a transaction of
+//! several takes one each, which is most of their cost. SQLite has no procedures, but a trigger on a view is as good:
+//! each row inserted is a message with what is changed about its session, and the first also does that change.
+
+use std::fmt::Write;
+use std::sync::{Arc, LazyLock};
+
+use sqlx::{AssertSqlSafe, SqliteConnection};
+
+use super::super::{Change, SessionError, StoredMessage};
+use super::write::{Title, count, json_array};
+use crate::ids::{Owner, SessionId};
+use crate::openai::message::Message;
+
+/// Most messages in one statement; SQLite takes about 8000 rows of this width.
+const ROWS: usize = 64;
+/// Statements up to this many rows are kept prepared: a round of the loop writes few.
+const PREPARED_ROWS: usize = 8;
+
+/// Of the connection, so that it goes with this code and not with the file.
+pub(super) const SETUP: &str = "
+    CREATE TEMP VIEW puts AS SELECT
+        NULL AS owner, NULL AS session_id, NULL AS now, NULL AS instructions, NULL AS instruction_count, NULL AS keep,
+        NULL AS appended, NULL AS title_place, NULL AS title, NULL AS client_calls,
+        NULL AS place, NULL AS json, NULL AS hidden, NULL AS view, NULL AS full_text;
+    CREATE TEMP TRIGGER put INSTEAD OF INSERT ON puts BEGIN
+        INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
+                              created_at, updated_at)
+        SELECT NEW.owner, NEW.session_id, coalesce(NEW.instructions, '[]'), coalesce(NEW.instruction_count, 0),
+               coalesce(NEW.instruction_count, 0) + NEW.appended, NEW.title_place, NEW.title, NEW.now, NEW.now
+        WHERE NEW.place = 0
+        -- On the right of a SET stands what was stored before; min() is what stays of its messages.
+        ON CONFLICT (owner, session_id) DO UPDATE SET
+            instructions = coalesce(NEW.instructions, instructions),
+            instruction_count = coalesce(NEW.instruction_count, instruction_count),
+            message_count = coalesce(NEW.instruction_count, instruction_count)
+                + min(NEW.keep, message_count - instruction_count) + NEW.appended,
+            -- Where no user message stays, the first one is among the new ones.
+            title_seq = CASE WHEN title_seq < min(NEW.keep, message_count - instruction_count) THEN title_seq
+                ELSE min(NEW.keep, message_count - instruction_count) + NEW.title_place END,
+            title = CASE WHEN title_seq < min(NEW.keep, message_count - instruction_count) THEN title
+                ELSE NEW.title END,
+            updated_at = NEW.now;
+        -- From here on the first of the new messages is where the count without them ends.
+        DELETE FROM messages WHERE NEW.place = 0
+            AND session = (SELECT id FROM sessions WHERE owner = NEW.owner AND session_id = NEW.session_id)
+            AND seq >= (SELECT message_count - instruction_count - NEW.appended FROM sessions
+                        WHERE owner = NEW.owner AND session_id = NEW.session_id);
+        INSERT INTO messages (session, seq, json, hidden, view, full_text)
+        SELECT id, message_count - instruction_count - NEW.appended + NEW.place,
+               NEW.json, NEW.hidden, NEW.view, NEW.full_text
+        FROM sessions WHERE owner = NEW.owner AND session_id = NEW.session_id AND NEW.json IS NOT NULL;
+        INSERT INTO client_calls (owner, call_id, session)
+        SELECT NEW.owner, call.value, s.id FROM sessions s, json_each(NEW.client_calls) call
+        WHERE NEW.client_calls IS NOT NULL AND s.owner = NEW.owner AND s.session_id = NEW.session_id
+        ON CONFLICT (owner, call_id) DO UPDATE SET session = excluded.session;
+    END";
+
+/// What is put after what stays.
+#[derive(Debug)]
+pub(super) struct Put<'a> {
+    pub(super) owner: &'a Owner,
+    pub(super) id: &'a SessionId,
+    pub(super) instructions: Option<&'a [Message]>,
+    /// Of the stored messages; more than there are means all.
+    pub(super) keep: usize,
+    pub(super) append: &'a [StoredMessage],
+    pub(super) client_calls: &'a [String],
+}
+
+impl<'a> Put<'a> {
+    pub(super) fn change(owner: &'a Owner, id: &'a SessionId, change: &'a Change) -> Self {
+        Self {
+            owner,
+            id,
+            instructions: change.instructions.as_deref(),
+            keep: change.keep,
+            append: &change.append,
+            client_calls: &change.client_calls,
+        }
+    }
+
+    /// Takes more than one statement, and so a transaction around them.
+    pub(super) fn is_long(&self) -> bool {
+        self.append.len() > ROWS
+    }
+}
+
+/// Its cost grows with what is new, not with what is stored.
+pub(super) async fn put(
+    connection: &mut SqliteConnection,
+    now: i64,
+    put: &Put<'_>,
+) -> Result<(), SessionError> {
+    put_rows(connection, now, put, 0).await?;
+    for place in (ROWS..put.append.len()).step_by(ROWS) {
+        put_rows(connection, now, put, place).await?;
+    }
+    Ok(())
+}
+
+/// Puts the messages from that place on, as many as go into one statement.
+async fn put_rows(
+    connection: &mut SqliteConnection,
+    now: i64,
+    put: &Put<'_>,
+    place: usize,
+) -> Result<(), SessionError> {
+    static PREPARED: LazyLock<Vec<Arc<str>>> = LazyLock::new(|| {
+        (0..=PREPARED_ROWS)
+            .map(|rows| statement(rows).into())
+            .collect()
+    });
+    let json = |error| SessionError::Store(Box::new(error));
+    let rows = put.append.iter().skip(place).take(ROWS);
+    let prepared = PREPARED.get(rows.len());
+    let sql = prepared.map_or_else(|| statement(rows.len()).into(), Arc::clone);
+    let title = Title::of(0, put.append);
+    let calls = (place == 0 && !put.client_calls.is_empty())
+        .then(|| serde_json::to_string(put.client_calls))
+        .transpose()
+        .map_err(json)?;
+    let mut query = sqlx::query(AssertSqlSafe(sql))
+        .persistent(prepared.is_some())
+        .bind(put.owner.as_str())
+        .bind(put.id.as_str())
+        .bind(now)
+        .bind(
+            put.instructions
+                .map(|list| json_array(list.iter().map(Message::json_str))),
+        )
+        .bind(put.instructions.map(|list| count(list.len())))
+        .bind(count(put.keep))
+        .bind(count(put.append.len()))
+        .bind(title.title_seq)
+        .bind(title.title)
+        .bind(calls)
+        .bind(count(place));
+    for stored in rows {
+        let view = stored.view.as_ref().map(serde_json::to_string);
+        query = query
+            .bind(stored.message.json_str())
+            .bind(stored.hidden)
+            .bind(view.transpose().map_err(json)?)
+            .bind(stored.full_text.as_deref());
+    }
+    query.execute(connection).await?;
+    Ok(())
+}
+
+/// The statement for so many messages; for none it still has one row, which changes the session.
+fn statement(rows: usize) -> String {
+    let mut sql =
+        "INSERT INTO puts VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)".to_owned();
+    for row in 1..rows {
+        let first = 12 + row * 4;
+        // Writing to a string does not fail.
+        let _ = write!(
+            sql,
+            ",(?1,?2,NULL,NULL,NULL,NULL,?7,NULL,NULL,NULL,?11+{row},?{first},?{},?{},?{})",
+            first + 1,
+            first + 2,
+            first + 3
+        );
+    }
+    sql
+}
