@@ -57,23 +57,18 @@ impl Conversation {
         let owner = request.caller.owner.clone();
         let incoming = std::mem::take(&mut request.messages);
         let pending_call = pending_call(&incoming);
-        let parked = pending_call.and_then(|call| parts.store.take_parked(&owner, call));
+        if let Some(parked) = pending_call.and_then(|call| parts.store.parked(&owner, call)) {
+            // The turn that was not to be stored goes on, whatever this request says.
+            return Ok(Self::ephemeral(parts, request, parked, incoming));
+        }
         let explicit = request.options.session_id.clone();
-        let continued = match (&explicit, &parked, pending_call) {
-            (None, None, Some(call)) => parts
-                .store
-                .find_by_call(&owner, call)
-                .await
-                .unwrap_or_else(log_miss),
+        let continued = match (&explicit, pending_call) {
+            (None, Some(call)) => find_by_call(parts, &owner, call).await,
             _ => None,
         };
         if request.options.ephemeral && explicit.is_none() && continued.is_none() {
-            return Ok(Self::ephemeral(
-                parts,
-                request,
-                parked.unwrap_or_default(),
-                incoming,
-            ));
+            let nothing = StoredSession::default();
+            return Ok(Self::ephemeral(parts, request, nothing, incoming));
         }
         let fresh = explicit.is_none() && continued.is_none();
         if fresh && !request.tools.has_server_tools() {
@@ -212,13 +207,15 @@ fn pending_call(messages: &[Message]) -> Option<&str> {
         .tool_call_id()
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "takes the error as `unwrap_or_else` gives it"
-)]
-fn log_miss(error: SessionError) -> Option<SessionId> {
-    tracing::error!(error = %error, "session look-up failed");
-    None
+/// The session that waits for the result of a call.
+pub(super) async fn find_by_call(parts: &Parts, owner: &Owner, call: &str) -> Option<SessionId> {
+    match parts.store.find_by_call(owner, call).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::error!(error = %error, "session look-up failed");
+            None
+        }
+    }
 }
 
 fn join(

@@ -264,16 +264,16 @@ impl SessionStore {
         }
     }
 
-    /// Keeps an unstored conversation in memory until one of its pending client calls is answered or time is up.
+    /// Keeps an unstored conversation in memory until time is up, for the answers to its pending client calls.
     ///
     /// Where too many are kept already, the one kept longest gives way.
     pub fn park(&self, owner: &Owner, calls: &[String], session: StoredSession, until: Instant) {
         self.parked.lock().put(owner, calls, session, until);
     }
 
-    /// Takes the parked conversation that waits for this call.
-    pub fn take_parked(&self, owner: &Owner, call_id: &str) -> Option<StoredSession> {
-        self.parked.lock().take(owner, call_id)
+    /// The parked conversation that waits for this call.
+    pub fn parked(&self, owner: &Owner, call_id: &str) -> Option<StoredSession> {
+        self.parked.lock().get(owner, call_id).cloned()
     }
 
     /// Moves what is in the log of a file to its place.

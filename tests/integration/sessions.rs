@@ -291,7 +291,12 @@ async fn store_false_leaves_nothing_behind_and_still_waits_for_the_client() {
         {"role": "assistant", "content": null, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": call["id"], "content": "client result"},
     ]);
-    assert_eq!(app.post_chat(body).await.content(), "Done.");
+    assert_eq!(app.post_chat(body.clone()).await.content(), "Done.");
+    // Sent again, with other extensions: the same turn goes on.
+    upstream.push(text("Done again."));
+    body["session_id"] = json!("s");
+    body.as_object_mut().unwrap().remove("store");
+    assert_eq!(app.post_chat(body).await.content(), "Done again.");
     let results: Vec<String> = upstream
         .last()
         .tool_results()

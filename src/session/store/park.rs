@@ -1,4 +1,5 @@
-//! Conversations that are not to be stored, while a client runs the calls that they wait for.
+//! Conversations that are not to be stored, while a client runs the calls that they wait for. They are kept until their
+//! time is up, as an answer may have to be asked for again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -8,6 +9,8 @@ use crate::ids::Owner;
 
 /// Most conversations kept.
 pub(super) const MAX_PARKED: usize = 1000;
+/// Most conversations kept for one owner, so that nobody's push out everybody else's.
+pub(super) const MAX_PARKED_OF_OWNER: usize = 500;
 /// Most text kept over all of them; a single larger conversation is kept nevertheless.
 const MAX_PARKED_BYTES: usize = 256 * 1024 * 1024;
 
@@ -44,7 +47,15 @@ impl Parked {
             return;
         }
         for call in calls {
-            self.take(owner, call);
+            self.forget(owner, call);
+        }
+        let of_owner = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.owner == *owner);
+        let oldest = of_owner.clone().next().map(|(key, _)| *key);
+        if let Some(oldest) = oldest.filter(|_| of_owner.count() >= MAX_PARKED_OF_OWNER) {
+            self.remove(oldest);
         }
         let bytes = size(&session);
         while self.entries.len() >= MAX_PARKED
@@ -70,11 +81,18 @@ impl Parked {
         self.entries.insert(key, entry);
     }
 
-    /// Takes the conversation that waits for the call, which then waits for none of its calls any more.
-    pub(super) fn take(&mut self, owner: &Owner, call_id: &str) -> Option<StoredSession> {
+    /// The conversation that waits for the call.
+    pub(super) fn get(&mut self, owner: &Owner, call_id: &str) -> Option<&StoredSession> {
         self.drop_expired();
-        let key = *self.by_call.get(&(owner.clone(), call_id.to_owned()))?;
-        self.remove(key).map(|entry| entry.session)
+        let key = self.by_call.get(&(owner.clone(), call_id.to_owned()))?;
+        self.entries.get(key).map(|entry| &entry.session)
+    }
+
+    /// Forgets the conversation that waits for the call.
+    fn forget(&mut self, owner: &Owner, call_id: &str) {
+        if let Some(&key) = self.by_call.get(&(owner.clone(), call_id.to_owned())) {
+            self.remove(key);
+        }
     }
 
     fn drop_expired(&mut self) {

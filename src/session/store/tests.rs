@@ -1029,7 +1029,7 @@ async fn a_message_that_cannot_be_read_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_parked_conversation_is_taken_once_by_any_of_its_calls() {
+async fn any_of_its_calls_leads_to_a_parked_conversation_and_may_do_so_again() {
     let store = in_memory().await;
     let calls = ["c1".to_owned(), "c2".to_owned()];
     let session = StoredSession {
@@ -1037,23 +1037,22 @@ async fn a_parked_conversation_is_taken_once_by_any_of_its_calls() {
         ..StoredSession::default()
     };
     let until = Instant::now() + Duration::from_secs(60);
-    store.park(&owner(), &calls, session.clone(), until);
-    assert_eq!(store.take_parked(&Owner::key("bob"), "c1"), None);
-    assert_eq!(store.take_parked(&owner(), "c3"), None);
-    assert_eq!(
-        store.clone().take_parked(&owner(), "c2"),
-        Some(session.clone())
-    );
-    assert_eq!(store.take_parked(&owner(), "c1"), None);
-    assert!(store.parked.lock().is_empty());
     // A conversation that nothing leads to is not kept.
     store.park(&owner(), &[], session.clone(), until);
     assert!(store.parked.lock().is_empty());
+    store.park(&owner(), &calls, session.clone(), until);
+    assert_eq!(store.parked(&Owner::key("bob"), "c1"), None);
+    assert_eq!(store.parked(&owner(), "c3"), None);
+    for call in ["c2", "c1", "c1"] {
+        assert_eq!(store.clone().parked(&owner(), call), Some(session.clone()));
+    }
     // A later one that waits for the same call takes the place of the earlier one.
-    store.park(&owner(), &calls, StoredSession::default(), until);
-    store.park(&owner(), &calls[..1], session.clone(), until);
-    assert_eq!(store.take_parked(&owner(), "c2"), None);
-    assert_eq!(store.take_parked(&owner(), "c1"), Some(session));
+    store.park(&owner(), &calls[..1], StoredSession::default(), until);
+    assert_eq!(store.parked(&owner(), "c2"), None);
+    assert_eq!(store.parked(&owner(), "c1"), Some(StoredSession::default()));
+    // Time is up.
+    store.park(&owner(), &calls[..1], session, Instant::now());
+    assert_eq!(store.parked(&owner(), "c1"), None);
     assert!(store.parked.lock().is_empty());
 }
 
@@ -1064,14 +1063,14 @@ async fn parked_conversations_are_bounded_in_time_and_number() {
         store.park(&owner(), &[call], StoredSession::default(), until);
     };
     park("late".to_owned(), Instant::now());
-    assert_eq!(store.take_parked(&owner(), "late"), None);
+    assert_eq!(store.parked(&owner(), "late"), None);
     assert!(store.parked.lock().is_empty());
     let until = Instant::now() + Duration::from_secs(60);
-    for number in 0..=park::MAX_PARKED {
+    for number in 0..=park::MAX_PARKED_OF_OWNER {
         park(format!("c{number}"), until);
     }
-    assert_eq!(store.take_parked(&owner(), "c0"), None);
-    assert!(store.take_parked(&owner(), "c1").is_some());
-    let last = format!("c{}", park::MAX_PARKED);
-    assert!(store.take_parked(&owner(), &last).is_some());
+    assert_eq!(store.parked(&owner(), "c0"), None);
+    assert!(store.parked(&owner(), "c1").is_some());
+    let last = format!("c{}", park::MAX_PARKED_OF_OWNER);
+    assert!(store.parked(&owner(), &last).is_some());
 }
