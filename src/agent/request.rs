@@ -5,11 +5,13 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::Agent;
+use super::conversation::find_by_call;
 use super::options::{EXTENSION_FIELDS, Options};
 use super::transcript;
 use crate::ids::{Owner, RequestId, SessionId};
 use crate::openai::message::Message;
 use crate::openai::request::{ChatBody, RequestError};
+use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
 use crate::tools::set::{ToolFilter, ToolSet};
 use crate::upstream::router::Route;
 
@@ -48,9 +50,12 @@ pub struct Caller {
 #[derive(Debug)]
 pub enum Decision {
     /// It goes to the upstream as it is.
-    PassThrough,
-    /// It goes to the upstream without `max_tool_rounds: 0`.
-    PassThroughWithout(&'static str),
+    PassThrough {
+        /// But for this field.
+        without: Option<&'static str>,
+        /// Unless a turn waits for the result of this call.
+        unless: Option<String>,
+    },
     /// It enters the loop.
     Run(Box<RunRequest>),
 }
@@ -89,73 +94,125 @@ impl Agent {
     ///
     /// # Errors
     /// When a field that loopwright acts on is wrong; what passes through is left for the upstream to judge.
-    pub fn decide(&self, body: &ChatBody<'_>, caller: Caller) -> Result<Decision, RequestError> {
+    pub fn decide(&self, body: &ChatBody<'_>, caller: &Caller) -> Result<Decision, RequestError> {
+        let route = self.route(body)?;
+        let declared = declared(body, &route)?;
+        let used = Options::used(body) || caller.session_header.is_some();
+        let zero_rounds = !used
+            && body
+                .field("max_tool_rounds")
+                .is_some_and(|value| value.get() == "0");
+        // The legacy `functions` API knows no tool messages: what it offers can only be run by the client.
+        let client_only = zero_rounds || self.parts.tools.is_empty() || body.has("functions");
+        if used || !client_only {
+            let options = self.options(body, caller)?;
+            let tools = self.tools(declared, &options)?;
+            if used || tools.has_server_tools() {
+                let run = run_request(body, caller, route, options, tools)?;
+                return Ok(Decision::Run(Box::new(run)));
+            }
+        }
+        Ok(Decision::PassThrough {
+            without: zero_rounds.then_some("max_tool_rounds"),
+            unless: body.answered_call(),
+        })
+    }
+
+    /// Whether a turn of this owner waits for the result of a call.
+    pub async fn waits_for(&self, owner: &Owner, call: &str) -> bool {
+        self.parts.store.parked(owner, call).is_some()
+            || find_by_call(&self.parts, owner, call).await.is_some()
+    }
+
+    /// Reads what a run needs, whether or not the request asks for one.
+    ///
+    /// # Errors
+    /// When a field that loopwright acts on is wrong.
+    pub fn run_request(
+        &self,
+        body: &ChatBody<'_>,
+        caller: &Caller,
+    ) -> Result<RunRequest, RequestError> {
+        let route = self.route(body)?;
+        let options = self.options(body, caller)?;
+        let tools = self.tools(declared(body, &route)?, &options)?;
+        run_request(body, caller, route, options, tools)
+    }
+
+    fn route(&self, body: &ChatBody<'_>) -> Result<Arc<Route>, RequestError> {
         let model = body.model()?;
-        let route = self.parts.router.candidates(&model).ok_or_else(|| {
+        self.parts.router.candidates(&model).ok_or_else(|| {
             let message = format!("no upstream serves the model '{model}'; see GET /v1/models");
             RequestError {
                 missing: true,
                 ..RequestError::field("model", message)
             }
-        })?;
-        let (declared, hosted) = body.tools()?;
-        if let Some(kind) = hosted
-            .iter()
-            .find(|kind| !route.quirks.hosted_tools.contains(kind))
-        {
+        })
+    }
+
+    fn options(&self, body: &ChatBody<'_>, caller: &Caller) -> Result<Options, RequestError> {
+        Options::parse(body, caller.session_header.clone(), &self.parts.settings)
+    }
+
+    fn tools(
+        &self,
+        declared: Vec<ToolDefinition>,
+        options: &Options,
+    ) -> Result<ToolSet, RequestError> {
+        let filter = tool_filter(options)?;
+        let set = self.parts.tools.for_request(declared, &filter);
+        set.map_err(|error| RequestError::field("tools", error.to_string()))
+    }
+}
+
+/// The function tools that a request declares; hosted ones must be known to the upstream.
+fn declared(body: &ChatBody<'_>, route: &Route) -> Result<Vec<ToolDefinition>, RequestError> {
+    let (declared, hosted) = body.tools()?;
+    let known = &route.quirks.hosted_tools;
+    match hosted.iter().find(|kind| !known.contains(kind)) {
+        Some(kind) => {
             let message = format!(
                 "the hosted tool type '{kind}' is not offered by this server; leave it out of 'tools'"
             );
-            return Err(RequestError::field("tools", message));
+            Err(RequestError::field("tools", message))
         }
-        let used = Options::used(body) || caller.session_header.is_some();
-        let zero_rounds = body
-            .field("max_tool_rounds")
-            .is_some_and(|value| value.get() == "0");
-        if !used && zero_rounds {
-            return Ok(Decision::PassThroughWithout("max_tool_rounds"));
-        }
-        // The legacy `functions` API knows no tool messages: what it offers can only be run by the client.
-        if !used && (self.parts.tools.is_empty() || body.field("functions").is_some()) {
-            return Ok(Decision::PassThrough);
-        }
-        let options = Options::parse(body, caller.session_header.clone(), &self.parts.settings)?;
-        let filter = tool_filter(&options)?;
-        let tools = self
-            .parts
-            .tools
-            .for_request(declared, &filter)
-            .map_err(|error| RequestError::field("tools", error.to_string()))?;
-        if !used && !tools.has_server_tools() {
-            return Ok(Decision::PassThrough);
-        }
-        let tools = tools.with_hosted(&hosted_entries(body)?);
-        refuse_several_choices(body, &tools)?;
-        let left_out: Vec<&str> = [
-            &EXTENSION_FIELDS[..],
-            &REWRITTEN_FIELDS[..],
-            &CONSUMED_FIELDS[..],
-        ]
-        .concat();
-        Ok(Decision::Run(Box::new(RunRequest {
-            model: model.into_owned(),
-            user: body.typed("user", "a string")?,
-            stream: body.stream()?,
-            include_usage: body.include_usage()?,
-            messages: body.messages(caller.max_messages)?,
-            fields: body.members_without(&left_out).into(),
-            fields_without_tools: body
-                .members_without(&[&left_out[..], &TOOL_FIELDS].concat())
-                .into(),
-            tool_choice: body
-                .field("tool_choice")
-                .and_then(|choice| transcript::offered(choice.get(), &tools)),
-            options,
-            tools,
-            route,
-            caller,
-        })))
+        None => Ok(declared),
     }
+}
+
+fn run_request(
+    body: &ChatBody<'_>,
+    caller: &Caller,
+    route: Arc<Route>,
+    options: Options,
+    tools: ToolSet,
+) -> Result<RunRequest, RequestError> {
+    let tools = tools.with_hosted(&hosted_entries(body)?);
+    refuse_several_choices(body, &tools)?;
+    let left_out: Vec<&str> = [
+        &EXTENSION_FIELDS[..],
+        &REWRITTEN_FIELDS[..],
+        &CONSUMED_FIELDS[..],
+    ]
+    .concat();
+    Ok(RunRequest {
+        model: body.model()?.into_owned(),
+        user: body.typed("user", "a string")?,
+        stream: body.stream()?,
+        include_usage: body.include_usage()?,
+        messages: body.messages(caller.max_messages)?,
+        fields: body.members_without(&left_out).into(),
+        fields_without_tools: body
+            .members_without(&[&left_out[..], &TOOL_FIELDS].concat())
+            .into(),
+        tool_choice: body
+            .field("tool_choice")
+            .and_then(|choice| transcript::offered(choice.get(), &tools)),
+        options,
+        tools,
+        route,
+        caller: caller.clone(),
+    })
 }
 
 fn tool_filter(options: &Options) -> Result<ToolFilter, RequestError> {
@@ -171,7 +228,6 @@ fn tool_filter(options: &Options) -> Result<ToolFilter, RequestError> {
 
 /// The entries of `tools[]` that the upstream runs itself; they are offered as they are.
 fn hosted_entries(body: &ChatBody<'_>) -> Result<Vec<String>, RequestError> {
-    use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
     let hosted = |entry: &&serde_json::value::RawValue| {
         matches!(
             ToolDefinition::parse(entry),

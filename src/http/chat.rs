@@ -52,30 +52,24 @@ pub(super) async fn complete(
     let chat = ChatBody::parse(&bytes)?;
     let caller = caller(&state, owner, request_id, &head.headers)?;
     let path_and_query = head.uri.path_and_query().map_or("", |whole| whole.as_str());
-    match state.agent.decide(&chat, caller)? {
-        Decision::PassThrough => {
+    let run = match state.agent.decide(&chat, &caller)? {
+        Decision::Run(run) => run,
+        Decision::PassThrough {
+            unless: Some(call), ..
+        } if state.agent.waits_for(&caller.owner, &call).await => {
+            Box::new(state.agent.run_request(&chat, &caller)?)
+        }
+        Decision::PassThrough { without, .. } => {
             let model = chat.model()?.into_owned();
+            let edited = without.map(|field| format!("{{{}}}", chat.members_without(&[field])));
             drop(chat);
-            forward::chat(&state, &model, path_and_query, head.headers, bytes).await
+            let bytes = edited.map_or(bytes, Bytes::from);
+            return forward::chat(&state, &model, path_and_query, head.headers, bytes).await;
         }
-        Decision::PassThroughWithout(field) => {
-            let model = chat.model()?.into_owned();
-            let edited = format!("{{{}}}", chat.members_without(&[field]));
-            forward::chat(
-                &state,
-                &model,
-                path_and_query,
-                head.headers,
-                Bytes::from(edited),
-            )
-            .await
-        }
-        Decision::Run(run) => {
-            let delivery =
-                Delivery::choose(run.options.progress, head.headers.contains_key(STAINLESS));
-            answer(&state, *run, delivery, began).await
-        }
-    }
+    };
+    let official_sdk = head.headers.contains_key(STAINLESS);
+    let delivery = Delivery::choose(run.options.progress, official_sdk);
+    answer(&state, *run, delivery, began).await
 }
 
 /// Runs the loop and answers with its outcome.

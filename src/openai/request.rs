@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::message::Message;
+use super::message::{Message, Role};
 use super::raw::{RawObject, push_entry};
 use super::tool::{ToolDefinition, ToolDefinitionError};
 
@@ -182,6 +182,17 @@ impl<'a> ChatBody<'a> {
                 .map_err(|problem| RequestError::field(&param, format!("'{param}' {problem}")))
         };
         entries.into_iter().enumerate().map(parse).collect()
+    }
+
+    /// The call that the last message answers, if it is a tool's result.
+    pub fn answered_call(&self) -> Option<String> {
+        let messages = self.field("messages")?.get();
+        // Most conversations hold no results at all, and are not read any further here.
+        memchr::memmem::find(messages.as_bytes(), b"tool_call_id")?;
+        let entries: Vec<&RawValue> = serde_json::from_str(messages).ok()?;
+        let last = Message::parse(entries.last()?.get()).ok()?;
+        let result = *last.role() == Role::Tool;
+        last.tool_call_id().filter(|_| result).map(str::to_owned)
     }
 
     /// The members of the body other than the given ones, as JSON text without braces.

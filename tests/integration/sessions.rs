@@ -576,3 +576,44 @@ async fn an_export_of_mistral_rs_is_taken() {
     );
     assert_eq!(seen.messages()[0]["content"], "Weather?");
 }
+
+#[tokio::test]
+async fn a_client_may_answer_its_calls_without_offering_tools_again() {
+    let upstream = ScriptedUpstream::start([
+        calls([("mine", json!({})), ("t", json!({}))]),
+        text("Done."),
+        text("Passed."),
+    ])
+    .await;
+    let hook = Webhook::start()
+        .await
+        .on("t", webhook::text("server result"));
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let body = with(
+        ask_with("Go", ["mine", "t"]),
+        "agent",
+        json!({"client_tools": ["mine"]}),
+    );
+    let first = app.post_chat(body).await.completion();
+    let call = first["choices"][0]["message"]["tool_calls"][0].clone();
+    let answered = |call: &Value| {
+        json!({"model": MODEL, "messages": [
+            user("Go"),
+            {"role": "assistant", "content": null, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": "client result"},
+        ]})
+    };
+    let answer = app.post_chat(answered(&call)).await;
+    assert_eq!(answer.content(), "Done.");
+    assert_eq!(answer.header("x-session-id"), first["session_id"].as_str());
+    assert_eq!(
+        upstream.last().tool_results().len(),
+        2,
+        "the hidden result is there"
+    );
+    // A call that no turn waits for is the upstream's business.
+    let foreign = json!({"id": "call_elsewhere", "type": "function", "function": {"name": "x", "arguments": "{}"}});
+    let body = answered(&foreign);
+    app.post_chat(body.clone()).await;
+    assert_eq!(upstream.last().bytes, body.to_string());
+}
