@@ -2,7 +2,8 @@
 //!
 //! A statement is whole or not at all by itself and takes one trip to the connection's thread, where a transaction of
 //! several takes one each, which is most of their cost. SQLite has no procedures, but a trigger on a view is as good:
-//! each row inserted is a message with what is changed about its session, and the first also does that change.
+//! the first row inserted holds what changes about the session, and every row two messages. Two, because a round mostly
+//! writes no more, and a statement of several rows is first laid out in a table of its own.
 
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
@@ -14,17 +15,23 @@ use super::write::{Title, count, json_array};
 use crate::ids::{Owner, SessionId};
 use crate::openai::message::Message;
 
-/// Most messages in one statement; SQLite takes about 8000 rows of this width.
-const ROWS: usize = 64;
+/// Most messages in one statement; SQLite takes about 8000.
+const MESSAGES: usize = 64;
+/// Messages of one row of the view.
+const OF_ROW: usize = 2;
 /// Statements up to this many rows are kept prepared: a round of the loop writes few.
-const PREPARED_ROWS: usize = 8;
+const PREPARED_ROWS: usize = 4;
+/// Parameters about the session, and about each message.
+const OF_SESSION: usize = 11;
+const OF_MESSAGE: usize = 4;
 
 /// Of the connection, so that it goes with this code and not with the file.
 pub(super) const SETUP: &str = "
     CREATE TEMP VIEW puts AS SELECT
         NULL AS owner, NULL AS session_id, NULL AS now, NULL AS instructions, NULL AS instruction_count, NULL AS keep,
         NULL AS appended, NULL AS title_place, NULL AS title, NULL AS client_calls,
-        NULL AS place, NULL AS json, NULL AS hidden, NULL AS view, NULL AS full_text;
+        NULL AS place, NULL AS json, NULL AS hidden, NULL AS view, NULL AS full_text,
+        NULL AS next_json, NULL AS next_hidden, NULL AS next_view, NULL AS next_full_text;
     CREATE TEMP TRIGGER put INSTEAD OF INSERT ON puts BEGIN
         INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
                               created_at, updated_at)
@@ -52,6 +59,10 @@ pub(super) const SETUP: &str = "
         SELECT id, message_count - instruction_count - NEW.appended + NEW.place,
                NEW.json, NEW.hidden, NEW.view, NEW.full_text
         FROM sessions WHERE owner = NEW.owner AND session_id = NEW.session_id AND NEW.json IS NOT NULL;
+        INSERT INTO messages (session, seq, json, hidden, view, full_text)
+        SELECT id, message_count - instruction_count - NEW.appended + NEW.place + 1,
+               NEW.next_json, NEW.next_hidden, NEW.next_view, NEW.next_full_text
+        FROM sessions WHERE owner = NEW.owner AND session_id = NEW.session_id AND NEW.next_json IS NOT NULL;
         INSERT INTO client_calls (owner, call_id, session)
         SELECT NEW.owner, call.value, s.id FROM sessions s, json_each(NEW.client_calls) call
         WHERE NEW.client_calls IS NOT NULL AND s.owner = NEW.owner AND s.session_id = NEW.session_id
@@ -84,7 +95,7 @@ impl<'a> Put<'a> {
 
     /// Takes more than one statement, and so a transaction around them.
     pub(super) fn is_long(&self) -> bool {
-        self.append.len() > ROWS
+        self.append.len() > MESSAGES
     }
 }
 
@@ -95,7 +106,7 @@ pub(super) async fn put(
     put: &Put<'_>,
 ) -> Result<(), SessionError> {
     put_rows(connection, now, put, 0).await?;
-    for place in (ROWS..put.append.len()).step_by(ROWS) {
+    for place in (MESSAGES..put.append.len()).step_by(MESSAGES) {
         put_rows(connection, now, put, place).await?;
     }
     Ok(())
@@ -109,14 +120,16 @@ async fn put_rows(
     place: usize,
 ) -> Result<(), SessionError> {
     static PREPARED: LazyLock<Vec<Arc<str>>> = LazyLock::new(|| {
-        (0..=PREPARED_ROWS)
+        (1..=PREPARED_ROWS)
             .map(|rows| statement(rows).into())
             .collect()
     });
     let json = |error| SessionError::Store(Box::new(error));
-    let rows = put.append.iter().skip(place).take(ROWS);
-    let prepared = PREPARED.get(rows.len());
-    let sql = prepared.map_or_else(|| statement(rows.len()).into(), Arc::clone);
+    let messages = put.append.iter().skip(place).take(MESSAGES);
+    // Without any message there is still the session.
+    let rows = messages.len().div_ceil(OF_ROW).max(1);
+    let prepared = PREPARED.get(rows - 1);
+    let sql = prepared.map_or_else(|| statement(rows).into(), Arc::clone);
     let title = Title::of(0, put.append);
     let calls = (place == 0 && !put.client_calls.is_empty())
         .then(|| serde_json::to_string(put.client_calls))
@@ -138,7 +151,8 @@ async fn put_rows(
         .bind(title.title)
         .bind(calls)
         .bind(count(place));
-    for stored in rows {
+    let missing = rows * OF_ROW - messages.len();
+    for stored in messages {
         let view = stored.view.as_ref().map(serde_json::to_string);
         query = query
             .bind(stored.message.json_str())
@@ -146,24 +160,28 @@ async fn put_rows(
             .bind(view.transpose().map_err(json)?)
             .bind(stored.full_text.as_deref());
     }
+    for _ in 0..missing * OF_MESSAGE {
+        query = query.bind(None::<&str>);
+    }
     query.execute(connection).await?;
     Ok(())
 }
 
-/// The statement for so many messages; for none it still has one row, which changes the session.
 fn statement(rows: usize) -> String {
-    let mut sql =
-        "INSERT INTO puts VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)".to_owned();
-    for row in 1..rows {
-        let first = 12 + row * 4;
+    let mut sql = "INSERT INTO puts VALUES ".to_owned();
+    let mut parameter = OF_SESSION;
+    for row in 0..rows {
+        sql += match row {
+            0 => "(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11",
+            _ => ",(?1,?2,NULL,NULL,NULL,NULL,?7,NULL,NULL,NULL,?11",
+        };
         // Writing to a string does not fail.
-        let _ = write!(
-            sql,
-            ",(?1,?2,NULL,NULL,NULL,NULL,?7,NULL,NULL,NULL,?11+{row},?{first},?{},?{},?{})",
-            first + 1,
-            first + 2,
-            first + 3
-        );
+        let _ = write!(sql, "+{}", row * OF_ROW);
+        for _ in 0..OF_ROW * OF_MESSAGE {
+            parameter += 1;
+            let _ = write!(sql, ",?{parameter}");
+        }
+        sql.push(')');
     }
     sql
 }
