@@ -136,6 +136,9 @@ fn route(request: &Request) -> Route {
         .map(MatchedPath::as_str);
     match matched {
         Some("/v1/chat/completions") => Route::ChatLoop,
+        Some("/v1/models/{*id}") if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+            Route::Forwarded
+        }
         Some("/v1/models" | "/v1/models/{*id}") => Route::Models,
         Some("/healthz" | "/readyz" | "/metrics") => Route::Operations,
         Some(path) if path.starts_with("/v1/sessions") => Route::Sessions,

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, Stream};
 use futures_util::{StreamExt, TryStreamExt};
@@ -17,6 +17,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::auth::foreign_origin;
 use super::error::ApiError;
+use super::path::{self, Fate};
 use super::{AppState, body};
 use crate::upstream::headers::strip_hop_by_hop;
 use crate::upstream::retry::Attempts;
@@ -32,13 +33,26 @@ pub(super) async fn forward(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let refused = match path::fate(request.uri().path()) {
+        Fate::Forward => return pass(&state, request).await,
+        Fate::Reserved => "this endpoint is not available in this version of loopwright",
+        Fate::Ambiguous => {
+            "there is nothing at this path; send it without empty or dot segments, a slash at its end, encoded slashes or broken percent-encoding"
+        }
+    };
+    let mut answer = ApiError::not_found(refused).into_response();
+    answer.extensions_mut().insert(crate::metrics::Route::Other);
+    Ok(answer)
+}
+
+async fn pass(state: &AppState, request: Request) -> Result<Response, ApiError> {
     let (head, request_body) = request.into_parts();
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
     }
     let changes = !matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let simple = changes && !body::is_json(&head.headers);
-    if simple && foreign_origin(&head.headers) && !known_origin(&state, &head.headers) {
+    if simple && foreign_origin(&head.headers) && !known_origin(state, &head.headers) {
         return Err(ApiError::origin_not_allowed());
     }
     let upstream = state.agent.parts().router.default();
@@ -61,11 +75,11 @@ pub(super) async fn forward(
     let request = ForwardRequest {
         method: head.method,
         path_and_query: below_prefix(path_and_query),
-        headers: upstream_headers(&state, head.headers),
+        headers: upstream_headers(state, head.headers),
         body: forwarded,
     };
     let response = upstream.forward(request).await?;
-    Ok(respond(&state, response))
+    Ok(respond(state, response))
 }
 
 /// Passes a chat request through, with retries and fail-over as long as nothing has been answered.

@@ -508,3 +508,53 @@ async fn logs_name_requests_and_never_what_they_hold() {
     }
     assert_eq!(record("\"ready\"")["url"], app.origin());
 }
+
+/// Sends a head as it is, which no client library would, and takes the whole answer as text.
+async fn raw_head(app: &TestApp, head: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let address = app.origin().trim_start_matches("http://").to_owned();
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!("{head}\r\nconnection: close\r\n\r\n");
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    super::support::within("the answer", socket.read_to_end(&mut answer))
+        .await
+        .unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn a_path_with_two_readings_or_of_our_own_is_never_forwarded() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    for path in [
+        "/v1/x/../files",
+        "/v1/./chat/completions",
+        "/v1//files",
+        "/v1/%66iles",
+        "/v1/%63hat/completions/abc",
+        "/v1/%73essions",
+        "/v1/%6dodels/x",
+        "/v1/files/",
+        "/v1/sessions/",
+        "/v1/chat/completions/",
+        "/v1/embeddings/",
+        "/v1/..%2f..%2fadmin",
+        "/v1/a%5c..%5cfiles",
+        "/v1/a\\..\\files",
+        "/v1/a%00",
+        "/v1/%ff",
+        "/v1/permissions/x/y",
+    ] {
+        for method in ["GET", "POST", "DELETE"] {
+            let answer = raw_head(
+                &app,
+                &format!("{method} {path} HTTP/1.1\r\nhost: localhost"),
+            )
+            .await;
+            assert!(answer.starts_with("HTTP/1.1 404 "), "{path}: {answer}");
+            assert!(answer.contains(r#""code":"not_found""#), "{path}: {answer}");
+        }
+    }
+    assert!(upstream.requests().is_empty() && upstream.others().is_empty());
+}
