@@ -6,6 +6,7 @@ use std::time::Instant;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http::header::ALLOW;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::AppState;
@@ -19,6 +20,19 @@ const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-
 /// Paths that say nothing of value and that probes ask without a key or a fitting host.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
+/// What any endpoint may take. The rest is not forwarded either: TRACE would show the operator's key.
+const METHODS: [Method; 7] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+];
+/// The same as a header's value.
+const ALLOWED: &str = "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS";
+
 /// Wraps every request.
 pub(super) async fn guard(
     State(state): State<AppState>,
@@ -30,6 +44,9 @@ pub(super) async fn guard(
     let method = request.method().clone();
     let route = route(&request);
     let response = match admit(&state, &request) {
+        _ if !METHODS.contains(&method) => {
+            ([(ALLOW, ALLOWED)], ApiError::method_not_allowed()).into_response()
+        }
         Ok(owner) => {
             request.extensions_mut().insert(owner);
             request.extensions_mut().insert(request_id.clone());

@@ -558,3 +558,26 @@ async fn a_path_with_two_readings_or_of_our_own_is_never_forwarded() {
     }
     assert!(upstream.requests().is_empty() && upstream.others().is_empty());
 }
+
+#[tokio::test]
+async fn methods_that_no_endpoint_takes_are_not_forwarded() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    for target in [
+        "TRACE /v1/embeddings",
+        "TRACE /v1/models/x",
+        "PROPFIND /v1/embeddings",
+        "get /v1/embeddings",
+        "CONNECT localhost:80",
+        "TRACE /healthz",
+    ] {
+        let answer = raw_head(&app, &format!("{target} HTTP/1.1\r\nhost: localhost")).await;
+        assert!(answer.starts_with("HTTP/1.1 405 "), "{target}: {answer}");
+        assert!(answer.contains("\r\nallow: GET,"), "{answer}");
+        assert!(
+            answer.contains(r#""code":"method_not_allowed""#),
+            "{answer}"
+        );
+    }
+    assert!(upstream.others().is_empty());
+}
