@@ -93,10 +93,26 @@ struct Seen {
 }
 
 fn admit(state: &AppState, request: &Request) -> Result<crate::ids::Owner, ApiError> {
+    let most = state.settings.max_header_bytes;
+    if head_bytes(request) > most {
+        return Err(ApiError::head_too_large(most));
+    }
     if OPEN_PATHS.contains(&request.uri().path()) {
         return Ok(crate::ids::Owner::everybody());
     }
     state.gatekeeper.admit(request.headers(), request.uri())
+}
+
+/// Size of a request's head, without the few bytes of its first line that are always there.
+fn head_bytes(request: &Request) -> usize {
+    // A colon, a space and a line end.
+    const AROUND: usize = 4;
+    let uri = request.uri();
+    let authority = uri.authority().map_or(0, |whole| whole.as_str().len());
+    let path = uri.path_and_query().map_or(0, |whole| whole.as_str().len());
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + AROUND);
+    authority + path + headers.sum::<usize>()
 }
 
 fn finish(
