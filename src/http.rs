@@ -8,6 +8,7 @@ mod body;
 mod chat;
 mod edge;
 pub mod error;
+mod extract;
 mod forward;
 mod models;
 mod operations;

@@ -176,6 +176,8 @@ async fn what_is_not_there_says_so_in_the_envelope() {
         "/v1/files/file-1/content",
         "/v1/agent/approvals",
         "/v1/sessions/s/messages",
+        "/v1/sessions/%ff",
+        "/v1/models/%ff",
     ] {
         app.get(path).await.assert_error(404, Some("not_found"));
     }
@@ -199,6 +201,13 @@ async fn what_is_not_there_says_so_in_the_envelope() {
             .await
             .assert_error(404, Some("not_found"));
     }
+    app.client()
+        .send(Method::PUT, "/v1/sessions/%ff", &json!({}))
+        .await
+        .assert_error(404, Some("not_found"));
+    app.get("/v1/sessions?limit=1&limit=2")
+        .await
+        .assert_error(400, None);
     assert!(upstream.others().is_empty(), "never forwarded");
 }
 
