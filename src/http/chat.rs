@@ -224,9 +224,6 @@ fn caller(
     ] {
         upstream.remove(name);
     }
-    for name in &state.settings.session_headers {
-        upstream.remove(name);
-    }
     let trace = ["traceparent", "tracestate"]
         .into_iter()
         .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));

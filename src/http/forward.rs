@@ -135,10 +135,13 @@ pub(super) async fn chat(
 }
 
 /// Headers of a request that an upstream should see: hop-by-hop ones and those about our own hop are taken out, and
-/// so is a key of our own.
+/// so are ids of sessions and a key of our own.
 pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT] {
+        headers.remove(name);
+    }
+    for name in &state.settings.session_headers {
         headers.remove(name);
     }
     if state.gatekeeper.has_keys() {

@@ -187,6 +187,28 @@ async fn a_model_is_deleted_where_it_lives() {
 }
 
 #[tokio::test]
+async fn session_ids_stay_here() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let builder = TestApp::builder().upstream(&upstream);
+    let app = builder
+        .toml("session_headers = [\"x-chat-id\"]")
+        .start()
+        .await;
+    let client = ["x-session-id", "x-chat-id", "x-else"]
+        .into_iter()
+        .fold(app.client().clone(), |client, name| {
+            client.header(name, "s")
+        });
+    client.get("/v1/batches").await;
+    client.get("/v1/models").await;
+    for seen in upstream.others() {
+        assert!(seen.header("x-session-id").is_none() && seen.header("x-chat-id").is_none());
+        assert_eq!(seen.header("x-else"), Some("s"));
+    }
+    assert_eq!(upstream.others().len(), 2);
+}
+
+#[tokio::test]
 async fn a_body_streams_both_ways_at_once() {
     let upstream = ScriptedUpstream::start([]).await;
     let app = TestApp::with_upstream(&upstream).await;
