@@ -10,6 +10,7 @@ mod edge;
 pub mod error;
 mod extract;
 mod forward;
+mod headers;
 mod models;
 mod operations;
 mod path;

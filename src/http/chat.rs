@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::answer::Collector;
 use super::error::ApiError;
+use super::headers::rate_limits;
 use super::progress::Delivery;
 use super::stream::{Encoder, EventBody};
 use super::{AppState, body, forward};
@@ -195,16 +196,6 @@ async fn collected(
         response.headers_mut().insert(OVERHEAD_MS, value);
     }
     Ok(response)
-}
-
-/// The upstream's rate limits are not ours: they get a name of their own.
-fn rate_limits(headers: &HeaderMap) -> HeaderMap {
-    let renamed = |(name, value): (&HeaderName, &HeaderValue)| {
-        let rest = name.as_str().strip_prefix("x-ratelimit-")?;
-        let name = HeaderName::try_from(format!("x-upstream-ratelimit-{rest}")).ok()?;
-        Some((name, value.clone()))
-    };
-    headers.iter().filter_map(renamed).collect()
 }
 
 fn caller(

@@ -17,6 +17,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::auth::foreign_origin;
 use super::error::ApiError;
+use super::headers::passed_on;
 use super::path::{self, Fate};
 use super::{AppState, body};
 use crate::upstream::headers::strip_hop_by_hop;
@@ -78,7 +79,8 @@ async fn pass(state: &AppState, request: Request) -> Result<Response, ApiError> 
         headers: upstream_headers(state, head.headers),
         body: forwarded,
     };
-    let response = upstream.forward(request).await?;
+    let forwarded = upstream.forward(request).await;
+    let response = forwarded.map_err(ApiError::passed_through)?;
     Ok(respond(state, response))
 }
 
@@ -123,7 +125,7 @@ pub(super) async fn chat(
         let attempts =
             attempts.get_or_insert_with(|| Attempts::new(parts.retry, route.upstreams.len()));
         let Some(next) = attempts.next(&error) else {
-            return Err(error.into());
+            return Err(ApiError::passed_through(error));
         };
         parts.metrics.upstream_retried(upstream.name());
         tracing::warn!(upstream = upstream.name(), %error, "request failed, trying again");
@@ -224,17 +226,7 @@ fn respond(state: &AppState, response: ForwardResponse) -> Response {
     };
     let mut answer = Response::new(Body::new(body));
     *answer.status_mut() = response.status;
-    *answer.headers_mut() = response.headers;
-    // Who may read an answer across origins is the edge's to say.
-    let cors: Vec<_> = answer
-        .headers()
-        .keys()
-        .filter(|name| name.as_str().starts_with("access-control-"))
-        .cloned()
-        .collect();
-    for name in cors {
-        answer.headers_mut().remove(name);
-    }
+    *answer.headers_mut() = passed_on(response.headers);
     answer
 }
 

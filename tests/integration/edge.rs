@@ -593,3 +593,52 @@ async fn methods_that_no_endpoint_takes_are_not_forwarded() {
     }
     assert!(upstream.others().is_empty());
 }
+
+#[tokio::test]
+async fn an_upstreams_error_keeps_its_head_in_pass_through_only() {
+    let failing = || {
+        super::support::script::status(
+            400,
+            &[
+                ("x-request-id", "theirs"),
+                ("access-control-allow-origin", "*"),
+                ("set-cookie", "a=b"),
+                ("openai-organization", "org"),
+                ("x-ratelimit-remaining", "3"),
+                ("retry-after", "7"),
+            ],
+            r#"{"error":{"message":"no"}}"#,
+        )
+    };
+    let upstream = ScriptedUpstream::start([failing(), failing(), failing()]).await;
+    let hook = Webhook::start().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let client = app.client().header("x-request-id", "mine");
+
+    let passed = client.post_chat(ask("x")).await;
+    assert_eq!(passed.status, 400);
+    assert!(passed.header("access-control-allow-origin").is_none());
+    assert_eq!(passed.header("x-request-id"), Some("theirs"));
+    assert_eq!(passed.header("set-cookie"), Some("a=b"));
+    assert_eq!(passed.header("x-ratelimit-remaining"), Some("3"));
+
+    let mut streamed = ask_with("x", ["t"]);
+    streamed["stream"] = json!(true);
+    for body in [ask_with("x", ["t"]), streamed] {
+        let answer = client.post_chat(body).await;
+        assert_eq!(answer.status, 400);
+        assert_eq!(answer.text(), r#"{"error":{"message":"no"}}"#);
+        for name in [
+            "access-control-allow-origin",
+            "set-cookie",
+            "openai-organization",
+            "server",
+            "x-ratelimit-remaining",
+        ] {
+            assert!(answer.header(name).is_none(), "{name}");
+        }
+        assert_eq!(answer.header("x-request-id"), Some("mine"));
+        assert_eq!(answer.header("x-upstream-ratelimit-remaining"), Some("3"));
+        assert_eq!(answer.header("retry-after"), Some("7"));
+    }
+}
