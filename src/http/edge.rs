@@ -73,8 +73,13 @@ pub(super) async fn guard(
 )]
 /// Turns a panic into an error answer; its text goes to the log only.
 pub(super) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
-    tracing::error!(panic = panic_text(panic.as_ref()), "a request panicked");
-    ApiError::internal().into_response()
+    panic_error(panic.as_ref()).into_response()
+}
+
+/// The error that stands for a panic.
+pub(super) fn panic_error(panic: &(dyn Any + Send)) -> ApiError {
+    tracing::error!(panic = panic_text(panic), "a request panicked");
+    ApiError::internal()
 }
 
 /// The text of a panic.

@@ -642,3 +642,64 @@ async fn an_upstreams_error_keeps_its_head_in_pass_through_only() {
         assert_eq!(answer.header("retry-after"), Some("7"));
     }
 }
+
+#[tokio::test]
+async fn a_turn_cut_by_shutdown_says_whether_it_may_be_sent_again() {
+    use super::support::script::{calls, hang};
+    for (idempotent, expected) in [(false, Some("false")), (true, None)] {
+        let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), hang()]).await;
+        let hook = Webhook::start()
+            .await
+            .on("t", super::support::webhook::text("r"));
+        let app = TestApp::builder()
+            .upstream(&upstream)
+            .dispatch(&hook)
+            .toml(&format!(
+                "shutdown_grace = 0.1\ndispatch_idempotent = {idempotent}"
+            ))
+            .start()
+            .await;
+        let client = app.client().clone();
+        let body = with(ask_with("x", ["t"]), "session_id", json!("s"));
+        let asked = tokio::spawn(async move { client.post_chat(body).await });
+        upstream.called(2).await;
+        app.terminate().await;
+        let answer = asked.await.unwrap();
+        answer.assert_error(503, Some("shutting_down"));
+        assert_eq!(answer.header("x-should-retry"), expected);
+        assert_eq!(answer.header("x-session-id"), Some("s"));
+        assert!(answer.header("openai-processing-ms").is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_failed_turn_says_its_session_and_its_time_too() {
+    use super::support::script::{calls, error, reset};
+    let upstream = ScriptedUpstream::start([
+        calls([("t", json!({}))]),
+        calls([("t", json!({}))]),
+        reset(),
+        error(400, "no"),
+    ])
+    .await;
+    let hook = Webhook::start()
+        .await
+        .on("t", super::support::webhook::text("r"));
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .dispatch(&hook)
+        .toml("[retry]\nmax_attempts = 1")
+        .start()
+        .await;
+    let asked = with(ask_with("x", ["t"]), "session_id", json!("s"));
+    let limited = with(asked.clone(), "max_tool_rounds", json!(1));
+    let limited = with(limited, "agent", json!({"on_limit": "error"}));
+    let streamed = with(asked.clone(), "stream", json!(true));
+    for (body, status) in [(limited, 422), (asked, 502), (streamed, 400)] {
+        let answer = app.post_chat(body).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert_eq!(answer.header("x-session-id"), Some("s"));
+        let ms = |name: &str| -> f64 { answer.header(name).unwrap().parse().unwrap() };
+        assert!(ms("x-loopwright-overhead-ms") < ms("openai-processing-ms") + 1.0);
+    }
+}
