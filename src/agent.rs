@@ -98,6 +98,8 @@ pub struct RunError {
     pub error: AgentError,
     /// A tool that must not run twice has run, so the request must not be sent again blindly.
     pub side_effects: bool,
+    /// Time that was spent waiting for models and tools.
+    pub waited: Duration,
 }
 
 impl Agent {

@@ -8,9 +8,12 @@ mod body;
 mod chat;
 mod edge;
 pub mod error;
+mod extract;
 mod forward;
+mod headers;
 mod models;
 mod operations;
+mod path;
 mod progress;
 pub mod server;
 mod sessions;
@@ -21,7 +24,6 @@ use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
-use axum::response::IntoResponse;
 use axum::routing::{any, get, post};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -83,7 +85,8 @@ pub fn router(state: AppState) -> axum::Router {
     let routes = axum::Router::new()
         .route("/v1/chat/completions", post(chat::complete))
         .route("/v1/models", get(models::list))
-        .route("/v1/models/{*id}", get(models::show))
+        // A fine-tuned model is deleted where it lives.
+        .route("/v1/models/{*id}", any(forward::forward).get(models::show))
         .route("/v1/agent/tools", get(models::tools))
         .route("/v1/sessions", get(sessions::list))
         .route(
@@ -95,11 +98,7 @@ pub fn router(state: AppState) -> axum::Router {
         .route("/v1/sessions/{id}/fork", post(sessions::fork))
         .route("/healthz", get(operations::healthz))
         .route("/readyz", get(operations::readyz))
-        .route("/metrics", get(operations::metrics));
-    let routes = unavailable().into_iter().fold(routes, |routes, path| {
-        routes.route(path, any(not_available))
-    });
-    let routes = routes
+        .route("/metrics", get(operations::metrics))
         .route("/v1/{*path}", any(forward::forward))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .fallback(async || {
@@ -116,26 +115,6 @@ pub fn router(state: AppState) -> axum::Router {
         None => routes,
     };
     routes.with_state(state)
-}
-
-/// Paths of the contract that this version does not have yet; they are never forwarded.
-fn unavailable() -> [&'static str; 10] {
-    [
-        "/v1/chat/completions/{id}",
-        "/v1/chat/completions/{id}/messages",
-        "/v1/chat/completions/{id}/cancel",
-        "/v1/sessions/{id}/cancel",
-        "/v1/sessions/{id}/messages",
-        "/v1/agent/approvals",
-        "/v1/agent/approvals/{approval_id}",
-        "/v1/permissions/explain",
-        "/v1/files",
-        "/v1/files/{*rest}",
-    ]
-}
-
-async fn not_available() -> impl IntoResponse {
-    ApiError::not_found("this endpoint is not available in this version of loopwright")
 }
 
 fn cors(settings: &Settings) -> Option<CorsLayer> {

@@ -7,6 +7,7 @@ mod ending;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::{Instrument, Span};
@@ -51,7 +52,7 @@ pub struct Run {
     started: Instant,
     head_sent: bool,
     /// A tool that must not run twice has run.
-    side_effects: bool,
+    side_effects: Arc<AtomicBool>,
     /// Time spent waiting for models and tools.
     waited: Duration,
     /// Says in the log whose turn it is.
@@ -110,7 +111,7 @@ impl Run {
             last_held: Vec::new(),
             started,
             head_sent: false,
-            side_effects: false,
+            side_effects: Arc::default(),
             waited: Duration::ZERO,
             span,
             spent: started.elapsed(),
@@ -123,6 +124,11 @@ impl Run {
         self.conversation
             .as_ref()
             .and_then(Conversation::session_id)
+    }
+
+    /// Set once a tool has run that must not run twice; tells it even of a run that is given up half-way.
+    pub fn side_effects_flag(&self) -> Arc<AtomicBool> {
+        self.side_effects.clone()
     }
 
     /// The next event; none once the run is over.
@@ -143,7 +149,8 @@ impl Run {
                 self.phase = Phase::Over;
                 Err(RunError {
                     error,
-                    side_effects: self.side_effects,
+                    side_effects: self.side_effects.load(Ordering::Relaxed),
+                    waited: self.waited,
                 })
             }
         }
@@ -320,13 +327,14 @@ impl Run {
         };
         // What a tool does is not undone by a crash: the rounds before it must be safe first.
         self.settle().await;
-        self.side_effects |= resolved.iter().zip(&plans).any(|(call, plan)| {
+        let side_effects = resolved.iter().zip(&plans).any(|(call, plan)| {
             *plan == Plan::Run
                 && call
                     .runnable
                     .as_ref()
                     .is_some_and(|(tool, _)| !tool.policy().idempotent)
         });
+        self.side_effects.fetch_or(side_effects, Ordering::Relaxed);
         let session_id = self.session_id().cloned();
         let context = Context::new(&self.parts, &self.request, self.machine.round(), session_id)
             .until(self.started, self.request.options.limits.max_duration);

@@ -1,10 +1,10 @@
 //! Who asks: API keys, and the host check that stands in for them where there are none.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use http::header::{AUTHORIZATION, HOST};
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
@@ -65,11 +65,17 @@ impl Gatekeeper {
     }
 
     fn host_allowed(&self, headers: &HeaderMap, uri: &Uri) -> bool {
-        let host = uri
-            .host()
-            .or_else(|| headers.get(HOST)?.to_str().ok())
-            .unwrap_or_default();
-        let name = host_name(host).to_ascii_lowercase();
+        let host = match uri.authority() {
+            Some(authority) => authority.as_str(),
+            None => match headers.get(HOST).map(HeaderValue::to_str) {
+                Some(Ok(host)) => host,
+                Some(Err(_)) => return false,
+                None => "",
+            },
+        };
+        let Some(name) = host_name(host).map(str::to_ascii_lowercase) else {
+            return false;
+        };
         is_loopback(&name) || self.allowed_hosts.is_match(name.as_str())
     }
 }
@@ -93,15 +99,28 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
-/// The name without its port.
-fn host_name(host: &str) -> &str {
-    if let Some(rest) = host.strip_prefix('[') {
-        return rest.split(']').next().unwrap_or_default();
-    }
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    }
+/// The name without its port; none for what is no host at all. Takes the characters that names in use are made of,
+/// which is less than the grammar of URLs allows.
+fn host_name(host: &str) -> Option<&str> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (address, rest) = rest.split_once(']')?;
+            address.parse::<Ipv6Addr>().ok()?;
+            (
+                address,
+                rest.strip_prefix(':')
+                    .or_else(|| rest.is_empty().then_some(""))?,
+            )
+        }
+        None => {
+            let (name, port) = host.split_once(':').unwrap_or((host, ""));
+            let named = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            (name.bytes().all(named).then_some(name)?, port)
+        }
+    };
+    port.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then_some(name)
 }
 
 fn is_loopback(name: &str) -> bool {
@@ -188,6 +207,8 @@ mod tests {
             "127.0.0.1:1",
             "127.9.9.9",
             "[::1]:80",
+            "[::1]",
+            "localhost:",
             "a.localhost",
             "proxy.corp:443",
             "a.b.lab",
@@ -206,9 +227,37 @@ mod tests {
             "lab",
             "a.lab.evil.example",
             "[::2]",
+            "[::1]evil.com",
+            "[::1]evil.com:80",
+            "[::1]:80evil.com",
+            "[::1]:80:80",
+            "[::1",
+            "::1",
+            "[localhost]",
+            "[127.0.0.1]",
+            "localhost:80evil.com",
+            "localhost:80:80",
+            "user@localhost",
+            "evil.com@localhost",
+            "evil.com/.localhost",
+            "evil.com,a.lab",
+            "evil.com a.lab",
+            "*.lab",
+            "évil.lab",
             "",
         ] {
             assert_eq!(admit(&gatekeeper, HOST, host), Err(403), "{host}");
+        }
+        // The whole form of a URL outranks the header.
+        let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("localhost"))]);
+        for (uri, allowed) in [
+            ("http://localhost:80/x", true),
+            ("http://[::1]/x", true),
+            ("http://evil.com/x", false),
+            ("http://evil.com@localhost/x", false),
+        ] {
+            let admitted = gatekeeper.admit(&headers, &uri.parse().unwrap());
+            assert_eq!(admitted.is_ok(), allowed, "{uri}");
         }
     }
 }

@@ -1,20 +1,24 @@
 //! `POST /v1/chat/completions`: decides between pass-through and loop, and picks the encoder.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
 use super::answer::Collector;
+use super::edge::panic_error;
 use super::error::ApiError;
+use super::headers::rate_limits;
 use super::progress::Delivery;
 use super::stream::{Encoder, EventBody};
 use super::{AppState, body, forward};
@@ -86,15 +90,69 @@ async fn answer(
     let session = run
         .session_id()
         .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
+    let side_effects = run.side_effects_flag();
     let events = events(run);
-    let mut response = match stream {
-        true => streamed(state, encoder, events, began).await?,
-        false => collected(state, Collector::new(model), events, began).await?,
+    let answering = async {
+        match stream {
+            true => streamed(state, encoder, events, began).await,
+            false => collected(state, Collector::new(model), events, began).await,
+        }
+    };
+    let mut response = match whole(Box::pin(answering), &side_effects).await {
+        Ok(response) => response,
+        Err(failure) => {
+            let mut response = failure.error.into_response();
+            set_times(response.headers_mut(), began, failure.waited);
+            response
+        }
     };
     if let Some(session) = session {
         response.headers_mut().insert(SESSION_ID, session);
     }
     Ok(response)
+}
+
+/// Why a run gave no answer.
+#[derive(Debug)]
+struct Failure {
+    error: ApiError,
+    /// Time that was spent waiting for models and tools, where the run lived to tell.
+    waited: Option<Duration>,
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self {
+            error,
+            waited: None,
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self {
+            waited: Some(error.waited),
+            error: error.into(),
+        }
+    }
+}
+
+/// An answer whose failure, a panic included, tells whether the request may be sent again.
+async fn whole(
+    answering: impl Future<Output = Result<Response, Failure>>,
+    side_effects: &AtomicBool,
+) -> Result<Response, Failure> {
+    let answered = match AssertUnwindSafe(answering).catch_unwind().await {
+        Ok(answered) => answered,
+        Err(panic) => Err(panic_error(panic.as_ref()).into()),
+    };
+    answered.map_err(|mut failure| {
+        if side_effects.load(Ordering::Relaxed) {
+            failure.error = failure.error.after_side_effects();
+        }
+        failure
+    })
 }
 
 fn events(run: Run) -> Events {
@@ -114,7 +172,7 @@ async fn streamed(
     encoder: Encoder,
     mut events: Events,
     began: Instant,
-) -> Result<Response, ApiError> {
+) -> Result<Response, Failure> {
     let mut early = Vec::new();
     let mut headers = HeaderMap::new();
     let first = async {
@@ -122,13 +180,13 @@ async fn streamed(
             match events.next().await {
                 Some(Ok(AgentEvent::Started { headers })) => return Ok(headers),
                 Some(Ok(event)) => early.push(event),
-                Some(Err(error)) => return Err(ApiError::from(error)),
-                None => return Err(ApiError::internal()),
+                Some(Err(error)) => return Err(Failure::from(error)),
+                None => return Err(ApiError::internal().into()),
             }
         }
     };
     tokio::select! {
-        () = state.stopping.cancelled() => return Err(ApiError::shutting_down()),
+        () = state.stopping.cancelled() => return Err(ApiError::shutting_down().into()),
         first = timeout(state.settings.first_byte_wait, first) => match first {
             Ok(started) => headers = rate_limits(&started?),
             Err(_elapsed) => {}
@@ -158,47 +216,41 @@ async fn collected(
     mut collector: Collector,
     mut events: Events,
     began: Instant,
-) -> Result<Response, ApiError> {
+) -> Result<Response, Failure> {
     let collect = async {
         let mut headers = HeaderMap::new();
         while let Some(event) = events.next().await {
-            match event.map_err(ApiError::from)? {
+            match event? {
                 AgentEvent::Started { headers: upstream } => headers = rate_limits(&upstream),
                 event => collector.take(event),
             }
         }
-        Ok::<_, ApiError>((collector, headers))
+        Ok::<_, Failure>((collector, headers))
     };
     let (collector, headers) = tokio::select! {
-        () = state.stopping.cancelled() => return Err(ApiError::shutting_down()),
+        () = state.stopping.cancelled() => return Err(ApiError::shutting_down().into()),
         collected = collect => collected?,
     };
     let (body, waited) = collector.finish().ok_or_else(ApiError::internal)?;
-    let total = began.elapsed();
-    let overhead = total.saturating_sub(waited);
     let mut response = body.into_response();
     response.headers_mut().extend(headers);
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let processing = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
-    response
-        .headers_mut()
-        .insert(PROCESSING_MS, HeaderValue::from(processing));
-    if let Ok(value) = HeaderValue::from_str(&format!("{:.3}", overhead.as_secs_f64() * 1000.0)) {
-        response.headers_mut().insert(OVERHEAD_MS, value);
-    }
+    set_times(response.headers_mut(), began, Some(waited));
     Ok(response)
 }
 
-/// The upstream's rate limits are not ours: they get a name of their own.
-fn rate_limits(headers: &HeaderMap) -> HeaderMap {
-    let renamed = |(name, value): (&HeaderName, &HeaderValue)| {
-        let rest = name.as_str().strip_prefix("x-ratelimit-")?;
-        let name = HeaderName::try_from(format!("x-upstream-ratelimit-{rest}")).ok()?;
-        Some((name, value.clone()))
-    };
-    headers.iter().filter_map(renamed).collect()
+/// Says how long an answer took, and how much of that was our own doing where this is known.
+fn set_times(headers: &mut HeaderMap, began: Instant, waited: Option<Duration>) {
+    let total = began.elapsed();
+    let processing = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
+    headers.insert(PROCESSING_MS, HeaderValue::from(processing));
+    let overhead = waited.map(|waited| total.saturating_sub(waited).as_secs_f64() * 1000.0);
+    let value = overhead.and_then(|ms| HeaderValue::from_str(&format!("{ms:.3}")).ok());
+    if let Some(value) = value {
+        headers.insert(OVERHEAD_MS, value);
+    }
 }
 
 fn caller(
@@ -216,9 +268,6 @@ fn caller(
         CONTENT_TYPE,
         HeaderName::from_static("idempotency-key"),
     ] {
-        upstream.remove(name);
-    }
-    for name in &state.settings.session_headers {
         upstream.remove(name);
     }
     let trace = ["traceparent", "tracestate"]
@@ -240,4 +289,22 @@ fn caller(
         headers: Arc::new(upstream),
         max_messages: state.settings.max_messages,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::SHOULD_RETRY;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_after_a_tool_has_run_is_not_to_be_sent_again() {
+        for (ran, expected) in [(true, Some("false")), (false, None)] {
+            let failing = async { panic!("in a test") };
+            let failure = whole(failing, &AtomicBool::new(ran)).await.unwrap_err();
+            let answer = failure.error.into_response();
+            assert_eq!(answer.status(), 500);
+            let said = answer.headers().get(SHOULD_RETRY);
+            assert_eq!(said.map(|value| value.to_str().unwrap()), expected);
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http::header::ALLOW;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::AppState;
@@ -19,6 +20,19 @@ const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-
 /// Paths that say nothing of value and that probes ask without a key or a fitting host.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
+/// What any endpoint may take. The rest is not forwarded either: TRACE would show the operator's key.
+const METHODS: [Method; 7] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+];
+/// The same as a header's value.
+const ALLOWED: &str = "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS";
+
 /// Wraps every request.
 pub(super) async fn guard(
     State(state): State<AppState>,
@@ -30,6 +44,9 @@ pub(super) async fn guard(
     let method = request.method().clone();
     let route = route(&request);
     let response = match admit(&state, &request) {
+        _ if !METHODS.contains(&method) => {
+            ([(ALLOW, ALLOWED)], ApiError::method_not_allowed()).into_response()
+        }
         Ok(owner) => {
             request.extensions_mut().insert(owner);
             request.extensions_mut().insert(request_id.clone());
@@ -56,8 +73,13 @@ pub(super) async fn guard(
 )]
 /// Turns a panic into an error answer; its text goes to the log only.
 pub(super) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
-    tracing::error!(panic = panic_text(panic.as_ref()), "a request panicked");
-    ApiError::internal().into_response()
+    panic_error(panic.as_ref()).into_response()
+}
+
+/// The error that stands for a panic.
+pub(super) fn panic_error(panic: &(dyn Any + Send)) -> ApiError {
+    tracing::error!(panic = panic_text(panic), "a request panicked");
+    ApiError::internal()
 }
 
 /// The text of a panic.
@@ -76,10 +98,26 @@ struct Seen {
 }
 
 fn admit(state: &AppState, request: &Request) -> Result<crate::ids::Owner, ApiError> {
+    let most = state.settings.max_header_bytes;
+    if head_bytes(request) > most {
+        return Err(ApiError::head_too_large(most));
+    }
     if OPEN_PATHS.contains(&request.uri().path()) {
         return Ok(crate::ids::Owner::everybody());
     }
     state.gatekeeper.admit(request.headers(), request.uri())
+}
+
+/// Size of a request's head, without the few bytes of its first line that are always there.
+fn head_bytes(request: &Request) -> usize {
+    // A colon, a space and a line end.
+    const AROUND: usize = 4;
+    let uri = request.uri();
+    let authority = uri.authority().map_or(0, |whole| whole.as_str().len());
+    let path = uri.path_and_query().map_or(0, |whole| whole.as_str().len());
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + AROUND);
+    authority + path + headers.sum::<usize>()
 }
 
 fn finish(
@@ -136,6 +174,9 @@ fn route(request: &Request) -> Route {
         .map(MatchedPath::as_str);
     match matched {
         Some("/v1/chat/completions") => Route::ChatLoop,
+        Some("/v1/models/{*id}") if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+            Route::Forwarded
+        }
         Some("/v1/models" | "/v1/models/{*id}") => Route::Models,
         Some("/healthz" | "/readyz" | "/metrics") => Route::Operations,
         Some(path) if path.starts_with("/v1/sessions") => Route::Sessions,

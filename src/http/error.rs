@@ -109,6 +109,18 @@ impl ApiError {
         )
     }
 
+    /// 431 for the head.
+    pub fn head_too_large(most_bytes: usize) -> Self {
+        let message = format!(
+            "the request's path and headers are larger than {most_bytes} bytes; send fewer or shorter headers"
+        );
+        Self::invalid(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Some("request_header_fields_too_large"),
+            message,
+        )
+    }
+
     /// 408 for a body that stopped arriving.
     pub fn body_timeout() -> Self {
         Self::invalid(

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, Stream};
 use futures_util::{StreamExt, TryStreamExt};
@@ -17,6 +17,8 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::auth::foreign_origin;
 use super::error::ApiError;
+use super::headers::passed_on;
+use super::path::{self, Fate};
 use super::{AppState, body};
 use crate::upstream::headers::strip_hop_by_hop;
 use crate::upstream::retry::Attempts;
@@ -32,13 +34,26 @@ pub(super) async fn forward(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let refused = match path::fate(request.uri().path()) {
+        Fate::Forward => return pass(&state, request).await,
+        Fate::Reserved => "this endpoint is not available in this version of loopwright",
+        Fate::Ambiguous => {
+            "there is nothing at this path; send it without empty or dot segments, a slash at its end, encoded slashes or broken percent-encoding"
+        }
+    };
+    let mut answer = ApiError::not_found(refused).into_response();
+    answer.extensions_mut().insert(crate::metrics::Route::Other);
+    Ok(answer)
+}
+
+async fn pass(state: &AppState, request: Request) -> Result<Response, ApiError> {
     let (head, request_body) = request.into_parts();
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
     }
     let changes = !matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let simple = changes && !body::is_json(&head.headers);
-    if simple && foreign_origin(&head.headers) && !known_origin(&state, &head.headers) {
+    if simple && foreign_origin(&head.headers) && !known_origin(state, &head.headers) {
         return Err(ApiError::origin_not_allowed());
     }
     let upstream = state.agent.parts().router.default();
@@ -61,11 +76,12 @@ pub(super) async fn forward(
     let request = ForwardRequest {
         method: head.method,
         path_and_query: below_prefix(path_and_query),
-        headers: upstream_headers(&state, head.headers),
+        headers: upstream_headers(state, head.headers),
         body: forwarded,
     };
-    let response = upstream.forward(request).await?;
-    Ok(respond(&state, response))
+    let forwarded = upstream.forward(request).await;
+    let response = forwarded.map_err(ApiError::passed_through)?;
+    Ok(respond(state, response))
 }
 
 /// Passes a chat request through, with retries and fail-over as long as nothing has been answered.
@@ -109,7 +125,7 @@ pub(super) async fn chat(
         let attempts =
             attempts.get_or_insert_with(|| Attempts::new(parts.retry, route.upstreams.len()));
         let Some(next) = attempts.next(&error) else {
-            return Err(error.into());
+            return Err(ApiError::passed_through(error));
         };
         parts.metrics.upstream_retried(upstream.name());
         tracing::warn!(upstream = upstream.name(), %error, "request failed, trying again");
@@ -121,10 +137,13 @@ pub(super) async fn chat(
 }
 
 /// Headers of a request that an upstream should see: hop-by-hop ones and those about our own hop are taken out, and
-/// so is a key of our own.
+/// so are ids of sessions and a key of our own.
 pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT] {
+        headers.remove(name);
+    }
+    for name in &state.settings.session_headers {
         headers.remove(name);
     }
     if state.gatekeeper.has_keys() {
@@ -207,17 +226,7 @@ fn respond(state: &AppState, response: ForwardResponse) -> Response {
     };
     let mut answer = Response::new(Body::new(body));
     *answer.status_mut() = response.status;
-    *answer.headers_mut() = response.headers;
-    // Who may read an answer across origins is the edge's to say.
-    let cors: Vec<_> = answer
-        .headers()
-        .keys()
-        .filter(|name| name.as_str().starts_with("access-control-"))
-        .cloned()
-        .collect();
-    for name in cors {
-        answer.headers_mut().remove(name);
-    }
+    *answer.headers_mut() = passed_on(response.headers);
     answer
 }
 

@@ -1,13 +1,14 @@
 //! `GET /v1/models`, merged from the upstreams, and `GET /v1/agent/tools`.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::json;
 
 use super::error::ApiError;
+use super::extract::Path;
 use super::{AppState, forward};
 use crate::agent::settings::Permission;
 use crate::upstream::models::{ModelEntry, merged};

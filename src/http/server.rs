@@ -82,7 +82,8 @@ async fn connection(stream: TcpStream, router: axum::Router, state: AppState) {
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(settings.header_timeout)
-        .max_buf_size(settings.max_header_bytes)
+        // What hyper refuses has no envelope and no request id, so the edge counts exactly and this is the stop behind it.
+        .max_buf_size(settings.max_header_bytes.saturating_mul(2))
         .half_close(false);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let draining: CancellationToken = state.draining.child_token();

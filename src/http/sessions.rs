@@ -1,7 +1,7 @@
 //! `/v1/sessions`: list, export, import, delete, branch; always within the caller's own.
 
 use axum::Json;
-use axum::extract::{Extension, Path, Query, Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::extract::{Path, Query};
 use super::{AppState, body};
 use crate::ids::{Owner, SessionId};
 use crate::openai::request::RequestError;

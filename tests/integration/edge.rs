@@ -184,6 +184,8 @@ async fn what_is_not_there_says_so_in_the_envelope() {
         "/v1/files/file-1/content",
         "/v1/agent/approvals",
         "/v1/sessions/s/messages",
+        "/v1/sessions/%ff",
+        "/v1/models/%ff",
     ] {
         app.get(path).await.assert_error(404, Some("not_found"));
     }
@@ -207,6 +209,13 @@ async fn what_is_not_there_says_so_in_the_envelope() {
             .await
             .assert_error(404, Some("not_found"));
     }
+    app.client()
+        .send(Method::PUT, "/v1/sessions/%ff", &json!({}))
+        .await
+        .assert_error(404, Some("not_found"));
+    app.get("/v1/sessions?limit=1&limit=2")
+        .await
+        .assert_error(400, None);
     assert!(upstream.others().is_empty(), "never forwarded");
 }
 
@@ -420,7 +429,10 @@ async fn requests_are_bounded_in_every_direction() {
         .header("x-large", &"h".repeat(10_000))
         .get("/healthz")
         .await;
-    assert_eq!(large.status, 431);
+    large.assert_error(431, Some("request_header_fields_too_large"));
+    assert!(large.header("x-request-id").is_some());
+    let fits = app.client().header("x-large", &"h".repeat(7_900));
+    assert_eq!(fits.get("/healthz").await.status, 200);
     // A body that stops arriving.
     let stalled = futures_util::stream::pending::<Result<String, std::io::Error>>();
     let request = app
@@ -515,4 +527,187 @@ async fn logs_name_requests_and_never_what_they_hold() {
         );
     }
     assert_eq!(record("\"ready\"")["url"], app.origin());
+}
+
+/// Sends a head as it is, which no client library would, and takes the whole answer as text.
+async fn raw_head(app: &TestApp, head: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let address = app.origin().trim_start_matches("http://").to_owned();
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!("{head}\r\nconnection: close\r\n\r\n");
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    super::support::within("the answer", socket.read_to_end(&mut answer))
+        .await
+        .unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn a_path_with_two_readings_or_of_our_own_is_never_forwarded() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    for path in [
+        "/v1/x/../files",
+        "/v1/./chat/completions",
+        "/v1//files",
+        "/v1/%66iles",
+        "/v1/%63hat/completions/abc",
+        "/v1/%73essions",
+        "/v1/%6dodels/x",
+        "/v1/files/",
+        "/v1/sessions/",
+        "/v1/chat/completions/",
+        "/v1/embeddings/",
+        "/v1/..%2f..%2fadmin",
+        "/v1/a%5c..%5cfiles",
+        "/v1/a\\..\\files",
+        "/v1/a%00",
+        "/v1/%ff",
+        "/v1/permissions/x/y",
+    ] {
+        for method in ["GET", "POST", "DELETE"] {
+            let answer = raw_head(
+                &app,
+                &format!("{method} {path} HTTP/1.1\r\nhost: localhost"),
+            )
+            .await;
+            assert!(answer.starts_with("HTTP/1.1 404 "), "{path}: {answer}");
+            assert!(answer.contains(r#""code":"not_found""#), "{path}: {answer}");
+        }
+    }
+    assert!(upstream.requests().is_empty() && upstream.others().is_empty());
+}
+
+#[tokio::test]
+async fn methods_that_no_endpoint_takes_are_not_forwarded() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    for target in [
+        "TRACE /v1/embeddings",
+        "TRACE /v1/models/x",
+        "PROPFIND /v1/embeddings",
+        "get /v1/embeddings",
+        "CONNECT localhost:80",
+        "TRACE /healthz",
+    ] {
+        let answer = raw_head(&app, &format!("{target} HTTP/1.1\r\nhost: localhost")).await;
+        assert!(answer.starts_with("HTTP/1.1 405 "), "{target}: {answer}");
+        assert!(answer.contains("\r\nallow: GET,"), "{answer}");
+        assert!(
+            answer.contains(r#""code":"method_not_allowed""#),
+            "{answer}"
+        );
+    }
+    assert!(upstream.others().is_empty());
+}
+
+#[tokio::test]
+async fn an_upstreams_error_keeps_its_head_in_pass_through_only() {
+    let failing = || {
+        super::support::script::status(
+            400,
+            &[
+                ("x-request-id", "theirs"),
+                ("access-control-allow-origin", "*"),
+                ("set-cookie", "a=b"),
+                ("openai-organization", "org"),
+                ("x-ratelimit-remaining", "3"),
+                ("retry-after", "7"),
+            ],
+            r#"{"error":{"message":"no"}}"#,
+        )
+    };
+    let upstream = ScriptedUpstream::start([failing(), failing(), failing()]).await;
+    let hook = Webhook::start().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let client = app.client().header("x-request-id", "mine");
+
+    let passed = client.post_chat(ask("x")).await;
+    assert_eq!(passed.status, 400);
+    assert!(passed.header("access-control-allow-origin").is_none());
+    assert_eq!(passed.header("x-request-id"), Some("theirs"));
+    assert_eq!(passed.header("set-cookie"), Some("a=b"));
+    assert_eq!(passed.header("x-ratelimit-remaining"), Some("3"));
+
+    let mut streamed = ask_with("x", ["t"]);
+    streamed["stream"] = json!(true);
+    for body in [ask_with("x", ["t"]), streamed] {
+        let answer = client.post_chat(body).await;
+        assert_eq!(answer.status, 400);
+        assert_eq!(answer.text(), r#"{"error":{"message":"no"}}"#);
+        for name in [
+            "access-control-allow-origin",
+            "set-cookie",
+            "openai-organization",
+            "server",
+            "x-ratelimit-remaining",
+        ] {
+            assert!(answer.header(name).is_none(), "{name}");
+        }
+        assert_eq!(answer.header("x-request-id"), Some("mine"));
+        assert_eq!(answer.header("x-upstream-ratelimit-remaining"), Some("3"));
+        assert_eq!(answer.header("retry-after"), Some("7"));
+    }
+}
+
+#[tokio::test]
+async fn a_turn_cut_by_shutdown_says_whether_it_may_be_sent_again() {
+    use super::support::script::{calls, hang};
+    for (idempotent, expected) in [(false, Some("false")), (true, None)] {
+        let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), hang()]).await;
+        let hook = Webhook::start()
+            .await
+            .on("t", super::support::webhook::text("r"));
+        let app = TestApp::builder()
+            .upstream(&upstream)
+            .dispatch(&hook)
+            .toml(&format!(
+                "shutdown_grace = 0.1\ndispatch_idempotent = {idempotent}"
+            ))
+            .start()
+            .await;
+        let client = app.client().clone();
+        let body = with(ask_with("x", ["t"]), "session_id", json!("s"));
+        let asked = tokio::spawn(async move { client.post_chat(body).await });
+        upstream.called(2).await;
+        app.terminate().await;
+        let answer = asked.await.unwrap();
+        answer.assert_error(503, Some("shutting_down"));
+        assert_eq!(answer.header("x-should-retry"), expected);
+        assert_eq!(answer.header("x-session-id"), Some("s"));
+        assert!(answer.header("openai-processing-ms").is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_failed_turn_says_its_session_and_its_time_too() {
+    use super::support::script::{calls, error, reset};
+    let upstream = ScriptedUpstream::start([
+        calls([("t", json!({}))]),
+        calls([("t", json!({}))]),
+        reset(),
+        error(400, "no"),
+    ])
+    .await;
+    let hook = Webhook::start()
+        .await
+        .on("t", super::support::webhook::text("r"));
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .dispatch(&hook)
+        .toml("[retry]\nmax_attempts = 1")
+        .start()
+        .await;
+    let asked = with(ask_with("x", ["t"]), "session_id", json!("s"));
+    let limited = with(asked.clone(), "max_tool_rounds", json!(1));
+    let limited = with(limited, "agent", json!({"on_limit": "error"}));
+    let streamed = with(asked.clone(), "stream", json!(true));
+    for (body, status) in [(limited, 422), (asked, 502), (streamed, 400)] {
+        let answer = app.post_chat(body).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert_eq!(answer.header("x-session-id"), Some("s"));
+        let ms = |name: &str| -> f64 { answer.header(name).unwrap().parse().unwrap() };
+        assert!(ms("x-loopwright-overhead-ms") < ms("openai-processing-ms") + 1.0);
+    }
 }

@@ -163,6 +163,52 @@ async fn other_endpoints_are_forwarded_with_any_body_and_method() {
 }
 
 #[tokio::test]
+async fn percent_encoded_segments_go_on_byte_for_byte() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    for path in [
+        "/v1/fine_tuning/jobs/ft%3Aabc%2Bd/cancel?x=%2F..",
+        "/v1/x/%e2%82%ac%20",
+        "/v1/x/%252e%252e",
+    ] {
+        assert_eq!(app.get(path).await.header("x-echo-path"), Some(path));
+    }
+}
+
+#[tokio::test]
+async fn a_model_is_deleted_where_it_lives() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    let path = "/v1/models/ft%3Aabc";
+    let answer = app.client().delete(path).await;
+    assert_eq!(answer.header("x-echo-method"), Some("DELETE"));
+    assert_eq!(answer.header("x-echo-path"), Some(path));
+    assert!(answer.header("allow").is_none(), "not ours to say");
+}
+
+#[tokio::test]
+async fn session_ids_stay_here() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let builder = TestApp::builder().upstream(&upstream);
+    let app = builder
+        .toml("session_headers = [\"x-chat-id\"]")
+        .start()
+        .await;
+    let client = ["x-session-id", "x-chat-id", "x-else"]
+        .into_iter()
+        .fold(app.client().clone(), |client, name| {
+            client.header(name, "s")
+        });
+    client.get("/v1/batches").await;
+    client.get("/v1/models").await;
+    for seen in upstream.others() {
+        assert!(seen.header("x-session-id").is_none() && seen.header("x-chat-id").is_none());
+        assert_eq!(seen.header("x-else"), Some("s"));
+    }
+    assert_eq!(upstream.others().len(), 2);
+}
+
+#[tokio::test]
 async fn a_body_streams_both_ways_at_once() {
     let upstream = ScriptedUpstream::start([]).await;
     let app = TestApp::with_upstream(&upstream).await;

@@ -1,14 +1,44 @@
 //! What a model server's failure looks like to the client.
 
-use http::header::CONTENT_TYPE;
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{ApiError, UpstreamAnswer};
+use crate::http::headers::{of_own_error, passed_on};
 use crate::openai::raw::RawObject;
 use crate::upstream::UpstreamError;
 
+/// Of a request that loopwright made itself.
 impl From<UpstreamError> for ApiError {
     fn from(error: UpstreamError) -> Self {
+        Self::of_upstream(error, |headers, body| {
+            // No coding was asked for, and what is named as coded is not read.
+            let coding = headers.get(CONTENT_ENCODING);
+            let plain = coding.is_none_or(|coding| coding == "identity");
+            plain.then(|| UpstreamAnswer {
+                headers: of_own_error(&headers),
+                body,
+            })
+        })
+    }
+}
+
+impl ApiError {
+    /// Of a request that passed through, whose answer is the upstream's.
+    pub(in crate::http) fn passed_through(error: UpstreamError) -> Self {
+        Self::of_upstream(error, |headers, body| {
+            Some(UpstreamAnswer {
+                headers: passed_on(headers),
+                body,
+            })
+        })
+    }
+
+    fn of_upstream(
+        error: UpstreamError,
+        answer_of: impl FnOnce(HeaderMap, Bytes) -> Option<UpstreamAnswer>,
+    ) -> Self {
         let cause = describe(&error);
         let unreachable = |message: &str| {
             Self::new(
@@ -38,10 +68,7 @@ impl From<UpstreamError> for ApiError {
             } => {
                 let message = format!("the model server answered with status {}", status.as_u16());
                 let mut answer = Self::new(status, "server_error", Some("upstream_error"), message);
-                answer.0.upstream = Some(Box::new(UpstreamAnswer {
-                    headers: *headers,
-                    body,
-                }));
+                answer.0.upstream = answer_of(*headers, body).map(Box::new);
                 answer
             }
             UpstreamError::InStream { error, .. } => {
@@ -76,4 +103,79 @@ fn in_stream_answer(error: &str) -> Option<Box<UpstreamAnswer>> {
         headers,
         body: format!(r#"{{"error":{error}}}"#).into(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+
+    use super::*;
+
+    fn answered(pairs: &[(&'static str, &'static str)]) -> UpstreamError {
+        let pairs = pairs.iter().map(|&(name, value)| {
+            (
+                http::HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        });
+        UpstreamError::Status {
+            upstream: "u".into(),
+            status: StatusCode::TOO_MANY_REQUESTS,
+            headers: Box::new(pairs.collect()),
+            body: Bytes::from_static(b"{}"),
+        }
+    }
+
+    const SENT: [(&str, &str); 9] = [
+        ("content-type", "application/json"),
+        ("retry-after", "7"),
+        ("x-ratelimit-remaining", "0"),
+        ("x-request-id", "theirs"),
+        ("set-cookie", "a=b"),
+        ("server", "uvicorn"),
+        ("openai-organization", "org"),
+        ("access-control-allow-origin", "*"),
+        ("content-length", "9999"),
+    ];
+
+    #[test]
+    fn an_error_of_our_own_request_has_little_of_the_upstreams_head() {
+        let answer = ApiError::from(answered(&SENT)).into_response();
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+        let mut names: Vec<&str> = answer
+            .headers()
+            .keys()
+            .map(http::HeaderName::as_str)
+            .collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            [
+                "content-type",
+                "retry-after",
+                "x-upstream-ratelimit-remaining"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_error_that_passes_through_keeps_its_head_but_for_cors() {
+        let answer = ApiError::passed_through(answered(&SENT)).into_response();
+        let missing: Vec<_> = SENT
+            .iter()
+            .filter(|(name, _)| !answer.headers().contains_key(*name))
+            .collect();
+        assert_eq!(missing, [&("access-control-allow-origin", "*")]);
+    }
+
+    #[test]
+    fn a_coded_body_is_not_passed_off_as_plain() {
+        let coded = answered(&[("content-type", "text/html"), ("content-encoding", "gzip")]);
+        let answer = ApiError::from(coded);
+        assert!(answer.envelope().contains("upstream_error"));
+        assert_eq!(
+            answer.into_response().headers()[CONTENT_TYPE],
+            "application/json"
+        );
+    }
 }

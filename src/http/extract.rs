@@ -1,0 +1,51 @@
+//! Parts of a request's address, with refusals in the envelope instead of axum's plain text.
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use super::error::ApiError;
+use crate::openai::request::RequestError;
+
+/// The variable parts of the path, decoded.
+#[derive(Debug)]
+pub(super) struct Path<T>(pub(super) T);
+
+/// The query.
+#[derive(Debug)]
+pub(super) struct Query<T>(pub(super) T);
+
+impl<S, T> FromRequestParts<S> for Path<T>
+where
+    S: Send + Sync,
+    T: DeserializeOwned + Send,
+{
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match axum::extract::Path::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(found)) => Ok(Self(found)),
+            Err(_undecodable) => Err(ApiError::not_found(
+                "there is nothing at this path; percent-encode it as UTF-8",
+            )),
+        }
+    }
+}
+
+impl<S, T> FromRequestParts<S> for Query<T>
+where
+    S: Send + Sync,
+    T: DeserializeOwned,
+{
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match axum::extract::Query::from_request_parts(parts, state).await {
+            Ok(axum::extract::Query(found)) => Ok(Self(found)),
+            Err(_unreadable) => {
+                let message = "the query cannot be read; give each parameter once, as name=value";
+                Err(RequestError::body(message).into())
+            }
+        }
+    }
+}

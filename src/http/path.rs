@@ -1,0 +1,164 @@
+//! What a path means, before anything is forwarded under the operator's key.
+//!
+//! Servers and proxies behind us disagree about dot segments, doubled slashes and encoded separators. A path that
+//! some of them could read as another one is not forwarded at all, so that what is compared here is what they see.
+
+/// Own paths of the contract, those of later versions included: neither they nor what lies below is ever forwarded.
+const RESERVED: [&str; 6] = [
+    "/v1/agent",
+    "/v1/chat/completions",
+    "/v1/files",
+    "/v1/models",
+    "/v1/permissions",
+    "/v1/sessions",
+];
+/// The one place below a reserved path that has things of the upstream in it: `DELETE /v1/models/{id}`.
+const MODELS: &str = "/v1/models/";
+
+/// What may happen with a path that no route of our own has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It goes to the upstream, byte for byte.
+    Forward,
+    /// It belongs to loopwright.
+    Reserved,
+    /// It has more than one reading.
+    Ambiguous,
+}
+
+/// Decides about a raw path, without its query.
+pub(super) fn fate(raw: &str) -> Fate {
+    let Some(decoded) = decoded(raw) else {
+        return Fate::Ambiguous;
+    };
+    let below = |prefix: &str| {
+        let rest = decoded.strip_prefix(prefix);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    // Spelled differently it would get around the route that answers the reading methods.
+    let models = raw.starts_with(MODELS);
+    match !models && RESERVED.into_iter().any(below) {
+        true => Fate::Reserved,
+        false => Fate::Forward,
+    }
+}
+
+/// The path with each segment percent-decoded once; none if it is not the only spelling of what it names.
+fn decoded(raw: &str) -> Option<String> {
+    let mut path = String::with_capacity(raw.len());
+    for segment in raw.strip_prefix('/')?.split('/') {
+        let segment = decoded_segment(segment)?;
+        let refused = segment.contains(['/', '\\', '\0']);
+        if refused || matches!(segment.as_str(), "" | "." | "..") {
+            return None;
+        }
+        path.push('/');
+        path.push_str(&segment);
+    }
+    Some(path)
+}
+
+fn decoded_segment(raw: &str) -> Option<String> {
+    let mut bytes = raw.bytes();
+    let mut decoded = Vec::with_capacity(raw.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    let value = char::from(digit).to_digit(16)?;
+    u8::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_with_one_reading_that_are_not_ours_are_forwarded() {
+        let table = [
+            (
+                Fate::Forward,
+                &[
+                    "/v1/embeddings",
+                    "/v1/fine_tuning/jobs/ft%3Aabc/cancel",
+                    "/v1/models/ft%3Agpt:org::id",
+                    "/v1/models/org/name",
+                    "/v1/models/%E2%82%AC",
+                    "/v1/x%20y",
+                    "/v1/100%25",
+                    "/v1/a..b/...",
+                    // Decoded once only: a second decoding would be another server's mistake.
+                    "/v1/%252e%252e/x",
+                    "/v1/filesystem",
+                    "/v1/sessions2",
+                    "/v1/chat",
+                    "/v1/chat/completions-batch",
+                    "/v1/x/files",
+                ][..],
+            ),
+            (
+                Fate::Reserved,
+                &[
+                    "/v1/files",
+                    "/v1/files/file-1/content/more",
+                    "/v1/%66iles",
+                    "/v1/fil%65s/x",
+                    "/v1/%73essions",
+                    "/v1/sessions/s/x/y",
+                    "/v1/agent/x",
+                    "/v1/permissions",
+                    "/v1/%63hat/completions",
+                    "/v1/chat/completion%73/abc",
+                    "/v1/chat/completions/a/b/c",
+                    "/v1/models",
+                    "/v1/%6dodels",
+                    "/v1/%6Dodels/x",
+                ],
+            ),
+            (
+                Fate::Ambiguous,
+                &[
+                    "",
+                    "*",
+                    "/",
+                    "/v1/",
+                    "/v1//files",
+                    "/v1/files/",
+                    "/v1/embeddings/",
+                    "/v1/chat/completions/",
+                    "/v1/x/../files",
+                    "/v1/./files",
+                    "/v1/%2e/files",
+                    "/v1/%2E%2e/files",
+                    "/v1/.%2e/admin",
+                    "/v1/..%2f..%2fadmin",
+                    "/v1/a%2Fb",
+                    "/v1/models/a%2fb",
+                    "/v1/models/../files",
+                    "/v1/models/",
+                    "/v1/a\\b",
+                    "/v1/a%5Cb",
+                    "/v1/a%5c..",
+                    "/v1/files%00",
+                    "/v1/%ff",
+                    "/v1/%c0%af",
+                    "/v1/100%",
+                    "/v1/%4",
+                    "/v1/%zz",
+                    "/v1/%+1",
+                ],
+            ),
+        ];
+        for (expected, paths) in table {
+            for path in paths {
+                assert_eq!(fate(path), expected, "{path}");
+            }
+        }
+    }
+}
