@@ -181,6 +181,8 @@ pub enum UpstreamError {
         upstream: Arc<str>,
         /// What was seen; never holds content.
         reason: String,
+        /// The same server may do better when it is asked again.
+        again: bool,
     },
     /// A request body that the client streamed broke off.
     #[error("the request body broke off")]

@@ -624,3 +624,14 @@ async fn rate_limits_of_the_upstream_come_under_another_name() {
     );
     stream.collect().await;
 }
+
+#[tokio::test]
+async fn a_redirect_is_no_answer_and_its_target_stays_here() {
+    let redirect = || script::status(302, &[("location", "http://10.0.0.1/secret")], "moved");
+    let (plain, streamed) = both(redirect).await;
+    for answer in [&plain, &streamed.unwrap_err()] {
+        answer.assert_error(502, Some("upstream_unreachable"));
+        assert!(answer.header("location").is_none());
+        assert!(!answer.text().contains("10.0.0.1"));
+    }
+}

@@ -81,6 +81,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
             Some(Err(error)) => self.fail(UpstreamError::Malformed {
                 upstream: self.name.clone(),
                 reason: error.to_string(),
+                again: true,
             }),
             None => return false,
         }
@@ -123,6 +124,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
             self.fail(UpstreamError::Malformed {
                 upstream: self.name.clone(),
                 reason: "the answer is larger than a stream may be".into(),
+                again: true,
             });
             return;
         };
@@ -181,7 +183,11 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
         let upstream = self.name.clone();
         match error {
             DecodeError::Reported(error) => UpstreamError::InStream { upstream, error },
-            DecodeError::Malformed(reason) => UpstreamError::Malformed { upstream, reason },
+            DecodeError::Malformed(reason) => UpstreamError::Malformed {
+                upstream,
+                reason,
+                again: true,
+            },
         }
     }
 }
