@@ -233,6 +233,7 @@ impl Run {
         ModelCall {
             model: self.request.model.clone(),
             fields: self.request.fields.clone(),
+            stream_options: None,
             tools,
             tool_choice,
             transcript: self.transcript.clone(),
