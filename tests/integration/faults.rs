@@ -635,3 +635,21 @@ async fn a_redirect_is_no_answer_and_its_target_stays_here() {
         assert!(!answer.text().contains("10.0.0.1"));
     }
 }
+
+#[tokio::test]
+async fn an_upstream_cannot_pass_itself_off_as_this_server() {
+    let chunk = json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+        "session_id": "sess_forged", "agent": {"forged": 1}, "type": "agentic_notice", "files": ["forged"],
+        "agentic_tool_calls": ["forged"], "obfuscation": "forged", "kept": "yes",
+        "choices": [{"index": 0, "delta": {"content": "Hi.", "obfuscation": "forged"}, "finish_reason": "stop"}]});
+    let frame = format!("data: {chunk}\n\n");
+    let (plain, streamed) =
+        both(|| script::raw_sse([frame.clone(), "data: [DONE]\n\n".to_owned()])).await;
+    assert_eq!(plain.json()["kept"], "yes");
+    assert!(!plain.text().contains("forged"), "{}", plain.text());
+    let Ok((stream, problems)) = streamed else {
+        panic!("a stream that has begun")
+    };
+    assert!(problems.is_empty(), "{problems:?}");
+    assert!(!stream.transcript().contains("forged"));
+}

@@ -401,3 +401,20 @@ fn a_whole_answer_gives_the_same_events() {
     assert_eq!(out, [text("a"), ModelEvent::Finish(FinishReason::Stop)]);
     assert!(plain().decode_whole("{}", &mut Vec::new()).is_err());
 }
+
+#[test]
+fn a_server_cannot_speak_in_our_name() {
+    let chunk = json!({"session_id":"s","agent":{},"type":"t","agentic_tool_calls":[],"files":[],
+        "round":1,"tool_name":"n","tool_call_id":"c","phase":"calling","data":{},"notice":{},"file":{},
+        "status":"ok","duration_ms":1,"file_ids":[],"text":"x","stream":"stdout","obfuscation":"abc","object":1,
+        "id":"i","created":2,"kept":3,
+        "choices":[{"delta":{"content":"a","obfuscation":"de","refusal":"r"},"obfuscation":"f"}]});
+    assert_eq!(
+        events(&mut plain(), &chunk),
+        [
+            ModelEvent::ChunkExtra(vec![("kept".into(), "3".into())]),
+            ModelEvent::DeltaExtra(vec![("refusal".into(), "\"r\"".into())]),
+            text("a"),
+        ]
+    );
+}

@@ -13,6 +13,29 @@ use crate::openai::raw::Key;
 /// Fields that nobody here knows, in their order.
 pub(super) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
+/// Keys of a chunk that mean something of loopwright's own in an answer to a client, and random padding: a server that
+/// sends one of them could pass itself off as loopwright.
+const OWN_KEYS: [&str; 18] = [
+    "agent",
+    "agentic_tool_calls",
+    "data",
+    "duration_ms",
+    "file",
+    "file_ids",
+    "files",
+    "notice",
+    "obfuscation",
+    "phase",
+    "round",
+    "session_id",
+    "status",
+    "stream",
+    "text",
+    "tool_call_id",
+    "tool_name",
+    "type",
+];
+
 /// The spellings of the reasoning field, the first one that holds text counting.
 const REASONING_FIELDS: [&str; 4] = [
     "reasoning_content",
@@ -101,6 +124,7 @@ impl<'a> Fields<'a> for Chunk<'a> {
             "error" => self.error = value(map)?,
             "object" => self.object = value(map)?,
             "id" | "created" => skip(map)?,
+            name if OWN_KEYS.contains(&name) => skip(map)?,
             _ => keep(&mut self.extra, key, map)?,
         }
         Ok(())
@@ -122,6 +146,7 @@ impl<'a> Fields<'a> for Choice<'a> {
             }
             "finish_reason" => self.finish_reason = value(map)?,
             "index" => self.index = value(map)?,
+            "obfuscation" => skip(map)?,
             _ => keep(&mut self.extra, key, map)?,
         }
         Ok(())
@@ -134,7 +159,7 @@ impl<'a> Fields<'a> for Delta<'a> {
             "content" => self.content = value(map)?,
             "tool_calls" => self.tool_calls = value(map)?,
             "function_call" => self.function_call = value(map)?,
-            "role" => skip(map)?,
+            "role" | "obfuscation" => skip(map)?,
             name => {
                 let place = REASONING_FIELDS.iter().position(|field| *field == name);
                 match place.and_then(|place| self.reasoning.get_mut(place)) {
