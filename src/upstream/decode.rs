@@ -8,6 +8,7 @@ mod wire;
 
 use serde_json::value::RawValue;
 
+pub(super) use self::text::one_line;
 use self::text::{is_falsy, lossy_string, mend_surrogates};
 use self::wire::{Chunk, Delta, Entries};
 use super::settings::Quirks;
@@ -64,7 +65,7 @@ impl ChunkDecoder {
     /// # Errors
     /// When the chunk reports an error or is none.
     pub fn decode(&mut self, data: &str, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
-        with_chunk(data, |chunk| self.emit(chunk, false, out))
+        with_chunk(&one_line(data), |chunk| self.emit(chunk, false, out))
     }
 
     /// Reads an answer that was not streamed and appends what it says, a finish always included.
@@ -76,7 +77,7 @@ impl ChunkDecoder {
         body: &str,
         out: &mut Vec<ModelEvent>,
     ) -> Result<(), DecodeError> {
-        with_chunk(body, |chunk| {
+        with_chunk(&one_line(body), |chunk| {
             if chunk.choice.is_none() && chunk.error.is_none_or(is_falsy) {
                 return Err(DecodeError::Malformed("the answer has no choices".into()));
             }
@@ -206,7 +207,7 @@ fn with_chunk<T>(
         }
     };
     if chunk.is_error_object() {
-        return Err(DecodeError::Reported(data.trim().into()));
+        return Err(DecodeError::Reported(data.into()));
     }
     read(&chunk)
 }

@@ -418,3 +418,34 @@ fn a_server_cannot_speak_in_our_name() {
         ]
     );
 }
+
+#[test]
+fn raw_values_are_one_line_whatever_they_came_in() {
+    let chunk = "{\n\"x\":{\r\n\"y\": [1,\n2]},\"choices\":[{\"logprobs\":{\r},\"delta\":{\"annotations\":[\n],\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":{\n}}}]}}]}\n";
+    for whole in [false, true] {
+        let mut out = Vec::new();
+        let mut decoder = plain();
+        if whole {
+            decoder.decode_whole(chunk, &mut out).unwrap();
+        } else {
+            decoder.decode(chunk, &mut out).unwrap();
+        }
+        assert_eq!(out.len(), 4 + usize::from(whole), "{out:?}");
+        for event in out {
+            let values = match event {
+                ModelEvent::ChunkExtra(fields)
+                | ModelEvent::ChoiceExtra(fields)
+                | ModelEvent::DeltaExtra(fields) => fields[0].1.to_string(),
+                ModelEvent::ToolCall(call) => call.arguments.unwrap(),
+                _ => continue,
+            };
+            assert!(!values.contains(['\n', '\r']), "{values:?}");
+        }
+    }
+    for error in ["{\"error\":{\n\"a\":1}}", "{\"object\":\r\"error\"}"] {
+        match plain().decode(error, &mut Vec::new()) {
+            Err(DecodeError::Reported(json)) => assert!(!json.contains(['\n', '\r']), "{json:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

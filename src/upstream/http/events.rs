@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 
 use super::super::UpstreamError;
-use super::super::decode::{ChunkDecoder, DecodeError};
+use super::super::decode::{ChunkDecoder, DecodeError, one_line};
 use super::reader::{BodyReader, ReadError};
 use crate::openai::event::ModelEvent;
 use crate::openai::raw::quoted;
@@ -228,7 +228,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for Events<S> {
 /// The data of an event that is named an error, as JSON text.
 fn error_json(data: &str) -> String {
     match serde_json::from_str::<serde::de::IgnoredAny>(data) {
-        Ok(_) => data.to_owned(),
+        Ok(_) => one_line(data).into_owned(),
         Err(_) => quoted(data),
     }
 }
