@@ -3,19 +3,21 @@
 //! Owns the tolerance for the ways in which servers depart from OpenAI's chunks and turns each chunk into
 //! [`ModelEvent`]s. Knows nothing of sockets, and joins nothing over chunks but inline reasoning tags.
 
+mod calls;
 mod text;
 mod wire;
+
+use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
 pub(super) use self::text::one_line;
 use self::text::{is_falsy, lossy_string, mend_surrogates};
-use self::wire::{Chunk, Delta, Entries};
+use self::wire::{Chunk, Delta, Entries, MAX_UNKNOWN_KEYS};
 use super::settings::Quirks;
 use super::think::ThinkSplitter;
-use crate::openai::event::{ModelEvent, ToolCallDelta};
+use crate::openai::event::ModelEvent;
 use crate::openai::raw::RawObject;
-use crate::openai::tool::CallKind;
 use crate::openai::usage::{FinishReason, Usage};
 
 /// The field that reasoning is given which came as a part of the content.
@@ -37,6 +39,8 @@ pub enum DecodeError {
 pub struct ChunkDecoder {
     think: Option<ThinkSplitter>,
     model: Box<str>,
+    /// The names of all unknown fields so far.
+    unknown_keys: HashSet<Box<str>>,
     saw_delta: bool,
     finished: bool,
 }
@@ -47,6 +51,7 @@ impl ChunkDecoder {
         Self {
             think: quirks.think_tags.then(ThinkSplitter::default),
             model: Box::default(),
+            unknown_keys: HashSet::new(),
             saw_delta: false,
             finished: false,
         }
@@ -120,19 +125,21 @@ impl ChunkDecoder {
                 out.push(ModelEvent::Model(name));
             }
         }
-        if let Some(fields) = extra(&chunk.extra) {
-            out.push(ModelEvent::ChunkExtra(fields));
+        self.count_keys(chunk)?;
+        if !chunk.extra.is_empty() {
+            out.push(ModelEvent::ChunkExtra(owned(&chunk.extra)));
         }
         if let Some(choice) = &chunk.choice {
             let before = out.len();
             let delta = choice.delta.as_ref().filter(|delta| !delta.is_empty());
             if let Some(delta) = delta {
                 self.saw_delta = true;
-                self.delta(delta, whole, out);
+                self.delta(delta, whole, out)?;
             } else if let Some(message) = choice.message.as_ref().filter(|_| !self.saw_delta) {
-                self.delta(message, true, out);
+                self.delta(message, true, out)?;
             }
-            let fields = extra(&choice.extra).map(ModelEvent::ChoiceExtra);
+            let fields =
+                (!choice.extra.is_empty()).then(|| ModelEvent::ChoiceExtra(owned(&choice.extra)));
             let spoke = out.len() > before;
             let finish = choice
                 .finish_reason
@@ -157,9 +164,14 @@ impl ChunkDecoder {
         Ok(())
     }
 
-    fn delta(&mut self, delta: &Delta<'_>, whole: bool, out: &mut Vec<ModelEvent>) {
-        if let Some(fields) = extra(&delta.extra) {
-            out.push(ModelEvent::DeltaExtra(fields));
+    fn delta(
+        &mut self,
+        delta: &Delta<'_>,
+        whole: bool,
+        out: &mut Vec<ModelEvent>,
+    ) -> Result<(), DecodeError> {
+        if !delta.extra.is_empty() {
+            out.push(ModelEvent::DeltaExtra(owned(&delta.extra)));
         }
         let content = delta.content.map(content).unwrap_or_default();
         let mut reasoning = delta.reasoning();
@@ -176,20 +188,35 @@ impl ChunkDecoder {
             }
         }
         if delta.tool_calls.is_some() || delta.function_call.is_some() {
-            let mut calls = delta
-                .tool_calls
-                .map(|calls| tool_calls(calls, whole))
-                .unwrap_or_default();
-            calls.extend(
-                delta
-                    .function_call
-                    .and_then(|call| legacy_call(call, whole)),
-            );
+            let calls = calls::of_delta(delta, whole)?;
             if !calls.is_empty() {
                 self.flush(out);
             }
             out.extend(calls.into_iter().map(ModelEvent::ToolCall));
         }
+        Ok(())
+    }
+
+    /// Bounds the unknown fields of the whole answer, which are all kept until its end.
+    fn count_keys(&mut self, chunk: &Chunk<'_>) -> Result<(), DecodeError> {
+        let choice = chunk.choice.as_ref();
+        let parts = choice.map(|choice| [choice.delta.as_ref(), choice.message.as_ref()]);
+        let parts = parts.into_iter().flatten().flatten();
+        let entries = [Some(&chunk.extra), choice.map(|choice| &choice.extra)]
+            .into_iter()
+            .flatten()
+            .chain(parts.map(|delta| &delta.extra));
+        for (key, _) in entries.flatten() {
+            if self.unknown_keys.contains(key.as_ref()) {
+                continue;
+            }
+            if self.unknown_keys.len() >= MAX_UNKNOWN_KEYS {
+                let reason = format!("more than {MAX_UNKNOWN_KEYS} unknown fields");
+                return Err(DecodeError::Malformed(reason));
+            }
+            self.unknown_keys.insert(key.as_ref().into());
+        }
+        Ok(())
     }
 }
 
@@ -224,13 +251,11 @@ fn describe(error: &serde_json::Error) -> String {
     format!("{kind} (column {})", error.column())
 }
 
-fn extra(fields: &Entries<'_>) -> Option<Vec<(String, Box<str>)>> {
-    (!fields.is_empty()).then(|| {
-        fields
-            .iter()
-            .map(|(key, value)| (key.as_ref().to_owned(), value.get().into()))
-            .collect()
-    })
+fn owned(fields: &Entries<'_>) -> Vec<(String, Box<str>)> {
+    fields
+        .iter()
+        .map(|(key, value)| (key.as_ref().to_owned(), value.get().into()))
+        .collect()
 }
 
 /// What a `content` value holds.
@@ -263,92 +288,6 @@ fn content(value: &RawValue) -> Content {
         }
     }
     content
-}
-
-fn tool_calls(value: &RawValue, whole: bool) -> Vec<ToolCallDelta> {
-    let entries = match serde_json::from_str::<Vec<&RawValue>>(value.get()) {
-        Ok(entries) => entries,
-        Err(_) => vec![value],
-    };
-    let several = entries.len() > 1;
-    entries
-        .iter()
-        .enumerate()
-        .filter_map(|(position, entry)| {
-            let mut call = tool_call(&RawObject::parse(entry.get()).ok()?, whole)?;
-            if call.index.is_none() && (whole || several) {
-                call.index = u32::try_from(position).ok();
-            }
-            Some(call)
-        })
-        .collect()
-}
-
-fn tool_call(entry: &RawObject<'_>, whole: bool) -> Option<ToolCallDelta> {
-    let text = |key: &str| {
-        entry
-            .get_some(key)
-            .and_then(lossy_string)
-            .filter(|text| !text.is_empty())
-    };
-    let custom = entry.get_some("custom");
-    let kind = if custom.is_some() || text("type").as_deref() == Some("custom") {
-        CallKind::Custom
-    } else {
-        CallKind::Function
-    };
-    // Some servers leave the inner object out and put the name beside the id.
-    let body = custom
-        .or_else(|| entry.get_some("function"))
-        .and_then(|body| RawObject::parse(body.get()).ok());
-    let (name, arguments, object) = call_body(body.as_ref().unwrap_or(entry));
-    let call = ToolCallDelta {
-        index: entry.get_some("index").and_then(index),
-        id: text("id"),
-        name,
-        whole: object || (whole && arguments.is_some()),
-        arguments,
-        kind,
-    };
-    let says_something = call.id.is_some() || call.name.is_some() || call.arguments.is_some();
-    says_something.then_some(call)
-}
-
-fn legacy_call(value: &RawValue, whole: bool) -> Option<ToolCallDelta> {
-    let (name, arguments, object) = call_body(&RawObject::parse(value.get()).ok()?);
-    (name.is_some() || arguments.is_some()).then(|| ToolCallDelta {
-        index: Some(0),
-        id: None,
-        name,
-        whole: object || (whole && arguments.is_some()),
-        arguments,
-        kind: CallKind::Function,
-    })
-}
-
-/// The name, the arguments and whether these came as an object instead of a text.
-fn call_body(body: &RawObject<'_>) -> (Option<String>, Option<String>, bool) {
-    let name = body
-        .get_some("name")
-        .and_then(lossy_string)
-        .filter(|name| !name.is_empty());
-    let Some(value) = body
-        .get_some("arguments")
-        .or_else(|| body.get_some("input"))
-    else {
-        return (name, None, false);
-    };
-    match lossy_string(value) {
-        Some(text) => (name, Some(text).filter(|text| !text.is_empty()), false),
-        None => (name, Some(value.get().to_owned()), true),
-    }
-}
-
-fn index(value: &RawValue) -> Option<u32> {
-    let text = value.get();
-    text.parse()
-        .ok()
-        .or_else(|| text.trim_matches('"').parse().ok())
 }
 
 #[cfg(test)]

@@ -667,3 +667,30 @@ async fn an_answer_written_over_several_lines_is_read_and_sent_on_in_one() {
     assert_eq!(stream.text, "Hi.");
     assert!(stream.error.is_none());
 }
+
+#[tokio::test]
+async fn an_answer_without_measure_is_refused() {
+    let frame = |delta: Value| {
+        let chunk = json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]});
+        format!("data: {chunk}\n\n")
+    };
+    let call = |nth: usize| json!({"index": nth, "function": {"name": "t", "arguments": "{}"}});
+    let many_calls = (0..2).map(|half| {
+        let calls: Vec<Value> = (half * 100..(half + 1) * 100).map(call).collect();
+        frame(json!({ "tool_calls": calls }))
+    });
+    let many_keys = (0..300).map(|nth| frame(json!({ format!("k{nth}"): 1 })));
+    for frames in [many_calls.collect::<Vec<_>>(), many_keys.collect()] {
+        let frames: Vec<String> = frames
+            .into_iter()
+            .chain(["data: [DONE]\n\n".to_owned()])
+            .collect();
+        let (plain, streamed) = both(|| script::raw_sse(frames.clone())).await;
+        plain.assert_error(502, Some("upstream_unreachable"));
+        let error = match streamed {
+            Ok((stream, _)) => stream.error.unwrap(),
+            Err(answer) => answer.json()["error"].clone(),
+        };
+        assert_eq!(error["code"], "upstream_unreachable");
+    }
+}

@@ -1,6 +1,8 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::openai::event::ToolCallDelta;
+use crate::openai::tool::CallKind;
 
 fn events(decoder: &mut ChunkDecoder, chunk: &Value) -> Vec<ModelEvent> {
     let mut out = Vec::new();
@@ -448,4 +450,30 @@ fn raw_values_are_one_line_whatever_they_came_in() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn what_is_kept_of_one_answer_is_bounded() {
+    let refused = |decoder: &mut ChunkDecoder, chunk: &Value| {
+        let decoded = decoder.decode(&chunk.to_string(), &mut Vec::new());
+        matches!(decoded, Err(DecodeError::Malformed(_)))
+    };
+    let keys = |range: std::ops::Range<usize>| -> Value {
+        let fields = range.map(|nth| (format!("k{nth}"), json!(1)));
+        fields.collect::<serde_json::Map<_, _>>().into()
+    };
+    let in_delta = |range| json!({"choices":[{"delta":keys(range)}]});
+    assert!(!refused(&mut plain(), &in_delta(0..MAX_UNKNOWN_KEYS)));
+    assert!(refused(&mut plain(), &in_delta(0..MAX_UNKNOWN_KEYS + 1)));
+    let mut decoder = plain();
+    for _ in 0..3 {
+        assert!(!refused(&mut decoder, &in_delta(0..200)));
+        assert!(!refused(&mut decoder, &keys(100..MAX_UNKNOWN_KEYS)));
+    }
+    assert!(refused(&mut decoder, &keys(1000..1001)));
+
+    let calls =
+        |count: usize| json!({"choices":[{"delta":{"tool_calls":vec![json!({"id":"a"}); count]}}]});
+    assert!(!refused(&mut plain(), &calls(128)));
+    assert!(refused(&mut plain(), &calls(129)));
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::text::{flat_text, is_falsy};
@@ -12,6 +12,9 @@ use crate::openai::raw::Key;
 
 /// Fields that nobody here knows, in their order.
 pub(super) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+
+/// Most unknown fields of one object; an answer may have no more different ones either.
+pub(super) const MAX_UNKNOWN_KEYS: usize = 256;
 
 /// Keys of a chunk that mean something of loopwright's own in an answer to a client, and random padding: a server that
 /// sends one of them could pass itself off as loopwright.
@@ -188,6 +191,9 @@ fn keep<'a, A: MapAccess<'a>>(
     map: &mut A,
 ) -> Result<(), A::Error> {
     if let Some(value) = value(map)? {
+        if extra.len() >= MAX_UNKNOWN_KEYS {
+            return Err(A::Error::custom("too many unknown fields"));
+        }
         extra.push((key, value));
     }
     Ok(())
@@ -255,5 +261,35 @@ impl<'de> Deserialize<'de> for Choices<'de> {
         }
 
         deserializer.deserialize_any(List).map(Choices)
+    }
+}
+
+/// A list of at most `MOST` values.
+pub(super) struct BoundedList<'a, const MOST: usize>(pub(super) Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a, const MOST: usize> Deserialize<'de> for BoundedList<'a, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List<const MOST: usize>;
+
+        impl<'de, const MOST: usize> Visitor<'de> for List<MOST> {
+            type Value = Vec<&'de RawValue>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "a list of at most {MOST} values")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = list.next_element()? {
+                    if values.len() >= MOST {
+                        return Err(A::Error::invalid_length(MOST + 1, &self));
+                    }
+                    values.push(value);
+                }
+                Ok(values)
+            }
+        }
+
+        deserializer.deserialize_seq(List::<MOST>).map(Self)
     }
 }
