@@ -4,13 +4,16 @@
 //! [`ModelEvent`]s. Knows nothing of sockets, and joins nothing over chunks but inline reasoning tags.
 
 mod calls;
+mod repeat;
 mod text;
 mod wire;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
+use self::repeat::{Pattern, Said};
 pub(super) use self::text::one_line;
 use self::text::{is_falsy, lossy_string, mend_surrogates};
 use self::wire::{Chunk, Delta, Entries, MAX_UNKNOWN_KEYS};
@@ -39,8 +42,12 @@ pub enum DecodeError {
 pub struct ChunkDecoder {
     think: Option<ThinkSplitter>,
     model: Box<str>,
+    /// The last unknown fields of a chunk that were passed on.
+    chunk_extra: Vec<(String, Box<str>)>,
     /// The names of all unknown fields so far.
     unknown_keys: HashSet<Box<str>>,
+    /// The last chunk, if it said a text and nothing else.
+    pattern: Pattern,
     saw_delta: bool,
     finished: bool,
 }
@@ -51,7 +58,9 @@ impl ChunkDecoder {
         Self {
             think: quirks.think_tags.then(ThinkSplitter::default),
             model: Box::default(),
+            chunk_extra: Vec::new(),
             unknown_keys: HashSet::new(),
+            pattern: Pattern::default(),
             saw_delta: false,
             finished: false,
         }
@@ -70,7 +79,19 @@ impl ChunkDecoder {
     /// # Errors
     /// When the chunk reports an error or is none.
     pub fn decode(&mut self, data: &str, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
-        with_chunk(&one_line(data), |chunk| self.emit(chunk, false, out))
+        if let Some((said, text)) = self.pattern.text_of(data) {
+            self.say(said, text, out);
+            return Ok(());
+        }
+        self.pattern.forget();
+        let data = one_line(data);
+        with_chunk(&data, |chunk| {
+            self.emit(chunk, false, out)?;
+            if let Some((said, text)) = chunk.only_text() {
+                self.pattern.learn(&data, said, text);
+            }
+            Ok(())
+        })
     }
 
     /// Reads an answer that was not streamed and appends what it says, a finish always included.
@@ -126,8 +147,9 @@ impl ChunkDecoder {
             }
         }
         self.count_keys(chunk)?;
-        if !chunk.extra.is_empty() {
-            out.push(ModelEvent::ChunkExtra(owned(&chunk.extra)));
+        if !chunk.extra.is_empty() && !is_same(&chunk.extra, &self.chunk_extra) {
+            self.chunk_extra = owned(&chunk.extra);
+            out.push(ModelEvent::ChunkExtra(self.chunk_extra.clone()));
         }
         if let Some(choice) = &chunk.choice {
             let before = out.len();
@@ -182,10 +204,7 @@ impl ChunkDecoder {
             out.push(ModelEvent::Reasoning { text, field });
         }
         if !content.text.is_empty() {
-            match &mut self.think {
-                Some(think) => think.push(&content.text, out),
-                None => out.push(ModelEvent::Text(content.text)),
-            }
+            self.say(Said::Text, content.text.into(), out);
         }
         if delta.tool_calls.is_some() || delta.function_call.is_some() {
             let calls = calls::of_delta(delta, whole)?;
@@ -195,6 +214,18 @@ impl ChunkDecoder {
             out.extend(calls.into_iter().map(ModelEvent::ToolCall));
         }
         Ok(())
+    }
+
+    /// Appends a text that is not empty.
+    fn say(&mut self, said: Said, text: Cow<'_, str>, out: &mut Vec<ModelEvent>) {
+        match (said, &mut self.think) {
+            (Said::Text, Some(think)) => think.push(&text, out),
+            (Said::Text, None) => out.push(ModelEvent::Text(text.into_owned())),
+            (Said::Reasoning(field), _) => out.push(ModelEvent::Reasoning {
+                text: text.into_owned(),
+                field,
+            }),
+        }
     }
 
     /// Bounds the unknown fields of the whole answer, which are all kept until its end.
@@ -256,6 +287,14 @@ fn owned(fields: &Entries<'_>) -> Vec<(String, Box<str>)> {
         .iter()
         .map(|(key, value)| (key.as_ref().to_owned(), value.get().into()))
         .collect()
+}
+
+fn is_same(fields: &Entries<'_>, known: &[(String, Box<str>)]) -> bool {
+    fields.len() == known.len()
+        && fields
+            .iter()
+            .zip(known)
+            .all(|((key, value), (name, json))| key == name && value.get() == &**json)
 }
 
 /// What a `content` value holds.

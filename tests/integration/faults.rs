@@ -637,6 +637,20 @@ async fn a_redirect_is_no_answer_and_its_target_stays_here() {
 }
 
 #[tokio::test]
+async fn an_answer_written_over_several_lines_is_read_and_sent_on_in_one() {
+    let whole = "{\n\"choices\": [{\"index\": 0, \"finish_reason\": \"stop\", \"logprobs\": {\r\n\"content\": [\n]},\n\"message\": {\"content\": \"Hi.\",\n\"annotations\": [\n1\r\n]}}],\n\"kept\": {\n\"a\": 1\n}\n}\n";
+    let (plain, streamed) = both(|| script::status(200, &[], whole)).await;
+    assert_eq!(plain.content(), "Hi.");
+    assert_eq!(plain.json()["kept"], json!({"a": 1}));
+    let Ok((stream, problems)) = streamed else {
+        panic!("a stream that has begun")
+    };
+    assert!(problems.is_empty(), "{problems:?}");
+    assert_eq!(stream.text, "Hi.");
+    assert!(stream.error.is_none());
+}
+
+#[tokio::test]
 async fn an_upstream_cannot_pass_itself_off_as_this_server() {
     let chunk = json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
         "session_id": "sess_forged", "agent": {"forged": 1}, "type": "agentic_notice", "files": ["forged"],
@@ -652,20 +666,6 @@ async fn an_upstream_cannot_pass_itself_off_as_this_server() {
     };
     assert!(problems.is_empty(), "{problems:?}");
     assert!(!stream.transcript().contains("forged"));
-}
-
-#[tokio::test]
-async fn an_answer_written_over_several_lines_is_read_and_sent_on_in_one() {
-    let whole = "{\n\"choices\": [{\"index\": 0, \"finish_reason\": \"stop\", \"logprobs\": {\r\n\"content\": [\n]},\n\"message\": {\"content\": \"Hi.\",\n\"annotations\": [\n1\r\n]}}],\n\"kept\": {\n\"a\": 1\n}\n}\n";
-    let (plain, streamed) = both(|| script::status(200, &[], whole)).await;
-    assert_eq!(plain.content(), "Hi.");
-    assert_eq!(plain.json()["kept"], json!({"a": 1}));
-    let Ok((stream, problems)) = streamed else {
-        panic!("a stream that has begun")
-    };
-    assert!(problems.is_empty(), "{problems:?}");
-    assert_eq!(stream.text, "Hi.");
-    assert!(stream.error.is_none());
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::repeat::Said;
 use super::text::{flat_text, is_falsy};
 use crate::openai::raw::Key;
 
@@ -83,7 +84,30 @@ pub(super) fn parse(data: &str) -> serde_json::Result<Chunk<'_>> {
     serde_json::from_str::<Object<Chunk<'_>>>(data).map(|object| object.0)
 }
 
-impl Chunk<'_> {
+impl<'a> Chunk<'a> {
+    /// The text of a chunk that says one text and nothing else that would have to be passed on again and again.
+    pub(super) fn only_text(&self) -> Option<(Said, &'a RawValue)> {
+        let choice = self.choice.as_ref().filter(|choice| {
+            self.usage.is_none() && choice.extra.is_empty() && choice.finish_reason.is_none()
+        })?;
+        let delta = choice.delta.as_ref().filter(|delta| {
+            delta.extra.is_empty() && delta.tool_calls.is_none() && delta.function_call.is_none()
+        })?;
+        let reasoning = delta
+            .reasoning
+            .iter()
+            .zip(REASONING_FIELDS)
+            .filter_map(|(value, field)| Some((Said::Reasoning(field), (*value)?)));
+        let mut said = delta
+            .content
+            .map(|content| (Said::Text, content))
+            .into_iter()
+            .chain(reasoning)
+            .filter(|(_, value)| value.get() != "\"\"");
+        let only = said.next().filter(|_| said.next().is_none());
+        only.filter(|(_, value)| value.get().starts_with('"'))
+    }
+
     /// Whether the object is itself an error, as vLLM once sent them.
     pub(super) fn is_error_object(&self) -> bool {
         self.object.is_some_and(|word| word.get() == "\"error\"")
