@@ -105,7 +105,7 @@ impl SseDecoder {
                 self.partial.split().freeze()
             };
             self.skip_line_end(end);
-            match self.take_line(&line) {
+            match self.take_line(line) {
                 Ok(None) => {}
                 Ok(Some(event)) => return Some(Ok(event)),
                 Err(error) => return Some(Err(self.fail(error))),
@@ -131,7 +131,7 @@ impl SseDecoder {
         }
         if !self.partial.is_empty() {
             let line = self.partial.split().freeze();
-            if let Err(error) = self.take_line(&line) {
+            if let Err(error) = self.take_line(line) {
                 return Some(Err(self.fail(error)));
             }
         }
@@ -151,7 +151,7 @@ impl SseDecoder {
         self.chunk.advance(end + width);
     }
 
-    fn take_line(&mut self, line: &Bytes) -> Result<Option<SseEvent>, SseError> {
+    fn take_line(&mut self, mut line: Bytes) -> Result<Option<SseEvent>, SseError> {
         self.check_size(line.len())?;
         let mut start = 0;
         if std::mem::take(&mut self.at_start) && line.starts_with(BOM) {
@@ -168,7 +168,8 @@ impl SseDecoder {
                 [b':', ..] => 1,
                 _ => return Ok(None),
             };
-            self.add_data(line.slice(start + 4 + skip..))?;
+            line.advance(start + 4 + skip);
+            self.add_data(line)?;
         } else if let Some(rest) = text.strip_prefix(b"event") {
             let name = match rest {
                 [b':', b' ', name @ ..] | [b':', name @ ..] => name,

@@ -74,6 +74,8 @@ pub struct ModelCall {
     pub fields: Arc<str>,
     /// The `tools` array as JSON text, the same bytes in every round; absent when no tool is offered.
     pub tools: Option<Arc<str>>,
+    /// The client's `stream_options` as JSON text, if it gave any.
+    pub stream_options: Option<Arc<str>>,
     /// The `tool_choice` value as JSON text, if it is to be sent.
     pub tool_choice: Option<Arc<str>>,
     /// The messages.
@@ -181,6 +183,8 @@ pub enum UpstreamError {
         upstream: Arc<str>,
         /// What was seen; never holds content.
         reason: String,
+        /// The same server may do better when it is asked again.
+        again: bool,
     },
     /// A request body that the client streamed broke off.
     #[error("the request body broke off")]

@@ -250,6 +250,7 @@ impl Run {
         ModelCall {
             model: self.request.model.clone(),
             fields: fields.clone(),
+            stream_options: self.request.stream_options.clone(),
             tools,
             tool_choice,
             transcript: self.transcript.clone(),

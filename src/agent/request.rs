@@ -75,6 +75,8 @@ pub struct RunRequest {
     pub stream: bool,
     /// Whether a stream ends with a usage chunk.
     pub include_usage: bool,
+    /// `stream_options` as JSON text.
+    pub stream_options: Option<Arc<str>>,
     /// The messages.
     pub messages: Vec<Message>,
     /// The members that go upstream untouched.
@@ -200,6 +202,9 @@ fn run_request(
         user: body.typed("user", "a string")?,
         stream: body.stream()?,
         include_usage: body.include_usage()?,
+        stream_options: body
+            .field("stream_options")
+            .map(|options| options.get().into()),
         messages: body.messages(caller.max_messages)?,
         fields: body.members_without(&left_out).into(),
         fields_without_tools: body

@@ -146,7 +146,17 @@ impl Round {
         let next = self.stream.events.next().await;
         *waited += asked.elapsed();
         match next {
-            Some(Ok(event)) => Ok(self.take(event, hold)),
+            Some(Ok(event)) => match self.assembler.push(&event) {
+                Ok(()) => Ok(self.take(event, hold)),
+                Err(error) => {
+                    let error = UpstreamError::Malformed {
+                        upstream: self.upstream.name().into(),
+                        reason: error.to_string(),
+                        again: true,
+                    };
+                    self.again(parts, request, error, waited).await
+                }
+            },
             Some(Err(error)) => self.again(parts, request, error, waited).await,
             None => {
                 parts.metrics.model_call_finished(
@@ -160,7 +170,6 @@ impl Round {
     }
 
     fn take(&mut self, event: ModelEvent, hold: Hold) -> Progress {
-        self.assembler.push(&event);
         let (event, held) = match event {
             ModelEvent::Text(text) => (AgentEvent::Text(text), hold != Hold::Nothing),
             ModelEvent::Reasoning { text, field } => (

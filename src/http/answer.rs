@@ -1,5 +1,6 @@
 //! The answer in one piece: events of a run as one `chat.completion`.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -18,8 +19,8 @@ pub(super) struct Collector {
     text: String,
     reasoning: String,
     reasoning_field: &'static str,
-    delta_extra: Vec<(String, Value)>,
-    choice_extra: Vec<(String, Value)>,
+    delta_extra: Merged,
+    choice_extra: Merged,
     chunk_extra: Vec<(String, Box<str>)>,
     records: Vec<ToolCallRecord>,
     files: Vec<ProducedFile>,
@@ -34,8 +35,8 @@ impl Collector {
             text: String::new(),
             reasoning: String::new(),
             reasoning_field: "reasoning_content",
-            delta_extra: Vec::new(),
-            choice_extra: Vec::new(),
+            delta_extra: Merged::default(),
+            choice_extra: Merged::default(),
             chunk_extra: Vec::new(),
             records: Vec::new(),
             files: Vec::new(),
@@ -54,8 +55,8 @@ impl Collector {
                 self.reasoning.push_str(&text);
                 self.reasoning_field = field;
             }
-            AgentEvent::DeltaExtra(extra) => merge_all(&mut self.delta_extra, extra),
-            AgentEvent::ChoiceExtra(extra) => merge_all(&mut self.choice_extra, extra),
+            AgentEvent::DeltaExtra(extra) => self.delta_extra.merge_all(extra),
+            AgentEvent::ChoiceExtra(extra) => self.choice_extra.merge_all(extra),
             AgentEvent::ChunkExtra(extra) => self.chunk_extra = extra,
             AgentEvent::Complete(record) => self.records.push(*record),
             AgentEvent::File(file) => self.files.push(*file),
@@ -119,10 +120,11 @@ impl Collector {
     fn choice(&self, outcome: &Outcome) -> String {
         let mut choice = String::from("{\"index\":0");
         push_entry(&mut choice, "message", &self.message(outcome));
-        if self.choice_extra.iter().all(|(key, _)| key != "logprobs") {
+        if !self.choice_extra.places.contains_key("logprobs") {
             push_entry(&mut choice, "logprobs", "null");
         }
         self.choice_extra
+            .entries
             .iter()
             .for_each(|(key, value)| push_entry(&mut choice, key, &value.to_string()));
         push_entry(
@@ -143,13 +145,14 @@ impl Collector {
             quoted(&self.text)
         };
         push_entry(&mut message, "content", &content);
-        if self.delta_extra.iter().all(|(key, _)| key != "refusal") {
+        if !self.delta_extra.places.contains_key("refusal") {
             push_entry(&mut message, "refusal", "null");
         }
         if !self.reasoning.is_empty() {
             push_entry(&mut message, self.reasoning_field, &quoted(&self.reasoning));
         }
         self.delta_extra
+            .entries
             .iter()
             .for_each(|(key, value)| push_entry(&mut message, key, &value.to_string()));
         if !outcome.client_calls.is_empty() {
@@ -169,14 +172,28 @@ impl Collector {
     }
 }
 
-fn merge_all(whole: &mut Vec<(String, Value)>, pieces: Vec<(String, Box<str>)>) {
-    for (key, json) in pieces {
-        let Ok(piece) = serde_json::from_str::<Value>(&json) else {
-            continue;
-        };
-        match whole.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, value)) => merge(value, piece),
-            None => whole.push((key, piece)),
+/// Unknown fields joined from their pieces, in the order in which they began.
+#[derive(Debug, Default)]
+struct Merged {
+    entries: Vec<(String, Value)>,
+    /// Where each key is.
+    places: HashMap<String, usize>,
+}
+
+impl Merged {
+    fn merge_all(&mut self, pieces: Vec<(String, Box<str>)>) {
+        for (key, json) in pieces {
+            let Ok(piece) = serde_json::from_str::<Value>(&json) else {
+                continue;
+            };
+            let place = self.places.get(&key).copied();
+            match place.and_then(|place| self.entries.get_mut(place)) {
+                Some((_, value)) => merge(value, piece),
+                None => {
+                    self.places.insert(key.clone(), self.entries.len());
+                    self.entries.push((key, piece));
+                }
+            }
         }
     }
 }

@@ -223,6 +223,7 @@ fn respond(state: &AppState, response: ForwardResponse) -> Response {
         stream: response.body,
         remaining: size,
         stopping: Box::pin(state.stopping.child_token().cancelled_owned()),
+        failed: None,
     };
     let mut answer = Response::new(Body::new(body));
     *answer.status_mut() = response.status;
@@ -235,6 +236,8 @@ struct PassedBody {
     stream: BoxStream<'static, Result<Bytes, UpstreamError>>,
     remaining: Option<u64>,
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Why it is broken off, once everything before has had its chance to be written.
+    failed: Option<UpstreamError>,
 }
 
 impl http_body::Body for PassedBody {
@@ -245,6 +248,9 @@ impl http_body::Body for PassedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let Poll::Ready(data) = Pin::new(&mut self.stream).poll_next(context) else {
             ready!(self.stopping.as_mut().poll(context));
             let reason = "the server is shutting down".to_owned();
@@ -256,7 +262,16 @@ impl http_body::Body for PassedBody {
         if let (Some(remaining), Some(Ok(data))) = (&mut self.remaining, &data) {
             *remaining = remaining.saturating_sub(u64::try_from(data.len()).unwrap_or(u64::MAX));
         }
-        Poll::Ready(data.map(|data| data.map(Frame::data)))
+        match data {
+            Some(Err(error)) => {
+                // The connection is dropped at an error, with what is still to be written: that goes first.
+                self.failed = Some(error);
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Some(Ok(data)) => Poll::Ready(Some(Ok(Frame::data(data)))),
+            None => Poll::Ready(None),
+        }
     }
 
     fn size_hint(&self) -> http_body::SizeHint {

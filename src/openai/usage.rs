@@ -61,8 +61,10 @@ impl Usage {
 
     /// Tokens in and out together.
     pub fn total_tokens(&self) -> u64 {
-        self.number("total_tokens")
-            .unwrap_or_else(|| self.prompt_tokens() + self.completion_tokens())
+        self.number("total_tokens").unwrap_or_else(|| {
+            self.prompt_tokens()
+                .saturating_add(self.completion_tokens())
+        })
     }
 
     /// Tokens of the prompt.
@@ -128,5 +130,15 @@ mod tests {
                 .total_tokens(),
             3
         );
+    }
+
+    #[test]
+    fn counts_beyond_all_measure_stop_at_the_largest_number() {
+        let huge = r#"{"prompt_tokens":18446744073709551615,"completion_tokens":5}"#;
+        let mut sum = Usage::parse(huge).unwrap();
+        assert_eq!(sum.total_tokens(), u64::MAX);
+        sum.add(&Usage::parse(huge).unwrap());
+        assert_eq!(sum.prompt_tokens(), u64::MAX);
+        assert_eq!(sum.completion_tokens(), 10);
     }
 }

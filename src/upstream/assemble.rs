@@ -4,11 +4,21 @@
 //! both, repeat names or send a call twice. Knows nothing of what the calls are for; the ids that the server gave are
 //! replaced, since a client may be handed them and they must not be guessable or clash.
 
+use std::collections::HashMap;
+
 use crate::ids::{CallIdStyle, fresh_call_id};
 use crate::openai::event::{ModelEvent, ToolCallDelta};
 use crate::openai::raw::quoted;
 use crate::openai::tool::{CallKind, ToolCall};
 use crate::openai::usage::{FinishReason, Usage};
+
+/// Most tool calls of one answer; a model that makes more has run wild.
+pub const MAX_CALLS: usize = 128;
+
+/// An answer has more than [`MAX_CALLS`] tool calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("more than {MAX_CALLS} tool calls")]
+pub struct TooManyCalls;
 
 /// What the model said in one call.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +59,8 @@ pub struct TurnAssembler {
     usage: Option<Usage>,
     model: Option<String>,
     extra: Vec<(String, Extra)>,
+    /// Where each key of `extra` is.
+    extra_places: HashMap<String, usize>,
 }
 
 /// A call whose pieces are still arriving.
@@ -59,7 +71,23 @@ struct OpenCall {
     name: String,
     arguments: String,
     whole: bool,
+    /// The whole arguments are an empty object, which some servers send before the pieces.
+    placeholder: bool,
+    scan: ObjectScan,
     kind: CallKind,
+}
+
+/// How far a growing text has been looked at for the end of the object that it may be.
+///
+/// The text is looked at once, however often the question is asked.
+#[derive(Debug, Default)]
+struct ObjectScan {
+    seen: usize,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    closed: bool,
+    broken: bool,
 }
 
 /// The value so far of a field that nobody here knows.
@@ -82,14 +110,17 @@ impl TurnAssembler {
     }
 
     /// Takes the next event.
-    pub fn push(&mut self, event: &ModelEvent) {
+    ///
+    /// # Errors
+    /// When it begins one tool call too many.
+    pub fn push(&mut self, event: &ModelEvent) -> Result<(), TooManyCalls> {
         match event {
             ModelEvent::Text(text) => self.text.push_str(text),
             ModelEvent::Reasoning { text, field } => match &mut self.reasoning {
                 Some((all, _)) => all.push_str(text),
                 None => self.reasoning = Some((text.clone(), field)),
             },
-            ModelEvent::ToolCall(delta) => self.push_call(delta),
+            ModelEvent::ToolCall(delta) => return self.push_call(delta),
             ModelEvent::DeltaExtra(fields) => {
                 for (key, value) in fields {
                     self.push_extra(key, value);
@@ -100,6 +131,7 @@ impl TurnAssembler {
             ModelEvent::Model(model) => self.model = Some(model.clone()),
             ModelEvent::ChoiceExtra(_) | ModelEvent::ChunkExtra(_) => {}
         }
+        Ok(())
     }
 
     /// Whether any tool call has begun.
@@ -145,21 +177,29 @@ impl TurnAssembler {
         }
     }
 
-    fn push_call(&mut self, delta: &ToolCallDelta) {
-        let place = match self.place_of(delta) {
-            Some(place) => place,
-            None => {
-                self.calls.push(OpenCall::default());
-                self.calls.len() - 1
-            }
-        };
+    fn push_call(&mut self, delta: &ToolCallDelta) -> Result<(), TooManyCalls> {
         let split_names = self.split_names;
-        if let Some(call) = self.calls.get_mut(place) {
+        let open = self
+            .place_of(delta)
+            .and_then(|place| self.calls.get_mut(place));
+        if let Some(call) = open
+            && !call.is_followed_by(delta, split_names)
+        {
             call.take(delta, split_names);
+            return Ok(());
         }
+        if self.calls.len() >= MAX_CALLS {
+            return Err(TooManyCalls);
+        }
+        let mut call = OpenCall::default();
+        call.take(delta, split_names);
+        self.calls.push(call);
+        Ok(())
     }
 
-    /// The open call that a piece belongs to; none when it begins a new one.
+    /// The open call that a piece seems to belong to; none when there is none.
+    ///
+    /// There are few enough calls to look through them all for each piece.
     fn place_of(&self, delta: &ToolCallDelta) -> Option<usize> {
         let with_id = || {
             let id = delta.id.as_ref()?;
@@ -167,7 +207,7 @@ impl TurnAssembler {
                 .iter()
                 .rposition(|call| call.id.as_ref() == Some(id))
         };
-        let place = if let Some(index) = delta.index {
+        if let Some(index) = delta.index {
             let with_index = self
                 .calls
                 .iter()
@@ -176,9 +216,7 @@ impl TurnAssembler {
             with_index.or_else(|| with_id().filter(|place| self.index_at(*place).is_none()))
         } else {
             with_id().or_else(|| self.calls.len().checked_sub(1))
-        }?;
-        let call = self.calls.get(place)?;
-        (!call.is_followed_by(delta, self.split_names)).then_some(place)
+        }
     }
 
     fn index_at(&self, place: usize) -> Option<u32> {
@@ -187,16 +225,20 @@ impl TurnAssembler {
 
     fn push_extra(&mut self, key: &str, json: &str) {
         let new = Extra::parse(json);
-        match self.extra.iter_mut().find(|(name, _)| name == key) {
+        let place = self.extra_places.get(key).copied();
+        match place.and_then(|place| self.extra.get_mut(place)) {
             Some((_, value)) => value.append(new),
-            None => self.extra.push((key.to_owned(), new)),
+            None => {
+                self.extra_places.insert(key.to_owned(), self.extra.len());
+                self.extra.push((key.to_owned(), new));
+            }
         }
     }
 }
 
 impl OpenCall {
     /// Whether the piece begins another call although it seems to belong to this one.
-    fn is_followed_by(&self, delta: &ToolCallDelta, split_names: bool) -> bool {
+    fn is_followed_by(&mut self, delta: &ToolCallDelta, split_names: bool) -> bool {
         // Without a name nothing begins: some servers make up a fresh id for every piece of one call.
         let Some(name) = &delta.name else {
             return false;
@@ -225,7 +267,7 @@ impl OpenCall {
             // The same call whole once more, after its pieces or repeated, is no second call.
             self.whole && (delta.index.is_none() || arguments != self.arguments)
         } else {
-            is_whole_object(&self.arguments)
+            self.scan.finds_whole_object(&self.arguments)
         }
     }
 
@@ -248,14 +290,54 @@ impl OpenCall {
             return;
         };
         if delta.whole {
-            self.arguments.clone_from(arguments);
+            self.replace_arguments(arguments);
             self.whole = true;
+            self.placeholder = arguments.trim() == "{}";
         } else if !self.whole {
             self.arguments.push_str(arguments);
-        } else if self.arguments.trim() == "{}" {
-            // An empty object was only the place holder for the pieces that follow.
-            self.arguments.clone_from(arguments);
+        } else if self.placeholder {
+            self.replace_arguments(arguments);
             self.whole = false;
+        }
+    }
+
+    fn replace_arguments(&mut self, arguments: &String) {
+        self.arguments.clone_from(arguments);
+        self.scan = ObjectScan::default();
+    }
+}
+
+impl ObjectScan {
+    /// Whether the text, which has only grown since the last time, is one JSON object that nothing can be missing of.
+    fn finds_whole_object(&mut self, text: &str) -> bool {
+        for byte in text.as_bytes().iter().skip(self.seen) {
+            self.step(*byte);
+        }
+        self.seen = text.len();
+        self.closed && !self.broken && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    }
+
+    fn step(&mut self, byte: u8) {
+        if self.escaped {
+            self.escaped = false;
+        } else if self.in_string {
+            self.escaped = byte == b'\\';
+            self.in_string = byte != b'"';
+        } else if self.depth > 0 {
+            match byte {
+                b'"' => self.in_string = true,
+                b'{' => self.depth += 1,
+                b'}' => {
+                    self.depth -= 1;
+                    self.closed = self.depth == 0;
+                }
+                _ => {}
+            }
+        } else if byte == b'{' && !self.closed {
+            self.depth = 1;
+        } else if !byte.is_ascii_whitespace() {
+            // Something outside of the object: it is none, and stays none.
+            self.broken = true;
         }
     }
 }
@@ -294,13 +376,6 @@ impl Extra {
     }
 }
 
-/// Whether the text is one JSON object that nothing can be missing of.
-fn is_whole_object(text: &str) -> bool {
-    text.trim_end().ends_with('}')
-        && text.trim_start().starts_with('{')
-        && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -323,7 +398,9 @@ mod tests {
     fn assemble(split_names: bool, pieces: &[ToolCallDelta]) -> Vec<(String, String)> {
         let mut assembler = TurnAssembler::new(split_names);
         for piece in pieces {
-            assembler.push(&ModelEvent::ToolCall(piece.clone()));
+            assembler
+                .push(&ModelEvent::ToolCall(piece.clone()))
+                .unwrap();
         }
         let turn = assembler.finish(CallIdStyle::Standard);
         turn.calls
@@ -544,13 +621,49 @@ mod tests {
     fn ids_are_fresh_and_of_the_wanted_style() {
         let mut assembler = TurnAssembler::new(false);
         for index in ["0", "1"] {
-            assembler.push(&ModelEvent::ToolCall(piece(index, "same", "f", "{}")));
+            assembler
+                .push(&ModelEvent::ToolCall(piece(index, "same", "f", "{}")))
+                .unwrap();
         }
         assert!(assembler.has_calls());
         let turn = assembler.finish(CallIdStyle::Short);
         assert_eq!(turn.calls[0].upstream_id.as_deref(), Some("same"));
         assert_eq!(turn.calls[0].call.id.len(), 9);
         assert_ne!(turn.calls[0].call.id, turn.calls[1].call.id);
+    }
+
+    #[test]
+    fn one_call_too_many_is_refused() {
+        let mut assembler = TurnAssembler::new(false);
+        let call = |nth: usize| ModelEvent::ToolCall(piece(&nth.to_string(), "-", "f", "{"));
+        for nth in 0..MAX_CALLS {
+            assembler.push(&call(nth)).unwrap();
+        }
+        assert_eq!(assembler.push(&call(MAX_CALLS)), Err(TooManyCalls));
+        let more = ModelEvent::ToolCall(piece("7", "-", "-", "}"));
+        assembler.push(&more).unwrap();
+    }
+
+    #[test]
+    fn a_long_answer_is_put_together_in_time() {
+        let began = std::time::Instant::now();
+        let mut assembler = TurnAssembler::new(false);
+        // Every piece looks as if it could be the end of a whole object.
+        let mut push = |arguments: &str| {
+            let piece = piece("0", "a", "f", arguments);
+            assembler.push(&ModelEvent::ToolCall(piece)).unwrap();
+        };
+        push(&format!("{{\"a\":\"{}", "x".repeat(1 << 20)));
+        for _ in 0..20_000 {
+            push("}");
+        }
+        let extra = |nth: usize| (nth.to_string(), Box::from("\"x\""));
+        let extras = ModelEvent::DeltaExtra((0..256).map(extra).collect());
+        for _ in 0..2_000 {
+            assembler.push(&extras).unwrap();
+        }
+        assert_eq!(assembler.finish(CallIdStyle::Standard).extra.len(), 256);
+        assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
     }
 
     #[test]
@@ -571,10 +684,12 @@ mod tests {
         ] {
             let mut assembler = TurnAssembler::new(false);
             if calls {
-                assembler.push(&ModelEvent::ToolCall(piece("0", "a", "f", "{}")));
+                assembler
+                    .push(&ModelEvent::ToolCall(piece("0", "a", "f", "{}")))
+                    .unwrap();
             }
             if let Some(reason) = &reason {
-                assembler.push(&ModelEvent::Finish(reason.clone()));
+                assembler.push(&ModelEvent::Finish(reason.clone())).unwrap();
             }
             let finish = assembler.finish(CallIdStyle::Standard).finish;
             assert_eq!(finish, expected, "{reason:?} {calls}");
@@ -607,7 +722,7 @@ mod tests {
             ModelEvent::Usage(usage("{\"total_tokens\":2}")),
             ModelEvent::ChunkExtra(vec![("x".into(), "1".into())]),
         ] {
-            assembler.push(&event);
+            assembler.push(&event).unwrap();
         }
         assert_eq!(
             assembler.finish(CallIdStyle::Standard),
@@ -640,6 +755,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_whole_object_is_told_as_soon_as_it_is_whole(
+            pieces in prop::collection::vec("[{}\\[\\]\"\\\\ a:1]{0,4}", 0..12),
+        ) {
+            let mut scan = ObjectScan::default();
+            let mut text = String::new();
+            for piece in pieces.iter().map(String::as_str).chain(["{\"}\": {}", "}", " ", "x"]) {
+                text.push_str(piece);
+                let whole = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&text);
+                prop_assert_eq!(scan.finds_whole_object(&text), whole.is_ok(), "{}", text);
+            }
+        }
+
         #[test]
         fn any_fragmentation_equals_the_whole(
             calls in prop::collection::vec(

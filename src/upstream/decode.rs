@@ -3,18 +3,24 @@
 //! Owns the tolerance for the ways in which servers depart from OpenAI's chunks and turns each chunk into
 //! [`ModelEvent`]s. Knows nothing of sockets, and joins nothing over chunks but inline reasoning tags.
 
+mod calls;
+mod repeat;
 mod text;
 mod wire;
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use serde_json::value::RawValue;
 
+use self::repeat::{Pattern, Said};
+pub(super) use self::text::one_line;
 use self::text::{is_falsy, lossy_string, mend_surrogates};
-use self::wire::{Chunk, Delta, Entries};
+use self::wire::{Chunk, Delta, Entries, MAX_UNKNOWN_KEYS};
 use super::settings::Quirks;
 use super::think::ThinkSplitter;
-use crate::openai::event::{ModelEvent, ToolCallDelta};
+use crate::openai::event::ModelEvent;
 use crate::openai::raw::RawObject;
-use crate::openai::tool::CallKind;
 use crate::openai::usage::{FinishReason, Usage};
 
 /// The field that reasoning is given which came as a part of the content.
@@ -36,6 +42,12 @@ pub enum DecodeError {
 pub struct ChunkDecoder {
     think: Option<ThinkSplitter>,
     model: Box<str>,
+    /// The last unknown fields of a chunk that were passed on.
+    chunk_extra: Vec<(String, Box<str>)>,
+    /// The names of all unknown fields so far.
+    unknown_keys: HashSet<Box<str>>,
+    /// The last chunk, if it said a text and nothing else.
+    pattern: Pattern,
     saw_delta: bool,
     finished: bool,
 }
@@ -46,6 +58,9 @@ impl ChunkDecoder {
         Self {
             think: quirks.think_tags.then(ThinkSplitter::default),
             model: Box::default(),
+            chunk_extra: Vec::new(),
+            unknown_keys: HashSet::new(),
+            pattern: Pattern::default(),
             saw_delta: false,
             finished: false,
         }
@@ -64,7 +79,19 @@ impl ChunkDecoder {
     /// # Errors
     /// When the chunk reports an error or is none.
     pub fn decode(&mut self, data: &str, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
-        with_chunk(data, |chunk| self.emit(chunk, false, out))
+        if let Some((said, text)) = self.pattern.text_of(data) {
+            self.say(said, text, out);
+            return Ok(());
+        }
+        self.pattern.forget();
+        let data = one_line(data);
+        with_chunk(&data, |chunk| {
+            self.emit(chunk, false, out)?;
+            if let Some((said, text)) = chunk.only_text() {
+                self.pattern.learn(&data, said, text);
+            }
+            Ok(())
+        })
     }
 
     /// Reads an answer that was not streamed and appends what it says, a finish always included.
@@ -76,7 +103,7 @@ impl ChunkDecoder {
         body: &str,
         out: &mut Vec<ModelEvent>,
     ) -> Result<(), DecodeError> {
-        with_chunk(body, |chunk| {
+        with_chunk(&one_line(body), |chunk| {
             if chunk.choice.is_none() && chunk.error.is_none_or(is_falsy) {
                 return Err(DecodeError::Malformed("the answer has no choices".into()));
             }
@@ -119,19 +146,22 @@ impl ChunkDecoder {
                 out.push(ModelEvent::Model(name));
             }
         }
-        if let Some(fields) = extra(&chunk.extra) {
-            out.push(ModelEvent::ChunkExtra(fields));
+        self.count_keys(chunk)?;
+        if !chunk.extra.is_empty() && !is_same(&chunk.extra, &self.chunk_extra) {
+            self.chunk_extra = owned(&chunk.extra);
+            out.push(ModelEvent::ChunkExtra(self.chunk_extra.clone()));
         }
         if let Some(choice) = &chunk.choice {
             let before = out.len();
             let delta = choice.delta.as_ref().filter(|delta| !delta.is_empty());
             if let Some(delta) = delta {
                 self.saw_delta = true;
-                self.delta(delta, whole, out);
+                self.delta(delta, whole, out)?;
             } else if let Some(message) = choice.message.as_ref().filter(|_| !self.saw_delta) {
-                self.delta(message, true, out);
+                self.delta(message, true, out)?;
             }
-            let fields = extra(&choice.extra).map(ModelEvent::ChoiceExtra);
+            let fields =
+                (!choice.extra.is_empty()).then(|| ModelEvent::ChoiceExtra(owned(&choice.extra)));
             let spoke = out.len() > before;
             let finish = choice
                 .finish_reason
@@ -156,9 +186,14 @@ impl ChunkDecoder {
         Ok(())
     }
 
-    fn delta(&mut self, delta: &Delta<'_>, whole: bool, out: &mut Vec<ModelEvent>) {
-        if let Some(fields) = extra(&delta.extra) {
-            out.push(ModelEvent::DeltaExtra(fields));
+    fn delta(
+        &mut self,
+        delta: &Delta<'_>,
+        whole: bool,
+        out: &mut Vec<ModelEvent>,
+    ) -> Result<(), DecodeError> {
+        if !delta.extra.is_empty() {
+            out.push(ModelEvent::DeltaExtra(owned(&delta.extra)));
         }
         let content = delta.content.map(content).unwrap_or_default();
         let mut reasoning = delta.reasoning();
@@ -169,26 +204,50 @@ impl ChunkDecoder {
             out.push(ModelEvent::Reasoning { text, field });
         }
         if !content.text.is_empty() {
-            match &mut self.think {
-                Some(think) => think.push(&content.text, out),
-                None => out.push(ModelEvent::Text(content.text)),
-            }
+            self.say(Said::Text, content.text.into(), out);
         }
         if delta.tool_calls.is_some() || delta.function_call.is_some() {
-            let mut calls = delta
-                .tool_calls
-                .map(|calls| tool_calls(calls, whole))
-                .unwrap_or_default();
-            calls.extend(
-                delta
-                    .function_call
-                    .and_then(|call| legacy_call(call, whole)),
-            );
+            let calls = calls::of_delta(delta, whole)?;
             if !calls.is_empty() {
                 self.flush(out);
             }
             out.extend(calls.into_iter().map(ModelEvent::ToolCall));
         }
+        Ok(())
+    }
+
+    /// Appends a text that is not empty.
+    fn say(&mut self, said: Said, text: Cow<'_, str>, out: &mut Vec<ModelEvent>) {
+        match (said, &mut self.think) {
+            (Said::Text, Some(think)) => think.push(&text, out),
+            (Said::Text, None) => out.push(ModelEvent::Text(text.into_owned())),
+            (Said::Reasoning(field), _) => out.push(ModelEvent::Reasoning {
+                text: text.into_owned(),
+                field,
+            }),
+        }
+    }
+
+    /// Bounds the unknown fields of the whole answer, which are all kept until its end.
+    fn count_keys(&mut self, chunk: &Chunk<'_>) -> Result<(), DecodeError> {
+        let choice = chunk.choice.as_ref();
+        let parts = choice.map(|choice| [choice.delta.as_ref(), choice.message.as_ref()]);
+        let parts = parts.into_iter().flatten().flatten();
+        let entries = [Some(&chunk.extra), choice.map(|choice| &choice.extra)]
+            .into_iter()
+            .flatten()
+            .chain(parts.map(|delta| &delta.extra));
+        for (key, _) in entries.flatten() {
+            if self.unknown_keys.contains(key.as_ref()) {
+                continue;
+            }
+            if self.unknown_keys.len() >= MAX_UNKNOWN_KEYS {
+                let reason = format!("more than {MAX_UNKNOWN_KEYS} unknown fields");
+                return Err(DecodeError::Malformed(reason));
+            }
+            self.unknown_keys.insert(key.as_ref().into());
+        }
+        Ok(())
     }
 }
 
@@ -206,7 +265,7 @@ fn with_chunk<T>(
         }
     };
     if chunk.is_error_object() {
-        return Err(DecodeError::Reported(data.trim().into()));
+        return Err(DecodeError::Reported(data.into()));
     }
     read(&chunk)
 }
@@ -223,13 +282,19 @@ fn describe(error: &serde_json::Error) -> String {
     format!("{kind} (column {})", error.column())
 }
 
-fn extra(fields: &Entries<'_>) -> Option<Vec<(String, Box<str>)>> {
-    (!fields.is_empty()).then(|| {
-        fields
+fn owned(fields: &Entries<'_>) -> Vec<(String, Box<str>)> {
+    fields
+        .iter()
+        .map(|(key, value)| (key.as_ref().to_owned(), value.get().into()))
+        .collect()
+}
+
+fn is_same(fields: &Entries<'_>, known: &[(String, Box<str>)]) -> bool {
+    fields.len() == known.len()
+        && fields
             .iter()
-            .map(|(key, value)| (key.as_ref().to_owned(), value.get().into()))
-            .collect()
-    })
+            .zip(known)
+            .all(|((key, value), (name, json))| key == name && value.get() == &**json)
 }
 
 /// What a `content` value holds.
@@ -262,92 +327,6 @@ fn content(value: &RawValue) -> Content {
         }
     }
     content
-}
-
-fn tool_calls(value: &RawValue, whole: bool) -> Vec<ToolCallDelta> {
-    let entries = match serde_json::from_str::<Vec<&RawValue>>(value.get()) {
-        Ok(entries) => entries,
-        Err(_) => vec![value],
-    };
-    let several = entries.len() > 1;
-    entries
-        .iter()
-        .enumerate()
-        .filter_map(|(position, entry)| {
-            let mut call = tool_call(&RawObject::parse(entry.get()).ok()?, whole)?;
-            if call.index.is_none() && (whole || several) {
-                call.index = u32::try_from(position).ok();
-            }
-            Some(call)
-        })
-        .collect()
-}
-
-fn tool_call(entry: &RawObject<'_>, whole: bool) -> Option<ToolCallDelta> {
-    let text = |key: &str| {
-        entry
-            .get_some(key)
-            .and_then(lossy_string)
-            .filter(|text| !text.is_empty())
-    };
-    let custom = entry.get_some("custom");
-    let kind = if custom.is_some() || text("type").as_deref() == Some("custom") {
-        CallKind::Custom
-    } else {
-        CallKind::Function
-    };
-    // Some servers leave the inner object out and put the name beside the id.
-    let body = custom
-        .or_else(|| entry.get_some("function"))
-        .and_then(|body| RawObject::parse(body.get()).ok());
-    let (name, arguments, object) = call_body(body.as_ref().unwrap_or(entry));
-    let call = ToolCallDelta {
-        index: entry.get_some("index").and_then(index),
-        id: text("id"),
-        name,
-        whole: object || (whole && arguments.is_some()),
-        arguments,
-        kind,
-    };
-    let says_something = call.id.is_some() || call.name.is_some() || call.arguments.is_some();
-    says_something.then_some(call)
-}
-
-fn legacy_call(value: &RawValue, whole: bool) -> Option<ToolCallDelta> {
-    let (name, arguments, object) = call_body(&RawObject::parse(value.get()).ok()?);
-    (name.is_some() || arguments.is_some()).then(|| ToolCallDelta {
-        index: Some(0),
-        id: None,
-        name,
-        whole: object || (whole && arguments.is_some()),
-        arguments,
-        kind: CallKind::Function,
-    })
-}
-
-/// The name, the arguments and whether these came as an object instead of a text.
-fn call_body(body: &RawObject<'_>) -> (Option<String>, Option<String>, bool) {
-    let name = body
-        .get_some("name")
-        .and_then(lossy_string)
-        .filter(|name| !name.is_empty());
-    let Some(value) = body
-        .get_some("arguments")
-        .or_else(|| body.get_some("input"))
-    else {
-        return (name, None, false);
-    };
-    match lossy_string(value) {
-        Some(text) => (name, Some(text).filter(|text| !text.is_empty()), false),
-        None => (name, Some(value.get().to_owned()), true),
-    }
-}
-
-fn index(value: &RawValue) -> Option<u32> {
-    let text = value.get();
-    text.parse()
-        .ok()
-        .or_else(|| text.trim_matches('"').parse().ok())
 }
 
 #[cfg(test)]

@@ -136,8 +136,16 @@ impl HttpUpstream {
             .await
             .map_err(|_| self.silent("first byte", wait))?
             .map_err(|error| self.no_head(error))?;
-        if !response.status().is_success() {
+        let status = response.status();
+        if status.is_client_error() || status.is_server_error() {
             return Err(self.error_status(response).await);
+        }
+        if !status.is_success() {
+            return Err(UpstreamError::Malformed {
+                upstream: self.name.clone(),
+                reason: format!("status {} instead of an answer", status.as_u16()),
+                again: false,
+            });
         }
         let headers = std::mem::take(response.headers_mut());
         if headers
@@ -147,6 +155,7 @@ impl HttpUpstream {
             return Err(UpstreamError::Malformed {
                 upstream: self.name.clone(),
                 reason: "a compressed answer that was not asked for".into(),
+                again: true,
             });
         }
         let form = if is_whole_answer(&headers, quirks) {

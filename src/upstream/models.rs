@@ -117,6 +117,7 @@ async fn fetch(entry: &RouterEntry, headers: &HeaderMap) -> Result<Vec<ModelEntr
     let malformed = |reason: &str| UpstreamError::Malformed {
         upstream: entry.upstream.name().into(),
         reason: reason.into(),
+        again: true,
     };
     let request = ForwardRequest {
         method: Method::GET,

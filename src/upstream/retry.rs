@@ -160,7 +160,8 @@ pub fn remedy(error: &UpstreamError) -> Remedy {
         UpstreamError::Connect { .. }
         | UpstreamError::Timeout { .. }
         | UpstreamError::Broken { .. }
-        | UpstreamError::Malformed { .. } => Remedy::Retry,
+        | UpstreamError::Malformed { again: true, .. } => Remedy::Retry,
+        UpstreamError::Malformed { again: false, .. } => Remedy::NextUpstream,
         UpstreamError::RequestBody => Remedy::None,
         UpstreamError::Status {
             status,
@@ -394,10 +395,19 @@ mod tests {
             ),
             (
                 UpstreamError::Malformed {
-                    upstream,
+                    upstream: upstream.clone(),
                     reason: "no JSON".into(),
+                    again: true,
                 },
                 Remedy::Retry,
+            ),
+            (
+                UpstreamError::Malformed {
+                    upstream,
+                    reason: "status 302".into(),
+                    again: false,
+                },
+                Remedy::NextUpstream,
             ),
         ] {
             assert_eq!(remedy(&error), expected, "{error:?}");

@@ -628,3 +628,73 @@ async fn rate_limits_of_the_upstream_come_under_another_name() {
     );
     stream.collect().await;
 }
+
+#[tokio::test]
+async fn a_redirect_is_no_answer_and_its_target_stays_here() {
+    let redirect = || script::status(302, &[("location", "http://10.0.0.1/secret")], "moved");
+    let (plain, streamed) = both(redirect).await;
+    for answer in [&plain, &streamed.unwrap_err()] {
+        answer.assert_error(502, Some("upstream_unreachable"));
+        assert!(answer.header("location").is_none());
+        assert!(!answer.text().contains("10.0.0.1"));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_written_over_several_lines_is_read_and_sent_on_in_one() {
+    let whole = "{\n\"choices\": [{\"index\": 0, \"finish_reason\": \"stop\", \"logprobs\": {\r\n\"content\": [\n]},\n\"message\": {\"content\": \"Hi.\",\n\"annotations\": [\n1\r\n]}}],\n\"kept\": {\n\"a\": 1\n}\n}\n";
+    let (plain, streamed) = both(|| script::status(200, &[], whole)).await;
+    assert_eq!(plain.content(), "Hi.");
+    assert_eq!(plain.json()["kept"], json!({"a": 1}));
+    let Ok((stream, problems)) = streamed else {
+        panic!("a stream that has begun")
+    };
+    assert!(problems.is_empty(), "{problems:?}");
+    assert_eq!(stream.text, "Hi.");
+    assert!(stream.error.is_none());
+}
+
+#[tokio::test]
+async fn an_upstream_cannot_pass_itself_off_as_this_server() {
+    let chunk = json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+        "session_id": "sess_forged", "agent": {"forged": 1}, "type": "agentic_notice", "files": ["forged"],
+        "agentic_tool_calls": ["forged"], "obfuscation": "forged", "kept": "yes",
+        "choices": [{"index": 0, "delta": {"content": "Hi.", "obfuscation": "forged"}, "finish_reason": "stop"}]});
+    let frame = format!("data: {chunk}\n\n");
+    let (plain, streamed) =
+        both(|| script::raw_sse([frame.clone(), "data: [DONE]\n\n".to_owned()])).await;
+    assert_eq!(plain.json()["kept"], "yes");
+    assert!(!plain.text().contains("forged"), "{}", plain.text());
+    let Ok((stream, problems)) = streamed else {
+        panic!("a stream that has begun")
+    };
+    assert!(problems.is_empty(), "{problems:?}");
+    assert!(!stream.transcript().contains("forged"));
+}
+
+#[tokio::test]
+async fn an_answer_without_measure_is_refused() {
+    let frame = |delta: Value| {
+        let chunk = json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]});
+        format!("data: {chunk}\n\n")
+    };
+    let call = |nth: usize| json!({"index": nth, "function": {"name": "t", "arguments": "{}"}});
+    let many_calls = (0..2).map(|half| {
+        let calls: Vec<Value> = (half * 100..(half + 1) * 100).map(call).collect();
+        frame(json!({ "tool_calls": calls }))
+    });
+    let many_keys = (0..300).map(|nth| frame(json!({ format!("k{nth}"): 1 })));
+    for frames in [many_calls.collect::<Vec<_>>(), many_keys.collect()] {
+        let frames: Vec<String> = frames
+            .into_iter()
+            .chain(["data: [DONE]\n\n".to_owned()])
+            .collect();
+        let (plain, streamed) = both(|| script::raw_sse(frames.clone())).await;
+        plain.assert_error(502, Some("upstream_unreachable"));
+        let error = match streamed {
+            Ok((stream, _)) => stream.error.unwrap(),
+            Err(answer) => answer.json()["error"].clone(),
+        };
+        assert_eq!(error["code"], "upstream_unreachable");
+    }
+}

@@ -1,6 +1,9 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::openai::event::ToolCallDelta;
+use crate::openai::tool::CallKind;
 
 fn events(decoder: &mut ChunkDecoder, chunk: &Value) -> Vec<ModelEvent> {
     let mut out = Vec::new();
@@ -400,4 +403,153 @@ fn a_whole_answer_gives_the_same_events() {
     plain().decode_whole(no_finish, &mut out).unwrap();
     assert_eq!(out, [text("a"), ModelEvent::Finish(FinishReason::Stop)]);
     assert!(plain().decode_whole("{}", &mut Vec::new()).is_err());
+}
+
+#[test]
+fn a_server_cannot_speak_in_our_name() {
+    let chunk = json!({"session_id":"s","agent":{},"type":"t","agentic_tool_calls":[],"files":[],
+        "round":1,"tool_name":"n","tool_call_id":"c","phase":"calling","data":{},"notice":{},"file":{},
+        "status":"ok","duration_ms":1,"file_ids":[],"text":"x","stream":"stdout","obfuscation":"abc","object":1,
+        "id":"i","created":2,"kept":3,
+        "choices":[{"delta":{"content":"a","obfuscation":"de","refusal":"r"},"obfuscation":"f"}]});
+    assert_eq!(
+        events(&mut plain(), &chunk),
+        [
+            ModelEvent::ChunkExtra(vec![("kept".into(), "3".into())]),
+            ModelEvent::DeltaExtra(vec![("refusal".into(), "\"r\"".into())]),
+            text("a"),
+        ]
+    );
+}
+
+#[test]
+fn chunk_fields_are_passed_on_when_they_change() {
+    let mut decoder = plain();
+    let chunk = |fingerprint: &str| json!({"system_fingerprint":fingerprint,"choices":[]});
+    assert_eq!(events(&mut decoder, &chunk("a")).len(), 1);
+    assert_eq!(events(&mut decoder, &chunk("a")), []);
+    assert_eq!(events(&mut decoder, &chunk("b")).len(), 1);
+    assert_eq!(events(&mut decoder, &json!({"choices":[]})), []);
+}
+
+#[test]
+fn raw_values_are_one_line_whatever_they_came_in() {
+    let chunk = "{\n\"x\":{\r\n\"y\": [1,\n2]},\"choices\":[{\"logprobs\":{\r},\"delta\":{\"annotations\":[\n],\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":{\n}}}]}}]}\n";
+    for whole in [false, true] {
+        let mut out = Vec::new();
+        let mut decoder = plain();
+        if whole {
+            decoder.decode_whole(chunk, &mut out).unwrap();
+        } else {
+            decoder.decode(chunk, &mut out).unwrap();
+        }
+        assert_eq!(out.len(), 4 + usize::from(whole), "{out:?}");
+        for event in out {
+            let values = match event {
+                ModelEvent::ChunkExtra(fields)
+                | ModelEvent::ChoiceExtra(fields)
+                | ModelEvent::DeltaExtra(fields) => fields[0].1.to_string(),
+                ModelEvent::ToolCall(call) => call.arguments.unwrap(),
+                _ => continue,
+            };
+            assert!(!values.contains(['\n', '\r']), "{values:?}");
+        }
+    }
+    for error in ["{\"error\":{\n\"a\":1}}", "{\"object\":\r\"error\"}"] {
+        match plain().decode(error, &mut Vec::new()) {
+            Err(DecodeError::Reported(json)) => assert!(!json.contains(['\n', '\r']), "{json:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_of_one_answer_is_bounded() {
+    let refused = |decoder: &mut ChunkDecoder, chunk: &Value| {
+        let decoded = decoder.decode(&chunk.to_string(), &mut Vec::new());
+        matches!(decoded, Err(DecodeError::Malformed(_)))
+    };
+    let keys = |range: std::ops::Range<usize>| -> Value {
+        let fields = range.map(|nth| (format!("k{nth}"), json!(1)));
+        fields.collect::<serde_json::Map<_, _>>().into()
+    };
+    let in_delta = |range| json!({"choices":[{"delta":keys(range)}]});
+    assert!(!refused(&mut plain(), &in_delta(0..MAX_UNKNOWN_KEYS)));
+    assert!(refused(&mut plain(), &in_delta(0..MAX_UNKNOWN_KEYS + 1)));
+    let mut decoder = plain();
+    for _ in 0..3 {
+        assert!(!refused(&mut decoder, &in_delta(0..200)));
+        assert!(!refused(&mut decoder, &keys(100..MAX_UNKNOWN_KEYS)));
+    }
+    assert!(refused(&mut decoder, &keys(1000..1001)));
+
+    let calls =
+        |count: usize| json!({"choices":[{"delta":{"tool_calls":vec![json!({"id":"a"}); count]}}]});
+    assert!(!refused(&mut plain(), &calls(128)));
+    assert!(refused(&mut plain(), &calls(129)));
+}
+
+#[test]
+fn chunks_that_differ_in_their_text_only_are_not_parsed_again() {
+    let learns = |chunk: &str| {
+        let mut decoder = plain();
+        decoder.decode(chunk, &mut Vec::new()).unwrap();
+        decoder.pattern.text_of(chunk).is_some()
+    };
+    for chunk in [
+        r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"x"},"logprobs":null,"finish_reason":null}]}"#,
+        r#"{"system_fingerprint":"f","choices":[{"index":0,"delta":{"role":"assistant","reasoning":"\n","content":""}}],"usage":null,"obfuscation":"a1"}"#,
+    ] {
+        assert!(learns(chunk), "{chunk}");
+    }
+    for chunk in [
+        r#"{"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}"#,
+        r#"{"choices":[{"delta":{"content":"x","refusal":"r"}}]}"#,
+        r#"{"choices":[{"delta":{"content":"x","reasoning":"r"}}]}"#,
+        r#"{"choices":[{"delta":{"content":["x"]}}]}"#,
+        r#"{"choices":[{"delta":{"content":"x"},"logprobs":{}}]}"#,
+        r#"{"choices":[{"delta":{"content":"x"}}],"usage":{"total_tokens":1}}"#,
+        r#"{"choices":[{"message":{"content":"x"}}]}"#,
+    ] {
+        assert!(!learns(chunk), "{chunk}");
+    }
+}
+
+/// A piece of a chunk's text as it stands in the JSON, right or wrong.
+fn json_piece() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => "[a-zä😀 ,:{}\\[\\]]{0,6}",
+        1 => prop::sample::select(vec![
+            "\\n", "\\\"", "\\\\", "\\u00e4", "\\ud83d\\ude00", "\\ud83d", "\\", "\"", "\n", "<think>", "</think>",
+            "\",\"x\":\"", "\"},\"finish_reason\":\"stop",
+        ])
+        .prop_map(str::to_owned),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_known_pattern_says_what_parsing_says(
+        chunks in prop::collection::vec((0..8_usize, json_piece()), 1..16),
+        think_tags: bool,
+    ) {
+        let quirks = Quirks { think_tags, ..Quirks::default() };
+        let mut fast = ChunkDecoder::new(&quirks);
+        let mut slow = ChunkDecoder::new(&quirks);
+        for (shape, text) in chunks {
+            let data = match shape {
+                0..=2 => format!(r#"{{"model":"m","choices":[{{"index":0,"delta":{{"content":"{text}"}},"logprobs":null}}]}}"#),
+                3 => format!(r#"{{"model":"m","choices":[{{"index":0,"delta":{{"content":"a"}},"logprobs":null}}],"obfuscation":"{text}"}}"#),
+                4 => format!(r#"{{"model":"m","choices":[{{"index":0,"delta":{{"content":"{text}"}}}}],"obfuscation":"aB3"}}"#),
+                5 => format!(r#"{{"choices":[{{"index":0,"delta":{{"reasoning":"{text}","content":null}}}}]}}"#),
+                6 => format!(r#"{{"x":"{text}","choices":[{{"index":0,"delta":{{"content":"b"}}}}]}}"#),
+                _ => format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"b"}},"finish_reason":"{text}"}}]}}"#),
+            };
+            let (mut got, mut expected) = (Vec::new(), Vec::new());
+            slow.pattern.forget();
+            let result = slow.decode(&data, &mut expected);
+            prop_assert_eq!(fast.decode(&data, &mut got), result, "{}", data);
+            prop_assert_eq!(got, expected, "{}", data);
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! JSON strings as servers write them, surrogate escapes torn apart by their tokenisers included.
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 
 use crate::openai::raw::RawObject;
@@ -36,6 +38,18 @@ pub(super) fn flat_text(value: &RawValue) -> String {
             })
         })
         .collect()
+}
+
+/// The JSON text without line ends; these may stand only between its tokens.
+///
+/// Done once, before anything is taken out of a chunk, since raw values are written into `data:` lines as they are.
+pub(in crate::upstream) fn one_line(json: &str) -> Cow<'_, str> {
+    let json = json.trim_ascii();
+    if memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_some() {
+        Cow::Owned(json.replace(['\n', '\r'], " "))
+    } else {
+        Cow::Borrowed(json)
+    }
 }
 
 /// Whether an `error` value says that there is no error.

@@ -4,14 +4,41 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::repeat::Said;
 use super::text::{flat_text, is_falsy};
 use crate::openai::raw::Key;
 
 /// Fields that nobody here knows, in their order.
 pub(super) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+
+/// Most unknown fields of one object; an answer may have no more different ones either.
+pub(super) const MAX_UNKNOWN_KEYS: usize = 256;
+
+/// Keys of a chunk that mean something of loopwright's own in an answer to a client, and random padding: a server that
+/// sends one of them could pass itself off as loopwright.
+const OWN_KEYS: [&str; 18] = [
+    "agent",
+    "agentic_tool_calls",
+    "data",
+    "duration_ms",
+    "file",
+    "file_ids",
+    "files",
+    "notice",
+    "obfuscation",
+    "phase",
+    "round",
+    "session_id",
+    "status",
+    "stream",
+    "text",
+    "tool_call_id",
+    "tool_name",
+    "type",
+];
 
 /// The spellings of the reasoning field, the first one that holds text counting.
 const REASONING_FIELDS: [&str; 4] = [
@@ -57,7 +84,30 @@ pub(super) fn parse(data: &str) -> serde_json::Result<Chunk<'_>> {
     serde_json::from_str::<Object<Chunk<'_>>>(data).map(|object| object.0)
 }
 
-impl Chunk<'_> {
+impl<'a> Chunk<'a> {
+    /// The text of a chunk that says one text and nothing else that would have to be passed on again and again.
+    pub(super) fn only_text(&self) -> Option<(Said, &'a RawValue)> {
+        let choice = self.choice.as_ref().filter(|choice| {
+            self.usage.is_none() && choice.extra.is_empty() && choice.finish_reason.is_none()
+        })?;
+        let delta = choice.delta.as_ref().filter(|delta| {
+            delta.extra.is_empty() && delta.tool_calls.is_none() && delta.function_call.is_none()
+        })?;
+        let reasoning = delta
+            .reasoning
+            .iter()
+            .zip(REASONING_FIELDS)
+            .filter_map(|(value, field)| Some((Said::Reasoning(field), (*value)?)));
+        let mut said = delta
+            .content
+            .map(|content| (Said::Text, content))
+            .into_iter()
+            .chain(reasoning)
+            .filter(|(_, value)| value.get() != "\"\"");
+        let only = said.next().filter(|_| said.next().is_none());
+        only.filter(|(_, value)| value.get().starts_with('"'))
+    }
+
     /// Whether the object is itself an error, as vLLM once sent them.
     pub(super) fn is_error_object(&self) -> bool {
         self.object.is_some_and(|word| word.get() == "\"error\"")
@@ -101,6 +151,7 @@ impl<'a> Fields<'a> for Chunk<'a> {
             "error" => self.error = value(map)?,
             "object" => self.object = value(map)?,
             "id" | "created" => skip(map)?,
+            name if OWN_KEYS.contains(&name) => skip(map)?,
             _ => keep(&mut self.extra, key, map)?,
         }
         Ok(())
@@ -122,6 +173,7 @@ impl<'a> Fields<'a> for Choice<'a> {
             }
             "finish_reason" => self.finish_reason = value(map)?,
             "index" => self.index = value(map)?,
+            "obfuscation" => skip(map)?,
             _ => keep(&mut self.extra, key, map)?,
         }
         Ok(())
@@ -134,7 +186,7 @@ impl<'a> Fields<'a> for Delta<'a> {
             "content" => self.content = value(map)?,
             "tool_calls" => self.tool_calls = value(map)?,
             "function_call" => self.function_call = value(map)?,
-            "role" => skip(map)?,
+            "role" | "obfuscation" => skip(map)?,
             name => {
                 let place = REASONING_FIELDS.iter().position(|field| *field == name);
                 match place.and_then(|place| self.reasoning.get_mut(place)) {
@@ -163,6 +215,9 @@ fn keep<'a, A: MapAccess<'a>>(
     map: &mut A,
 ) -> Result<(), A::Error> {
     if let Some(value) = value(map)? {
+        if extra.len() >= MAX_UNKNOWN_KEYS {
+            return Err(A::Error::custom("too many unknown fields"));
+        }
         extra.push((key, value));
     }
     Ok(())
@@ -230,5 +285,35 @@ impl<'de> Deserialize<'de> for Choices<'de> {
         }
 
         deserializer.deserialize_any(List).map(Choices)
+    }
+}
+
+/// A list of at most `MOST` values.
+pub(super) struct BoundedList<'a, const MOST: usize>(pub(super) Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a, const MOST: usize> Deserialize<'de> for BoundedList<'a, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List<const MOST: usize>;
+
+        impl<'de, const MOST: usize> Visitor<'de> for List<MOST> {
+            type Value = Vec<&'de RawValue>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "a list of at most {MOST} values")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = list.next_element()? {
+                    if values.len() >= MOST {
+                        return Err(A::Error::invalid_length(MOST + 1, &self));
+                    }
+                    values.push(value);
+                }
+                Ok(values)
+            }
+        }
+
+        deserializer.deserialize_seq(List::<MOST>).map(Self)
     }
 }

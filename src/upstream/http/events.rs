@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 
 use super::super::UpstreamError;
-use super::super::decode::{ChunkDecoder, DecodeError};
+use super::super::decode::{ChunkDecoder, DecodeError, one_line};
 use super::reader::{BodyReader, ReadError};
 use crate::openai::event::ModelEvent;
 use crate::openai::raw::quoted;
@@ -81,6 +81,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
             Some(Err(error)) => self.fail(UpstreamError::Malformed {
                 upstream: self.name.clone(),
                 reason: error.to_string(),
+                again: true,
             }),
             None => return false,
         }
@@ -123,6 +124,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
             self.fail(UpstreamError::Malformed {
                 upstream: self.name.clone(),
                 reason: "the answer is larger than a stream may be".into(),
+                again: true,
             });
             return;
         };
@@ -181,7 +183,11 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
         let upstream = self.name.clone();
         match error {
             DecodeError::Reported(error) => UpstreamError::InStream { upstream, error },
-            DecodeError::Malformed(reason) => UpstreamError::Malformed { upstream, reason },
+            DecodeError::Malformed(reason) => UpstreamError::Malformed {
+                upstream,
+                reason,
+                again: true,
+            },
         }
     }
 }
@@ -222,7 +228,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for Events<S> {
 /// The data of an event that is named an error, as JSON text.
 fn error_json(data: &str) -> String {
     match serde_json::from_str::<serde::de::IgnoredAny>(data) {
-        Ok(_) => data.to_owned(),
+        Ok(_) => one_line(data).into_owned(),
         Err(_) => quoted(data),
     }
 }

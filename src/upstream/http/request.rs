@@ -15,7 +15,7 @@ use url::Url;
 
 use super::super::ModelCall;
 use super::super::settings::Settings;
-use crate::openai::raw::push_string;
+use crate::openai::raw::{RawObject, push_entry, push_string};
 
 /// Texts shorter than this are copied; longer ones are shared.
 const SHARE_FROM_BYTES: usize = 2048;
@@ -32,7 +32,8 @@ pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body 
         ",\"stream\":false"
     });
     if quirks.streams && quirks.stream_options {
-        parts.text(",\"stream_options\":{\"include_usage\":true}");
+        parts.text(",\"stream_options\":");
+        parts.text(&stream_options(call.stream_options.as_deref()));
     }
     if !call.fields.is_empty() {
         parts.text(",");
@@ -53,6 +54,19 @@ pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body 
     }
     parts.text("}");
     reqwest::Body::wrap(parts.into_body())
+}
+
+/// The client's stream options; token counts are wanted always, for the sums.
+fn stream_options(asked: Option<&str>) -> String {
+    let mut options = String::from("{\"include_usage\":true");
+    if let Some(mut asked) = asked.and_then(|json| RawObject::parse(json).ok()) {
+        asked.retain(|key| key != "include_usage");
+        asked
+            .iter()
+            .for_each(|(key, value)| push_entry(&mut options, key, value.get()));
+    }
+    options.push('}');
+    options
 }
 
 /// Puts a path and query behind the base URL; none when the result would lie outside of it.

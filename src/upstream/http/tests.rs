@@ -145,6 +145,7 @@ fn call() -> ModelCall {
     ModelCall {
         model: "m\"".into(),
         fields: r#""temperature":0.50"#.into(),
+        stream_options: None,
         tools: Some("[1]".into()),
         tool_choice: Some("\"auto\"".into()),
         transcript,
@@ -218,6 +219,28 @@ async fn a_call_is_written_in_the_servers_dialect() {
         assert_eq!(body, expected);
         assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
         assert!(head.contains(&format!("content-length: {}", body.len())));
+    }
+}
+
+#[tokio::test]
+async fn the_clients_stream_options_are_kept_and_usage_is_always_asked_for() {
+    for (asked, expected) in [
+        (
+            r#"{"include_usage":false, "include_obfuscation": false}"#,
+            r#"{"include_usage":true,"include_obfuscation":false}"#,
+        ),
+        ("{}", r#"{"include_usage":true}"#),
+        ("1", r#"{"include_usage":true}"#),
+    ] {
+        let mut server = Server::answering(SSE_HEAD, DONE).await;
+        let call = ModelCall {
+            stream_options: Some(asked.into()),
+            ..call()
+        };
+        server.upstream().stream(&call).await.unwrap();
+        let body = server.request().1;
+        let wanted = format!(r#","stream_options":{expected},"#);
+        assert!(body.contains(&wanted), "{body}");
     }
 }
 
@@ -537,7 +560,8 @@ async fn redirects_are_not_followed() {
     let upstream = server.upstream();
     let (_, failure) = collect(&upstream).await;
     assert!(
-        matches!(failure, Some(UpstreamError::Status { status, .. }) if status.as_u16() == 302)
+        matches!(&failure, Some(UpstreamError::Malformed { reason, again: false, .. }) if reason.contains("302")),
+        "{failure:?}"
     );
     let passed = upstream.forward(get("/x")).await.unwrap();
     assert_eq!(passed.status.as_u16(), 302);

@@ -1,0 +1,114 @@
+//! Tool calls in every spelling.
+
+use serde_json::value::RawValue;
+
+use super::DecodeError;
+use super::text::lossy_string;
+use super::wire::{BoundedList, Delta};
+use crate::openai::event::ToolCallDelta;
+use crate::openai::raw::RawObject;
+use crate::openai::tool::CallKind;
+use crate::upstream::assemble::MAX_CALLS;
+
+/// The pieces of calls that a delta holds, in the field of today and in the legacy one.
+pub(super) fn of_delta(delta: &Delta<'_>, whole: bool) -> Result<Vec<ToolCallDelta>, DecodeError> {
+    let mut calls = match delta.tool_calls {
+        Some(calls) => tool_calls(calls, whole)?,
+        None => Vec::new(),
+    };
+    calls.extend(
+        delta
+            .function_call
+            .and_then(|call| legacy_call(call, whole)),
+    );
+    Ok(calls)
+}
+
+fn tool_calls(value: &RawValue, whole: bool) -> Result<Vec<ToolCallDelta>, DecodeError> {
+    let entries = if value.get().starts_with('[') {
+        serde_json::from_str::<BoundedList<'_, MAX_CALLS>>(value.get())
+            .map_err(|_| DecodeError::Malformed(format!("more than {MAX_CALLS} tool calls")))?
+            .0
+    } else {
+        vec![value]
+    };
+    let several = entries.len() > 1;
+    Ok(entries
+        .iter()
+        .enumerate()
+        .filter_map(|(position, entry)| {
+            let mut call = tool_call(&RawObject::parse(entry.get()).ok()?, whole)?;
+            if call.index.is_none() && (whole || several) {
+                call.index = u32::try_from(position).ok();
+            }
+            Some(call)
+        })
+        .collect())
+}
+
+fn tool_call(entry: &RawObject<'_>, whole: bool) -> Option<ToolCallDelta> {
+    let text = |key: &str| {
+        entry
+            .get_some(key)
+            .and_then(lossy_string)
+            .filter(|text| !text.is_empty())
+    };
+    let custom = entry.get_some("custom");
+    let kind = if custom.is_some() || text("type").as_deref() == Some("custom") {
+        CallKind::Custom
+    } else {
+        CallKind::Function
+    };
+    // Some servers leave the inner object out and put the name beside the id.
+    let body = custom
+        .or_else(|| entry.get_some("function"))
+        .and_then(|body| RawObject::parse(body.get()).ok());
+    let (name, arguments, object) = call_body(body.as_ref().unwrap_or(entry));
+    let call = ToolCallDelta {
+        index: entry.get_some("index").and_then(index),
+        id: text("id"),
+        name,
+        whole: object || (whole && arguments.is_some()),
+        arguments,
+        kind,
+    };
+    let says_something = call.id.is_some() || call.name.is_some() || call.arguments.is_some();
+    says_something.then_some(call)
+}
+
+fn legacy_call(value: &RawValue, whole: bool) -> Option<ToolCallDelta> {
+    let (name, arguments, object) = call_body(&RawObject::parse(value.get()).ok()?);
+    (name.is_some() || arguments.is_some()).then(|| ToolCallDelta {
+        index: Some(0),
+        id: None,
+        name,
+        whole: object || (whole && arguments.is_some()),
+        arguments,
+        kind: CallKind::Function,
+    })
+}
+
+/// The name, the arguments and whether these came as an object instead of a text.
+fn call_body(body: &RawObject<'_>) -> (Option<String>, Option<String>, bool) {
+    let name = body
+        .get_some("name")
+        .and_then(lossy_string)
+        .filter(|name| !name.is_empty());
+    let Some(value) = body
+        .get_some("arguments")
+        .or_else(|| body.get_some("input"))
+    else {
+        return (name, None, false);
+    };
+    match lossy_string(value) {
+        Some(text) => (name, Some(text).filter(|text| !text.is_empty()), false),
+        None => (name, Some(value.get().to_owned()), true),
+    }
+}
+
+fn index(value: &RawValue) -> Option<u32> {
+    let text = value.get();
+    text.parse()
+        .ok()
+        .or_else(|| text.trim_matches('"').parse().ok())
+}
