@@ -8,6 +8,8 @@
 mod calls;
 mod pairing;
 
+use std::cell::Cell;
+
 use self::calls::{are_sound, with_sound_calls};
 use self::pairing::{Fate, Pairing};
 use crate::openai::message::{FieldChange, Message, Role};
@@ -178,19 +180,28 @@ fn with_entry(message: &Message, field: &str, value: &str) -> Message {
         return message.clone();
     };
     if object.get(field).is_some() {
-        return message.with_fields(|key| {
-            if key == field {
-                FieldChange::Set(value.to_owned())
-            } else {
-                FieldChange::Keep
-            }
-        });
+        return with_field(message, field, value.to_owned());
     }
     let mut json = object.to_json();
     json.pop();
     push_entry(&mut json, field, value);
     json.push('}');
     Message::parse(&json).unwrap_or_else(|_| message.clone())
+}
+
+/// The message with another value for a field that it has.
+///
+/// The value is written once, however often the field is repeated: a short message that repeats a field and ends with a
+/// large value must not grow by their product.
+fn with_field(message: &Message, field: &str, value: String) -> Message {
+    let value = Cell::new(Some(value));
+    message.with_fields(|key| {
+        if key == field {
+            value.take().map_or(FieldChange::Drop, FieldChange::Set)
+        } else {
+            FieldChange::Keep
+        }
+    })
 }
 
 #[cfg(test)]

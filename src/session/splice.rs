@@ -9,7 +9,7 @@ mod walk;
 
 use std::collections::HashSet;
 
-use self::same::same;
+use self::same::{Compared, same};
 use self::walk::Walk;
 use super::{SessionMode, StoredMessage, StoredSession};
 use crate::openai::message::{Message, Role};
@@ -110,9 +110,9 @@ fn is_sent_again(stored: &[StoredMessage], rest: &[Message]) -> bool {
         .filter(|stored| !stored.hidden);
     !rest.is_empty()
         && rest.iter().rev().all(|message| {
-            unanswered
-                .next()
-                .is_some_and(|stored| same(&stored.message, message))
+            unanswered.next().is_some_and(|stored| {
+                same(&Compared::new(&stored.message), &Compared::new(message))
+            })
         })
 }
 
@@ -157,6 +157,8 @@ fn result_id(message: &Message) -> Option<&str> {
         .filter(|id| message.role() == &Role::Tool && !id.is_empty())
 }
 
+#[cfg(test)]
+mod large;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use crate::openai::message::{FieldChange, Message};
+use super::with_field;
+use crate::openai::message::Message;
 use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::openai::tool::{CallKind, ToolCall};
 
@@ -51,10 +52,7 @@ pub(super) fn with_sound_calls(message: &Message, ids: &[String]) -> Message {
     let Some(list) = list else {
         return message.clone();
     };
-    message.with_fields(|key| match key {
-        "tool_calls" => FieldChange::Set(list.clone()),
-        _ => FieldChange::Keep,
-    })
+    with_field(message, "tool_calls", list)
 }
 
 fn with_entries<T>(message: &Message, read: impl FnOnce(&[&RawValue]) -> T) -> Option<T> {

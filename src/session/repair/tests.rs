@@ -245,3 +245,99 @@ fn content_is_null_only_beside_calls() {
         ],
     );
 }
+
+#[test]
+fn a_repeated_field_is_written_once() {
+    let id = "i".repeat(1 << 10);
+    let repeated = |field: &str| format!(r#""{field}":null,"#).repeat(1 << 10);
+    let history = [
+        format!(
+            r#"{{"role":"assistant",{}"tool_calls":[{{"id":"{id}","function":{{"name":"f","arguments":"{{}}"}}}},{{"function":{{"name":"g"}}}}]}}"#,
+            repeated("tool_calls"),
+        ),
+        format!(
+            r#"{{"role":"tool",{}"tool_call_id":"{id}","content":"1"}}"#,
+            repeated("tool_call_id"),
+        ),
+        format!(
+            r#"{{"role":"tool",{}"tool_call_id":"","content":"2"}}"#,
+            repeated("tool_call_id"),
+        ),
+    ];
+    let out = repair(
+        history
+            .iter()
+            .map(|text| Message::parse(text).unwrap())
+            .collect(),
+    );
+    assert_eq!(out.len(), 3);
+    for (message, text) in out.iter().zip(&history) {
+        assert!(message.json().len() < text.len() + 200);
+    }
+    assert_eq!(out[0].json_str().matches("tool_calls").count(), 1);
+    assert_eq!(out[2].json_str().matches("tool_call_id").count(), 1);
+}
+
+/// None of these may cost the product of two of its lengths, which would take minutes.
+#[test]
+fn large_broken_histories_are_repaired_in_one_go() {
+    const MANY: usize = 20_000;
+    let parsed = |value: Value| message(&value);
+    let ids: Vec<String> = (0..MANY).map(|number| format!("c{number}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let backwards = || ids.iter().rev().map(|id| parsed(result(id, "r")));
+    let nameless = parsed(json!({"role": "tool", "content": "r"}));
+    let unknown = parsed(result("unknown", "r"));
+    let call_without_id = json!({"function": {"name": "f", "arguments": "{}"}});
+    let without_ids =
+        parsed(json!({"role": "assistant", "tool_calls": vec![call_without_id; MANY]}));
+    let copies = |message: &Message| std::iter::repeat_n(message.clone(), MANY);
+    for (history, expected) in [
+        // One message with all calls, its results in the wrong order.
+        (
+            [parsed(calls(&ids))]
+                .into_iter()
+                .chain(backwards())
+                .collect(),
+            MANY + 1,
+        ),
+        // Rounds whose results all stand at the end.
+        (
+            ids.iter()
+                .map(|id| parsed(calls(&[id])))
+                .chain(backwards())
+                .collect(),
+            2 * MANY,
+        ),
+        // One id, used again and again.
+        (
+            copies(&parsed(calls(&["a"])))
+                .chain(copies(&parsed(result("a", "r"))))
+                .collect(),
+            2 * MANY,
+        ),
+        (
+            [parsed(calls(&vec!["a"; MANY]))]
+                .into_iter()
+                .chain(copies(&parsed(result("a", "r"))))
+                .collect(),
+            MANY + 1,
+        ),
+        // Results that can only be paired by their order, one kind after the other.
+        (
+            [without_ids]
+                .into_iter()
+                .chain((0..MANY).flat_map(|_| [nameless.clone(), unknown.clone()]))
+                .collect(),
+            2 * MANY + 1,
+        ),
+        (
+            copies(&nameless)
+                .chain(copies(&unknown))
+                .collect::<Vec<_>>(),
+            2 * MANY,
+        ),
+    ] {
+        assert_eq!(repair(history).len(), expected);
+    }
+}

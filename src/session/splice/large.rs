@@ -1,0 +1,197 @@
+//! Lists that must not cost their product: in each, a walk that looks at one list anew for every message of the other
+//! takes minutes.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::super::View;
+use super::*;
+use crate::openai::message::AssistantParts;
+use crate::openai::tool::{CallKind, ToolCall};
+
+const MANY: usize = 20_000;
+/// Many times what a walk takes that reads each list once, and a fraction of what any other takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn user(text: &str) -> Message {
+    Message::text(Role::User, text)
+}
+
+fn blank() -> Message {
+    Message::text(Role::Assistant, "")
+}
+
+fn calls(ids: impl IntoIterator<Item = String>) -> Message {
+    let tool_calls: Vec<ToolCall> = ids
+        .into_iter()
+        .map(|id| ToolCall {
+            id,
+            name: "f".into(),
+            arguments: "{}".into(),
+            kind: CallKind::Function,
+        })
+        .collect();
+    Message::assistant(&AssistantParts {
+        tool_calls: &tool_calls,
+        ..AssistantParts::default()
+    })
+}
+
+fn call(number: usize) -> Message {
+    calls([format!("c{number}")])
+}
+
+fn result(number: usize) -> Message {
+    Message::tool_result(&format!("c{number}"), "r")
+}
+
+fn visible(message: Message) -> StoredMessage {
+    StoredMessage {
+        message,
+        hidden: false,
+        view: None,
+        full_text: None,
+    }
+}
+
+fn hidden(message: Message) -> StoredMessage {
+    StoredMessage {
+        hidden: true,
+        ..visible(message)
+    }
+}
+
+fn response(text: &str, final_text: &str, call_ids: Vec<String>) -> StoredMessage {
+    let view = View {
+        text: text.into(),
+        final_text: final_text.into(),
+        call_ids,
+    };
+    StoredMessage {
+        view: Some(view),
+        ..hidden(blank())
+    }
+}
+
+/// Tool rounds that nothing marks as hidden, each of one call and its result.
+fn imported_rounds(count: usize) -> impl Iterator<Item = StoredMessage> {
+    (0..count).flat_map(|number| [call(number), result(number)].map(visible))
+}
+
+fn blanks(count: usize) -> impl Iterator<Item = Message> {
+    std::iter::repeat_n(blank(), count)
+}
+
+/// Joins a replay, for which there is little time.
+#[track_caller]
+fn joined(messages: Vec<StoredMessage>, incoming: Vec<Message>) -> (usize, Vec<Message>) {
+    let stored = StoredSession {
+        messages,
+        ..StoredSession::default()
+    };
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let joined = join(&stored, incoming, SessionMode::Replay);
+        // Nobody listens any more when it took too long.
+        let _ = sender.send((joined.keep, joined.new));
+    });
+    receiver
+        .recv_timeout(LIMIT)
+        .expect("the work is not in proportion to the lists")
+}
+
+#[test]
+fn blank_messages_before_imported_rounds() {
+    let many_calls = calls((0..20).map(|number| format!("many{number}")));
+    let stored = [visible(user("one"))]
+        .into_iter()
+        .chain(std::iter::repeat_n(visible(many_calls), MANY));
+    let mut incoming = vec![user("one")];
+    incoming.extend(blanks(MANY));
+    let (keep, new) = joined(stored.clone().collect(), incoming.clone());
+    assert_eq!((keep, new), (1, vec![]));
+    // The answer behind the rounds is found all the same.
+    let stored = stored.chain([visible(Message::text(Role::Assistant, "first"))]);
+    incoming.extend([Message::text(Role::Assistant, "first"), user("two")]);
+    assert_eq!(
+        joined(stored.collect(), incoming),
+        (MANY + 2, vec![user("two")])
+    );
+}
+
+#[test]
+fn blank_messages_between_imported_rounds() {
+    let long = "x".repeat(1 << 20);
+    let ids: Vec<String> = (0..MANY)
+        .map(|number| format!("client's {number}"))
+        .collect();
+    let ends = [
+        visible(user("two")),
+        visible(user(&long)),
+        response(&long, &long, vec![]),
+        response("", "", ids),
+    ];
+    for end in ends {
+        let mut stored: Vec<_> = imported_rounds(MANY).collect();
+        stored.push(end);
+        let incoming =
+            (0..MANY).flat_map(|number| [blank(), call(number), blank(), result(number)]);
+        let (keep, new) = joined(stored, incoming.chain([user("other")]).collect());
+        assert_eq!((keep, new), (MANY * 2, vec![user("other")]));
+    }
+}
+
+#[test]
+fn blank_messages_before_hidden_rounds() {
+    let many = MANY * 20;
+    let mut stored = vec![visible(user("one"))];
+    stored.extend(std::iter::repeat_n(hidden(result(0)), many));
+    let mut incoming = vec![user("one")];
+    incoming.extend(blanks(many));
+    let (keep, new) = joined(stored, incoming);
+    assert_eq!((keep, new), (many + 1, vec![]));
+}
+
+#[test]
+fn blank_messages_before_one_that_is_large() {
+    let ids = || (0..MANY).map(|number| format!("c{number}"));
+    let long = "x".repeat(1 << 20);
+    let spaces = " ".repeat(1 << 20) + "x";
+    let many_results: Vec<_> = (0..MANY).map(|number| visible(result(number))).collect();
+    for (stored, shown) in [
+        (vec![visible(user(&long))], user(&long)),
+        (vec![visible(user(&spaces))], user("x")),
+        (vec![visible(calls(ids()))], calls(ids())),
+        (
+            vec![response("wait", "wait", ids().collect())],
+            calls(ids()),
+        ),
+        (
+            vec![response(&spaces, &spaces, vec![])],
+            Message::text(Role::Assistant, "x"),
+        ),
+        (many_results, result(0)),
+    ] {
+        let incoming = blanks(MANY).chain([shown, user("last")]).collect();
+        assert_eq!(joined(stored, incoming), (1, vec![user("last")]));
+    }
+}
+
+#[test]
+fn an_unknown_call_before_many_rounds() {
+    // As often as the walk goes on, once with a message that could stand anywhere in the rounds.
+    let ids = || (0..MANY).map(|number| format!("unknown {number}"));
+    let mut stored: Vec<_> = imported_rounds(MANY).collect();
+    stored.push(response("", "", vec![]));
+    let incoming = vec![calls(ids()), user("last")];
+    assert_eq!(joined(stored, incoming.clone()), (0, incoming));
+}
+
+#[test]
+fn empty_answers_that_one_message_leaves_out() {
+    let stored = (0..MANY).flat_map(|number| [visible(call(number)), response("", "", vec![])]);
+    let results: Vec<_> = (0..MANY).map(result).collect();
+    let (keep, new) = joined(stored.collect(), results.clone());
+    assert_eq!((keep, new), (MANY * 2, results));
+}
