@@ -11,13 +11,15 @@ mod report;
 
 use serde_json::{Map, Value};
 
-use super::schema::CompiledSchema;
+use super::schema::{Checker, CompiledSchema};
 use read::Reading;
 
 pub use name::match_name;
 
 /// Longest text that is mended, in bytes; longer ones are parsed and checked only.
 const MAX_MENDED_BYTES: usize = 1024 * 1024;
+/// Most memory of arguments that are mended, in bytes: there are up to three copies of them at a time.
+const MAX_MENDED_WEIGHT: usize = 4 * 1024 * 1024;
 /// Keys of an object that some models put around the arguments.
 const WRAPPERS: [&str; 3] = ["arguments", "parameters", "input"];
 
@@ -120,52 +122,79 @@ impl Repaired {
 /// Arguments that stay unusable keep their text where it is an object, so that the model sees what it wrote.
 pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired {
     let text = if raw.trim().is_empty() { "{}" } else { raw };
-    let reading = match serde_json::from_str(text) {
+    if read::is_heavy(text) {
+        return Repaired::refused(report::too_many_values(), "{}".into(), Vec::new());
+    }
+    let schema = schema.map(CompiledSchema::checker);
+    let fits = |value: &Value| schema.as_ref().is_none_or(|schema| schema.is_valid(value));
+    let (mended, fitting) = match serde_json::from_str(text) {
         Ok(Value::Object(arguments)) => {
             let value = Value::Object(arguments);
-            if fits(schema, &value) {
+            if fits(&value) {
                 return accepted(value, text.to_owned(), Vec::new());
             }
-            Reading::Object(Mended {
-                value,
-                repairs: Vec::new(),
-            })
+            let repairs = Vec::new();
+            (Mended { value, repairs }, false)
         }
-        other if text.len() > MAX_MENDED_BYTES => Reading::without_repair(other),
-        _ => read::object(text),
+        other => {
+            let reading = if text.len() > MAX_MENDED_BYTES {
+                Reading::without_repair(other)
+            } else {
+                read::object(text)
+            };
+            let mended = match reading {
+                Reading::Object(mended) => mended,
+                Reading::Other(kind) => {
+                    let message = report::not_an_object(kind, text);
+                    return Repaired::refused(message, "{}".into(), Vec::new());
+                }
+                Reading::Invalid(error) => {
+                    let message = report::not_json(&error, text);
+                    return Repaired::refused(message, "{}".into(), Vec::new());
+                }
+            };
+            let fitting = fits(&mended.value);
+            (mended, fitting)
+        }
     };
-    let mended = match reading {
-        Reading::Object(mended) => mended,
-        Reading::Other(kind) => {
-            return Repaired::refused(report::not_an_object(kind, text), "{}".into(), Vec::new());
-        }
-        Reading::Invalid(error) => {
-            return Repaired::refused(report::not_json(&error, text), "{}".into(), Vec::new());
-        }
+    let Some(schema) = schema.filter(|_| !fitting) else {
+        let text = mended.value.to_string();
+        return accepted(mended.value, text, mended.repairs);
     };
-    let Some(schema) = schema.filter(|schema| !schema.is_valid(&mended.value)) else {
-        return accepted(
-            mended.value.clone(),
-            mended.value.to_string(),
-            mended.repairs,
+    if schema.gave_up() {
+        tracing::warn!(
+            bytes = text.len(),
+            "checking a call's arguments against their schema would cost too much, the call is refused"
         );
-    };
-    let attempt = if text.len() > MAX_MENDED_BYTES {
-        Err(mended.value.clone())
+    }
+    let is_small = text.len() <= MAX_MENDED_BYTES && memory(&mended.value) <= MAX_MENDED_WEIGHT;
+    let attempt = if is_small && !schema.gave_up() {
+        mend(&mended, &schema)
     } else {
-        mend(&mended, schema)
+        Err(None)
     };
     match attempt {
         Ok(mended) => {
             let text = mended.value.to_string();
             accepted(mended.value, text, mended.repairs)
         }
-        Err(rest) => refused(mended, &rest, schema, text),
+        Err(rest) => refused(mended, rest.as_ref(), &schema, text),
     }
 }
 
-fn fits(schema: Option<&CompiledSchema>, value: &Value) -> bool {
-    schema.is_none_or(|schema| schema.is_valid(value))
+/// About how many bytes a value takes.
+fn memory(value: &Value) -> usize {
+    /// A map's smallest node.
+    const MAP: usize = 640;
+    let inside = match value {
+        Value::Array(items) => items.iter().map(memory).sum(),
+        Value::Object(entries) => entries.iter().fold(MAP, |sum, (key, value)| {
+            sum + size_of::<String>() + key.len() + memory(value)
+        }),
+        Value::String(text) => text.len(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    size_of::<Value>() + inside
 }
 
 fn accepted(value: Value, text: String, repairs: Vec<Repair>) -> Repaired {
@@ -184,14 +213,14 @@ fn accepted(value: Value, text: String, repairs: Vec<Repair>) -> Repaired {
     }
 }
 
-/// The refusal of an object that does not fit; `rest` is what mending made of it.
-fn refused(mended: Mended, rest: &Value, schema: &CompiledSchema, text: &str) -> Repaired {
+/// The refusal of an object that does not fit; `rest` is what mending made of it, if it was tried.
+fn refused(mended: Mended, rest: Option<&Value>, schema: &Checker<'_>, text: &str) -> Repaired {
     if mended.repairs.contains(&Repair::TruncationFixed) {
         // What was cut off is not known, so nothing that was guessed may stand in the history.
         let message = report::cut_off(text);
         return Repaired::refused(message, "{}".into(), Vec::new());
     }
-    let message = report::mismatch(&mended.value, rest, schema);
+    let message = report::mismatch(&mended.value, rest.unwrap_or(&mended.value), schema);
     let text = if mended.repairs.is_empty() {
         text.to_owned()
     } else {
@@ -201,7 +230,7 @@ fn refused(mended: Mended, rest: &Value, schema: &CompiledSchema, text: &str) ->
 }
 
 /// Makes an object fit the schema; gives back how far that went where it cannot be done.
-fn mend(object: &Mended, schema: &CompiledSchema) -> Result<Mended, Value> {
+fn mend(object: &Mended, schema: &Checker<'_>) -> Result<Mended, Option<Value>> {
     if let Some(inner) = unwrapped(object, schema) {
         if schema.is_valid(&inner.value) {
             return Ok(inner);
@@ -210,11 +239,11 @@ fn mend(object: &Mended, schema: &CompiledSchema) -> Result<Mended, Value> {
             return Ok(mended);
         }
     }
-    fix::fit(object.clone(), schema)
+    fix::fit(object.clone(), schema).map_err(Some)
 }
 
 /// The object inside `{"arguments": {…}}` and the like, where the schema knows no such property.
-fn unwrapped(object: &Mended, schema: &CompiledSchema) -> Option<Mended> {
+fn unwrapped(object: &Mended, schema: &Checker<'_>) -> Option<Mended> {
     let entries = object.value.as_object().filter(|map| map.len() == 1)?;
     let (key, inner) = entries.iter().next()?;
     if !WRAPPERS.contains(&key.as_str()) || schema.root().names(key) {
@@ -226,7 +255,8 @@ fn unwrapped(object: &Mended, schema: &CompiledSchema) -> Option<Mended> {
     };
     mended.note(Repair::WrapperRemoved);
     if let Value::String(text) = inner {
-        mended.value = serde_json::from_str(text).ok()?;
+        let mut room = MAX_MENDED_WEIGHT;
+        mended.value = read::inner_value(text, &mut room)?;
         mended.note(Repair::DoubleEncodingRemoved);
     }
     mended.value.is_object().then_some(mended)

@@ -3,6 +3,8 @@
 //! Owns what a schema may cost: it comes with a request, so its size, its nesting, its patterns and the work it can
 //! cause are bounded here, and nothing that it refers to is ever fetched. Knows nothing of tools or of repair.
 
+mod check;
+mod cost;
 mod limits;
 mod lookup;
 
@@ -14,6 +16,9 @@ use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, Validator};
 use parking_lot::RwLock;
 use serde_json::Value;
 
+use cost::Outline;
+
+pub(super) use check::Checker;
 pub(super) use lookup::Nodes;
 
 /// Longest schema text that is compiled, in bytes.
@@ -24,6 +29,8 @@ const MAX_ENTRIES: usize = 512;
 const MAX_WEIGHT: usize = 128 * 1024 * 1024;
 /// Bytes of a compiled schema per byte of its text: the text, the parsed value and the validators.
 const WEIGHT_PER_BYTE: usize = 16;
+/// Bytes of one node of the outline.
+const WEIGHT_PER_NODE: usize = 512;
 /// Largest compiled form of one pattern in bytes, tried in turn: nearly all fit the first bound, and what a schema
 /// weighs in the cache follows from the bound it needed.
 const PATTERN_BYTES: [usize; 2] = [64 * 1024, 1024 * 1024];
@@ -35,6 +42,7 @@ const MAX_RECURSION: usize = 1024;
 pub struct CompiledSchema {
     validator: Validator,
     schema: Value,
+    outline: Outline,
     /// Most schema nodes that follow one another at one place of the arguments.
     in_place: usize,
     weight: usize,
@@ -150,7 +158,9 @@ enum Unusable {
 impl CompiledSchema {
     fn compile(text: &str) -> Result<Self, Unusable> {
         let schema: Value = serde_json::from_str(text).map_err(Unusable::NotJson)?;
-        let cost = limits::measure(&schema)?;
+        let (cost, references) = limits::measure(&schema)?;
+        let outline = Outline::new(&schema, &references, cost.ways)?;
+        let weight = text.len() * WEIGHT_PER_BYTE + outline.len() * WEIGHT_PER_NODE;
         for pattern_bytes in PATTERN_BYTES {
             // The linear-time engine: no pattern can make a check take for ever. Look-around is not to be had with it.
             let patterns = PatternOptions::regex()
@@ -159,13 +169,16 @@ impl CompiledSchema {
             let built = jsonschema::options()
                 .with_retriever(NoRetrieval)
                 .with_pattern_options(patterns)
+                // Compiling what a model wrote as a pattern has a price of its own.
+                .with_format("regex", |_: &str| true)
                 .build(&schema);
             if let Ok(validator) = built {
                 return Ok(Self {
                     validator,
                     schema,
+                    outline,
                     in_place: cost.in_place,
-                    weight: text.len() * WEIGHT_PER_BYTE + cost.patterns * pattern_bytes,
+                    weight: weight + cost.patterns * pattern_bytes,
                 });
             }
             if cost.patterns == 0 {
@@ -176,31 +189,13 @@ impl CompiledSchema {
     }
 
     /// Whether checking this value would take more of the stack than is sure to be there.
-    pub(super) fn is_too_deep(&self, value: &Value) -> bool {
+    fn is_too_deep(&self, value: &Value) -> bool {
         depth(value).saturating_mul(self.in_place) > MAX_RECURSION
     }
 
-    /// Whether the value fits the schema; a value that is too deep to be checked does not.
-    pub(super) fn is_valid(&self, value: &Value) -> bool {
-        !self.is_too_deep(value) && self.validator.is_valid(value)
-    }
-
-    /// What is wrong with a value that is not too deep.
-    pub(super) fn errors<'a>(
-        &'a self,
-        value: &'a Value,
-    ) -> impl Iterator<Item = ValidationError<'a>> {
+    /// What is wrong with a value that is not too deep; gathered all at once.
+    fn errors<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = ValidationError<'a>> {
         self.validator.iter_errors(value)
-    }
-
-    /// The schema nodes that apply to the arguments as a whole.
-    pub(super) fn root(&self) -> Nodes<'_> {
-        Nodes::root(&self.schema)
-    }
-
-    /// The part of the schema at a JSON pointer.
-    pub(super) fn at(&self, pointer: &str) -> Option<&Value> {
-        self.schema.pointer(pointer)
     }
 }
 

@@ -8,8 +8,9 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{JsonType, JsonTypeSet, ValidationError};
 use serde_json::{Map, Number, Value};
 
-use super::{Mended, Repair};
-use crate::tools::schema::{CompiledSchema, Nodes};
+use super::read::inner_value;
+use super::{MAX_MENDED_WEIGHT, Mended, Repair};
+use crate::tools::schema::{Checker, Nodes};
 
 /// Most rounds of fixing: one fix can bring to light what is wrong below it.
 const MAX_ROUNDS: usize = 3;
@@ -19,16 +20,19 @@ const MAX_ERRORS: usize = 1024;
 const PATH_FIELDS: [&str; 5] = ["path", "file_path", "filename", "paths", "dir"];
 
 /// Makes an object fit; gives back how far that went where it cannot be done.
-pub(super) fn fit(mut mended: Mended, schema: &CompiledSchema) -> Result<Mended, Value> {
+pub(super) fn fit(mut mended: Mended, schema: &Checker<'_>) -> Result<Mended, Value> {
     if schema.is_too_deep(&mended.value) {
         return Err(mended.value);
     }
-    let root = schema.root();
-    if strip_nulls(&mut mended.value, &root) {
-        mended.note(Repair::NullStripped);
-    }
-    if unwrap_links(&mut mended.value, &root, false) {
-        mended.note(Repair::MdLinkUnwrapped);
+    // Each of the two steps looks at each part once.
+    if schema.may_look_up(2 * parts(&mended.value)) {
+        let root = schema.root();
+        if strip_nulls(&mut mended.value, &root) {
+            mended.note(Repair::NullStripped);
+        }
+        if unwrap_links(&mut mended.value, &root, false) {
+            mended.note(Repair::MdLinkUnwrapped);
+        }
     }
     for _ in 0..MAX_ROUNDS {
         if schema.is_valid(&mended.value) {
@@ -42,6 +46,15 @@ pub(super) fn fit(mut mended: Mended, schema: &CompiledSchema) -> Result<Mended,
         Ok(mended)
     } else {
         Err(mended.value)
+    }
+}
+
+/// How many parts a value has, itself included.
+fn parts(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(parts).sum::<usize>(),
+        Value::Object(entries) => 1 + entries.values().map(parts).sum::<usize>(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
     }
 }
 
@@ -131,21 +144,23 @@ fn linked_path(text: &str) -> Option<&str> {
 }
 
 /// Turns values into the type that is wanted at their place; says whether anything changed.
-fn fix_types(mended: &mut Mended, schema: &CompiledSchema) -> bool {
+fn fix_types(mended: &mut Mended, schema: &Checker<'_>) -> bool {
     let mut wanted = BTreeMap::new();
     let value = std::mem::take(&mut mended.value);
-    for error in schema.errors(&value).take(MAX_ERRORS) {
-        collect_wanted(&error, &mut wanted);
+    for error in schema.errors(&value).iter().take(MAX_ERRORS) {
+        collect_wanted(error, &mut wanted);
     }
     mended.value = value;
     let mut changed = false;
     // The arguments as a whole stay the object that they are.
     wanted.remove("");
+    // What stands in strings was not counted with the rest.
+    let mut room = MAX_MENDED_WEIGHT;
     for (pointer, types) in wanted {
         let Some(value) = mended.value.pointer_mut(&pointer) else {
             continue;
         };
-        let repair = match converted(value, types) {
+        let repair = match converted(value, types, &mut room) {
             Some((converted, repair)) => {
                 *value = converted;
                 repair
@@ -187,7 +202,7 @@ fn collect_wanted(error: &ValidationError<'_>, wanted: &mut BTreeMap<String, Jso
 }
 
 /// The value as one of the wanted types, if it surely means that.
-fn converted(value: &Value, wanted: JsonTypeSet) -> Option<(Value, Repair)> {
+fn converted(value: &Value, wanted: JsonTypeSet, room: &mut usize) -> Option<(Value, Repair)> {
     let text = match value {
         Value::Object(entries) if entries.is_empty() && wanted.contains(JsonType::Array) => {
             return Some((Value::Array(Vec::new()), Repair::ObjectToArray));
@@ -196,12 +211,14 @@ fn converted(value: &Value, wanted: JsonTypeSet) -> Option<(Value, Repair)> {
         _ => return None,
     };
     if wanted.contains(JsonType::Array)
-        && let Ok(array @ Value::Array(_)) = serde_json::from_str(text)
+        && text.starts_with('[')
+        && let Some(array @ Value::Array(_)) = inner_value(text, room)
     {
         return Some((array, Repair::JsonStringToArray));
     }
     if wanted.contains(JsonType::Object)
-        && let Ok(object @ Value::Object(_)) = serde_json::from_str(text)
+        && text.starts_with('{')
+        && let Some(object @ Value::Object(_)) = inner_value(text, room)
     {
         return Some((object, Repair::DoubleEncodingRemoved));
     }
@@ -258,10 +275,13 @@ fn is_empty_string(value: &Value) -> bool {
 }
 
 /// Removes a property that no schema requires; says whether it did.
-fn remove_optional(root: &mut Value, pointer: &str, schema: &CompiledSchema) -> bool {
+fn remove_optional(root: &mut Value, pointer: &str, schema: &Checker<'_>) -> bool {
     let Some((parent, key)) = pointer.rsplit_once('/') else {
         return false;
     };
+    if !schema.may_look_up(pointer.split('/').count()) {
+        return false;
+    }
     let key = key.replace("~1", "/").replace("~0", "~");
     let Some(nodes) = nodes_at(root, parent, schema) else {
         return false;
@@ -277,7 +297,7 @@ fn remove(entries: &mut Map<String, Value>, key: &str) -> bool {
 }
 
 /// The schema nodes for the place that a pointer names.
-fn nodes_at<'a>(root: &Value, pointer: &str, schema: &'a CompiledSchema) -> Option<Nodes<'a>> {
+fn nodes_at<'a>(root: &Value, pointer: &str, schema: &Checker<'a>) -> Option<Nodes<'a>> {
     let mut nodes = schema.root();
     let mut value = root;
     for step in pointer.split('/').skip(1) {

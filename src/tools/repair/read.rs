@@ -9,6 +9,46 @@ use super::{Mended, Repair};
 /// Most layers (fences, strings, a missing end) that are taken off one text.
 const MAX_LAYERS: usize = 4;
 
+/// Most memory that parsed arguments may take, in bytes; small objects take eighty times their text.
+const MAX_WEIGHT: usize = 16 * 1024 * 1024;
+
+/// About how many bytes a text takes once it is parsed.
+fn weight(text: &str) -> usize {
+    /// A map's smallest node with its place in what holds it.
+    const OBJECT: usize = 640;
+    /// A value's place in a list or map; an array has room for four from the first on.
+    const VALUE: usize = 64;
+    const ARRAY: usize = 160;
+    let mut weight = text.len();
+    let mut in_string = false;
+    let mut escaped = false;
+    for byte in text.bytes() {
+        match (in_string, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b'{') => weight += OBJECT,
+            (false, b'[') => weight += ARRAY,
+            (false, b',') => weight += VALUE,
+            _ => {}
+        }
+    }
+    weight
+}
+
+/// Whether a text would take too much memory once it is parsed.
+pub(super) fn is_heavy(text: &str) -> bool {
+    weight(text) > MAX_WEIGHT.max(text.len().saturating_mul(2))
+}
+
+/// Parses what stood inside a string and takes its memory from the room; `None` where there is not enough.
+pub(super) fn inner_value(text: &str, room: &mut usize) -> Option<Value> {
+    let rest = room.checked_sub(weight(text))?;
+    let value = serde_json::from_str(text).ok()?;
+    *room = rest;
+    Some(value)
+}
+
 /// What a text turned out to be.
 #[derive(Debug)]
 pub(super) enum Reading {
@@ -52,6 +92,9 @@ pub(super) fn object(raw: &str) -> Reading {
                 if inner.trim().is_empty() {
                     mended.value = Value::Object(Map::new());
                     return Reading::Object(mended);
+                }
+                if is_heavy(&inner) {
+                    break;
                 }
                 Cow::Owned(inner)
             }

@@ -1,5 +1,6 @@
 //! Telling the model why its arguments cannot be used.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
 
@@ -8,7 +9,7 @@ use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
 use crate::tools::cap::first_chars;
-use crate::tools::schema::CompiledSchema;
+use crate::tools::schema::Checker;
 
 /// Most errors that are listed.
 const MAX_LISTED: usize = 5;
@@ -55,25 +56,34 @@ pub(super) fn cut_off(text: &str) -> String {
     )
 }
 
+/// For a text that is not parsed.
+pub(super) fn too_many_values() -> String {
+    "The arguments hold too many values. The tool was not run.\n\
+     Call the tool again with fewer; split the work into smaller calls."
+        .to_owned()
+}
+
 /// For an object that does not fit; `rest` is what mending made of it, so that what was mended is not complained of.
-pub(super) fn mismatch(value: &Value, rest: &Value, schema: &CompiledSchema) -> String {
+pub(super) fn mismatch(value: &Value, rest: &Value, schema: &Checker<'_>) -> String {
     if schema.is_too_deep(value) || schema.is_too_deep(rest) {
         return "The arguments are nested too deep. The tool was not run.\n\
                 Call the tool again with flatter arguments."
             .to_owned();
     }
-    let remaining: Vec<String> = schema
+    let remaining: BTreeSet<String> = schema
         .errors(rest)
+        .iter()
         .take(MAX_COUNTED)
         .map(|error| error.instance_path().as_str().to_owned())
         .collect();
-    let errors: Vec<_> = schema.errors(value).take(MAX_COUNTED).collect();
+    let errors = schema.errors(value);
+    let errors = errors.get(..MAX_COUNTED).unwrap_or(&errors);
+    if errors.is_empty() {
+        return uncounted(schema);
+    }
     let mut real: Vec<_> = errors
         .iter()
-        .filter(|error| {
-            let place = error.instance_path().as_str();
-            remaining.iter().any(|path| is_at_or_below(path, place))
-        })
+        .filter(|error| has_at_or_below(&remaining, error.instance_path().as_str()))
         .collect();
     if real.is_empty() {
         real = errors.iter().collect();
@@ -92,12 +102,35 @@ pub(super) fn mismatch(value: &Value, rest: &Value, schema: &CompiledSchema) -> 
     message
 }
 
-fn is_at_or_below(path: &str, place: &str) -> bool {
-    path.strip_prefix(place)
-        .is_some_and(|below| below.is_empty() || below.starts_with('/'))
+/// For an object of which no error can be named.
+fn uncounted(schema: &Checker<'_>) -> String {
+    if schema.gave_up() {
+        return "The arguments are too large or too deep to be checked against the tool's schema. The tool was not run.\n\
+                Call the tool again with smaller or flatter arguments; if they are long, split the work into smaller calls."
+            .to_owned();
+    }
+    let expected = schema
+        .at("")
+        .map(|schema| compact(schema, MAX_SCHEMA_CHARS));
+    format!(
+        "The arguments do not fit the tool's schema, and are too large for what is wrong to be listed. The tool was not \
+         run.\n  expected: {}\nCall the tool again with corrected arguments; if they are long, split the work into \
+         smaller calls.",
+        expected.unwrap_or_default()
+    )
 }
 
-fn describe(error: &ValidationError<'_>, schema: &CompiledSchema, message: &mut String) {
+/// Whether one of the paths is that of the place or of a part of it.
+fn has_at_or_below(paths: &BTreeSet<String>, place: &str) -> bool {
+    let below = format!("{place}/");
+    paths.contains(place)
+        || paths
+            .range(below.clone()..)
+            .next()
+            .is_some_and(|path| path.starts_with(&below))
+}
+
+fn describe(error: &ValidationError<'_>, schema: &Checker<'_>, message: &mut String) {
     let pointer = error.instance_path().as_str();
     let place = if pointer.is_empty() {
         "the arguments as a whole".to_owned()
@@ -114,7 +147,7 @@ fn describe(error: &ValidationError<'_>, schema: &CompiledSchema, message: &mut 
 }
 
 /// The part of the schema that the value should have fitted.
-fn expected<'a>(error: &ValidationError<'_>, schema: &'a CompiledSchema) -> Option<&'a Value> {
+fn expected<'a>(error: &ValidationError<'_>, schema: &Checker<'a>) -> Option<&'a Value> {
     let (node, _keyword) = error.schema_path().as_str().rsplit_once('/')?;
     let node = schema.at(node)?;
     if let ValidationErrorKind::Required { property } = error.kind()

@@ -1,3 +1,5 @@
+mod cost;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

@@ -9,11 +9,12 @@ const MAX_DEPTH: usize = 64;
 /// Most schema nodes that may follow one another at one place of the arguments.
 const MAX_IN_PLACE: usize = 64;
 /// Most ways through the schema at one place of the arguments; each is walked, so doubling definitions grow fast.
-const MAX_WAYS: usize = 10_000;
+/// What a check of given arguments comes to is found out when they are there; this bounds what compiling takes.
+const MAX_WAYS: usize = 2048;
 /// Most patterns in a schema.
 const MAX_PATTERNS: usize = 128;
 /// Keywords whose schemas, one or several, apply to the same value as the schema around them.
-const IN_PLACE: [&str; 9] = [
+pub(super) const IN_PLACE: [&str; 9] = [
     "allOf",
     "anyOf",
     "oneOf",
@@ -25,15 +26,44 @@ const IN_PLACE: [&str; 9] = [
     "dependencies",
 ];
 /// Keywords that refer to another schema for the same value.
-const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /// What a usable schema costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cost {
     /// Most schema nodes that follow one another at one place of the arguments.
     pub(super) in_place: usize,
+    /// Most ways through the schema at one place of the arguments.
+    pub(super) ways: usize,
     /// How many patterns there are.
     pub(super) patterns: usize,
+}
+
+/// What the references of a schema can name.
+#[derive(Debug)]
+pub(super) struct References<'a> {
+    root: &'a Value,
+    anchors: HashMap<&'a str, &'a Value>,
+}
+
+impl<'a> References<'a> {
+    /// The schema that a reference names.
+    ///
+    /// # Errors
+    /// When it is not a part of this document.
+    pub(super) fn target(&self, reference: &str) -> Result<&'a Value, TooCostly> {
+        resolve(self.root, reference)
+            .or_else(|| self.anchors.get(reference.strip_prefix('#')?).copied())
+            .ok_or(TooCostly::Reference)
+    }
+
+    fn name(&mut self, anchor: &'a str, schema: &'a Value) -> Result<(), TooCostly> {
+        // Which of two schemas of the same name is meant, the validator may see otherwise.
+        match self.anchors.insert(anchor, schema) {
+            Some(other) if !std::ptr::eq(other, schema) => Err(TooCostly::Reference),
+            Some(_) | None => Ok(()),
+        }
+    }
 }
 
 /// Why a schema is not compiled.
@@ -55,24 +85,30 @@ pub(super) enum TooCostly {
 ///
 /// # Errors
 /// When it costs too much, or refers to anything but its own parts by pointer or anchor.
-pub(super) fn measure(schema: &Value) -> Result<Cost, TooCostly> {
+pub(super) fn measure(schema: &Value) -> Result<(Cost, References<'_>), TooCostly> {
     let mut walk = Walk {
-        root: schema,
+        references: References {
+            root: schema,
+            anchors: HashMap::new(),
+        },
         id_keyword: id_keyword(schema),
-        anchors: HashMap::new(),
         nodes: Vec::new(),
         patterns: 0,
         reach: HashMap::new(),
     };
     walk.collect(schema, 1)?;
-    let mut in_place = 1;
+    let mut most = Reach { depth: 1, ways: 1 };
     for node in std::mem::take(&mut walk.nodes) {
-        in_place = in_place.max(walk.reach(node, 1)?.depth);
+        let reach = walk.reach(node, 1)?;
+        most.depth = most.depth.max(reach.depth);
+        most.ways = most.ways.max(reach.ways);
     }
-    Ok(Cost {
-        in_place,
+    let cost = Cost {
+        in_place: most.depth,
+        ways: most.ways,
         patterns: walk.patterns,
-    })
+    };
+    Ok((cost, walk.references))
 }
 
 /// The schema that a reference names; `None` where it is not a part of this document.
@@ -86,9 +122,8 @@ pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value>
 }
 
 struct Walk<'a> {
-    root: &'a Value,
+    references: References<'a>,
     id_keyword: &'static str,
-    anchors: HashMap<&'a str, &'a Value>,
     /// Every object of the document. Some are not schemas; that only makes the estimate higher.
     nodes: Vec<&'a Map<String, Value>>,
     patterns: usize,
@@ -125,15 +160,13 @@ impl<'a> Walk<'a> {
         self.nodes.push(node);
         for keyword in ["$anchor", "$dynamicAnchor"] {
             if let Some(Value::String(name)) = node.get(keyword) {
-                self.anchors.insert(name, value);
+                self.references.name(name, value)?;
             }
         }
         // An identifier inside the document changes what the references below it mean.
         match node.get(self.id_keyword).and_then(Value::as_str) {
-            Some(id) if !std::ptr::eq(value, self.root) => match id.strip_prefix('#') {
-                Some(name) => {
-                    self.anchors.insert(name, value);
-                }
+            Some(id) if !std::ptr::eq(value, self.references.root) => match id.strip_prefix('#') {
+                Some(name) => self.references.name(name, value)?,
                 None => return Err(TooCostly::Reference),
             },
             Some(_) | None => {}
@@ -179,10 +212,7 @@ impl<'a> Walk<'a> {
         let mut followers = Vec::new();
         for keyword in REFERENCES {
             if let Some(Value::String(reference)) = node.get(keyword) {
-                let target = resolve(self.root, reference)
-                    .or_else(|| self.anchors.get(reference.strip_prefix('#')?).copied())
-                    .ok_or(TooCostly::Reference)?;
-                followers.extend(target.as_object());
+                followers.extend(self.references.target(reference)?.as_object());
             }
         }
         for keyword in IN_PLACE {

@@ -18,6 +18,15 @@ pub(in crate::tools) struct Nodes<'a> {
     nodes: Vec<&'a Value>,
 }
 
+/// The most that looking up and asking the nodes for one place costs, in units of about 20 ns.
+///
+/// `ways` is the most nodes that follow from one, `widest` the most entries that a node's keywords have.
+pub(super) fn cost(ways: usize, widest: u64) -> u64 {
+    let nodes = ways.min(MAX_NODES) as u64;
+    // Each node is compared with those that are known; a place asks several times.
+    nodes.saturating_mul(nodes / 8 + widest + 1)
+}
+
 impl<'a> Nodes<'a> {
     pub(super) fn root(schema: &'a Value) -> Self {
         let mut nodes = Self {

@@ -1,5 +1,6 @@
 //! A call as it is sent: body or query, headers, signature.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,11 +17,12 @@ use serde_json::{Map, Value};
 use standardwebhooks::{
     HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook,
 };
-use url::Url;
+use url::{Url, form_urlencoded};
 
 use super::retry::{Failure, Problem};
 use super::{Endpoint, EndpointError};
 use crate::ids::{SessionId, fresh_delivery_id};
+use crate::tools::cap::first_chars;
 use crate::tools::{ToolError, ToolInvocation};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -30,6 +32,8 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const ACCEPTED: &str = "application/json, text/event-stream, text/plain;q=0.9, */*;q=0.1";
 /// Longest URL of a call with its query, in bytes; longer ones are refused on the way by most servers.
 const MAX_URL_BYTES: usize = 32 * 1024;
+/// Longest part of an argument's name that the model is shown, in characters.
+const MAX_SHOWN_CHARS: usize = 64;
 
 /// One call, ready to be sent as often as it takes.
 pub(super) struct Outgoing {
@@ -61,10 +65,16 @@ impl Outgoing {
     /// Writes a call.
     ///
     /// # Errors
-    /// When the arguments do not fit into a URL.
+    /// When the arguments do not fit into a URL, or name what the operator's URL has set.
     pub(super) fn new(endpoint: &Endpoint, invocation: &ToolInvocation) -> Result<Self, ToolError> {
         let mut url = endpoint.url.clone();
         let body = if endpoint.method == Method::GET {
+            if let Some(key) = fixed_key(&url, &invocation.arguments) {
+                return Err(ToolError::Rejected(format!(
+                    "The argument '{}' is already set for this tool; call it without that argument.",
+                    first_chars(key, MAX_SHOWN_CHARS)
+                )));
+            }
             add_query(&mut url, &invocation.arguments);
             if url.as_str().len() > MAX_URL_BYTES {
                 return Err(ToolError::Rejected(
@@ -187,6 +197,36 @@ fn body(invocation: &ToolInvocation) -> Result<Bytes, ToolError> {
         source: Some(Box::new(error)),
     })?;
     Ok(json.into())
+}
+
+/// An argument that the configured URL's query has a value for already.
+///
+/// Which of two values counts differs between servers, so a model could replace what the operator has set.
+fn fixed_key<'a>(url: &Url, arguments: &'a Map<String, Value>) -> Option<&'a str> {
+    let fixed: HashSet<String> = url
+        .query_pairs()
+        .map(|(name, _)| read_name(&name))
+        .collect();
+    if fixed.is_empty() {
+        return None;
+    }
+    arguments
+        .iter()
+        // A null is not sent.
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, _)| key.as_str())
+        .find(|key| fixed.contains(&read_name(key)))
+}
+
+/// The one form of all names that some server may read as the same.
+///
+/// Some decode twice, some ignore case, and some read `a[]` and `a[0]` as `a` and `a.b` as `a_b`.
+fn read_name(name: &str) -> String {
+    let decoded = form_urlencoded::parse(name.as_bytes())
+        .next()
+        .map_or_else(String::new, |(name, _)| name.into_owned());
+    let bare = decoded.split_once('[').map_or(&*decoded, |(name, _)| name);
+    bare.trim().replace(['.', ' '], "_").to_lowercase()
 }
 
 /// Writes arguments as a query: scalars as text, lists as repeated keys, objects as JSON text; `null` is left out.

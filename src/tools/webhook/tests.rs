@@ -369,6 +369,27 @@ async fn what_a_get_tool_is_given_goes_into_the_query() {
 }
 
 #[tokio::test]
+async fn the_query_that_the_operator_has_set_is_not_the_models_to_change() {
+    let server = Server::start(vec![content("")]).await;
+    let mut settings = server.settings();
+    settings.method = Method::GET;
+    let tool = tool(settings, false);
+    let (mut invocation, _progress) = invocation();
+    for key in ["key", "KEY", "key[]", "key[0]", "k%65y", "key ", "+key"] {
+        invocation.arguments =
+            serde_json::Map::from_iter([("a".into(), 1.into()), (key.into(), "x".into())]);
+        let error = tool.call(&invocation).await.unwrap_err();
+        assert!(matches!(error, ToolError::Rejected(_)), "{key}: {error}");
+        assert!(error.to_string().contains(key), "{error}");
+    }
+    assert_eq!(server.requests().len(), 0);
+    let arguments = json!({"key": null, "keys": 1, "ke": 2, "[": 3});
+    invocation.arguments = arguments.as_object().unwrap().clone();
+    tool.call(&invocation).await.unwrap();
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
 async fn other_methods_have_the_body_of_a_post() {
     for method in [Method::PUT, Method::PATCH, Method::DELETE] {
         let server = Server::start(vec![content("")]).await;
