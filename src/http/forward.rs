@@ -222,6 +222,7 @@ fn respond(state: &AppState, response: ForwardResponse) -> Response {
     let body = PassedBody {
         stream: response.body,
         remaining: size,
+        failed: None,
         stopping: Box::pin(state.stopping.child_token().cancelled_owned()),
     };
     let mut answer = Response::new(Body::new(body));
@@ -234,6 +235,8 @@ fn respond(state: &AppState, response: ForwardResponse) -> Response {
 struct PassedBody {
     stream: BoxStream<'static, Result<Bytes, UpstreamError>>,
     remaining: Option<u64>,
+    /// The failure that the next poll reports.
+    failed: Option<UpstreamError>,
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
@@ -245,6 +248,9 @@ impl http_body::Body for PassedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let Poll::Ready(data) = Pin::new(&mut self.stream).poll_next(context) else {
             ready!(self.stopping.as_mut().poll(context));
             let reason = "the server is shutting down".to_owned();
@@ -253,6 +259,12 @@ impl http_body::Body for PassedBody {
                 reason,
             })));
         };
+        if let Some(Err(error)) = data {
+            // hyper throws away what it has not written when a body fails, and writes while a body is pending.
+            self.failed = Some(error);
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if let (Some(remaining), Some(Ok(data))) = (&mut self.remaining, &data) {
             *remaining = remaining.saturating_sub(u64::try_from(data.len()).unwrap_or(u64::MAX));
         }
