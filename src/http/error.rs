@@ -7,7 +7,7 @@ mod upstream;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::agent::{AgentError, RunError};
@@ -20,6 +20,9 @@ use crate::session::SessionError;
 pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// Seconds after which a client may ask again while the server is overloaded or stopping.
 const RETRY_AFTER_SECONDS: u64 = 1;
+
+/// Answers that leave a body unread, and with it a connection that the client must not use again.
+const UNREAD: [StatusCode; 2] = [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::REQUEST_TIMEOUT];
 
 /// An error answer; one word wide, as every handler may return one.
 #[derive(Debug)]
@@ -247,6 +250,11 @@ impl IntoResponse for ApiError {
                 response
                     .headers_mut()
                     .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                if UNREAD.contains(&self.0.status) {
+                    response
+                        .headers_mut()
+                        .insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 response
             }
         };

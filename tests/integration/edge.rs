@@ -413,9 +413,9 @@ async fn requests_are_bounded_in_every_direction() {
         .client()
         .request(Method::POST, "/v1/chat/completions")
         .header("content-type", "application/json");
-    Answer::of(chunked.body(reqwest::Body::wrap_stream(pieces)))
-        .await
-        .assert_error(413, Some("request_too_large"));
+    let chunked = Answer::of(chunked.body(reqwest::Body::wrap_stream(pieces))).await;
+    chunked.assert_error(413, Some("request_too_large"));
+    assert_eq!(chunked.header("connection"), Some("close"), "half read");
     let many = with(
         ask_with("x", ["t"]),
         "messages",
