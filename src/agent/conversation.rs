@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::RuntimeFlavor;
 use tokio::task::JoinHandle;
 
 use super::request::RunRequest;
@@ -218,13 +219,38 @@ pub(super) async fn find_by_call(parts: &Parts, owner: &Owner, call: &str) -> Op
     }
 }
 
+/// Does work that grows with a conversation; a long one must not keep other requests of the same worker waiting.
+pub(super) fn at_length<T>(messages: usize, bytes: usize, work: impl FnOnce() -> T) -> T {
+    /// Sizes at which the work takes a few milliseconds.
+    const LONG_MESSAGES: usize = 2_000;
+    const LONG_BYTES: usize = 1024 * 1024;
+    let workers = tokio::runtime::Handle::current().runtime_flavor();
+    match workers {
+        RuntimeFlavor::MultiThread if messages >= LONG_MESSAGES || bytes >= LONG_BYTES => {
+            tokio::task::block_in_place(work)
+        }
+        _ => work(),
+    }
+}
+
 fn join(
     stored: &StoredSession,
     request: &RunRequest,
     incoming: Vec<Message>,
 ) -> (Change, Vec<Message>) {
-    let joined = splice::join(stored, incoming, request.options.session_mode);
-    let history = splice::history(stored, &joined);
+    let messages = stored.messages.len() + incoming.len();
+    let size = |message: &Message| message.json().len();
+    let bytes: usize = stored
+        .messages
+        .iter()
+        .map(|stored| size(&stored.message))
+        .sum();
+    let bytes = bytes + incoming.iter().map(size).sum::<usize>();
+    let (joined, history) = at_length(messages, bytes, || {
+        let joined = splice::join(stored, incoming, request.options.session_mode);
+        let history = splice::history(stored, &joined);
+        (joined, history)
+    });
     let visible = |message| StoredMessage {
         message,
         hidden: false,

@@ -14,7 +14,7 @@ use tracing::{Instrument, Span};
 
 use super::batch::{Batch, BatchStep, Context};
 use super::calls::{ResolvedCall, Resolver};
-use super::conversation::Conversation;
+use super::conversation::{Conversation, at_length};
 use super::event::{AgentEvent, Notice};
 use super::machine::{After, Before, Caps, Machine, Next, Offer, Plan};
 use super::options::TextMode;
@@ -80,7 +80,10 @@ impl Run {
         let started = Instant::now();
         let (conversation, history) = Conversation::open(&parts, &mut request).await?;
         let quirks = &request.route.quirks;
-        let history = transcript::for_upstream(repair(history), quirks);
+        let bytes = history.iter().map(|message| message.json().len()).sum();
+        let history = at_length(history.len(), bytes, || {
+            transcript::for_upstream(repair(history), quirks)
+        });
         let mut transcript = Transcript::default();
         transcript.push(history.iter().map(Message::json));
         let machine = Machine::new(Caps {

@@ -222,7 +222,6 @@ fn respond(state: &AppState, response: ForwardResponse) -> Response {
     let body = PassedBody {
         stream: response.body,
         remaining: size,
-        failed: None,
         stopping: Box::pin(state.stopping.child_token().cancelled_owned()),
         failed: None,
     };
@@ -236,8 +235,6 @@ fn respond(state: &AppState, response: ForwardResponse) -> Response {
 struct PassedBody {
     stream: BoxStream<'static, Result<Bytes, UpstreamError>>,
     remaining: Option<u64>,
-    /// The failure that the next poll reports.
-    failed: Option<UpstreamError>,
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Why it is broken off, once everything before has had its chance to be written.
     failed: Option<UpstreamError>,
@@ -262,12 +259,6 @@ impl http_body::Body for PassedBody {
                 reason,
             })));
         };
-        if let Some(Err(error)) = data {
-            // hyper throws away what it has not written when a body fails, and writes while a body is pending.
-            self.failed = Some(error);
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
         if let (Some(remaining), Some(Ok(data))) = (&mut self.remaining, &data) {
             *remaining = remaining.saturating_sub(u64::try_from(data.len()).unwrap_or(u64::MAX));
         }

@@ -208,7 +208,7 @@ fn the_deepest_check_fits_the_stack_of_a_task() {
         std::thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                compiled.validator.is_valid(&value);
+                let _valid_or_not = compiled.validator.is_valid(&value);
                 compiled.outline.cost(&value, 1_000_000);
                 compiled.errors(&value).count()
             })
