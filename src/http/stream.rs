@@ -116,7 +116,9 @@ impl Encoder {
     /// Ends the stream with an error.
     pub(super) fn fail(error: &ApiError, out: &mut BytesMut) {
         out.extend_from_slice(b"data: ");
-        out.extend_from_slice(error.envelope().as_bytes());
+        // An upstream's own error may be spread over lines, which can only end between its tokens.
+        let envelope = error.envelope().replace(['\n', '\r'], " ");
+        out.extend_from_slice(envelope.as_bytes());
         out.extend_from_slice(b"\n\n");
         out.extend_from_slice(DONE);
     }

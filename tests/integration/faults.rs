@@ -698,3 +698,16 @@ async fn an_answer_without_measure_is_refused() {
         assert_eq!(error["code"], "upstream_unreachable");
     }
 }
+
+#[tokio::test]
+async fn an_error_spread_over_lines_is_one_line_on_the_stream() {
+    let error = "{\n  \"error\": {\n    \"message\": \"no\",\n    \"code\": \"its_code\"\n  }\n}";
+    let upstream =
+        ScriptedUpstream::start([calls([("t", json!({}))]), script::status(400, &[], error)]).await;
+    let hook = Webhook::start().await.on("t", webhook::text("r"));
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let stream = app.stream_chat(ask_with("Go", ["t"])).await;
+    let (stream, problems) = stream.collect_with_problems().await;
+    assert_eq!(stream.error.unwrap()["code"], "its_code");
+    assert!(problems.is_empty(), "{problems:?}");
+}

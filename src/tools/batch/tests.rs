@@ -447,3 +447,31 @@ async fn a_call_is_gone_when_its_end_is_reported() {
     ));
     assert!(dropped.load(Ordering::SeqCst));
 }
+
+#[tokio::test]
+async fn work_grows_with_the_calls_and_no_faster() {
+    const CALLS: usize = 3000;
+    const TURNS: usize = 3;
+    for at_a_time in [1, 8, usize::MAX] {
+        let polls = Arc::new(AtomicUsize::new(0));
+        let counter = polls.clone();
+        let tool = fake(move |_| {
+            let polls = counter.clone();
+            async move {
+                for _ in 0..TURNS {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+                answer("")
+            }
+        });
+        let done = run(calls(tool, &[0; CALLS]), context(), parallel(at_a_time))
+            .filter(|event| std::future::ready(matches!(event, BatchEvent::Done { .. })))
+            .count();
+        let started = std::time::Instant::now();
+        assert_eq!(done.await, CALLS);
+        assert_eq!(polls.load(Ordering::Relaxed), CALLS * TURNS);
+        // Next to nothing; ten million steps, should each call look at each other, take longer.
+        assert!(started.elapsed() < seconds(20), "{:?}", started.elapsed());
+    }
+}

@@ -6,6 +6,7 @@
 
 mod outline;
 mod pattern;
+mod types;
 
 use serde_json::{Map, Value};
 
@@ -90,9 +91,14 @@ impl Outline {
         }
         match value {
             Value::Object(entries) => self.entries(node, entries, &mut cost, steps)?,
-            Value::Array(items) => self.items(node, items, value, &mut cost, steps)?,
+            Value::Array(items) => {
+                if node.unique {
+                    cost.work(size(value, steps)?.saturating_mul(PAIRS));
+                }
+                self.items(node, items, &mut cost, steps)?;
+            }
             Value::String(text) => {
-                cost.work((text.len() as u64).saturating_mul(node.per_byte) / BYTES_PER_UNIT)
+                cost.work((text.len() as u64).saturating_mul(node.per_byte) / BYTES_PER_UNIT);
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -147,13 +153,9 @@ impl Outline {
         &self,
         node: &Node,
         items: &[Value],
-        array: &Value,
         cost: &mut Cost,
         steps: &mut Steps,
     ) -> Option<()> {
-        if node.unique {
-            cost.work(size(array, steps)?.saturating_mul(PAIRS));
-        }
         if node.is_shallow_for_arrays() {
             return Some(());
         }

@@ -111,6 +111,8 @@ fn references_to_other_documents_are_refused() {
         refused(&json!({"properties": {"a": {"$ref": reference}}}));
     }
     refused(&json!({"$schema": "https://example.com/my-own-draft"}));
+    // Two of one name.
+    refused(&json!({"$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x"}}, "$ref": "#x"}));
     refused(&json!({"properties": {"a": {"$id": "http://example.com/b", "type": "object"}}}));
 }
 
@@ -208,7 +210,7 @@ fn the_deepest_check_fits_the_stack_of_a_task() {
         std::thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                let _valid_or_not = compiled.validator.is_valid(&value);
+                let _fits = compiled.validator.is_valid(&value);
                 compiled.outline.cost(&value, 1_000_000);
                 compiled.errors(&value).count()
             })

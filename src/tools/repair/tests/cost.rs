@@ -17,11 +17,6 @@ fn measured(name: &str, schema: &Value, arguments: &str) -> Repaired {
     let start = Instant::now();
     let repaired = repair_arguments(arguments, compiled.as_deref());
     let took = start.elapsed();
-    eprintln!(
-        "{name}: {took:?} compiled {} ok {}",
-        compiled.is_some(),
-        repaired.arguments.is_ok()
-    );
     assert!(took < LIMIT, "{name}: {took:?}");
     if let Err(error) = &repaired.arguments {
         assert!(error.message.len() < 8_000, "{name}");

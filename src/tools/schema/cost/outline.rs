@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::pattern::positions;
+use super::types::Types;
 use crate::tools::schema::limits::{IN_PLACE, REFERENCES, References, TooCostly};
 
 /// What a byte of a text costs in units of [`super::BYTES_PER_UNIT`] for each position of a pattern.
@@ -71,43 +72,6 @@ struct Checks {
     numbers: u64,
     arrays: u64,
     objects: u64,
-}
-
-/// The types that a schema allows, a bit for each.
-#[derive(Debug, Clone, Copy)]
-struct Types(u8);
-
-impl Types {
-    const NUMBER: u8 = 8;
-
-    fn read(value: &Value) -> Self {
-        let bit = |name: &Value| match name.as_str() {
-            Some("null") => 1,
-            Some("boolean") => 2,
-            // Whether it is an integer is not looked at, so this is a fault that there may be.
-            Some("number") => Self::NUMBER,
-            Some("string") => 16,
-            Some("array") => 32,
-            Some("object") => 64,
-            _ => 0,
-        };
-        match value {
-            Value::Array(names) => Self(names.iter().fold(0, |bits, name| bits | bit(name))),
-            name => Self(bit(name)),
-        }
-    }
-
-    fn allow(self, value: &Value) -> bool {
-        let bit = match value {
-            Value::Null => 1,
-            Value::Bool(_) => 2,
-            Value::Number(_) => Self::NUMBER,
-            Value::String(_) => 16,
-            Value::Array(_) => 32,
-            Value::Object(_) => 64,
-        };
-        self.0 & bit != 0
-    }
 }
 
 impl Node {
@@ -223,7 +187,7 @@ impl<'a> Builder<'a, '_> {
         let Value::Object(keywords) = schema else {
             return Ok(Node {
                 base: 1,
-                types: Some(Types(0)),
+                types: Some(Types::NONE),
                 ..Node::default()
             });
         };
@@ -356,9 +320,13 @@ fn assertion(node: &mut Node, keyword: &str, value: &Value) {
             node.checks.strings += 1;
             node.per_byte = node.per_byte.saturating_add(PER_FORMAT);
         }
-        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
+        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => {
             node.checks.numbers += 1;
-            node.base += 4;
+        }
+        "multipleOf" => {
+            node.checks.numbers += 1;
+            // Calculated with large whole numbers.
+            node.base += 64;
         }
         "uniqueItems" => {
             node.unique = *value == Value::Bool(true);

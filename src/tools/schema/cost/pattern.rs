@@ -41,6 +41,7 @@ pub(super) fn positions(pattern: &str) -> u64 {
                         _ => at += 1,
                     }
                 }
+                chars.next_if_eq(&'}');
                 let times = counts.iter().copied().max().unwrap_or_default().max(1);
                 let repeated = group.last.saturating_mul(times);
                 group.total = group.total.saturating_add(repeated - group.last);
@@ -53,4 +54,31 @@ pub(super) fn positions(pattern: &str) -> u64 {
         .iter()
         .fold(group.total, |sum, group| sum.saturating_add(group.total))
         .max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counted_repeats_are_written_out() {
+        for (pattern, expected) in [
+            ("", 1),
+            ("abc", 3),
+            (r"\d{3}", 3),
+            ("a{2,5}b", 6),
+            ("(ab){10}", 20),
+            ("((a{9}){9}){5}", 405),
+            ("x{,}y", 2),
+            ("(((a", 1),
+        ] {
+            assert_eq!(positions(pattern), expected, "{pattern}");
+        }
+        assert!(positions("[a-z]{64}") >= 64);
+        assert_eq!(positions(&"(a{999999999}".repeat(9)), 9 * 999_999_999);
+        assert_eq!(
+            positions(&format!("{}a{}", "(".repeat(9), "){99999}".repeat(9))),
+            u64::MAX
+        );
+    }
 }
