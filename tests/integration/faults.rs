@@ -701,7 +701,7 @@ async fn an_answer_without_measure_is_refused() {
 
 #[tokio::test]
 async fn an_error_spread_over_lines_is_one_line_on_the_stream() {
-    let error = "{\n  \"error\": {\n    \"message\": \"no\",\n    \"code\": \"its_code\"\n  }\n}";
+    let error = "{\n  \"error\": {\n    \"message\": \"no\", \"type\": \"x\", \"param\": null,\n    \"code\": \"its_code\"\n  }\n}";
     let upstream =
         ScriptedUpstream::start([calls([("t", json!({}))]), script::status(400, &[], error)]).await;
     let hook = Webhook::start().await.on("t", webhook::text("r"));
