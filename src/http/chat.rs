@@ -192,7 +192,15 @@ async fn streamed(
             Err(_elapsed) => {}
         },
     }
-    let body = EventBody::new(state, encoder, early, events, began);
+    let body = EventBody::new(
+        state.settings.keep_alive,
+        &state.stopping,
+        state.metrics.clone(),
+        encoder,
+        early,
+        events,
+        began,
+    );
     let mut response = Response::new(Body::new(body));
     *response.headers_mut() = headers;
     response.headers_mut().insert(

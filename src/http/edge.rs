@@ -185,3 +185,28 @@ fn route(request: &Request) -> Route {
         Some(_) | None => Route::Other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+    use tower_http::catch_panic::CatchPanicLayer;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_that_tells_nothing() {
+        let routes = axum::Router::new()
+            .fallback(async || -> Response { panic!("a secret") })
+            .layer(CatchPanicLayer::custom(panicked));
+        let answer = routes.oneshot(Request::new(Body::empty())).await.unwrap();
+        assert_eq!(answer.status(), 500);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        assert!(
+            text.contains("internal_error") && !text.contains("secret"),
+            "{text}"
+        );
+    }
+}

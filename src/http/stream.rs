@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use tokio::time::Sleep;
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::AppState;
 use super::chat::Events;
 use super::edge::panic_text;
 use super::error::ApiError;
@@ -245,13 +244,14 @@ fn object(entries: &[(String, Box<str>)]) -> String {
 
 impl EventBody {
     pub(super) fn new(
-        state: &AppState,
+        keep_alive: Duration,
+        stopping: &CancellationToken,
+        metrics: Metrics,
         encoder: Encoder,
         early: Vec<AgentEvent>,
         events: Events,
         began: Instant,
     ) -> Self {
-        let keep_alive = state.settings.keep_alive;
         Self {
             encoder,
             early: early.into(),
@@ -260,11 +260,11 @@ impl EventBody {
             timer: Box::pin(tokio::time::sleep(keep_alive)),
             last_data: tokio::time::Instant::now(),
             // A token of its own: the chunks of different streams meet at no lock.
-            stopping: Box::pin(state.stopping.child_token().cancelled_owned()),
-            metrics: state.metrics.clone(),
+            stopping: Box::pin(stopping.child_token().cancelled_owned()),
             began,
             first_text_seen: false,
-            _open: state.metrics.stream_opened(),
+            _open: metrics.stream_opened(),
+            metrics,
         }
     }
 
@@ -344,5 +344,56 @@ impl http_body::Body for EventBody {
             this.timer.as_mut().reset(due);
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    fn body(events: Events, keep_alive: Duration) -> EventBody {
+        let metrics = Metrics::new([], []);
+        let encoder = Encoder::new("m", Delivery::Named, false);
+        let stopping = CancellationToken::new();
+        EventBody::new(
+            keep_alive,
+            &stopping,
+            metrics,
+            encoder,
+            Vec::new(),
+            events,
+            Instant::now(),
+        )
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_the_stream_with_an_error_and_done() {
+        let events = async_stream::stream!({
+            yield Ok(AgentEvent::Text("before".to_owned()));
+            panic!("in a test");
+        });
+        let whole = body(events.boxed(), Duration::from_secs(10))
+            .collect()
+            .await;
+        let text = String::from_utf8(whole.unwrap().to_bytes().to_vec()).unwrap();
+        assert!(text.contains(r#""content":"before""#), "{text}");
+        assert!(text.contains(r#""code":"internal_error""#), "{text}");
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+        assert!(!text.contains("in a test"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_is_kept_alive_by_a_comment_every_so_often() {
+        let events = futures_util::stream::pending().boxed();
+        let mut body = body(events, Duration::from_secs(10));
+        let began = tokio::time::Instant::now();
+        for count in 1..=3 {
+            let frame = body.frame().await.unwrap().unwrap();
+            assert_eq!(frame.into_data().unwrap(), KEEP_ALIVE);
+            assert_eq!(began.elapsed().as_secs(), 10 * count);
+        }
     }
 }
