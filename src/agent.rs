@@ -20,6 +20,7 @@ mod transcript;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::runtime::RuntimeFlavor;
 use tokio_util::task::TaskTracker;
 
 use crate::metrics::Metrics;
@@ -121,6 +122,15 @@ impl Agent {
     /// What turns are run with.
     pub fn parts(&self) -> &Parts {
         &self.parts
+    }
+}
+
+/// Does work that needs the processor for long without keeping the other requests of the same worker waiting.
+fn give_way<T>(long: bool, work: impl FnOnce() -> T) -> T {
+    let workers = tokio::runtime::Handle::current().runtime_flavor();
+    match workers {
+        RuntimeFlavor::MultiThread if long => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 

@@ -33,6 +33,7 @@ use crate::agent::Agent;
 use crate::metrics::Metrics;
 use auth::Gatekeeper;
 use error::ApiError;
+use operations::Readiness;
 use settings::Settings;
 
 /// What handlers are given; cheap to clone.
@@ -49,6 +50,7 @@ pub struct Shared {
     /// What is counted.
     pub metrics: Metrics,
     gatekeeper: Gatekeeper,
+    readiness: Readiness,
     /// No new work is taken any more.
     draining: CancellationToken,
     /// The grace is over: what still runs ends now.
@@ -73,6 +75,7 @@ impl AppState {
             settings,
             metrics,
             gatekeeper,
+            readiness: Readiness::default(),
             draining,
             stopping,
         }))

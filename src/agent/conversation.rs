@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::RuntimeFlavor;
 use tokio::task::JoinHandle;
 
 use super::request::RunRequest;
-use super::{AgentError, Parts};
+use super::{AgentError, Parts, give_way};
 use crate::ids::{Owner, SessionId};
 use crate::openai::message::{Message, Role};
 use crate::session::lock::SessionGuard;
@@ -219,18 +218,9 @@ pub(super) async fn find_by_call(parts: &Parts, owner: &Owner, call: &str) -> Op
     }
 }
 
-/// Does work that grows with a conversation; a long one must not keep other requests of the same worker waiting.
-pub(super) fn at_length<T>(messages: usize, bytes: usize, work: impl FnOnce() -> T) -> T {
-    /// Sizes at which the work takes a few milliseconds.
-    const LONG_MESSAGES: usize = 2_000;
-    const LONG_BYTES: usize = 1024 * 1024;
-    let workers = tokio::runtime::Handle::current().runtime_flavor();
-    match workers {
-        RuntimeFlavor::MultiThread if messages >= LONG_MESSAGES || bytes >= LONG_BYTES => {
-            tokio::task::block_in_place(work)
-        }
-        _ => work(),
-    }
+/// Whether work on so many messages or bytes takes more than a few milliseconds.
+pub(super) fn is_long(messages: usize, bytes: usize) -> bool {
+    messages >= 2_000 || bytes >= 1024 * 1024
 }
 
 fn join(
@@ -246,7 +236,7 @@ fn join(
         .map(|stored| size(&stored.message))
         .sum();
     let bytes = bytes + incoming.iter().map(size).sum::<usize>();
-    let (joined, history) = at_length(messages, bytes, || {
+    let (joined, history) = give_way(is_long(messages, bytes), || {
         let joined = splice::join(stored, incoming, request.options.session_mode);
         let history = splice::history(stored, &joined);
         (joined, history)

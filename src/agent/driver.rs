@@ -14,7 +14,7 @@ use tracing::{Instrument, Span};
 
 use super::batch::{Batch, BatchStep, Context};
 use super::calls::{ResolvedCall, Resolver};
-use super::conversation::{Conversation, at_length};
+use super::conversation::{Conversation, is_long};
 use super::event::{AgentEvent, Notice};
 use super::machine::{After, Before, Caps, Machine, Next, Offer, Plan};
 use super::options::TextMode;
@@ -22,14 +22,20 @@ use super::request::RunRequest;
 use super::round::{Hold, Progress, Round};
 use super::stop::StopReason;
 use super::transcript::{self, Spoken};
-use super::{AgentError, Parts, RunError};
+use super::{AgentError, Parts, RunError, give_way};
 use crate::openai::message::Message;
+use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
 use crate::session::repair::repair;
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::FinalCall;
 use crate::upstream::{ModelCall, Transcript};
 use ending::visible;
+
+/// Calls of one answer whose checking may take long.
+const MANY_CALLS: usize = 8;
+/// Arguments of one answer, in bytes, whose checking may take long.
+const LARGE_ARGUMENTS: usize = 32 * 1024;
 
 /// One turn of a conversation while it runs.
 #[derive(Debug)]
@@ -81,7 +87,7 @@ impl Run {
         let (conversation, history) = Conversation::open(&parts, &mut request).await?;
         let quirks = &request.route.quirks;
         let bytes = history.iter().map(|message| message.json().len()).sum();
-        let history = at_length(history.len(), bytes, || {
+        let history = give_way(is_long(history.len(), bytes), || {
             transcript::for_upstream(repair(history), quirks)
         });
         let mut transcript = Transcript::default();
@@ -273,17 +279,20 @@ impl Run {
         self.count(&turn);
         self.finish_reason = turn.finish.clone();
         let schemas = &self.parts.schemas;
-        let model_calls = std::mem::take(&mut turn.calls)
+        let model_calls: Vec<ToolCall> = std::mem::take(&mut turn.calls)
             .into_iter()
             .map(|assembled| assembled.call)
             .collect();
+        let bytes: usize = model_calls.iter().map(|call| call.arguments.len()).sum();
+        // Checking and mending is bounded for each call; many or large ones add up.
+        let long = model_calls.len() > MANY_CALLS || bytes > LARGE_ARGUMENTS;
         let resolver = Resolver {
             tools: &self.request.tools,
             schemas,
             permission: self.request.options.permission,
             cut_off: turn.finish == FinishReason::Length,
         };
-        let resolved = resolver.resolve(model_calls);
+        let resolved = give_way(long, || resolver.resolve(model_calls));
         let facts: Vec<_> = resolved.iter().map(|call| call.facts).collect();
         match self
             .machine

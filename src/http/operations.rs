@@ -8,7 +8,8 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
 
 use super::AppState;
 use crate::metrics;
@@ -17,6 +18,8 @@ use crate::upstream::models::merged;
 
 /// Longest wait for the parts that readiness asks.
 const READY_WAIT: Duration = Duration::from_secs(5);
+/// How long an answer about readiness holds.
+const READY_FOR: Duration = Duration::from_secs(1);
 
 /// `GET /healthz`: the process answers.
 pub(super) async fn healthz() -> Response {
@@ -25,13 +28,7 @@ pub(super) async fn healthz() -> Response {
 
 /// `GET /readyz`: an upstream and the session store are reachable, and the process is not stopping.
 pub(super) async fn readyz(State(state): State<AppState>) -> Response {
-    let parts = state.agent.parts();
-    let headers = HeaderMap::new();
-    let asked = async { tokio::join!(merged(&parts.router, &headers), parts.store.ping()) };
-    let (upstream, store) = match timeout(READY_WAIT, asked).await {
-        Ok((models, ping)) => (reachable(&models.map(drop)), ping.is_ok()),
-        Err(_elapsed) => (false, false),
-    };
+    let Reachable { upstream, store } = state.readiness.look(&state).await;
     let draining = state.draining.is_cancelled();
     let word = |ok: bool| if ok { "ok" } else { "unreachable" };
     let ready = upstream && store && !draining;
@@ -45,6 +42,44 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Response {
     match ready {
         true => body.into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], body).into_response(),
+    }
+}
+
+/// Which parts answered.
+#[derive(Debug, Clone, Copy)]
+struct Reachable {
+    upstream: bool,
+    store: bool,
+}
+
+/// What was last found out about the parts. Everybody may ask, without a key, so one look serves all who ask within a
+/// second.
+#[derive(Debug, Default)]
+pub(super) struct Readiness(Mutex<Option<(Instant, Reachable)>>);
+
+impl Readiness {
+    async fn look(&self, state: &AppState) -> Reachable {
+        let mut last = self.0.lock().await;
+        if let Some((when, found)) = *last
+            && when.elapsed() < READY_FOR
+        {
+            return found;
+        }
+        let parts = state.agent.parts();
+        let headers = HeaderMap::new();
+        let asked = async { tokio::join!(merged(&parts.router, &headers), parts.store.ping()) };
+        let found = match timeout(READY_WAIT, asked).await {
+            Ok((models, ping)) => Reachable {
+                upstream: reachable(&models.map(drop)),
+                store: ping.is_ok(),
+            },
+            Err(_elapsed) => Reachable {
+                upstream: false,
+                store: false,
+            },
+        };
+        *last = Some((Instant::now(), found));
+        found
     }
 }
 

@@ -306,7 +306,14 @@ async fn probes_tell_alive_from_ready() {
     let upstream = ScriptedUpstream::start([]).await;
     let app = TestApp::with_upstream(&upstream).await;
     assert_eq!(app.get("/healthz").await.status, 200);
-    assert_eq!(app.get("/readyz").await.json()["status"], "ok");
+    for _ in 0..3 {
+        assert_eq!(app.get("/readyz").await.json()["status"], "ok");
+    }
+    assert_eq!(
+        upstream.others().len(),
+        1,
+        "one look serves all who ask within a second"
+    );
     let app = TestApp::builder()
         .upstream_url(&unreachable_url().await)
         .start()
