@@ -20,7 +20,7 @@ use super::edge::panic_error;
 use super::error::ApiError;
 use super::headers::rate_limits;
 use super::progress::Delivery;
-use super::stream::{Encoder, EventBody};
+use super::stream::{Encoder, EventBody, StreamFrame};
 use super::{AppState, body, forward};
 use crate::agent::RunError;
 use crate::agent::driver::Run;
@@ -192,15 +192,13 @@ async fn streamed(
             Err(_elapsed) => {}
         },
     }
-    let body = EventBody::new(
-        state.settings.keep_alive,
-        &state.stopping,
-        state.metrics.clone(),
-        encoder,
-        early,
-        events,
+    let frame = StreamFrame {
+        keep_alive: state.settings.keep_alive,
+        stopping: state.stopping.clone(),
+        metrics: state.metrics.clone(),
         began,
-    );
+    };
+    let body = EventBody::new(frame, encoder, early, events);
     let mut response = Response::new(Body::new(body));
     *response.headers_mut() = headers;
     response.headers_mut().insert(

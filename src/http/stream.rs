@@ -59,6 +59,19 @@ pub(super) struct EventBody {
     _open: StreamGuard,
 }
 
+/// What a stream's body needs besides its events.
+#[derive(Debug)]
+pub(super) struct StreamFrame {
+    /// Silence after which a comment is sent.
+    pub(super) keep_alive: Duration,
+    /// Cancelled when what still runs must end.
+    pub(super) stopping: CancellationToken,
+    /// What is counted.
+    pub(super) metrics: Metrics,
+    /// When the request came.
+    pub(super) began: Instant,
+}
+
 impl Encoder {
     pub(super) fn new(model: &str, delivery: Delivery, include_usage: bool) -> Self {
         Self {
@@ -244,14 +257,17 @@ fn object(entries: &[(String, Box<str>)]) -> String {
 
 impl EventBody {
     pub(super) fn new(
-        keep_alive: Duration,
-        stopping: &CancellationToken,
-        metrics: Metrics,
+        frame: StreamFrame,
         encoder: Encoder,
         early: Vec<AgentEvent>,
         events: Events,
-        began: Instant,
     ) -> Self {
+        let StreamFrame {
+            keep_alive,
+            stopping,
+            metrics,
+            began,
+        } = frame;
         Self {
             encoder,
             early: early.into(),
@@ -355,18 +371,14 @@ mod tests {
     use super::*;
 
     fn body(events: Events, keep_alive: Duration) -> EventBody {
-        let metrics = Metrics::new([], []);
         let encoder = Encoder::new("m", Delivery::Named, false);
-        let stopping = CancellationToken::new();
-        EventBody::new(
+        let frame = StreamFrame {
             keep_alive,
-            &stopping,
-            metrics,
-            encoder,
-            Vec::new(),
-            events,
-            Instant::now(),
-        )
+            stopping: CancellationToken::new(),
+            metrics: Metrics::new([], []),
+            began: Instant::now(),
+        };
+        EventBody::new(frame, encoder, Vec::new(), events)
     }
 
     #[tokio::test]
