@@ -34,6 +34,9 @@ use super::{
 };
 use crate::sse::SseDecoder;
 
+/// Where chat requests go, below the base URL.
+const CHAT_PATH: &str = "/chat/completions";
+
 /// How long an unused connection is kept; servers close theirs after a while too, and the sooner one wins.
 const POOL_IDLE: Duration = Duration::from_secs(60);
 /// Longest time spent on reading the body of an error answer.
@@ -89,7 +92,7 @@ impl HttpUpstream {
                 value.set_sensitive(true);
                 value
             });
-        let chat_url = join_url(&settings.base_url, "/chat/completions")
+        let chat_url = join_url(&settings.base_url, CHAT_PATH)
             .filter(|url| matches!(url.scheme(), "http" | "https"))
             .ok_or_else(|| HttpUpstreamError::BaseUrl(settings.name.clone()))?;
         let mut builder = reqwest::Client::builder();
@@ -179,7 +182,12 @@ impl HttpUpstream {
     }
 
     async fn pass(&self, request: ForwardRequest) -> Result<ForwardResponse, UpstreamError> {
-        let Some(url) = join_url(&self.settings.base_url, &request.path_and_query) else {
+        let url = match request.path_and_query.as_str() {
+            // Nearly every request; reading a URL costs a few microseconds.
+            CHAT_PATH => Some(self.chat_url.clone()),
+            other => join_url(&self.settings.base_url, other),
+        };
+        let Some(url) = url else {
             return Err(self.outside());
         };
         let mut headers = request.headers;
