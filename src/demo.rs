@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::Context;
 use http::{HeaderMap, Method};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use crate::app::App;
@@ -85,10 +86,17 @@ impl Demo {
         let base = format!("http://{}", self.address());
         let model = axum::serve(self.model.0, self.model.1).into_future();
         let tool = axum::serve(self.tool.0, self.tool.1).into_future();
-        let app = self.app.run(shutdown);
+        let stopping = CancellationToken::new();
+        let app = self.app.run(async {
+            shutdown.await;
+            stopping.cancel();
+        });
         let tour = async {
-            tour::show(&base, out).await?;
-            std::future::pending::<anyhow::Result<()>>().await
+            match tour::show(&base, out).await {
+                Err(error) if !stopping.is_cancelled() => Err(error),
+                // Shown, or cut short by a signal, which is no failure.
+                Ok(()) | Err(_) => std::future::pending::<anyhow::Result<()>>().await,
+            }
         };
         tokio::select! {
             ended = app => Ok(ended?),

@@ -33,6 +33,9 @@ pub(super) fn write(config: &Config) -> String {
 fn edge(out: &mut String, config: &Config) -> fmt::Result {
     let http = &config.http;
     writeln!(out, "\nlisten = \"{}\"", http.listen)?;
+    // Only with this setting may an address that the network can reach be listened on without keys.
+    let open = http.api_keys.is_empty() && !http.listen.ip().to_canonical().is_loopback();
+    writeln!(out, "insecure_no_auth = {open}")?;
     writeln!(out, "allowed_hosts = {:?}", http.allowed_hosts)?;
     let origins: Vec<_> = http.cors_origins.iter().map(shown).collect();
     writeln!(out, "cors_origins = {origins:?}")?;

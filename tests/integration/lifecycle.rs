@@ -1,7 +1,7 @@
 //! Life and death: clients that leave, slow clients, kill -9, SIGTERM, panics' stand-ins, probes, settings at start.
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 
 use super::support::app::TestApp;
 use super::support::ask::{ask, ask_with, user, with};
@@ -451,4 +451,44 @@ async fn memory_sessions_work_and_end_with_the_process() {
     app.get("/v1/sessions/s")
         .await
         .assert_error(404, Some("not_found"));
+}
+
+#[tokio::test]
+async fn a_public_address_without_keys_shows_in_the_summary() {
+    let toml = "listen = \"0.0.0.0:0\"\ninsecure_no_auth = true";
+    let builder = TestApp::builder()
+        .upstream_url("http://127.0.0.1:1/v1")
+        .toml(toml);
+    let ended = builder.run("check-config").await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("insecure_no_auth = true"),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[tokio::test]
+async fn the_demo_stops_cleanly_in_the_middle_of_its_tour_and_after_it() {
+    for until in ["[2] ", "Still serving at "] {
+        let mut demo = tokio::process::Command::new(env!("CARGO_BIN_EXE_loopwright"))
+            .args(["demo", "--listen", "127.0.0.1:0"])
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = tokio::io::BufReader::new(demo.stdout.take().unwrap()).lines();
+        let mut shown = String::new();
+        while !shown.starts_with(until) {
+            let line = within("the tour", lines.next_line()).await.unwrap();
+            shown = line.expect("the tour goes on");
+        }
+        let kill = format!("kill -TERM {}", demo.id().unwrap());
+        let killed = tokio::process::Command::new("/bin/sh")
+            .args(["-c", &kill])
+            .status();
+        assert!(killed.await.unwrap().success());
+        let status = within("the demo to stop", demo.wait()).await.unwrap();
+        assert_eq!(status.code(), Some(0), "after {until}");
+    }
 }
