@@ -349,10 +349,7 @@ async fn an_upstream_that_cannot_stream_serves_both_forms() {
     ])
     .await;
     let hook = Webhook::start().await.on("t", webhook::text("r"));
-    let toml = format!(
-        "[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\n[upstreams.quirks]\nstreams = false",
-        upstream.base_url()
-    );
+    let toml = upstream.with_quirks("streams = false");
     let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
     assert_eq!(
         app.post_chat(ask_with("Go", ["t"])).await.content(),
@@ -372,10 +369,7 @@ async fn an_upstream_that_cannot_stream_serves_both_forms() {
 async fn an_upstream_without_stream_options_is_not_sent_them() {
     let upstream = ScriptedUpstream::start([text("x")]).await;
     let hook = Webhook::start().await;
-    let toml = format!(
-        "[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\n[upstreams.quirks]\nstream_options = false",
-        upstream.base_url()
-    );
+    let toml = upstream.with_quirks("stream_options = false");
     let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
     let stream = app.stream_chat(ask_with("Go", ["t"])).await.collect().await;
     assert_eq!(stream.text, "x");
@@ -511,10 +505,7 @@ async fn every_dialect_of_a_call_is_understood() {
 async fn inline_thinking_is_split_off_where_the_quirk_says_so() {
     let upstream = ScriptedUpstream::start([text("<think>Hm, hm.</think>Yes.")]).await;
     let hook = Webhook::start().await;
-    let toml = format!(
-        "[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\n[upstreams.quirks]\nthink_tags = true",
-        upstream.base_url()
-    );
+    let toml = upstream.with_quirks("think_tags = true");
     let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
     let stream = app.stream_chat(ask_with("Go", ["t"])).await.collect().await;
     assert_eq!(
@@ -527,10 +518,7 @@ async fn inline_thinking_is_split_off_where_the_quirk_says_so() {
 async fn short_call_ids_are_made_for_servers_that_insist() {
     let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("x")]).await;
     let hook = Webhook::start().await.on("t", webhook::text("r"));
-    let toml = format!(
-        "[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\n[upstreams.quirks]\ncall_ids = \"short\"",
-        upstream.base_url()
-    );
+    let toml = upstream.with_quirks("call_ids = \"short\"");
     let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
     app.post_chat(ask_with("Go", ["t"])).await.completion();
     let id = upstream.last().tool_results()[0].0.clone();

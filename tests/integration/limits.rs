@@ -77,10 +77,7 @@ async fn a_server_that_refuses_withheld_tools_is_asked_without_them() {
 #[tokio::test]
 async fn tools_are_removed_at_once_where_the_quirk_says_so() {
     let (upstream, hook) = (insatiable().await, hook().await);
-    let toml = format!(
-        "[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\n[upstreams.quirks]\nfinal_call = \"remove_tools\"",
-        upstream.base_url()
-    );
+    let toml = upstream.with_quirks("final_call = \"remove_tools\"");
     let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
     let body = with(ask_with("Go", ["t"]), "max_tool_rounds", json!(1));
     assert_eq!(app.post_chat(body).await.content(), "Call 1.\n\nEnough.");
@@ -401,10 +398,7 @@ async fn a_turn_that_may_make_no_calls_is_one_call_without_tools() {
 #[tokio::test]
 async fn a_call_without_tools_has_no_fields_about_tools() {
     let (upstream, hook) = (insatiable().await, hook().await);
-    let toml = format!(
-        "[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\n[upstreams.quirks]\nfinal_call = \"remove_tools\"",
-        upstream.base_url()
-    );
+    let toml = upstream.with_quirks("final_call = \"remove_tools\"");
     let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
     let mut body = with(ask_with("Go", ["t", "u"]), "max_tool_rounds", json!(1));
     body["parallel_tool_calls"] = json!(false);

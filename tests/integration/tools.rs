@@ -489,10 +489,7 @@ async fn images_are_shown_to_models_that_see_and_named_to_those_that_do_not() {
         let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("x")]).await;
         let reply = webhook::json(&json!({"content": "a chart", "images": [pixel]}));
         let hook = Webhook::start().await.on("t", reply);
-        let toml = format!(
-            "[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\n[upstreams.quirks]\nimages = {sees}",
-            upstream.base_url()
-        );
+        let toml = upstream.with_quirks(&format!("images = {sees}"));
         let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
         let body = app.post_chat(ask_with("Go", ["t"])).await.completion();
         assert_eq!(
@@ -564,10 +561,7 @@ async fn hosted_tools_go_where_the_upstream_has_them_and_are_refused_elsewhere()
     let answer = app.post_chat(body.clone()).await;
     let message = answer.assert_error(400, None);
     assert!(message.contains("web_search"), "{message}");
-    let toml = format!(
-        "[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\n[upstreams.quirks]\nhosted_tools = [\"web_search\"]",
-        upstream.base_url()
-    );
+    let toml = upstream.with_quirks("hosted_tools = [\"web_search\"]");
     let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
     let mut body = body;
     body["tools"].as_array_mut().unwrap().push(tool("t"));

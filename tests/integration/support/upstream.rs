@@ -99,6 +99,12 @@ impl ScriptedUpstream {
         format!("http://{}/v1", self.server.addr())
     }
 
+    /// The configuration that makes this the only model server, with these quirks.
+    pub(crate) fn with_quirks(&self, quirks: &str) -> String {
+        let url = self.base_url();
+        format!("[[upstreams]]\nname = \"u\"\nbase_url = \"{url}\"\n[upstreams.quirks]\n{quirks}")
+    }
+
     /// Adds a reply at the end of the script.
     pub(crate) fn push(&self, reply: Reply) {
         match &mut *self.shared.script.lock() {
