@@ -32,7 +32,6 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
     for (body, param) in [
         (json!({"messages": [user("x")]}), json!("model")),
         (json!({"model": 3, "messages": [user("x")]}), json!("model")),
-        (ask_with("x", ["t"]), Value::Null),
         (
             with(ask_with("x", ["t"]), "messages", json!("x")),
             json!("messages"),
@@ -117,21 +116,11 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
             json!("enable_code_execution"),
         ),
     ] {
-        if param.is_null() {
-            continue;
-        }
         let answer = app.post_chat(body.clone()).await;
         let message = answer.assert_error(400, None);
         let error = &answer.json()["error"];
         assert_eq!(error["type"], "invalid_request_error", "{body}");
-        let named = error["param"].as_str().unwrap_or_default();
-        let wanted = param.as_str().unwrap();
-        assert!(
-            named == wanted
-                || named.starts_with(wanted)
-                || wanted.starts_with(named) && !named.is_empty(),
-            "{body}: {error}"
-        );
+        assert_eq!(error["param"], param, "{body}: {error}");
         assert!(message.len() > 15, "{message}");
     }
     for body in [
