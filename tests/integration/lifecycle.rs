@@ -219,6 +219,34 @@ async fn it_serves_and_stops_however_little_it_logs() {
     );
 }
 
+/// A streamed answer of which only the beginning is read.
+async fn unread_stream(app: &TestApp) -> tokio::net::TcpStream {
+    let address = app.origin().trim_start_matches("http://").to_owned();
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let body = with(ask_with("Go", ["t"]), "stream", json!(true)).to_string();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut first = [0; 64];
+    within("the first bytes", socket.read_exact(&mut first))
+        .await
+        .unwrap();
+    socket
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_cannot_hold_the_process() {
+    let upstream = ScriptedUpstream::start([text(&"word ".repeat(400_000))]).await;
+    let hook = Webhook::start().await;
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let mut app = builder.toml("shutdown_grace = 0.2").start().await;
+    let _stuck = unread_stream(&app).await;
+    app.terminate().await;
+    assert_eq!(app.wait_exit().await.code(), Some(0));
+}
+
 #[tokio::test]
 async fn a_slow_client_slows_only_itself() {
     // Far more than any socket buffer holds.
@@ -226,18 +254,7 @@ async fn a_slow_client_slows_only_itself() {
     let upstream = ScriptedUpstream::start([text(&long), text("Quick.")]).await;
     let hook = Webhook::start().await;
     let app = TestApp::with_tools(&upstream, &hook).await;
-    let address = app.origin().trim_start_matches("http://").to_owned();
-    let mut slow = tokio::net::TcpStream::connect(address).await.unwrap();
-    let body = with(ask_with("Go", ["t"]), "stream", json!(true)).to_string();
-    let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    slow.write_all(head.as_bytes()).await.unwrap();
-    let mut first = [0; 64];
-    within("the first bytes", slow.read_exact(&mut first))
-        .await
-        .unwrap();
+    let _slow = unread_stream(&app).await;
     assert_eq!(
         app.post_chat(ask_with("Go", ["t"])).await.content(),
         "Quick."

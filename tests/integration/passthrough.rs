@@ -271,3 +271,36 @@ async fn with_a_dispatch_url_a_request_without_tools_still_passes_through() {
     post(&app, "/v1/chat/completions", "application/json", ODD).await;
     assert_eq!(upstream.last().bytes, ODD.as_bytes());
 }
+
+#[tokio::test]
+async fn a_passed_through_request_is_tried_again_while_nothing_has_been_answered() {
+    let busy = || script::error(500, "busy");
+    let upstream = ScriptedUpstream::start([
+        busy(),
+        script::reset(),
+        text("Fine."),
+        busy(),
+        busy(),
+        busy(),
+    ])
+    .await;
+    let builder = TestApp::builder().upstream(&upstream);
+    let app = builder
+        .toml("[retry]\nmax_attempts = 3\nbase_delay = \"1ms\"")
+        .start()
+        .await;
+    let answer = app.post_chat(ask("x")).await;
+    assert_eq!(answer.json()["choices"][0]["message"]["content"], "Fine.");
+    let first = upstream.request(0).bytes;
+    assert!(
+        upstream
+            .requests()
+            .iter()
+            .all(|request| request.bytes == first)
+    );
+    // Used up: the upstream's own answer, as it came.
+    let answer = app.post_chat(ask("x")).await;
+    assert_eq!(answer.status, 500);
+    assert_eq!(answer.json()["error"]["message"], "busy");
+    assert_eq!(upstream.remaining(), 0);
+}
