@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 /// Longest session or request id accepted from outside, in characters.
@@ -41,6 +42,12 @@ pub struct SessionId(Arc<str>);
 /// The API key (by its configured name) that everything created belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(Arc<str>);
+
+/// Names a workspace of tools: the interpreter and the working files that belong to one conversation.
+///
+/// Holds nothing of the session's id or owner in the clear, and is safe as a file name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkspaceId(Arc<str>);
 
 /// How the tool-call ids of a run look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -134,6 +141,34 @@ impl Owner {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+impl WorkspaceId {
+    /// The workspace of a stored conversation: always the same one.
+    pub fn of(owner: &Owner, session: &SessionId) -> Self {
+        let mut digest = Sha256::new();
+        // The length keeps two pairs with the same joined text apart.
+        digest.update((owner.as_str().len() as u64).to_le_bytes());
+        digest.update(owner.as_str());
+        digest.update(session.as_str());
+        Self(hex(&digest.finalize()).into())
+    }
+
+    /// A workspace of its own, for a turn that is not stored.
+    pub fn fresh() -> Self {
+        let mut random = [0; 32];
+        rand::rng().fill(&mut random);
+        Self(hex(&random).into())
+    }
+
+    /// The id as text: 64 hexadecimal digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Makes a fresh `chatcmpl-…` id.
