@@ -24,6 +24,7 @@
 //! | [`sse`] | decoding event streams |
 //! | [`upstream`] | model servers: dialects, quirks, time-outs, retries, fail-over, the model list |
 //! | [`tools`] | server-side tools: webhooks, argument repair, schemas, batches, result caps |
+//! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files |
 //! | [`session`] | conversations: the store, the join of request and history, repair, export, locks |
 //! | [`agent`] | the loop: options, machine, driver, events |
 //! | [`http`] | the edge: routes, keys, pass-through, encoders, errors |
@@ -50,6 +51,7 @@ pub mod http;
 pub mod ids;
 pub mod metrics;
 pub mod openai;
+pub mod sandbox;
 pub mod session;
 pub mod shutdown;
 pub mod sse;

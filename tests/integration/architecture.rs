@@ -13,7 +13,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("metrics", &[]),
     ("openai", &["ids"]),
     ("upstream", &["openai", "ids", "sse"]),
-    ("tools", &["openai", "ids", "sse"]),
+    ("sandbox", &["ids"]),
+    ("tools", &["openai", "ids", "sandbox", "sse"]),
     ("session", &["openai", "ids"]),
     (
         "agent",
@@ -32,6 +33,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "http",
             "upstream",
             "tools",
+            "sandbox",
             "session",
             "telemetry",
             "ids",
@@ -40,10 +42,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "app",
         &[
-            "agent", "config", "http", "ids", "metrics", "session", "tools", "upstream",
+            "agent", "config", "http", "ids", "metrics", "sandbox", "session", "tools", "upstream",
         ],
     ),
-    ("demo", &["app", "config", "ids", "session", "tools"]),
+    (
+        "demo",
+        &["app", "config", "ids", "sandbox", "session", "tools"],
+    ),
 ];
 
 /// Modules of another part that `config` may name: settings and the plain values that they hold.
@@ -56,6 +61,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("hyper_util", &["http"]),
     ("reqwest", &["upstream", "tools", "demo"]),
     ("sqlx", &["session"]),
+    ("libc", &["sandbox"]),
+    ("rustix", &["sandbox"]),
+    ("landlock", &["sandbox"]),
+    ("seccompiler", &["sandbox"]),
     ("clap", &["config", "main"]),
     ("toml", &["config"]),
     ("prometheus_client", &["metrics"]),
