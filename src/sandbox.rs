@@ -5,6 +5,8 @@
 //! of that the host allows is found out by a self-test at start-up and reported ([`Report`]). The only place of the
 //! crate that starts processes.
 
+mod frame;
+mod output;
 pub mod settings;
 
 use std::path::PathBuf;
