@@ -5,7 +5,9 @@
 //! of that the host allows is found out by a self-test at start-up and reported ([`Report`]). The only place of the
 //! crate that starts processes.
 
+mod files;
 mod frame;
+mod monitor;
 mod output;
 pub mod settings;
 
