@@ -7,6 +7,9 @@
 
 mod files;
 mod frame;
+mod interpreter;
+pub mod launcher;
+mod link;
 mod monitor;
 mod output;
 pub mod settings;

@@ -131,7 +131,7 @@ impl WorkDir {
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let walked = self.root.walk(LISTED, |path, meta| {
-            let name = match self.listed(path) {
+            let name = match listed(path) {
                 Listed::Hidden => return Next::Pass,
                 Listed::Odd => {
                     snapshot.odd_names += 1;
@@ -267,25 +267,25 @@ impl WorkDir {
         let name = String::from_utf8_lossy(path.bytes()).into_owned();
         Ok((name, file, meta))
     }
-
-    /// Whether an entry belongs into a listing.
-    fn listed<'a>(&self, path: &'a Relative) -> Listed<'a> {
-        let bytes = path.bytes();
-        let name = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
-        if name.first() == Some(&b'.') || CACHES.contains(&name) {
-            return Listed::Hidden;
-        }
-        match std::str::from_utf8(bytes) {
-            Ok(name) if !name.chars().any(char::is_control) => Listed::Named(name),
-            _ => Listed::Odd,
-        }
-    }
 }
 
 enum Listed<'a> {
     Hidden,
     Odd,
     Named(&'a str),
+}
+
+/// Whether an entry belongs into a listing.
+fn listed(path: &Relative) -> Listed<'_> {
+    let bytes = path.bytes();
+    let name = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
+    if name.first() == Some(&b'.') || CACHES.contains(&name) {
+        return Listed::Hidden;
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(name) if !name.chars().any(char::is_control) => Listed::Named(name),
+        _ => Listed::Odd,
+    }
 }
 
 impl Stamp {

@@ -277,7 +277,9 @@ impl Root {
         let mut held = None;
         let mut parts = path.parts().peekable();
         while let Some(part) = parts.next() {
-            let directory = held.as_ref().map_or(self.fd.as_fd(), OwnedFd::as_fd);
+            let directory = held
+                .as_ref()
+                .map_or_else(|| self.fd.as_fd(), OwnedFd::as_fd);
             let last = parts.peek().is_none();
             let flags = if last { flags } else { step };
             let opened = fs::openat(

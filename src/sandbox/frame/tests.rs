@@ -24,6 +24,7 @@ fn read(bytes: &[u8]) -> Vec<Result<FromWorker, Violation>> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn every_kind_is_read() {
     let png = png_of(5, 5);
     let image = Image {
