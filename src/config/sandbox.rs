@@ -290,12 +290,12 @@ fn limits(place: &Place, raw: &RawLimits) -> Result<Limits, ConfigError> {
             32,
             default.open_files,
         )?,
-        ..results(place, raw, default)?
+        ..results(place, raw, &default)?
     })
 }
 
 /// The limits of what comes back from a cell.
-fn results(place: &Place, raw: &RawLimits, default: Limits) -> Result<Limits, ConfigError> {
+fn results(place: &Place, raw: &RawLimits, default: &Limits) -> Result<Limits, ConfigError> {
     let image_bytes = place
         .at_least("image_bytes", raw.image_bytes, 4 * KIB)?
         .unwrap_or(default.image_bytes);
@@ -328,7 +328,7 @@ fn results(place: &Place, raw: &RawLimits, default: Limits) -> Result<Limits, Co
         captured_total: place
             .at_least("captured_total", raw.captured_total, 0)?
             .unwrap_or(default.captured_total),
-        ..default
+        ..default.clone()
     })
 }
 
