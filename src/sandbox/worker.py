@@ -906,11 +906,12 @@ def compile_cell(source, name):
         line = source.split("\n")[last.end_lineno - 1 :]
         rest = line[0].encode()[last.end_col_offset :].decode() + "\n" + "\n".join(line[1:])
         shown = not rest.lstrip(" \t\f\n\\").startswith(";")
-    body = compile(tree, name, "exec", flags, True)
-    flags |= body.co_flags & FUTURE_ANNOTATIONS
-    State.future_flags |= body.co_flags & FUTURE_ANNOTATIONS
+    body = None
+    if tree.body:
+        body = compile(tree, name, "exec", flags, True)
+        State.future_flags |= body.co_flags & FUTURE_ANNOTATIONS
     if last is not None:
-        last = compile(_ast.Expression(last.value), name, "eval", flags, True)
+        last = compile(_ast.Expression(last.value), name, "eval", flags | State.future_flags, True)
     return body, last, shown
 
 
@@ -956,7 +957,8 @@ def run_cell(call, code):
         linecache.cache.pop(oldest, None)
     modules["__main__"] = State.module
     body, last, shown = compile_cell(source, name)
-    evaluate(body)
+    if body is not None:
+        evaluate(body)
     if last is not None:
         value = evaluate(last)
         if value is not None and shown:

@@ -1,4 +1,8 @@
-"""Starts interpreters as loopwright does: frames on a socket pair, stdout and stderr through pipes."""
+"""Starts interpreters as loopwright does: frames on a socket pair, stdout and stderr through pipes.
+
+LOOPWRIGHT_TEST_PYTHON    the interpreter, Python 3.9 or newer (default: the one that runs pytest)
+LOOPWRIGHT_TEST_COMPLETE  1: what needs numpy, pandas, matplotlib or pillow fails without them, and is not skipped
+"""
 
 import importlib.util
 import json
