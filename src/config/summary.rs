@@ -196,6 +196,8 @@ fn sandbox(out: &mut String, config: &Config) -> fmt::Result {
         idle_ttl,
         max_age,
         work_dir,
+        // The sessions' own.
+        saved_ttl: _,
         uids,
         launcher: _,
     } = settings;
