@@ -5,6 +5,7 @@
 
 mod batch;
 mod calls;
+pub mod code;
 mod conversation;
 pub mod driver;
 pub mod event;
@@ -15,6 +16,7 @@ pub mod request;
 mod round;
 pub mod settings;
 pub mod stop;
+mod surroundings;
 mod transcript;
 
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::session::SessionError;
 use crate::session::lock::SessionLocks;
 use crate::session::store::SessionStore;
+use crate::tools::python::CodeExecution;
 use crate::tools::schema::SchemaCache;
 use crate::tools::set::ToolRegistry;
 use crate::upstream::UpstreamError;
@@ -51,6 +54,8 @@ pub struct Parts {
     pub retry: RetryPolicy,
     /// The server-side tools.
     pub tools: ToolRegistry,
+    /// Code execution, where it is switched on.
+    pub code: Option<CodeExecution>,
     /// Compiled argument schemas.
     pub schemas: SchemaCache,
     /// Where conversations are kept.

@@ -13,22 +13,23 @@ use tokio::time::Instant;
 
 use super::Parts;
 use super::calls::ResolvedCall;
-use super::event::{AgentEvent, ProducedFile, ToolCallRecord};
+use super::event::{AgentEvent, Notice, ProducedFile, ToolCallRecord};
 use super::machine::Plan;
 use super::options::ToolExecution;
 use super::request::RunRequest;
+use super::surroundings::Surroundings;
 use super::transcript;
-use crate::ids::{RequestId, SessionId};
+use crate::ids::{RequestId, SessionId, WorkspaceId};
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
-use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits};
+use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult};
 use crate::tools::cap::cap_result;
-use crate::tools::{ToolOutput, ToolStatus};
+use crate::tools::{ToolOutput, WorkFile};
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::Quirks;
 pub(super) use report::millis;
-use report::{calling, image_message, label, produced};
+use report::{calling, frames_shown, image_message, label, produced};
 
 /// What a batch needs to know of its run.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) struct Context {
     pub(super) user: Option<String>,
     pub(super) trace: HeaderMap,
     pub(super) quirks: Quirks,
+    pub(super) workspace: WorkspaceId,
+    pub(super) files: Arc<[WorkFile]>,
 }
 
 /// A batch of calls that is being dealt with. Dropping it cancels the tools that run.
@@ -96,6 +99,7 @@ impl Context {
         request: &RunRequest,
         round: u32,
         session_id: Option<SessionId>,
+        surroundings: &Surroundings,
     ) -> Self {
         Self {
             parts: parts.clone(),
@@ -108,6 +112,8 @@ impl Context {
             user: request.user.clone(),
             trace: request.caller.trace.clone(),
             quirks: request.route.quirks.clone(),
+            workspace: surroundings.workspace().clone(),
+            files: surroundings.files().clone(),
         }
     }
 
@@ -158,6 +164,8 @@ impl Batch {
             model: context.model.clone(),
             user: context.user.clone(),
             trace: context.trace.clone(),
+            workspace: context.workspace.clone(),
+            files: context.files.clone(),
         };
         let running = crate::tools::batch::run(runnable, shared, limits).boxed();
         let answers = calls.iter().map(|_| None).collect();
@@ -192,7 +200,7 @@ impl Batch {
                     }
                 }
                 Some(BatchEvent::Done { index, result }) => {
-                    self.answered(index, result.status, result.output, result.duration);
+                    self.answered(index, result);
                 }
                 None => return BatchStep::Ended,
             }
@@ -278,34 +286,37 @@ impl Batch {
                 continue;
             }
             let (status, content) = call.answer(*plan);
+            let output = ToolOutput {
+                content,
+                ..ToolOutput::default()
+            };
+            let duration = Duration::ZERO;
             self.answered(
                 index,
-                status,
-                ToolOutput {
-                    content,
-                    ..ToolOutput::default()
+                ToolResult {
+                    status,
+                    output,
+                    duration,
                 },
-                Duration::ZERO,
             );
         }
     }
 
     /// Takes the result of a call: cut to size for the model, reported to the client as just that.
-    fn answered(
-        &mut self,
-        index: usize,
-        status: ToolStatus,
-        output: ToolOutput,
-        duration: Duration,
-    ) {
+    fn answered(&mut self, index: usize, result: ToolResult) {
+        let ToolResult {
+            status,
+            output,
+            duration,
+        } = result;
         let Some(call) = self.calls.get(index) else {
             return;
         };
         let most = self.context.parts.max_result_chars;
         let mut content = cap_result(&output.content, most).into_owned();
         let full_text = (content != output.content).then_some(output.content);
-        self.note_images(&mut content, output.images.len());
-        let name = &call.call.name;
+        let frames = frames_shown(&output.frames);
+        self.note_images(&mut content, output.images.len() + frames.len());
         let label = label(&self.context.parts, call);
         self.context
             .parts
@@ -318,6 +329,15 @@ impl Batch {
             duration_ms = millis(duration),
             "tool call finished"
         );
+        if let Some(detail) = &output.detail {
+            let seconds = Duration::from_millis(detail.execution_time_ms);
+            self.context.parts.metrics.cell_finished(seconds);
+        }
+        let notices = output.notices.into_iter().map(|notice| Notice {
+            kind: notice.kind,
+            message: notice.message,
+        });
+        self.ready.extend(notices.map(AgentEvent::Notice));
         if call.shown() {
             let files: Vec<ProducedFile> = output
                 .files
@@ -328,7 +348,7 @@ impl Batch {
                 index,
                 round: self.context.round,
                 tool_call_id: call.call.id.clone(),
-                name: name.clone(),
+                name: call.call.name.clone(),
                 arguments: call.call.arguments.clone(),
                 result_content: content.clone(),
                 status,
@@ -336,6 +356,9 @@ impl Batch {
                 result_images_base64: output.images.clone(),
                 file_ids: files.iter().map(|file| file.id.clone()).collect(),
                 repairs: call.repairs.clone(),
+                kind: call.kind,
+                detail: output.detail,
+                frames: output.frames,
             };
             self.ready.extend(
                 files
@@ -347,7 +370,7 @@ impl Batch {
         let answer = Answer {
             content,
             full_text,
-            images: output.images,
+            images: [output.images, frames].concat(),
             terminate: output.terminate,
         };
         if let Some(slot) = self.answers.get_mut(index) {

@@ -21,6 +21,7 @@ use super::options::TextMode;
 use super::request::RunRequest;
 use super::round::{Hold, Progress, Round};
 use super::stop::StopReason;
+use super::surroundings::Surroundings;
 use super::transcript::{self, Spoken};
 use super::{AgentError, Parts, RunError, give_way};
 use crate::openai::message::Message;
@@ -43,6 +44,7 @@ pub struct Run {
     parts: Arc<Parts>,
     request: RunRequest,
     conversation: Option<Conversation>,
+    surroundings: Surroundings,
     machine: Machine,
     transcript: Transcript,
     phase: Phase,
@@ -85,6 +87,8 @@ impl Run {
     ) -> Result<Self, AgentError> {
         let started = Instant::now();
         let (conversation, history) = Conversation::open(&parts, &mut request).await?;
+        let session = conversation.as_ref().and_then(Conversation::session_id);
+        let surroundings = Surroundings::new(&parts, &request.caller.owner, session);
         let quirks = &request.route.quirks;
         let bytes = history.iter().map(|message| message.json().len()).sum();
         let history = give_way(is_long(history.len(), bytes), || {
@@ -108,6 +112,7 @@ impl Run {
             parts,
             request,
             conversation,
+            surroundings,
             machine,
             transcript,
             phase: Phase::Asking,
@@ -197,6 +202,7 @@ impl Run {
                     let step = batch.step().await;
                     self.waited += asked.elapsed();
                     match step {
+                        BatchStep::Event(AgentEvent::Notice(notice)) => self.notify(notice),
                         BatchStep::Event(event) => return Ok(Some(event)),
                         BatchStep::Ended => self.ran().await?,
                     }
@@ -349,8 +355,14 @@ impl Run {
         });
         self.side_effects.fetch_or(side_effects, Ordering::Relaxed);
         let session_id = self.session_id().cloned();
-        let context = Context::new(&self.parts, &self.request, self.machine.round(), session_id)
-            .until(self.started, self.request.options.limits.max_duration);
+        let context = Context::new(
+            &self.parts,
+            &self.request,
+            self.machine.round(),
+            session_id,
+            &self.surroundings,
+        )
+        .until(self.started, self.request.options.limits.max_duration);
         self.phase = Phase::Running(Box::new(Batch::start(context, turn, held, resolved, plans)));
         Ok(())
     }

@@ -166,7 +166,8 @@ impl Run {
     }
 
     pub(super) fn notify(&mut self, notice: Notice) {
-        if self.notices.iter().all(|known| known.kind != notice.kind) || notice.kind == "retry" {
+        let known = |known: &Notice| known.kind == notice.kind && known.message == notice.message;
+        if notice.kind == "retry" || !self.notices.iter().any(known) {
             self.notices.push(notice.clone());
             self.ready.push_back(AgentEvent::Notice(notice));
         }
