@@ -10,9 +10,11 @@ use crate::agent::{Agent, Parts};
 use crate::config::Config;
 use crate::http::{AppState, server};
 use crate::metrics::Metrics;
+use crate::sandbox::{Sandbox, SandboxError};
 use crate::session::SessionError;
 use crate::session::lock::SessionLocks;
 use crate::session::store::SessionStore;
+use crate::tools::python::CodeExecution;
 use crate::tools::schema::SchemaCache;
 use crate::tools::set::{RegistryError, ToolRegistry};
 use crate::upstream::router::{Router, RouterError};
@@ -30,6 +32,7 @@ pub struct App {
     address: SocketAddr,
     state: AppState,
     tasks: TaskTracker,
+    sandbox: Option<Sandbox>,
     store: SessionStore,
     session_ttl: Option<Duration>,
 }
@@ -49,6 +52,9 @@ pub enum AppError {
     /// The session store cannot be opened.
     #[error("cannot open the session store")]
     Store(#[from] SessionError),
+    /// The isolation that code execution needs cannot be had.
+    #[error("cannot start code execution")]
+    Sandbox(#[from] SandboxError),
     /// A tool's definition cannot be used.
     #[error(transparent)]
     Tools(#[from] RegistryError),
@@ -75,27 +81,23 @@ impl App {
             upstreams: config.upstreams,
             retry: config.retry,
         };
-        let tool_names: Vec<String> = config
-            .tools
-            .http_tools
-            .iter()
-            .map(|tool| tool.name.clone())
-            .collect();
-        let upstream_names: Vec<String> = pool
-            .upstreams
-            .iter()
-            .map(|upstream| upstream.name.clone())
-            .collect();
-        let metrics = Metrics::new(
-            tool_names.iter().map(String::as_str),
-            upstream_names.iter().map(String::as_str),
-        );
-        let store = SessionStore::open(&config.session).await?;
         let tasks = TaskTracker::new();
+        let sandbox = match config.sandbox {
+            Some(settings) => Some(Sandbox::start(settings, &tasks).await?),
+            None => None,
+        };
+        let code = sandbox.clone().map(CodeExecution::new);
+        let mut tools = ToolRegistry::new(&config.tools)?;
+        if let Some(code) = &code {
+            tools = tools.with_on_request(code.list())?;
+        }
+        let metrics = metrics(&tools, &pool, code.as_ref());
+        let store = SessionStore::open(&config.session).await?;
         let agent = Agent::new(Parts {
             router: Router::from_settings(&pool)?,
             retry: pool.retry,
-            tools: ToolRegistry::new(&config.tools)?,
+            tools,
+            code,
             schemas: SchemaCache::default(),
             store: store.clone(),
             locks: SessionLocks::default(),
@@ -113,6 +115,7 @@ impl App {
             address,
             state,
             tasks,
+            sandbox,
             store,
             session_ttl: config.session.ttl,
         })
@@ -134,6 +137,10 @@ impl App {
             () = expiry => Ok(()),
         };
         self.tasks.close();
+        // Before the tasks are waited for, some of which end with it, and before the store, which knows its files.
+        if let Some(sandbox) = &self.sandbox {
+            sandbox.close().await;
+        }
         if tokio::time::timeout(FLUSH_WAIT, self.tasks.wait())
             .await
             .is_err()
@@ -143,6 +150,18 @@ impl App {
         self.store.close().await;
         served.map_err(AppError::Serve)
     }
+}
+
+/// The metrics, whose labels are the names of the tools and upstreams.
+fn metrics(tools: &ToolRegistry, pool: &PoolSettings, code: Option<&CodeExecution>) -> Metrics {
+    let metrics = Metrics::new(
+        tools.list().map(|tool| tool.definition().name.as_str()),
+        pool.upstreams.iter().map(|upstream| upstream.name.as_str()),
+    );
+    if let Some(code) = code {
+        metrics.code_isolation(code.report().level.as_str());
+    }
+    metrics
 }
 
 /// Deletes idle sessions for ever; does nothing for ever where they are kept.

@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{agent, http, session, telemetry, tools as server_tools, upstream};
+use crate::{agent, http, sandbox, session, telemetry, tools as server_tools, upstream};
 
 use cli::{DemoFlags, ServeFlags};
 use input::{Input, Place};
@@ -44,6 +44,8 @@ pub struct Config {
     pub retry: upstream::retry::RetryPolicy,
     /// Server-side tools.
     pub tools: server_tools::settings::Settings,
+    /// Code execution, where it is switched on.
+    pub sandbox: Option<sandbox::settings::Settings>,
     /// Sessions.
     pub session: session::settings::Settings,
     /// The loop.
@@ -141,6 +143,7 @@ impl Config {
             upstreams,
             retry,
             tools: tools::settings(&input, &mut notices)?,
+            sandbox: None,
             session: limits::session(&input)?,
             agent: limits::agent(&input)?,
             log: limits::log(&input)?,
