@@ -3,14 +3,14 @@
 //! Every statement names the owner or a row that was found through it. Writers take turns on one connection; readers of
 //! a file have connections of their own and see the last committed state. What the dropped future of a write leaves behind is the whole write or nothing.
 
-mod connections;
+pub(super) mod connections;
 mod open;
 mod park;
 mod put;
 mod read;
 #[cfg(test)]
 mod tests;
-mod write;
+pub(super) mod write;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +22,7 @@ use self::connections::{Connections, Held};
 use self::park::Parked;
 use self::put::Put;
 use self::write::Clock;
+use super::files::FileStore;
 use super::settings::Settings;
 use super::{Change, SessionError, StoredSession};
 use crate::ids::{Owner, SessionId};
@@ -37,6 +38,7 @@ pub struct SessionStore {
     reader: Arc<Connections>,
     clock: Arc<Clock>,
     parked: Arc<Mutex<Parked>>,
+    files: FileStore,
 }
 
 /// One entry of the list of sessions.
@@ -73,18 +75,30 @@ pub enum Replaced {
 }
 
 impl SessionStore {
-    /// Opens the store and brings its schema up to date.
+    /// Opens the store with its files, and brings its schema up to date.
     ///
     /// # Errors
-    /// When the file cannot be opened or migrated.
+    /// When the file cannot be opened or migrated, or the directory of files cannot be used.
     pub async fn open(settings: &Settings) -> Result<Self, SessionError> {
         let (writer, reader) = open::connections(&settings.store).await?;
+        let clock = Arc::<Clock>::default();
+        let connections = (Arc::clone(&writer), Arc::clone(&reader));
+        let files = FileStore::open(connections, Arc::clone(&clock), settings);
+        let files = files
+            .await
+            .map_err(|error| SessionError::Store(Box::new(error)))?;
         Ok(Self {
             writer,
             reader,
-            clock: Arc::default(),
+            clock,
             parked: Arc::default(),
+            files,
         })
+    }
+
+    /// The files of sessions and of owners.
+    pub fn files(&self) -> &FileStore {
+        &self.files
     }
 
     /// A whole conversation, or `None` where this owner has none of that id.
@@ -162,7 +176,7 @@ impl SessionStore {
         Ok(page)
     }
 
-    /// Deletes a session; says whether there was one.
+    /// Deletes a session and the files that only it uses; says whether there was one.
     ///
     /// # Errors
     /// When the store fails.
@@ -170,10 +184,14 @@ impl SessionStore {
         let mut held = self.writer.take().await?;
         let deleted = write::delete(held.get()?, owner, id).await?;
         held.done();
+        if deleted {
+            self.files.clean_up().await;
+        }
         Ok(deleted)
     }
 
-    /// Puts a session in place of what is stored under the id. The time it was made is kept unless it is 0.
+    /// Puts a session in place of what is stored under the id; its files stay. The time it was made is kept unless it
+    /// is 0.
     ///
     /// # Errors
     /// When the store fails; nothing is changed then.
@@ -191,7 +209,7 @@ impl SessionStore {
 
     /// Copies a session up to (without) the message at the index that an export counts, or whole.
     ///
-    /// Calls that the client was asked to run keep leading to the session that was copied.
+    /// Calls that the client was asked to run keep leading to the session that was copied; files are used by both.
     ///
     /// # Errors
     /// `NotFound`, `Exists` when the new id is taken, `Invalid` when the index is past the end; else when the store
@@ -228,9 +246,13 @@ impl SessionStore {
             held.done();
             total += deleted;
             if deleted < write::EXPIRE_BATCH {
-                return Ok(total);
+                break;
             }
         }
+        if total > 0 {
+            self.files.clean_up().await;
+        }
+        Ok(total)
     }
 
     /// Whether the store answers.
@@ -253,6 +275,7 @@ impl SessionStore {
             .await
             .is_ok_and(|result| result.is_ok());
         let writer = self.writer.close(CLOSE_WAIT).await;
+        self.files.close().await;
         if !(readers && written_back && writer) {
             // Nothing is lost: what is committed is in the log and is found there by the next start.
             tracing::warn!(

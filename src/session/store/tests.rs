@@ -23,6 +23,9 @@ fn settings(store: StoreUrl) -> Settings {
         ttl: None,
         wait: Duration::from_secs(1),
         max_messages: 10_000,
+        files_dir: None,
+        max_file_bytes: 1 << 20,
+        max_total_file_bytes: 1 << 30,
     }
 }
 
@@ -380,11 +383,13 @@ async fn a_new_file_is_readable_for_its_owner_only() {
     let mut names = Vec::new();
     for entry in directory.read_dir().unwrap() {
         let entry = entry.unwrap();
-        let mode = entry.metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "{:?}", entry.file_name());
+        let metadata = entry.metadata().unwrap();
+        let expected = if metadata.is_dir() { 0o700 } else { 0o600 };
+        let mode = metadata.permissions().mode() & 0o777;
+        assert_eq!(mode, expected, "{:?}", entry.file_name());
         names.push(entry.file_name());
     }
-    assert!(names.len() >= 2, "the log is looked at too: {names:?}");
+    assert!(names.len() >= 3, "the log is looked at too: {names:?}");
 }
 
 #[tokio::test]
