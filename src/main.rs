@@ -10,6 +10,7 @@ use loopwright::app::App;
 use loopwright::config::cli::{Cli, Command, DemoFlags, ServeFlags};
 use loopwright::config::{Config, ConfigError, DemoConfig};
 use loopwright::demo;
+use loopwright::sandbox::launcher;
 use loopwright::shutdown::Signals;
 use loopwright::telemetry::{self, Format};
 
@@ -21,6 +22,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const CONFIGURATION_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|first| first == launcher::ARGUMENT) {
+        // Before anything else: the launcher must have one thread.
+        return launcher::main();
+    }
     let command = Cli::parse().into_command();
     let done = match command {
         Command::Serve(flags) => serve(&flags),

@@ -5,6 +5,12 @@
 //! of that the host allows is found out by a self-test at start-up and reported ([`Report`]). The only place of the
 //! crate that starts processes.
 
+
+mod frame;
+mod interpreter;
+pub mod launcher;
+mod link;
+mod output;
 pub mod settings;
 
 use std::path::PathBuf;

@@ -1,0 +1,351 @@
+//! The frames that the server and the Python side of an interpreter exchange.
+//!
+//! A frame is a length (u32, little-endian, of what follows), a kind (one byte) and a payload. Code runs in the same
+//! process as the sender, so that everything that comes is hostile: lengths are capped before anything is held, types
+//! are strict, texts are cut and cleaned, and images are looked at without decoding them ([`picture`]). Whether a frame
+//! belongs to the call that runs is for the caller to see. Does no I/O.
+
+#![cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the callers come with the interpreter itself")
+)]
+
+mod picture;
+
+use bytes::{Buf, Bytes, BytesMut};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::output::clean;
+use super::settings::Limits;
+use super::{CellError, Image, Value};
+
+/// Longest kind and payload: the largest image that can be allowed, and its head.
+pub(super) const MAX_FRAME_BYTES: usize = 8 * 1024 * 1024 + 64 * 1024;
+
+/// The protocol that the Python side must speak.
+const PROTOCOL: u32 = 1;
+/// An empty buffer that has grown beyond this is given back.
+const MAX_IDLE_BUFFER: usize = 256 * 1024;
+/// Longest name of a class, version or module, in bytes.
+const MAX_NAME: usize = 128;
+/// Longest notice, in bytes.
+const MAX_NOTICE: usize = 1024;
+/// Most modules that are named as not preloaded.
+const MAX_MODULES: usize = 64;
+
+/// What an interpreter says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FromWorker {
+    /// It is set up.
+    Ready {
+        /// The version of Python.
+        python: String,
+        /// Modules that could not be imported beforehand.
+        preload_failed: Vec<String>,
+    },
+    /// A figure or displayed image.
+    Image {
+        /// The call.
+        id: u32,
+        /// Part of an animation.
+        frame: bool,
+        /// The image.
+        image: Image,
+    },
+    /// An image that is not taken.
+    BadImage {
+        /// The call.
+        id: u32,
+        /// What is wrong with it, after "the image".
+        why: &'static str,
+    },
+    /// A displayed object as text.
+    Text {
+        /// The call.
+        id: u32,
+        /// The text.
+        text: String,
+    },
+    /// The value of the last expression.
+    Value {
+        /// The call.
+        id: u32,
+        /// The value.
+        value: Value,
+    },
+    /// An exception.
+    Error {
+        /// The call.
+        id: u32,
+        /// The exception.
+        error: CellError,
+    },
+    /// Something that the model should know.
+    Notice {
+        /// The call.
+        id: u32,
+        /// The sentence.
+        text: String,
+    },
+    /// The call has ended.
+    Done {
+        /// The call.
+        id: u32,
+    },
+}
+
+/// A frame that no interpreter of ours sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Violation {
+    /// Longer than any frame; nothing after it can be read.
+    #[error("a frame is too long")]
+    TooLong,
+    /// A kind that does not exist.
+    #[error("a frame is of no known kind")]
+    UnknownKind,
+    /// A payload that is not what its kind says.
+    #[error("a frame is malformed")]
+    Malformed,
+}
+
+/// Takes the bytes of one connection apart. After each [`Decoder::push`], [`Decoder::next`] is called until it gives
+/// nothing; it holds one frame and the piece that was pushed last.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    buffer: BytesMut,
+    state: Flow,
+    max_text: usize,
+    max_value: usize,
+    max_image: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    Open,
+    /// A frame too long was seen and not reported yet.
+    Broken,
+    Closed,
+}
+
+#[derive(Deserialize)]
+struct ReadyFields {
+    protocol: u32,
+    python: String,
+    #[serde(default)]
+    preload_failed: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct ImageFields {
+    id: u32,
+    mime: String,
+    kind: ImageKind,
+}
+
+#[derive(Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum ImageKind {
+    Image,
+    Frame,
+}
+
+#[derive(Deserialize)]
+struct TextFields {
+    id: u32,
+    text: String,
+}
+
+#[derive(Deserialize)]
+struct ValueFields {
+    id: u32,
+    text: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct ErrorFields {
+    id: u32,
+    name: String,
+    message: String,
+    traceback: String,
+}
+
+#[derive(Deserialize)]
+struct DoneFields {
+    id: u32,
+}
+
+impl Decoder {
+    /// Cuts texts and refuses images by these limits.
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            state: Flow::Open,
+            max_text: limits.output_kept,
+            max_value: limits.value,
+            max_image: limits.image_bytes,
+        }
+    }
+
+    /// Takes bytes in.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.state != Flow::Open {
+            return;
+        }
+        self.buffer.extend_from_slice(bytes);
+        // The length decides before the frame is there, so that no more than the cap is ever held; more than two frames
+        // pile up only where the caller does not take them.
+        let too_long = self
+            .frame_length()
+            .is_some_and(|length| length > MAX_FRAME_BYTES);
+        if too_long || self.buffer.len() > 2 * MAX_FRAME_BYTES {
+            self.state = Flow::Broken;
+            self.buffer = BytesMut::new();
+        }
+    }
+
+    /// The next frame that is whole.
+    pub(super) fn next(&mut self) -> Option<Result<FromWorker, Violation>> {
+        if self.state == Flow::Broken {
+            self.state = Flow::Closed;
+            return Some(Err(Violation::TooLong));
+        }
+        let length = self.frame_length()?;
+        if length > MAX_FRAME_BYTES {
+            self.state = Flow::Closed;
+            self.buffer = BytesMut::new();
+            return Some(Err(Violation::TooLong));
+        }
+        let end = length.checked_add(size_of::<u32>())?;
+        if self.buffer.len() < end {
+            return None;
+        }
+        let mut frame = self.buffer.split_to(end);
+        frame.advance(size_of::<u32>());
+        let read = self.read(&frame);
+        drop(frame);
+        if self.buffer.is_empty() && self.buffer.capacity() > MAX_IDLE_BUFFER {
+            self.buffer = BytesMut::new();
+        }
+        Some(read)
+    }
+
+    /// The length that the frame at the beginning of the buffer claims.
+    fn frame_length(&self) -> Option<usize> {
+        let length = self.buffer.first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*length)).ok()
+    }
+
+    fn read(&self, frame: &[u8]) -> Result<FromWorker, Violation> {
+        let (kind, payload) = frame.split_first().ok_or(Violation::Malformed)?;
+        match kind {
+            b'R' => ready(payload),
+            b'I' => self.image(payload),
+            b'T' => fields(payload).map(|TextFields { id, text }| FromWorker::Text {
+                id,
+                text: clean(&text, self.max_text),
+            }),
+            b'V' => fields(payload).map(|ValueFields { id, text, kind }| FromWorker::Value {
+                id,
+                value: Value {
+                    text: clean(&text, self.max_value),
+                    kind: clean(&kind, MAX_NAME),
+                },
+            }),
+            b'X' => fields(payload).map(|fields: ErrorFields| FromWorker::Error {
+                id: fields.id,
+                error: CellError {
+                    name: clean(&fields.name, MAX_NAME),
+                    message: clean(&fields.message, self.max_value),
+                    traceback: clean(&fields.traceback, self.max_value),
+                },
+            }),
+            b'N' => fields(payload).map(|TextFields { id, text }| FromWorker::Notice {
+                id,
+                text: clean(&text, MAX_NOTICE),
+            }),
+            b'D' => fields(payload).map(|DoneFields { id }| FromWorker::Done { id }),
+            _ => Err(Violation::UnknownKind),
+        }
+    }
+
+    fn image(&self, payload: &[u8]) -> Result<FromWorker, Violation> {
+        let (length, rest) = payload.split_first_chunk().ok_or(Violation::Malformed)?;
+        let (head, bytes) = rest
+            .split_at_checked(u16::from_le_bytes(*length).into())
+            .ok_or(Violation::Malformed)?;
+        let ImageFields { id, mime, kind } = fields(head)?;
+        let checked = if bytes.len() > self.max_image {
+            Err("is larger than one image may be")
+        } else {
+            picture::check(bytes, &mime)
+        };
+        Ok(match checked {
+            Ok(mime_type) => FromWorker::Image {
+                id,
+                frame: kind == ImageKind::Frame,
+                image: Image {
+                    mime_type,
+                    // Copied, because a part of the buffer would keep the whole of it alive.
+                    bytes: Bytes::copy_from_slice(bytes),
+                },
+            },
+            Err(why) => FromWorker::BadImage { id, why },
+        })
+    }
+}
+
+/// The frame that runs a cell.
+pub(super) fn exec(id: u32, code: &str, limits: &Limits) -> Vec<u8> {
+    let payload = json!({
+        "id": id,
+        "code": code,
+        "max_value": limits.value,
+        "max_images": limits.images,
+        "max_image_bytes": limits.image_bytes,
+    });
+    frame(b'E', &payload)
+}
+
+/// The frame that forgets all variables.
+pub(super) fn reset(id: u32) -> Vec<u8> {
+    frame(b'R', &json!({ "id": id }))
+}
+
+/// The frame that ends the interpreter.
+pub(super) fn quit() -> Vec<u8> {
+    frame(b'Q', &json!({}))
+}
+
+/// A frame for the interpreter. What the server sends is bounded by the size of a request, far below what a length
+/// can say.
+fn frame(kind: u8, payload: &serde_json::Value) -> Vec<u8> {
+    let payload = payload.to_string();
+    let length = u32::try_from(payload.len() + 1).unwrap_or(u32::MAX);
+    let mut frame = length.to_le_bytes().to_vec();
+    frame.push(kind);
+    frame.extend_from_slice(payload.as_bytes());
+    frame
+}
+
+fn ready(payload: &[u8]) -> Result<FromWorker, Violation> {
+    let fields: ReadyFields = fields(payload)?;
+    if fields.protocol != PROTOCOL {
+        return Err(Violation::Malformed);
+    }
+    let failed = fields.preload_failed.iter().take(MAX_MODULES);
+    Ok(FromWorker::Ready {
+        python: clean(&fields.python, MAX_NAME),
+        preload_failed: failed.map(|name| clean(name, MAX_NAME)).collect(),
+    })
+}
+
+fn fields<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Violation> {
+    serde_json::from_slice(payload).map_err(|_| Violation::Malformed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! What is known of the operator's Python before any isolation: where its parts are, which packages it has.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::process::Command;
+
+use super::SandboxError;
+use super::settings::Settings;
+
+/// Longest time for Python to say what it is; importing the metadata of many packages from a cold disk takes a while.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+/// The oldest version whose grammar and modules the worker needs.
+const OLDEST: (u32, u32) = (3, 9);
+const QUESTIONS: &str = include_str!("interpreter.py");
+
+/// A Python interpreter.
+#[derive(Debug, Clone)]
+pub(super) struct Interpreter {
+    /// The program, an absolute path.
+    pub(super) program: PathBuf,
+    /// Such as `3.11.7`.
+    pub(super) version: String,
+    /// Trees that it needs besides `/usr`.
+    pub(super) trees: Vec<PathBuf>,
+    /// Packages with their versions, by name.
+    pub(super) packages: Vec<(String, String)>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answers {
+    version: (u32, u32, u32),
+    executable: PathBuf,
+    paths: Vec<PathBuf>,
+    packages: Vec<(String, String)>,
+}
+
+impl Interpreter {
+    /// Asks the configured interpreter.
+    pub(super) async fn find(settings: &Settings) -> Result<Self, SandboxError> {
+        let name = settings.python.display();
+        let program = look_up(&settings.python, &settings.search_path).ok_or_else(|| {
+            SandboxError::Unavailable(format!(
+                "there is no Python interpreter '{name}'; install one or set --code-exec-python"
+            ))
+        })?;
+        let mut command = Command::new(&program);
+        command
+            .args(["-I", "-B", "-c", QUESTIONS])
+            .env_clear()
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
+        let output = tokio::time::timeout(TIME_LIMIT, command.output())
+            .await
+            .map_err(|_| {
+                SandboxError::Unavailable(format!("the Python interpreter '{name}' does not answer"))
+            })?
+            .map_err(|source| SandboxError::Step {
+                step: "starting the Python interpreter",
+                source,
+            })?;
+        let answers: Answers = serde_json::from_slice(&output.stdout).map_err(|_| {
+            SandboxError::Unavailable(format!(
+                "'{name}' is no Python interpreter that works; see what it says to: {name} -I -c 'import json'"
+            ))
+        })?;
+        let (major, minor, patch) = answers.version;
+        if (major, minor) < OLDEST {
+            return Err(SandboxError::Unavailable(format!(
+                "the Python interpreter '{name}' is version {major}.{minor}; code execution needs {}.{} or newer",
+                OLDEST.0, OLDEST.1
+            )));
+        }
+        Ok(Self {
+            program: answers.executable,
+            version: format!("{major}.{minor}.{patch}"),
+            trees: trees(answers.paths),
+            packages: answers.packages,
+        })
+    }
+}
+
+/// The file that a name stands for.
+fn look_up(python: &Path, search_path: &str) -> Option<PathBuf> {
+    if python.components().count() > 1 {
+        return std::path::absolute(python).ok().filter(|path| path.is_file());
+    }
+    std::env::split_paths(search_path)
+        .map(|directory| directory.join(python))
+        .find(|path| path.is_file())
+}
+
+/// The trees without those that are inside others.
+fn trees(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    paths.retain(|path| path.is_absolute() && path.is_dir() && path.parent().is_some());
+    paths.sort();
+    paths.dedup();
+    let mut trees: Vec<PathBuf> = Vec::new();
+    for path in paths {
+        let known = path.starts_with("/usr") || trees.iter().any(|tree| path.starts_with(tree));
+        if !known {
+            trees.push(path);
+        }
+    }
+    trees
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_inside_another_is_not_named_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (outer, inner) = (folder.path().join("a"), folder.path().join("a/b"));
+        std::fs::create_dir_all(&inner).unwrap();
+        let paths = vec![inner, outer.clone(), "/usr/lib".into(), "/".into(), "relative".into()];
+        assert_eq!(trees(paths), [outer]);
+    }
+
+    #[test]
+    fn a_name_is_looked_up_and_a_path_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("snake");
+        std::fs::write(&program, "").unwrap();
+        let search = format!("/nowhere:{}", folder.path().display());
+        assert_eq!(look_up(Path::new("snake"), &search), Some(program.clone()));
+        assert_eq!(look_up(&program, ""), Some(program));
+        assert_eq!(look_up(Path::new("./snake"), &search), None);
+    }
+}

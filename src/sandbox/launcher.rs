@@ -1,0 +1,101 @@
+//! The process that builds isolation around one interpreter: this binary, run again under a hidden name.
+//!
+//! Reads its [`Spec`](spec::Spec) from descriptor 0, a socket to the server ([`link`]), makes namespaces and a root of
+//! its own where the form asks for them, starts Python with its rights taken away, hands the server the descriptors that
+//! it works with, and stays as supervisor: when the interpreter ends or the server closes the link, everything that the
+//! interpreter started is ended too. Has one thread from beginning to end, so forking is safe in it.
+
+mod filter;
+mod identity;
+mod init;
+mod limits;
+mod link;
+mod namespaces;
+mod raw;
+mod root;
+mod rules;
+pub(super) mod spec;
+mod worker;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+
+use link::Link;
+use spec::{FromLauncher, Spec};
+
+/// The hidden name under which the binary is a launcher: its first argument.
+pub const ARGUMENT: &str = "sandbox-launcher";
+
+/// A step that failed.
+#[derive(Debug)]
+struct Failure {
+    step: &'static str,
+    source: io::Error,
+}
+
+/// A shorthand for the steps of a launch.
+type Step<T> = Result<T, Failure>;
+
+/// Says which step an error belongs to.
+trait At<T> {
+    fn at(self, step: &'static str) -> Step<T>;
+}
+
+impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
+    fn at(self, step: &'static str) -> Step<T> {
+        self.map_err(|error| Failure {
+            step,
+            source: error.into(),
+        })
+    }
+}
+
+/// The descriptors that the server gets.
+#[derive(Debug)]
+struct Descriptors {
+    /// Its end of the worker's control socket.
+    control: OwnedFd,
+    /// The interpreter, as a process to signal.
+    process: OwnedFd,
+    /// The working directory, then other writable directories whose use counts as memory.
+    directories: Vec<OwnedFd>,
+}
+
+/// Runs as launcher until the interpreter has ended.
+pub fn main() -> ExitCode {
+    let Ok(mut link) = Link::from_stdin() else {
+        // Nobody to tell: this was not started by a server.
+        return ExitCode::FAILURE;
+    };
+    let outcome = link.receive().at("reading the launch order");
+    match outcome.and_then(|spec| launch(&spec, &mut link)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            tell(&mut link, &failure);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn launch(spec: &Spec, link: &mut Link) -> Step<()> {
+    raw::close_all_but(link).at("closing descriptors")?;
+    rustix::process::setsid().at("starting a session")?;
+    if spec.form.has_namespaces() {
+        namespaces::enter(spec)?;
+        namespaces::run_as_first(link, |link| init::run(spec, link))
+    } else {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .at("becoming the reaper of orphans")?;
+        init::run(spec, link)
+    }
+}
+
+/// Tells the server what failed; a server that is gone need not know.
+fn tell(link: &mut Link, failure: &Failure) {
+    let message = FromLauncher::Failed {
+        step: failure.step.to_owned(),
+        errno: failure.source.raw_os_error().unwrap_or(0),
+    };
+    let _server_may_be_gone = link.send(&message, &[]);
+}

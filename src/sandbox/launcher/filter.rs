@@ -1,0 +1,164 @@
+//! seccomp: which system calls an interpreter may make.
+//!
+//! Four filters are stacked, as one filter knows one answer only; of several refusals the newest filter's counts:
+//!
+//! 1. an allow-list: whatever is not on it does not exist (`ENOSYS`, so that libraries fall back), which covers 32-bit
+//!    and x32 numbers and calls that are newer than this list;
+//! 2. extended attributes cannot be written (`ENOTSUP`), where the host's files are in sight;
+//! 3. changing modes, owners and times by path does nothing and says that it worked, likewise: Landlock does not
+//!    guard them, and programs fail without need if they are refused;
+//! 4. what is known to be dangerous is refused (`EPERM`).
+
+mod calls;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+use super::super::settings::Network;
+use super::spec::Spec;
+use super::{At, Step};
+
+/// Rules by system call; none means that every use of it matches.
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Installs the filters. Nothing but executing Python may follow.
+pub(super) fn install(spec: &Spec) -> Step<()> {
+    let host_in_sight = spec.directory.is_some();
+    let mut filters = vec![filter(always(calls::allowed()), Answer::OnlyThese)];
+    if host_in_sight {
+        let attributes = always(calls::WRITES_ATTRIBUTES);
+        filters.push(filter(attributes, Answer::Refuse(libc::ENOTSUP)));
+        filters.push(faked().and_then(|rules| filter(rules, Answer::Refuse(0))));
+    }
+    filters.push(
+        dangerous(spec.network, host_in_sight)
+            .and_then(|rules| filter(rules, Answer::Refuse(libc::EPERM))),
+    );
+    for program in filters {
+        let program = program.at("preparing the system-call filter")?;
+        seccompiler::apply_filter(&program)
+            .map_err(io::Error::other)
+            .at("installing the system-call filter (seccomp)")?;
+    }
+    Ok(())
+}
+
+/// What a filter does with the calls that its rules match.
+enum Answer {
+    /// They are allowed; all others do not exist.
+    OnlyThese,
+    /// They fail with this error; all others are left to the other filters.
+    Refuse(i32),
+}
+
+fn filter(rules: Rules, answer: Answer) -> io::Result<BpfProgram> {
+    let (others, these) = match answer {
+        Answer::OnlyThese => (
+            SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
+            SeccompAction::Allow,
+        ),
+        Answer::Refuse(error) => (
+            SeccompAction::Allow,
+            SeccompAction::Errno(error.unsigned_abs()),
+        ),
+    };
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
+    let filter = SeccompFilter::new(rules, others, these, arch).map_err(io::Error::other)?;
+    BpfProgram::try_from(filter).map_err(io::Error::other)
+}
+
+fn always(calls: impl IntoIterator<Item = i64>) -> Rules {
+    calls.into_iter().map(|call| (call, Vec::new())).collect()
+}
+
+/// Changes of files by path; those of an open file stay, as the file was opened by the rules.
+fn faked() -> io::Result<Rules> {
+    let mut rules = always(calls::changes_by_path());
+    // Without a path it is about the open file.
+    let by_path = rule([whole(1, SeccompCmpOp::Ne, 0)])?;
+    rules.insert(libc::SYS_utimensat, vec![by_path]);
+    Ok(rules)
+}
+
+fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
+    let mut rules = always(calls::refused());
+    rules.insert(libc::SYS_clone, namespaces(0)?);
+    rules.insert(
+        libc::SYS_ioctl,
+        equal(1, &[libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSCTTY])?,
+    );
+    let other_process = rule([half(0, SeccompCmpOp::Ne, 0)])?;
+    rules.insert(libc::SYS_prlimit64, vec![other_process]);
+    let options = calls::REFUSED_OPTIONS.map(|option| option.unsigned_abs().into());
+    rules.insert(libc::SYS_prctl, equal(0, &options)?);
+    let not_unix = || rule([half(0, SeccompCmpOp::Ne, family(libc::AF_UNIX))]);
+    rules.insert(libc::SYS_socketpair, vec![not_unix()?]);
+    match (network, host_in_sight) {
+        (Network::None, false) => {
+            rules.insert(libc::SYS_socket, vec![not_unix()?]);
+        }
+        // Sockets of the host's services have names in the file system, and older Landlock does not guard them.
+        (Network::None, true) => rules.extend(always(calls::REACHES_SOCKETS)),
+        (Network::Full, _) => {
+            let others = [
+                libc::AF_INET,
+                libc::AF_INET6,
+                libc::AF_NETLINK,
+                libc::AF_UNIX,
+            ];
+            // The host's own sockets are in sight where its files are.
+            let allowed = if host_in_sight { &others[..3] } else { &others };
+            let none_of_them = allowed
+                .iter()
+                .map(|&domain| half(0, SeccompCmpOp::Ne, family(domain)))
+                .collect::<io::Result<Vec<_>>>()?;
+            let rule = SeccompRule::new(none_of_them).map_err(io::Error::other)?;
+            rules.insert(libc::SYS_socket, vec![rule]);
+        }
+    }
+    Ok(rules)
+}
+
+/// Matches every flag that makes a namespace.
+fn namespaces(argument: u8) -> io::Result<Vec<SeccompRule>> {
+    calls::NAMESPACE_FLAGS
+        .iter()
+        .map(|&flag| {
+            let flag = u64::from(flag.unsigned_abs());
+            rule([whole(argument, SeccompCmpOp::MaskedEq(flag), flag)])
+        })
+        .collect()
+}
+
+fn equal(argument: u8, values: &[u64]) -> io::Result<Vec<SeccompRule>> {
+    values
+        .iter()
+        .map(|&value| rule([half(argument, SeccompCmpOp::Eq, value)]))
+        .collect()
+}
+
+fn family(domain: i32) -> u64 {
+    domain.unsigned_abs().into()
+}
+
+fn rule<const N: usize>(conditions: [io::Result<SeccompCondition>; N]) -> io::Result<SeccompRule> {
+    let conditions = conditions.into_iter().collect::<io::Result<Vec<_>>>()?;
+    SeccompRule::new(conditions).map_err(io::Error::other)
+}
+
+/// A condition on the lower half of an argument: what the kernel reads as an `int`.
+fn half(argument: u8, compare: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compare, value)
+        .map_err(io::Error::other)
+}
+
+/// A condition on the whole of an argument.
+fn whole(argument: u8, compare: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Qword, compare, value)
+        .map_err(io::Error::other)
+}

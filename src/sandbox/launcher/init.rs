@@ -1,0 +1,189 @@
+//! The process above an interpreter: starts it, reaps what it leaves, and ends it with everything it started.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, waitpid};
+
+use super::link::Link;
+use super::raw::{self, Forked};
+use super::root::{self, Root};
+use super::spec::{Form, FromLauncher, INNER_ID, Spec};
+use super::{At, Descriptors, Step, identity, tell, worker};
+
+/// Rounds of killing; each ends a generation, and the number of processes is limited.
+const SWEEPS: usize = 1000;
+
+/// Starts the interpreter and stays until it has ended or the server has closed the link.
+pub(super) fn run(spec: &Spec, link: &mut Link) -> Step<()> {
+    let landlock = raw::landlock_version();
+    let root = prepare(spec)?;
+    let signals = raw::child_signals().at("watching for ended processes")?;
+    let kind = SocketFlags::CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, kind, None)
+        .at("making the control socket")?;
+    let mut for_child = link.duplicate().at("copying the link")?;
+    let child = match raw::fork().at("starting the interpreter")? {
+        Forked::Child => {
+            let Err(failure) = worker::start(spec, landlock, theirs.as_fd());
+            tell(&mut for_child, &failure);
+            raw::exit(1)
+        }
+        Forked::Parent(child) => child,
+    };
+    drop((theirs, for_child));
+    if spec.form.has_namespaces() {
+        identity::drop_capabilities()?;
+    }
+    let process = rustix::process::pidfd_open(child, PidfdFlags::empty())
+        .at("watching the interpreter")?;
+    let descriptors = Descriptors {
+        control: ours,
+        process,
+        directories: root.directories,
+    };
+    let started = FromLauncher::Started {
+        landlock,
+        proc: root.proc,
+    };
+    started_message(link, &started, &descriptors).at("answering the server")?;
+    drop(descriptors);
+    supervise(spec, link, child, &signals)
+}
+
+/// Builds what the interpreter will see and takes the rights that the rest does not need.
+fn prepare(spec: &Spec) -> Step<Root> {
+    match spec.form {
+        Form::RootNamespaces { uid } => {
+            let root = root::enter(spec, uid)?;
+            name_host()?;
+            identity::empty_bounding_set()?;
+            identity::become_user(uid)?;
+            identity::die_with_parent()?;
+            Ok(root)
+        }
+        Form::UserNamespaces { .. } => {
+            let root = root::enter(spec, INNER_ID)?;
+            name_host()?;
+            identity::empty_bounding_set()?;
+            Ok(root)
+        }
+        Form::PrivateUser { .. } | Form::SameUser => {
+            let directory = spec.directory.as_deref().unwrap_or(std::path::Path::new("/"));
+            let directories = ["data", "tmp"]
+                .into_iter()
+                .map(|name| root::open_directory(directory.join(name)))
+                .collect::<io::Result<_>>()
+                .at("opening the working directory")?;
+            std::env::set_current_dir(directory.join("data"))
+                .at("entering the working directory")?;
+            Ok(Root {
+                proc: true,
+                directories,
+            })
+        }
+    }
+}
+
+fn name_host() -> Step<()> {
+    rustix::system::sethostname(b"sandbox").at("naming the host")
+}
+
+fn started_message(
+    link: &mut Link,
+    message: &FromLauncher,
+    descriptors: &Descriptors,
+) -> io::Result<()> {
+    let mut borrowed: Vec<BorrowedFd<'_>> =
+        vec![descriptors.control.as_fd(), descriptors.process.as_fd()];
+    borrowed.extend(descriptors.directories.iter().map(AsFd::as_fd));
+    link.send(message, &borrowed)
+}
+
+/// Reaps until the interpreter has ended, tells how, and ends what is left.
+fn supervise(spec: &Spec, link: &mut Link, child: Pid, signals: &OwnedFd) -> Step<()> {
+    let ended = loop {
+        let mut watched = [
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(link.as_fd(), PollFlags::RDHUP),
+        ];
+        match poll(&mut watched, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other.at("watching the interpreter")?,
+        };
+        let link_closed = watched
+            .last()
+            .is_some_and(|link| !link.revents().is_empty());
+        drain(signals);
+        let ended = reap(child);
+        if ended.is_some() || link_closed {
+            break ended;
+        }
+    };
+    if !spec.form.has_namespaces() {
+        sweep();
+    }
+    if let Some(ended) = ended {
+        let _server_may_be_gone = link.send(&ended, &[]);
+    }
+    Ok(())
+}
+
+fn drain(signals: &OwnedFd) {
+    let mut buffer = [0_u8; 1024];
+    while rustix::io::read(signals, &mut buffer).is_ok_and(|read| read > 0) {}
+}
+
+/// Reaps whoever has ended; says how the interpreter did if it was among them.
+fn reap(interpreter: Pid) -> Option<FromLauncher> {
+    let mut ended = None;
+    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+        if pid == interpreter {
+            ended = Some(FromLauncher::Ended {
+                code: status.exit_status(),
+                signal: status.terminating_signal(),
+            });
+        }
+    }
+    ended
+}
+
+/// Ends every descendant: all are stopped first, so that none can escape by forking; orphans come to this process.
+fn sweep() {
+    for _ in 0..SWEEPS {
+        let mut found = Vec::new();
+        descendants(rustix::process::getpid(), &mut found);
+        if found.is_empty() {
+            return;
+        }
+        for signal in [Signal::STOP, Signal::KILL] {
+            for &pid in &found {
+                let _may_have_ended = kill_process(pid, signal);
+            }
+        }
+        // Blocks until at least one of them has ended, then takes all others that have.
+        let _none_left = waitpid(None, WaitOptions::empty());
+        while let Ok(Some(_)) = waitpid(None, WaitOptions::NOHANG) {}
+    }
+}
+
+fn descendants(of: Pid, found: &mut Vec<Pid>) {
+    let file = |task: &str| {
+        let pid = of.as_raw_pid();
+        fs::read_to_string(format!("/proc/{pid}/task/{task}/children")).unwrap_or_default()
+    };
+    let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", of.as_raw_pid())) else {
+        return;
+    };
+    for task in tasks.flatten() {
+        let children = file(&task.file_name().to_string_lossy());
+        let pids = children.split_whitespace().filter_map(|text| text.parse().ok());
+        for pid in pids.filter_map(Pid::from_raw) {
+            found.push(pid);
+            descendants(pid, found);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Leaving the server's namespaces, and the first process of the new ones.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions};
+use rustix::thread::UnshareFlags;
+
+use super::super::settings::Network;
+use super::link::Link;
+use super::raw::{self, Forked};
+use super::spec::{Form, INNER_ID, Spec};
+use super::{At, Failure, Step, identity, tell};
+
+/// Enters new namespaces; the next child is the first process in them.
+pub(super) fn enter(spec: &Spec) -> Step<()> {
+    let mut flags = UnshareFlags::NEWNS
+        | UnshareFlags::NEWPID
+        | UnshareFlags::NEWIPC
+        | UnshareFlags::NEWUTS
+        | UnshareFlags::NEWCGROUP;
+    if spec.network == Network::None {
+        flags |= UnshareFlags::NEWNET;
+    }
+    let Form::UserNamespaces { uid } = spec.form else {
+        return raw::unshare(flags).at("making namespaces");
+    };
+    if let Some(uid) = uid {
+        identity::become_user(uid)?;
+        // Changing the user id made the process's own /proc files root's, but the maps are written there.
+        rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)
+            .at("becoming dumpable")?;
+    }
+    let (outer_uid, outer_gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    raw::unshare(flags | UnshareFlags::NEWUSER).at("making namespaces")?;
+    let write = |file: &str, text: String| fs::write(format!("/proc/self/{file}"), text);
+    write("setgroups", "deny".to_owned()).at("giving up groups")?;
+    write("uid_map", format!("{INNER_ID} {} 1", outer_uid.as_raw())).at("mapping the user id")?;
+    write("gid_map", format!("{INNER_ID} {} 1", outer_gid.as_raw())).at("mapping the group id")
+}
+
+/// Runs the rest of the launch as first process of the new process namespace and waits until that one has ended.
+///
+/// The end of the first process is the end of all in its namespace.
+pub(super) fn run_as_first(
+    link: &mut Link,
+    first: impl FnOnce(&mut Link) -> Step<()>,
+) -> Step<()> {
+    let mut for_child = link.duplicate().at("copying the link")?;
+    match raw::fork().at("starting the first process")? {
+        Forked::Child => {
+            let done = identity::die_with_parent().and_then(|()| first(&mut for_child));
+            let status = match done {
+                Ok(()) => 0,
+                Err(failure) => {
+                    tell(&mut for_child, &failure);
+                    1
+                }
+            };
+            raw::exit(status)
+        }
+        Forked::Parent(child) => wait(link, child),
+    }
+}
+
+/// Waits for the end of the first process, or brings it about when the server closes the link.
+fn wait(link: &Link, child: Pid) -> Step<()> {
+    let process: OwnedFd = rustix::process::pidfd_open(child, PidfdFlags::empty())
+        .at("watching the first process")?;
+    loop {
+        // The first process reads the link; here only its end matters.
+        let mut watched = [
+            PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(link.as_fd(), PollFlags::RDHUP),
+        ];
+        match poll(&mut watched, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other.at("waiting for the first process")?,
+        };
+        let [process_ready, link_ready] = watched.map(|fd| !fd.revents().is_empty());
+        if link_ready && !process_ready {
+            rustix::process::pidfd_send_signal(&process, Signal::KILL)
+                .at("ending the first process")?;
+        }
+        if process_ready || link_ready {
+            break;
+        }
+    }
+    rustix::process::waitpid(Some(child), WaitOptions::empty())
+        .map(drop)
+        .map_err(|error| Failure {
+            step: "reaping the first process",
+            source: error.into(),
+        })
+}

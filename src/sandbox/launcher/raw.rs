@@ -1,0 +1,142 @@
+//! The few system calls that no crate wraps safely.
+#![expect(
+    unsafe_code,
+    reason = "fork, mount_setattr, close_range, signalfd and the Landlock version have no safe wrapper"
+)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::process::Pid;
+
+use super::link::Link;
+
+/// What a fork returned, in either process.
+pub(super) enum Forked {
+    Parent(Pid),
+    Child,
+}
+
+/// Forks. The process must have one thread, as the launcher has.
+pub(super) fn fork() -> io::Result<Forked> {
+    // SAFETY: the process has a single thread, so the child's memory is consistent.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Forked::Child),
+        pid => Pid::from_raw(pid)
+            .map(Forked::Parent)
+            .ok_or_else(|| io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Leaves the namespaces of the server, the user namespace included.
+pub(super) fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
+    // SAFETY: descriptors are not unshared (`FILES` is never asked for), and there is one thread.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
+}
+
+/// Closes every descriptor but the standard three and the link.
+pub(super) fn close_all_but(link: &Link) -> io::Result<()> {
+    let kept = u32::try_from(link.raw()).map_err(io::Error::other)?;
+    close_range(3, kept.saturating_sub(1))?;
+    close_range(kept.saturating_add(1), u32::MAX)
+}
+
+fn close_range(first: u32, last: u32) -> io::Result<()> {
+    if first > last {
+        return Ok(());
+    }
+    // SAFETY: called before the launcher has opened anything that it will use.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    check(result)
+}
+
+/// Puts a descriptor at a fixed number, where it survives exec.
+pub(super) fn place_at(descriptor: BorrowedFd<'_>, number: RawFd) -> io::Result<()> {
+    // SAFETY: the number is one that nothing in this process owns.
+    check(unsafe { libc::dup2(descriptor.as_raw_fd(), number) }.into())
+}
+
+/// Sets attributes of a mount and, with `recursive`, of those below it.
+pub(super) fn set_mount(mount: BorrowedFd<'_>, set: u64, recursive: bool) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: set,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    let mut flags = libc::AT_EMPTY_PATH;
+    if recursive {
+        flags |= libc::AT_RECURSIVE;
+    }
+    // SAFETY: the path is an empty C string and the structure has the size that is given.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    check(result)
+}
+
+/// A descriptor that is readable when a child has ended; blocks the signal.
+pub(super) fn child_signals() -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised by sigemptyset before it is used.
+    let descriptor = unsafe {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        let mut set = set.assume_init();
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    check(descriptor.into())?;
+    // SAFETY: the descriptor is fresh and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Lets every signal through again, as a fresh program expects.
+pub(super) fn unblock_signals() -> io::Result<()> {
+    // SAFETY: the set is initialised by sigemptyset before it is used.
+    let result = unsafe {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut())
+    };
+    check(result.into())
+}
+
+/// The version of the kernel's Landlock interface; 0 where there is none.
+pub(super) fn landlock_version() -> i32 {
+    const VERSION: u32 = 1;
+    // SAFETY: with the version flag the kernel reads neither pointer nor size.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0_usize,
+            VERSION,
+        )
+    };
+    i32::try_from(version.max(0)).unwrap_or(0)
+}
+
+/// Ends the process at once, without destructors: for forked children.
+pub(super) fn exit(status: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(status) }
+}
+
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,235 @@
+//! The private root: what an interpreter sees of a file system where it has one of its own.
+//!
+//! A read-only tmpfs with the interpreter's trees bound into it read-only, a made-up `/etc`, five device nodes, a
+//! `/proc` that shows processes only, and three sized tmpfs that can be written.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
+    mount_change, move_mount, open_tree, unmount,
+};
+
+use super::super::settings::Network;
+use super::spec::{DATA, Spec};
+use super::{At, Step, raw};
+
+/// Where the new root is put together; hides what is below it, which has been picked up before.
+const STAGE: &str = "/tmp";
+/// Room for directories, links and the made-up `/etc`.
+const ROOT_OPTIONS: &str = "mode=0755,size=2m,nr_inodes=1024";
+/// What a host may have below `/etc` that programs need, and what only a network makes useful.
+const ETC: [&str; 3] = ["ld.so.cache", "localtime", "alternatives"];
+const ETC_NETWORK: [&str; 6] = [
+    "resolv.conf",
+    "hosts",
+    "nsswitch.conf",
+    "ssl",
+    "ca-certificates",
+    "pki",
+];
+const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+/// Directories of a merged `/usr`, links on most hosts.
+const TOP: [&str; 5] = ["bin", "sbin", "lib", "lib64", "lib32"];
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Root {
+    pub(super) proc: bool,
+    /// The working directory, `/tmp`, `/dev/shm`.
+    pub(super) directories: Vec<OwnedFd>,
+}
+
+/// A tree of the host on its way into the root.
+struct Tree {
+    /// Below the new root.
+    place: PathBuf,
+    is_directory: bool,
+    mount: OwnedFd,
+}
+
+/// Builds the root and enters it. `id` is who may write to the writable places.
+pub(super) fn enter(spec: &Spec, id: u32) -> Step<Root> {
+    mount_change(
+        "/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )
+    .at("making mounts private")?;
+    let trees = pick_up(spec)?;
+    mount_tmpfs(
+        STAGE,
+        ROOT_OPTIONS,
+        MountFlags::NOSUID | MountFlags::NODEV,
+    )
+    .at("mounting the root")?;
+    std::env::set_current_dir(STAGE).at("entering the root")?;
+    put_down(&trees)?;
+    make_links().at("linking the system's directories")?;
+    make_etc(id).at("making /etc")?;
+    let proc = mount_writable(spec, id)?;
+    rustix::process::pivot_root(".", ".").at("changing the root")?;
+    unmount(".", UnmountFlags::DETACH).at("leaving the old root")?;
+    std::env::set_current_dir("/").at("entering the new root")?;
+    let root = open_directory("/").at("opening the root")?;
+    raw::set_mount(root.as_fd(), libc::MOUNT_ATTR_RDONLY, false).at("closing the root")?;
+    let directories = [DATA, "/tmp", "/dev/shm"]
+        .into_iter()
+        .map(open_directory)
+        .collect::<io::Result<_>>()
+        .at("opening the working directory")?;
+    std::env::set_current_dir(DATA).at("entering the working directory")?;
+    Ok(Root { proc, directories })
+}
+
+/// Takes detached, read-only copies of what the root will hold, before anything hides it.
+fn pick_up(spec: &Spec) -> Step<Vec<Tree>> {
+    let mut paths: Vec<PathBuf> = vec!["/usr".into()];
+    paths.extend(spec.trees.iter().cloned());
+    let top = TOP.iter().map(|name| Path::new("/").join(name));
+    paths.extend(top.filter(|path| path.is_dir() && !path.is_symlink()));
+    let etc = |name: &&str| Path::new("/etc").join(name);
+    paths.extend(ETC.iter().map(etc).filter(|path| path.exists()));
+    if spec.network == Network::Full {
+        paths.extend(ETC_NETWORK.iter().map(etc).filter(|path| path.exists()));
+    }
+    paths.sort();
+    paths.dedup();
+    let mut trees: Vec<Tree> = Vec::new();
+    let read_only = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    for path in paths {
+        // What lies in a tree that is there comes with it.
+        if trees.iter().any(|tree| path.starts_with(Path::new("/").join(&tree.place))) {
+            continue;
+        }
+        trees.push(tree(&path, read_only)?);
+    }
+    // A device node needs a mount that allows devices; reading and writing it needs no writable mount.
+    let device = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
+    for name in DEVICES {
+        trees.push(tree(&Path::new("/dev").join(name), device)?);
+    }
+    Ok(trees)
+}
+
+fn tree(path: &Path, attributes: u64) -> Step<Tree> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let is_directory = path.is_dir();
+    // What is mounted below stays below: in a user namespace it could not be left out.
+    let mount = open_tree(CWD, path, flags | OpenTreeFlags::AT_RECURSIVE)
+        .at("picking up the interpreter's files")?;
+    raw::set_mount(mount.as_fd(), attributes, true).at("making the interpreter's files read-only")?;
+    let place = path.strip_prefix("/").unwrap_or(path).to_owned();
+    Ok(Tree {
+        place,
+        is_directory,
+        mount,
+    })
+}
+
+/// Puts the picked-up trees where they were on the host. The current directory is the new root.
+fn put_down(trees: &[Tree]) -> Step<()> {
+    for tree in trees {
+        prepare(tree).at("making a place for the interpreter's files")?;
+        move_mount(
+            &tree.mount,
+            "",
+            CWD,
+            &tree.place,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+        .at("putting down the interpreter's files")?;
+    }
+    Ok(())
+}
+
+fn prepare(tree: &Tree) -> io::Result<()> {
+    if tree.is_directory {
+        return directory(&tree.place, 0o755);
+    }
+    if let Some(parent) = tree.place.parent() {
+        directory(parent, 0o755)?;
+    }
+    fs::File::create(&tree.place).map(drop)
+}
+
+/// The links of a merged `/usr`, as the host has them.
+fn make_links() -> io::Result<()> {
+    for name in TOP {
+        if let Ok(target) = fs::read_link(Path::new("/").join(name)) {
+            symlink(target, name)?;
+        }
+    }
+    symlink("/proc/self/fd", "dev/fd")?;
+    for (name, number) in [("stdin", 0), ("stdout", 1), ("stderr", 2)] {
+        symlink(format!("/proc/self/fd/{number}"), Path::new("dev").join(name))?;
+    }
+    Ok(())
+}
+
+fn make_etc(id: u32) -> io::Result<()> {
+    directory(Path::new("etc"), 0o755)?;
+    fs::write(
+        "etc/passwd",
+        format!("sandbox:x:{id}:{id}:sandbox:/tmp:/usr/sbin/nologin\n"),
+    )?;
+    fs::write("etc/group", format!("sandbox:x:{id}:\n"))?;
+    let made_here = [
+        ("etc/hosts", "127.0.0.1 localhost\n"),
+        ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+    ];
+    for (path, text) in made_here {
+        if !Path::new(path).exists() {
+            fs::write(path, text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Mounts `/proc`, if the host lets us, and the writable places.
+fn mount_writable(spec: &Spec, id: u32) -> Step<bool> {
+    let limits = &spec.limits;
+    directory(Path::new("proc"), 0o555).at("making /proc")?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    // Processes only: none of the kernel's other files, which a worker has no use for. A host whose own `/proc` is
+    // partly hidden, as in containers, refuses; programs do without it.
+    let proc = mount("proc", "proc", "proc", flags, c"subset=pid,hidepid=invisible").is_ok();
+    let options = |bytes: u64| {
+        let inodes = limits.inodes;
+        format!("mode=0700,size={bytes},nr_inodes={inodes},uid={id},gid={id}")
+    };
+    let executable = MountFlags::NOSUID | MountFlags::NODEV;
+    let data = DATA.trim_start_matches('/');
+    for (place, bytes, flags) in [
+        (data, limits.disk, executable),
+        ("tmp", limits.tmp, executable),
+        ("dev/shm", limits.tmp, flags),
+    ] {
+        directory(Path::new(place), 0o755).at("making a writable directory")?;
+        mount_tmpfs(place, &options(bytes), flags).at("mounting a writable directory")?;
+    }
+    Ok(proc)
+}
+
+fn mount_tmpfs(place: &str, options: &str, flags: MountFlags) -> io::Result<()> {
+    let options = std::ffi::CString::new(options)?;
+    mount("tmpfs", place, "tmpfs", flags, options.as_c_str()).map_err(Into::into)
+}
+
+fn directory(path: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(Path::new(&path))
+}
+
+/// Opens a directory for the server, which reads it from outside.
+pub(super) fn open_directory(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path.as_ref(), flags, Mode::empty()).map_err(Into::into)
+}

@@ -1,0 +1,108 @@
+//! The server's end of the socket to a launcher.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+
+use super::launcher::spec::{FromLauncher, Spec};
+
+/// Longest message of a launcher, in bytes.
+const MAX_MESSAGE: usize = 64 * 1024;
+/// Most descriptors with one message.
+const MAX_DESCRIPTORS: usize = 8;
+
+/// The socket to a launcher. Dropping it ends the interpreter and everything that it started.
+#[derive(Debug)]
+pub(super) struct Link {
+    socket: UnixStream,
+    received: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Link {
+    /// Makes the pair: this end, and the launcher's for its descriptor 0.
+    pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = StdStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let link = Self {
+            socket: UnixStream::from_std(ours)?,
+            received: Vec::new(),
+            descriptors: Vec::new(),
+        };
+        Ok((link, theirs.into()))
+    }
+
+    /// Sends the launch order.
+    pub(super) async fn send(&mut self, spec: &Spec) -> io::Result<()> {
+        let body = serde_json::to_vec(spec).map_err(io::Error::other)?;
+        let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+        self.socket.write_all(&length.to_le_bytes()).await?;
+        self.socket.write_all(&body).await
+    }
+
+    /// The next message and the descriptors that came with it.
+    ///
+    /// # Cancel safety
+    /// A dropped future loses nothing.
+    pub(super) async fn receive(&mut self) -> io::Result<(FromLauncher, Vec<OwnedFd>)> {
+        loop {
+            if let Some(message) = self.take()? {
+                return Ok((message, std::mem::take(&mut self.descriptors)));
+            }
+            self.socket.readable().await?;
+            let (received, descriptors) = (&mut self.received, &mut self.descriptors);
+            let read = || read(&self.socket, received, descriptors);
+            match self.socket.try_io(Interest::READABLE, read) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A whole message, if one has come.
+    fn take(&mut self) -> io::Result<Option<FromLauncher>> {
+        let Some((length, rest)) = self.received.split_first_chunk::<4>() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > MAX_MESSAGE {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let Some(body) = rest.get(..length) else {
+            return Ok(None);
+        };
+        let message = serde_json::from_slice(body).map_err(|_| io::ErrorKind::InvalidData)?;
+        self.received.drain(..4 + length);
+        Ok(Some(message))
+    }
+}
+
+fn read(
+    socket: &UnixStream,
+    received: &mut Vec<u8>,
+    descriptors: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
+    let mut bytes = [0; 4096];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+    )?;
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            descriptors.extend(rights);
+        }
+    }
+    received.extend(bytes.iter().take(message.bytes));
+    Ok(message.bytes)
+}

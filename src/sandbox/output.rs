@@ -1,0 +1,543 @@
+//! What a process writes to stdout and stderr: bounded, as text, without control sequences.
+//!
+//! Bytes that are no UTF-8 become U+FFFD, also where a character is torn between two pieces. NUL, other control
+//! characters and terminal sequences (CSI, OSC, DCS and their kin) are left out; one that never ends is over at the end
+//! of its line, so that it cannot swallow what follows. A line that is written again and again after a carriage return,
+//! as progress bars are, is kept in its last state. Knows nothing of where the bytes come from.
+
+#![cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the callers come with the interpreter itself")
+)]
+
+use std::mem;
+
+/// Longest line that a carriage return can still take back; what is longer is kept, and the new state is a new line.
+const MAX_REWRITTEN_LINE: usize = 4096;
+
+/// One stream of one process. Its memory stays below a small multiple of what it keeps, however much is pushed.
+#[derive(Debug)]
+pub(super) struct Capture {
+    cleaner: Cleaner,
+    /// The beginning of a character whose other bytes have not come.
+    torn: Vec<u8>,
+    line: Line,
+    kept: Kept,
+    total: u64,
+}
+
+/// What is left of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Captured {
+    /// The text, with a line that says how much is left out where something is.
+    pub(super) text: String,
+    /// Bytes of cleaned text that are left out.
+    pub(super) omitted: u64,
+}
+
+impl Capture {
+    /// Keeps about `kept` bytes: three quarters from the beginning, the rest from the end.
+    pub(super) fn new(kept: usize) -> Self {
+        Self {
+            cleaner: Cleaner::default(),
+            torn: Vec::new(),
+            line: Line::default(),
+            kept: Kept::new(kept),
+            total: 0,
+        }
+    }
+
+    /// Takes bytes in and gives back what they show at once: whole characters, with carriage returns where a line
+    /// is written again.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Option<String> {
+        self.total = self.total.saturating_add(bytes.len() as u64);
+        let text = self.decode(bytes);
+        let mut live = String::new();
+        self.cleaner.clean(&text, &mut live);
+        self.line.push(&live, &mut self.kept);
+        (!live.is_empty()).then_some(live)
+    }
+
+    /// Bytes pushed since the last [`Capture::take`].
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Takes what was kept out and begins anew.
+    pub(super) fn take(&mut self) -> Captured {
+        if !mem::take(&mut self.torn).is_empty() {
+            let mut end = String::new();
+            self.cleaner.clean("\u{fffd}", &mut end);
+            self.line.push(&end, &mut self.kept);
+        }
+        self.cleaner = Cleaner::default();
+        self.total = 0;
+        mem::take(&mut self.line).finish(&mut self.kept);
+        self.kept.take()
+    }
+
+    /// The characters that are whole by now; the rest waits in `torn`, at most three bytes.
+    fn decode(&mut self, bytes: &[u8]) -> String {
+        let mut joined = mem::take(&mut self.torn);
+        joined.extend_from_slice(bytes);
+        let mut text = String::with_capacity(joined.len());
+        let mut chunks = joined.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            text.push_str(chunk.valid());
+            let invalid = chunk.invalid();
+            if chunks.peek().is_none() && is_torn(invalid) {
+                self.torn = invalid.to_vec();
+            } else if !invalid.is_empty() {
+                text.push('\u{fffd}');
+            }
+        }
+        text
+    }
+}
+
+/// Text without control characters and terminal sequences, cut to `max_bytes` with a mark at the cut.
+pub(super) fn clean(text: &str, max_bytes: usize) -> String {
+    let mut cleaned = String::new();
+    let mut cleaner = Cleaner::default();
+    let mut characters = text.chars();
+    // What lies behind the cap is not even looked at: the text may be a thousand times as long.
+    let mut buffer = [0; 4];
+    while cleaned.len() <= max_bytes {
+        let Some(character) = characters.next() else {
+            break;
+        };
+        cleaner.clean(character.encode_utf8(&mut buffer), &mut cleaned);
+    }
+    let mut cleaned = cleaned.replace('\r', "\n");
+    if cleaned.len() > max_bytes {
+        cleaned.truncate(cleaned.floor_char_boundary(max_bytes));
+        cleaned.push_str(" […]");
+    }
+    cleaned
+}
+
+/// Whether the bytes can still become a character.
+fn is_torn(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}
+
+/// Leaves control characters and terminal sequences out. What remains of them are tab, line feed and a carriage return
+/// that is not part of a line end.
+#[derive(Debug, Default)]
+struct Cleaner {
+    state: State,
+    /// A carriage return came; whether it is part of a line end is not known yet.
+    returned: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Text,
+    /// After ESC.
+    Escape,
+    /// After ESC and an intermediate character: one more belongs to it.
+    Designate,
+    /// In a control sequence, up to its final character.
+    Control,
+    /// In a string such as a window title, up to BEL or ST.
+    Title,
+    /// After ESC in such a string.
+    TitleEscape,
+}
+
+impl Cleaner {
+    fn clean(&mut self, text: &str, out: &mut String) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            // Most output is plain; it is copied in runs.
+            if self.state == State::Text && !self.returned {
+                let plain = rest.find(is_control).unwrap_or(rest.len());
+                let (run, after) = rest.split_at(plain);
+                out.push_str(run);
+                rest = after;
+            }
+            let mut characters = rest.chars();
+            if let Some(character) = characters.next() {
+                self.character(character, out);
+            }
+            rest = characters.as_str();
+        }
+    }
+
+    fn character(&mut self, character: char, out: &mut String) {
+        self.state = match (self.state, character) {
+            // The end of a line ends whatever sequence is open.
+            (_, '\n') | (State::Text, _) => {
+                self.shown(character, out);
+                return;
+            }
+            (State::Title, '\u{7}' | '\u{9c}')
+            | (State::TitleEscape, '\\')
+            | (State::Control, '\u{40}'..='\u{7e}')
+            | (State::Designate, _) => State::Text,
+            (State::Title, '\u{1b}') => State::TitleEscape,
+            (State::Title | State::TitleEscape, _) => State::Title,
+            (State::Control, '\u{1b}') => State::Escape,
+            (State::Control, '\u{20}'..='\u{3f}') => State::Control,
+            (State::Control, _) => {
+                // No sequence goes on like this; the character counts by itself.
+                self.shown(character, out);
+                return;
+            }
+            (State::Escape, '[') => State::Control,
+            (State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Title,
+            (State::Escape, '\u{20}'..='\u{2f}') => State::Designate,
+            (State::Escape, '\u{1b}') => State::Escape,
+            (State::Escape, '\u{30}'..='\u{7e}') => State::Text,
+            (State::Escape, _) => {
+                self.shown(character, out);
+                return;
+            }
+        };
+    }
+
+    /// A character outside sequences.
+    fn shown(&mut self, character: char, out: &mut String) {
+        self.state = State::Text;
+        match character {
+            '\r' => {
+                self.returned = true;
+                return;
+            }
+            '\n' => self.returned = false,
+            '\u{1b}' => self.state = State::Escape,
+            '\u{9b}' => self.state = State::Control,
+            '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}' => self.state = State::Title,
+            _ => {}
+        }
+        let kept = matches!(character, '\n' | '\t') || !character.is_control();
+        if kept {
+            if mem::take(&mut self.returned) {
+                out.push('\r');
+            }
+            out.push(character);
+        }
+    }
+}
+
+fn is_control(character: char) -> bool {
+    character.is_control() && character != '\n' && character != '\t'
+}
+
+/// The line that is being written, which a carriage return may take back.
+#[derive(Debug, Default)]
+struct Line {
+    text: String,
+    /// The beginning of the line is among what is kept already.
+    begun: bool,
+}
+
+impl Line {
+    fn push(&mut self, text: &str, kept: &mut Kept) {
+        let mut rest = text;
+        while let Some(end) = rest.find(['\n', '\r']) {
+            let (part, after) = rest.split_at(end);
+            self.add(part, kept);
+            let mut after = after.chars();
+            if after.next() == Some('\n') {
+                self.end(kept);
+            } else if self.begun {
+                self.end(kept);
+            } else {
+                self.text.clear();
+            }
+            rest = after.as_str();
+        }
+        self.add(rest, kept);
+    }
+
+    fn add(&mut self, part: &str, kept: &mut Kept) {
+        if self.begun || self.text.len() + part.len() > MAX_REWRITTEN_LINE {
+            self.begun = true;
+            kept.push(&mem::take(&mut self.text));
+            kept.push(part);
+        } else {
+            self.text.push_str(part);
+        }
+    }
+
+    fn end(&mut self, kept: &mut Kept) {
+        self.text.push('\n');
+        kept.push(&self.text);
+        self.text.clear();
+        self.begun = false;
+    }
+
+    fn finish(self, kept: &mut Kept) {
+        kept.push(&self.text);
+    }
+}
+
+/// The beginning and the end of a text.
+#[derive(Debug)]
+struct Kept {
+    head: String,
+    max_head: usize,
+    head_is_full: bool,
+    tail: String,
+    max_tail: usize,
+    /// Bytes that have left the tail.
+    dropped: u64,
+}
+
+impl Kept {
+    fn new(kept: usize) -> Self {
+        let max_tail = kept / 4;
+        Self {
+            head: String::new(),
+            max_head: kept - max_tail,
+            head_is_full: false,
+            tail: String::new(),
+            max_tail,
+            dropped: 0,
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        let mut rest = text;
+        if !self.head_is_full {
+            let room = self.max_head - self.head.len();
+            let (first, after) = rest.split_at(rest.floor_char_boundary(room));
+            self.head.push_str(first);
+            self.head_is_full = !after.is_empty();
+            rest = after;
+        }
+        if rest.len() > self.max_tail {
+            let (gone, end) = rest.split_at(tail_start(rest, self.max_tail));
+            self.dropped += (self.tail.len() + gone.len()) as u64;
+            self.tail.clear();
+            self.tail.push_str(end);
+            return;
+        }
+        self.tail.push_str(rest);
+        // Trimmed at twice its size, so that each byte is moved about once.
+        if self.tail.len() > 2 * self.max_tail {
+            self.trim();
+        }
+    }
+
+    fn trim(&mut self) {
+        let gone = tail_start(&self.tail, self.max_tail);
+        self.tail.drain(..gone);
+        self.dropped += gone as u64;
+    }
+
+    fn take(&mut self) -> Captured {
+        self.trim();
+        let omitted = mem::take(&mut self.dropped);
+        let mut text = mem::take(&mut self.head);
+        if omitted > 0 {
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            text.push_str(&format!("[… {omitted} bytes left out …]\n"));
+        }
+        text.push_str(&mem::take(&mut self.tail));
+        self.head_is_full = false;
+        Captured { text, omitted }
+    }
+}
+
+/// Where the last `max` bytes of a text begin, at a character.
+fn tail_start(text: &str, max: usize) -> usize {
+    let mut start = text.len().saturating_sub(max);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    start
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn whole(bytes: &[u8]) -> String {
+        let mut capture = Capture::new(1 << 20);
+        capture.push(bytes);
+        let captured = capture.take();
+        assert_eq!(captured.omitted, 0);
+        captured.text
+    }
+
+    #[test]
+    fn text_is_cleaned() {
+        for (bytes, expected) in [
+            (&b"plain\n\ttext"[..], "plain\n\ttext"),
+            (b"a\0b\x07c\x08d\x7fe", "abcde"),
+            (b"caf\xc3\xa9 \xff\xfe!", "café \u{fffd}\u{fffd}!"),
+            (b"\xe2\x82", "\u{fffd}"),
+            (b"\x1b[1;31mred\x1b[0m", "red"),
+            (b"\x1b[?25l\x1b[2K\x1b[10;5Hx", "x"),
+            (b"\x1b]0;title\x07x", "x"),
+            (b"\x1b]8;;http://h/\x1b\\link\x1b]8;;\x1b\\", "link"),
+            (b"\x1bP1$r q\x1b\\x\x1b_hidden\x1b\\y\x1b^p\x1b\\z", "xyz"),
+            (b"\x1b(Bx\x1b=y\x1bMz", "xyz"),
+            (b"\xc2\x9b31mred\xc2\x9d0;t\x07x", "redx"),
+            (b"\x1b]never ended\nnext", "\nnext"),
+            (b"\x1b[12\nnext", "\nnext"),
+            (b"\x1b[\xc3\xa9t", "ét"),
+            (b"\x1b\x1b[31mx\x1b", "x"),
+            (b"\x1b[1\x1b[31mx", "x"),
+        ] {
+            assert_eq!(whole(bytes), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_rewritten_line_is_kept_in_its_last_state() {
+        for (text, expected) in [
+            ("a\r\nb\r\n", "a\nb\n"),
+            ("\r 10%\r 50%\r100%\ndone\n", "100%\ndone\n"),
+            ("10%\r20%\r", "20%"),
+            ("10%\r\r\n", "10%\n"),
+            ("10%\x1b[K\r\x1b[K20%", "20%"),
+            ("a\rb\nc\rd", "b\nd"),
+        ] {
+            assert_eq!(whole(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_not_taken_back() {
+        let long = "x".repeat(MAX_REWRITTEN_LINE + 1);
+        let text = whole(format!("{long}\rshort\rshorter\n").as_bytes());
+        assert_eq!(text, format!("{long}\nshorter\n"));
+    }
+
+    #[test]
+    fn live_text_comes_at_once_and_shows_returns() {
+        let mut capture = Capture::new(100);
+        assert_eq!(capture.push(b"10%").as_deref(), Some("10%"));
+        assert_eq!(capture.push(b"\r"), None);
+        assert_eq!(capture.push(b"20%\xc3").as_deref(), Some("\r20%"));
+        assert_eq!(capture.push(b"\xa9\r").as_deref(), Some("é"));
+        assert_eq!(capture.push(b"\n").as_deref(), Some("\n"));
+        assert_eq!(capture.push(b"\x1b[3"), None);
+        assert_eq!(capture.push(b"1mred").as_deref(), Some("red"));
+        assert_eq!(capture.total(), 19);
+    }
+
+    #[test]
+    fn the_middle_is_left_out_and_counted() {
+        let mut capture = Capture::new(16);
+        for byte in b'a'..=b'z' {
+            capture.push(&[byte]);
+        }
+        let captured = capture.take();
+        assert_eq!(captured.text, "abcdefghijkl\n[… 10 bytes left out …]\nwxyz");
+        assert_eq!(captured.omitted, 10);
+    }
+
+    #[test]
+    fn taking_begins_anew() {
+        let mut capture = Capture::new(8);
+        capture.push(b"a long text that does not fit\x1b[3\xe2\x82");
+        capture.take();
+        assert_eq!(capture.total(), 0);
+        assert_eq!(capture.push(b"1m"), Some("1m".to_owned()));
+        assert_eq!(
+            capture.take(),
+            Captured {
+                text: "1m".to_owned(),
+                omitted: 0
+            }
+        );
+        assert_eq!(capture.take(), Captured::default());
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_what_is_pushed() {
+        let mut capture = Capture::new(32 * 1024);
+        let held = |capture: &Capture| {
+            capture.kept.head.capacity()
+                + capture.kept.tail.capacity()
+                + capture.line.text.capacity()
+                + capture.torn.capacity()
+        };
+        let lines = b"0123456789 lines of text\n".repeat(2600);
+        for endless in [
+            &[b'x'; 65_536][..],
+            &lines,
+            &[0xff; 65_536],
+            &b"\rbar".repeat(16_384),
+        ] {
+            for _ in 0..64 {
+                capture.push(endless);
+                assert!(held(&capture) < 128 * 1024, "{}", held(&capture));
+            }
+        }
+        assert_eq!(capture.total(), 64 * (3 * 65_536 + lines.len() as u64));
+        let captured = capture.take();
+        assert!(captured.text.len() < 33 * 1024);
+        assert!(captured.omitted > 16 * 1024 * 1024);
+    }
+
+    #[test]
+    fn a_text_is_cut_at_a_character() {
+        assert_eq!(clean("\x1b[1mbold\x1b[0m\0", 100), "bold");
+        assert_eq!(clean("a\rb\r\nc", 100), "a\nb\nc");
+        assert_eq!(clean("ééé", 6), "ééé");
+        assert_eq!(clean("ééé", 5), "éé […]");
+        assert_eq!(clean(&"x".repeat(1000), 3), "xxx […]");
+    }
+
+    fn fragments() -> impl Strategy<Value = Vec<u8>> {
+        let fragment = prop_oneof![
+            Just(b"\x1b[31m".to_vec()),
+            Just(b"\x1b]0;t\x07".to_vec()),
+            Just(b"\r".to_vec()),
+            Just(b"\n".to_vec()),
+            Just("€é\u{9b}\u{1f600}".as_bytes().to_vec()),
+            proptest::collection::vec(any::<u8>(), 0..6),
+            "[a-z ]{0,12}".prop_map(String::into_bytes),
+        ];
+        proptest::collection::vec(fragment, 0..24).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same(bytes in fragments(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8), kept in 0_usize..64) {
+            let mut at_once = Capture::new(kept);
+            let live = at_once.push(&bytes).unwrap_or_default();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.sort_unstable();
+            let mut split = Capture::new(kept);
+            let mut split_live = String::new();
+            let mut from = 0;
+            for cut in cuts.into_iter().chain([bytes.len()]) {
+                split_live.push_str(&split.push(&bytes[from..cut]).unwrap_or_default());
+                from = cut;
+            }
+            prop_assert_eq!(&split_live, &live);
+            prop_assert_eq!(split.total(), bytes.len() as u64);
+            let (split, at_once) = (split.take(), at_once.take());
+            prop_assert_eq!(&split, &at_once);
+            prop_assert!(at_once.text.len() <= kept + 64);
+            let clean = |text: &str| !text.chars().any(|c| c.is_control() && !"\n\t\r".contains(c));
+            prop_assert!(clean(&live) && clean(&at_once.text));
+        }
+
+        #[test]
+        fn text_without_controls_is_the_lossy_text(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let plain: Vec<u8> = bytes.into_iter().filter(|byte| *byte >= 0x20 && *byte != 0x7f).collect();
+            let lossy: String = String::from_utf8_lossy(&plain).into_owned();
+            prop_assume!(!lossy.chars().any(char::is_control));
+            prop_assert_eq!(whole(&plain), lossy);
+        }
+
+        #[test]
+        fn a_cleaned_text_is_clean_and_short(text in "\\PC*|[\\x00-\\x9f]*", max in 0_usize..40) {
+            let cleaned = clean(&text, max);
+            prop_assert!(cleaned.len() <= max + " […]".len());
+            prop_assert!(!cleaned.chars().any(|c| c.is_control() && !"\n\t".contains(c)));
+        }
+    }
+}
