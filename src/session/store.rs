@@ -12,6 +12,7 @@ mod read;
 mod tests;
 pub(super) mod write;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,18 @@ pub struct SessionStore {
     clock: Arc<Clock>,
     parked: Arc<Mutex<Parked>>,
     files: FileStore,
+}
+
+/// Something that lasts as long as a turn.
+pub type Attached = Arc<dyn Any + Send + Sync>;
+
+/// An unstored conversation that waits for the results of its client's tools.
+#[derive(Debug, Clone, Default)]
+pub struct Waiting {
+    /// The conversation.
+    pub session: StoredSession,
+    /// What goes with the turn.
+    pub held: Option<Attached>,
 }
 
 /// One entry of the list of sessions.
@@ -290,13 +303,23 @@ impl SessionStore {
     /// Keeps an unstored conversation in memory until time is up, for the answers to its pending client calls.
     ///
     /// Where too many are kept already, the one kept longest gives way.
-    pub fn park(&self, owner: &Owner, calls: &[String], session: StoredSession, until: Instant) {
-        self.parked.lock().put(owner, calls, session, until);
+    pub fn park(&self, owner: &Owner, calls: &[String], waiting: Waiting, until: Instant) {
+        self.parked.lock().put(owner, calls, waiting, until);
     }
 
     /// The parked conversation that waits for this call.
-    pub fn parked(&self, owner: &Owner, call_id: &str) -> Option<StoredSession> {
+    pub fn parked(&self, owner: &Owner, call_id: &str) -> Option<Waiting> {
         self.parked.lock().get(owner, call_id).cloned()
+    }
+
+    /// Lets go of what is held for the parked conversation that waits for this call.
+    pub fn release(&self, owner: &Owner, call_id: &str) {
+        self.parked.lock().release(owner, call_id);
+    }
+
+    /// Forgets the parked conversations whose time is up, and lets go of what is held for them.
+    pub fn drop_expired_parked(&self) {
+        self.parked.lock().drop_expired();
     }
 
     /// Moves what is in the log of a file to its place.

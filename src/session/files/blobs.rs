@@ -219,6 +219,11 @@ impl Leftover {
         &self.blob
     }
 
+    /// Where the file is while it is being written.
+    pub(super) fn path(&self) -> PathBuf {
+        self.blobs.unfinished_path(&self.blob)
+    }
+
     /// Counts bytes that are about to be written; gives the sum over all files that are being written.
     pub(super) fn grow(&mut self, bytes: u64) -> u64 {
         self.bytes += bytes;

@@ -1,5 +1,7 @@
 //! A file on its way in: it has a row only once all of it is on disk.
 
+use std::path::PathBuf;
+
 use tokio::io::{AsyncWriteExt, BufWriter};
 
 use super::blobs::{Leftover, blocking};
@@ -48,6 +50,20 @@ impl Draft {
         }
         self.sniffer.add(bytes);
         self.file.write_all(bytes).await.map_err(cannot_write)
+    }
+
+    /// Where what was written so far can be read, for a file that is never stored: it lasts as long as the draft.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn settle(&mut self) -> Result<PathBuf, FileError> {
+        self.file.flush().await.map_err(cannot_write)?;
+        Ok(self.leftover.path())
+    }
+
+    /// The media type of what was written so far, given a name and what somebody claims.
+    pub fn media_type(&self, file_name: &str, claimed: Option<&str>) -> String {
+        self.sniffer.media_type(file_name, claimed)
     }
 
     /// Stores what was written as a file with a fresh id, in place of older files if need be.
