@@ -9,6 +9,7 @@ pub mod code;
 mod conversation;
 pub mod driver;
 pub mod event;
+mod inputs;
 pub mod machine;
 pub mod options;
 pub mod repeat;
@@ -26,7 +27,9 @@ use tokio::runtime::RuntimeFlavor;
 use tokio_util::task::TaskTracker;
 
 use crate::metrics::Metrics;
+use crate::openai::request::RequestError;
 use crate::session::SessionError;
+use crate::session::files::{FileError, FileStore};
 use crate::session::lock::SessionLocks;
 use crate::session::store::SessionStore;
 use crate::tools::python::CodeExecution;
@@ -60,6 +63,8 @@ pub struct Parts {
     pub schemas: SchemaCache,
     /// Where conversations are kept.
     pub store: SessionStore,
+    /// The files of conversations and owners.
+    pub files: FileStore,
     /// One turn at a time per conversation.
     pub locks: SessionLocks,
     /// Longest wait for another turn of the same conversation.
@@ -90,6 +95,12 @@ pub enum AgentError {
     /// A limit was reached and the request wants an error then.
     #[error("the limit {} is reached", .0.as_str())]
     Limit(StopReason),
+    /// Something in the messages cannot be used.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A file that came with the request could not be kept.
+    #[error("a file of the request could not be kept")]
+    Files(#[source] FileError),
     /// There is no upstream to ask.
     #[error("no upstream is left to ask")]
     NoUpstream,

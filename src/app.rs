@@ -22,6 +22,8 @@ use crate::upstream::settings::PoolSettings;
 
 /// How often idle sessions are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
+/// How often turns are looked for that wait for a client which does not come back.
+const PARKED_INTERVAL: Duration = Duration::from_secs(30);
 /// How long session writes may take after the last request has ended.
 const FLUSH_WAIT: Duration = Duration::from_secs(10);
 
@@ -100,6 +102,7 @@ impl App {
             code,
             schemas: SchemaCache::default(),
             store: store.clone(),
+            files: store.files().clone(),
             locks: SessionLocks::default(),
             session_wait: config.session.wait,
             max_session_messages: config.session.max_messages,
@@ -135,6 +138,7 @@ impl App {
         let served = tokio::select! {
             served = server::serve(self.listener, self.state, shutdown) => served,
             () = expiry => Ok(()),
+            () = forget_parked(self.store.clone()) => Ok(()),
         };
         self.tasks.close();
         // Before the tasks are waited for, some of which end with it, and before the store, which knows its files.
@@ -162,6 +166,15 @@ fn metrics(tools: &ToolRegistry, pool: &PoolSettings, code: Option<&CodeExecutio
         metrics.code_isolation(code.report().level.as_str());
     }
     metrics
+}
+
+/// Forgets the unstored turns that nobody came back for, and with them their interpreters.
+async fn forget_parked(store: SessionStore) {
+    let mut interval = tokio::time::interval(PARKED_INTERVAL);
+    loop {
+        interval.tick().await;
+        store.drop_expired_parked();
+    }
 }
 
 /// Deletes idle sessions for ever; does nothing for ever where they are kept.

@@ -22,7 +22,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const CONFIGURATION_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|first| first == launcher::ARGUMENT) {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == launcher::ARGUMENT)
+    {
         // Before anything else: the launcher must have one thread.
         return launcher::main();
     }

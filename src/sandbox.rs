@@ -5,7 +5,6 @@
 //! of that the host allows is found out by a self-test at start-up and reported ([`Report`]). The only place of the
 //! crate that starts processes.
 
-
 mod frame;
 mod interpreter;
 pub mod launcher;

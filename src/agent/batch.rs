@@ -1,5 +1,6 @@
 //! One batch of calls inside a run: what the client hears of it, and what the history gets.
 
+mod files;
 mod report;
 
 use std::collections::VecDeque;
@@ -19,17 +20,18 @@ use super::options::ToolExecution;
 use super::request::RunRequest;
 use super::surroundings::Surroundings;
 use super::transcript;
-use crate::ids::{RequestId, SessionId, WorkspaceId};
+use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
 use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult};
 use crate::tools::cap::cap_result;
-use crate::tools::{ToolOutput, WorkFile};
+use crate::tools::{ToolFile, ToolOutput, WorkFile};
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::Quirks;
+pub(super) use files::MAX_INLINE_BYTES;
 pub(super) use report::millis;
-use report::{calling, frames_shown, image_message, label, produced};
+use report::{calling, frames_shown, image_message, label};
 
 /// What a batch needs to know of its run.
 #[derive(Debug)]
@@ -46,6 +48,9 @@ pub(super) struct Context {
     pub(super) quirks: Quirks,
     pub(super) workspace: WorkspaceId,
     pub(super) files: Arc<[WorkFile]>,
+    pub(super) owner: Owner,
+    /// Bytes of files that the answer still has room for.
+    pub(super) inline_left: u64,
 }
 
 /// A batch of calls that is being dealt with. Dropping it cancels the tools that run.
@@ -91,6 +96,8 @@ pub(super) struct Finished {
     pub(super) contents: Vec<String>,
     /// The calls that the client is to run.
     pub(super) client_calls: Vec<ToolCall>,
+    /// Bytes of files that the answer still has room for.
+    pub(super) inline_left: u64,
 }
 
 impl Context {
@@ -114,7 +121,15 @@ impl Context {
             quirks: request.route.quirks.clone(),
             workspace: surroundings.workspace().clone(),
             files: surroundings.files().clone(),
+            owner: request.caller.owner.clone(),
+            inline_left: 0,
         }
+    }
+
+    /// The same with room for so many bytes of files in the answer.
+    pub(super) fn with_room(mut self, inline_left: u64) -> Self {
+        self.inline_left = inline_left;
+        self
     }
 
     /// The same with a moment at which running tools are cancelled.
@@ -199,8 +214,10 @@ impl Batch {
                         return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
                     }
                 }
-                Some(BatchEvent::Done { index, result }) => {
-                    self.answered(index, result);
+                Some(BatchEvent::Done { index, mut result }) => {
+                    let made = std::mem::take(&mut result.output.files);
+                    let files = self.keep(index, made).await;
+                    self.answered(index, result, files);
                 }
                 None => return BatchStep::Ended,
             }
@@ -274,6 +291,7 @@ impl Batch {
             held: self.held,
             contents,
             client_calls,
+            inline_left: self.context.inline_left,
         }
     }
 
@@ -298,12 +316,27 @@ impl Batch {
                     output,
                     duration,
                 },
+                Vec::new(),
             );
         }
     }
 
+    /// Keeps the files that a call made.
+    async fn keep(&mut self, index: usize, made: Vec<ToolFile>) -> Vec<ProducedFile> {
+        let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
+            return Vec::new();
+        };
+        let mut files = Vec::with_capacity(made.len());
+        for file in made {
+            let (file, notice) = self.context.keep_file(&tool, file).await;
+            files.push(file);
+            self.ready.extend(notice.map(AgentEvent::Notice));
+        }
+        files
+    }
+
     /// Takes the result of a call: cut to size for the model, reported to the client as just that.
-    fn answered(&mut self, index: usize, result: ToolResult) {
+    fn answered(&mut self, index: usize, result: ToolResult, files: Vec<ProducedFile>) {
         let ToolResult {
             status,
             output,
@@ -339,11 +372,6 @@ impl Batch {
         });
         self.ready.extend(notices.map(AgentEvent::Notice));
         if call.shown() {
-            let files: Vec<ProducedFile> = output
-                .files
-                .into_iter()
-                .map(|file| produced(&self.context, file))
-                .collect();
             let record = ToolCallRecord {
                 index,
                 round: self.context.round,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::Parts;
-use crate::ids::{Owner, SessionId, WorkspaceId};
+use super::conversation::Conversation;
+use super::inputs::Inputs;
+use crate::ids::{Owner, WorkspaceId};
 use crate::tools::WorkFile;
 use crate::tools::python::WorkspaceGuard;
 
@@ -12,25 +14,35 @@ use crate::tools::python::WorkspaceGuard;
 pub(super) struct Surroundings {
     workspace: WorkspaceId,
     /// Ends the workspace with the turn; a stored conversation keeps its own.
-    guard: Option<Arc<WorkspaceGuard>>,
-    files: Arc<[WorkFile]>,
+    _guard: Option<Arc<WorkspaceGuard>>,
+    inputs: Inputs,
 }
 
 impl Surroundings {
-    /// Those of a conversation; without one they last as long as the run.
-    pub(super) fn new(parts: &Parts, owner: &Owner, session: Option<&SessionId>) -> Self {
+    /// Those of a conversation. Where it is not stored they last as long as the turn.
+    pub(super) fn new(
+        parts: &Parts,
+        owner: &Owner,
+        conversation: Option<&mut Conversation>,
+        inputs: Inputs,
+    ) -> Self {
+        let session = conversation.as_deref().and_then(Conversation::session_id);
         let (workspace, guard) = match (session, &parts.code) {
             (Some(session), _) => (WorkspaceId::of(owner, session), None),
             (None, None) => (WorkspaceId::fresh(), None),
             (None, Some(code)) => {
-                let guard = code.fresh_workspace();
-                (guard.workspace().clone(), Some(Arc::new(guard)))
+                let guard = kept(conversation.as_deref())
+                    .unwrap_or_else(|| Arc::new(code.fresh_workspace()));
+                if let Some(conversation) = conversation {
+                    conversation.hold(guard.clone());
+                }
+                (guard.workspace().clone(), Some(guard))
             }
         };
         Self {
             workspace,
-            guard,
-            files: Arc::default(),
+            _guard: guard,
+            inputs,
         }
     }
 
@@ -39,6 +51,12 @@ impl Surroundings {
     }
 
     pub(super) fn files(&self) -> &Arc<[WorkFile]> {
-        &self.files
+        &self.inputs.files
     }
+}
+
+/// The workspace that the turn had before its client ran tools.
+fn kept(conversation: Option<&Conversation>) -> Option<Arc<WorkspaceGuard>> {
+    let held = conversation?.held()?.clone();
+    held.downcast().ok()
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::{AppState, body};
-use crate::ids::{Owner, SessionId};
+use crate::ids::{Owner, SessionId, WorkspaceId};
 use crate::openai::request::RequestError;
 use crate::session::export;
 use crate::session::store::Replaced;
@@ -112,6 +112,9 @@ pub(super) async fn delete(
     let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
     if !parts.store.delete(&owner, &id).await? {
         return Err(crate::session::SessionError::NotFound.into());
+    }
+    if let Some(code) = &parts.code {
+        code.forget(&WorkspaceId::of(&owner, &id));
     }
     Ok(Json(json!({"id": id, "object": "session.deleted", "deleted": true})).into_response())
 }

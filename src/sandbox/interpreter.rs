@@ -56,7 +56,9 @@ impl Interpreter {
         let output = tokio::time::timeout(TIME_LIMIT, command.output())
             .await
             .map_err(|_| {
-                SandboxError::Unavailable(format!("the Python interpreter '{name}' does not answer"))
+                SandboxError::Unavailable(format!(
+                    "the Python interpreter '{name}' does not answer"
+                ))
             })?
             .map_err(|source| SandboxError::Step {
                 step: "starting the Python interpreter",
@@ -86,7 +88,9 @@ impl Interpreter {
 /// The file that a name stands for.
 fn look_up(python: &Path, search_path: &str) -> Option<PathBuf> {
     if python.components().count() > 1 {
-        return std::path::absolute(python).ok().filter(|path| path.is_file());
+        return std::path::absolute(python)
+            .ok()
+            .filter(|path| path.is_file());
     }
     std::env::split_paths(search_path)
         .map(|directory| directory.join(python))
@@ -117,7 +121,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (outer, inner) = (folder.path().join("a"), folder.path().join("a/b"));
         std::fs::create_dir_all(&inner).unwrap();
-        let paths = vec![inner, outer.clone(), "/usr/lib".into(), "/".into(), "relative".into()];
+        let paths = vec![
+            inner,
+            outer.clone(),
+            "/usr/lib".into(),
+            "/".into(),
+            "relative".into(),
+        ];
         assert_eq!(trees(paths), [outer]);
     }
 

@@ -3,20 +3,16 @@
 use std::time::Duration;
 
 use serde_json::json;
-use uuid::Uuid;
 
+use super::super::Parts;
 use super::super::calls::ResolvedCall;
-use super::super::event::{Calling, ProducedFile};
-use super::super::{Parts, unix_seconds};
+use super::super::event::Calling;
 use super::Context;
 use crate::metrics::ToolLabel;
 use crate::openai::message::Message;
-use crate::tools::ToolFile;
 
 /// Most frames of an animation that the model is shown; they are chosen evenly.
 const MAX_FRAMES_SHOWN: usize = 8;
-/// Largest file that an answer carries inline, in bytes.
-const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// What logs and metrics call a tool: names that requests bring along stay out of both.
 pub(super) fn label<'a>(parts: &Parts, call: &'a ResolvedCall) -> ToolLabel<'a> {
@@ -63,25 +59,6 @@ pub(super) fn image_message(images: &[(String, String)]) -> Message {
         parts.push(json!({"type": "image_url", "image_url": {"url": url}}));
     }
     Message::user_parts(&serde_json::Value::Array(parts).to_string())
-}
-
-pub(super) fn produced(context: &Context, file: ToolFile) -> ProducedFile {
-    let size = file.content.len() as u64;
-    ProducedFile {
-        id: format!("file-{}", Uuid::now_v7().simple()),
-        object: "file",
-        bytes: size,
-        created_at: unix_seconds(),
-        filename: file.name.clone(),
-        purpose: "agent_output",
-        name: file.name,
-        mime_type: file.mime_type,
-        size,
-        path: file.path,
-        session_id: context.session_id.clone(),
-        round: context.round,
-        data: (size <= MAX_INLINE_FILE_BYTES).then_some(file.content),
-    }
 }
 
 /// A duration for the wire and the log.

@@ -79,6 +79,10 @@ impl Run {
     ) -> Result<(), AgentError> {
         let ids: Vec<String> = client_calls.iter().map(|call| call.id.clone()).collect();
         self.store(end, ids).await;
+        if let Some(conversation) = &self.conversation {
+            conversation.release();
+        }
+        self.note_missing_files(reason);
         let finish_reason = finish_reason(reason, &self.finish_reason);
         let outcome = Outcome {
             stop_reason: reason,
@@ -150,6 +154,28 @@ impl Run {
                     .to_owned();
             self.notify(Notice {
                 kind: "session_store",
+                message,
+            });
+        }
+    }
+
+    /// Says once which of the files that the caller wants were not made.
+    fn note_missing_files(&mut self, reason: StopReason) {
+        let wanted = self.request.code.as_ref().map(|code| &*code.wanted);
+        let missing: Vec<String> = wanted
+            .unwrap_or_default()
+            .iter()
+            .filter(|file| !self.produced.contains(&file.name))
+            .map(|file| format!("'{}'", file.name))
+            .collect();
+        // With calls of the client pending, the turn is not over yet.
+        if !missing.is_empty() && reason != StopReason::ClientTools {
+            let message = format!(
+                "the turn ended without these files of 'files': {}",
+                missing.join(", ")
+            );
+            self.notify(Notice {
+                kind: "file_not_produced",
                 message,
             });
         }

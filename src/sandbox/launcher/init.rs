@@ -38,8 +38,8 @@ pub(super) fn run(spec: &Spec, link: &mut Link) -> Step<()> {
     if spec.form.has_namespaces() {
         identity::drop_capabilities()?;
     }
-    let process = rustix::process::pidfd_open(child, PidfdFlags::empty())
-        .at("watching the interpreter")?;
+    let process =
+        rustix::process::pidfd_open(child, PidfdFlags::empty()).at("watching the interpreter")?;
     let descriptors = Descriptors {
         control: ours,
         process,
@@ -72,7 +72,10 @@ fn prepare(spec: &Spec) -> Step<Root> {
             Ok(root)
         }
         Form::PrivateUser { .. } | Form::SameUser => {
-            let directory = spec.directory.as_deref().unwrap_or(std::path::Path::new("/"));
+            let directory = spec
+                .directory
+                .as_deref()
+                .unwrap_or(std::path::Path::new("/"));
             let directories = ["data", "tmp"]
                 .into_iter()
                 .map(|name| root::open_directory(directory.join(name)))
@@ -180,7 +183,9 @@ fn descendants(of: Pid, found: &mut Vec<Pid>) {
     };
     for task in tasks.flatten() {
         let children = file(&task.file_name().to_string_lossy());
-        let pids = children.split_whitespace().filter_map(|text| text.parse().ok());
+        let pids = children
+            .split_whitespace()
+            .filter_map(|text| text.parse().ok());
         for pid in pids.filter_map(Pid::from_raw) {
             found.push(pid);
             descendants(pid, found);

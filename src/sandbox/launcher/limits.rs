@@ -50,7 +50,12 @@ fn bind(wanted: usize, slot: usize) -> Step<()> {
     }
     let mut chosen = CpuSet::new();
     let from = slot.saturating_mul(wanted);
-    for &number in numbers.iter().cycle().skip(from % numbers.len()).take(wanted) {
+    for &number in numbers
+        .iter()
+        .cycle()
+        .skip(from % numbers.len())
+        .take(wanted)
+    {
         chosen.set(number);
     }
     rustix::thread::sched_setaffinity(None, &chosen).at("choosing the processors")

@@ -43,10 +43,7 @@ pub(super) fn enter(spec: &Spec) -> Step<()> {
 /// Runs the rest of the launch as first process of the new process namespace and waits until that one has ended.
 ///
 /// The end of the first process is the end of all in its namespace.
-pub(super) fn run_as_first(
-    link: &mut Link,
-    first: impl FnOnce(&mut Link) -> Step<()>,
-) -> Step<()> {
+pub(super) fn run_as_first(link: &mut Link, first: impl FnOnce(&mut Link) -> Step<()>) -> Step<()> {
     let mut for_child = link.duplicate().at("copying the link")?;
     match raw::fork().at("starting the first process")? {
         Forked::Child => {
@@ -66,8 +63,8 @@ pub(super) fn run_as_first(
 
 /// Waits for the end of the first process, or brings it about when the server closes the link.
 fn wait(link: &Link, child: Pid) -> Step<()> {
-    let process: OwnedFd = rustix::process::pidfd_open(child, PidfdFlags::empty())
-        .at("watching the first process")?;
+    let process: OwnedFd =
+        rustix::process::pidfd_open(child, PidfdFlags::empty()).at("watching the first process")?;
     loop {
         // The first process reads the link; here only its end matters.
         let mut watched = [

@@ -132,7 +132,6 @@ pub(super) fn exit(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-
 fn check(result: libc::c_long) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())

@@ -62,12 +62,8 @@ pub(super) fn enter(spec: &Spec, id: u32) -> Step<Root> {
     )
     .at("making mounts private")?;
     let trees = pick_up(spec)?;
-    mount_tmpfs(
-        STAGE,
-        ROOT_OPTIONS,
-        MountFlags::NOSUID | MountFlags::NODEV,
-    )
-    .at("mounting the root")?;
+    mount_tmpfs(STAGE, ROOT_OPTIONS, MountFlags::NOSUID | MountFlags::NODEV)
+        .at("mounting the root")?;
     std::env::set_current_dir(STAGE).at("entering the root")?;
     put_down(&trees)?;
     make_links().at("linking the system's directories")?;
@@ -104,7 +100,10 @@ fn pick_up(spec: &Spec) -> Step<Vec<Tree>> {
     let read_only = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     for path in paths {
         // What lies in a tree that is there comes with it.
-        if trees.iter().any(|tree| path.starts_with(Path::new("/").join(&tree.place))) {
+        if trees
+            .iter()
+            .any(|tree| path.starts_with(Path::new("/").join(&tree.place)))
+        {
             continue;
         }
         trees.push(tree(&path, read_only)?);
@@ -123,7 +122,8 @@ fn tree(path: &Path, attributes: u64) -> Step<Tree> {
     // What is mounted below stays below: in a user namespace it could not be left out.
     let mount = open_tree(CWD, path, flags | OpenTreeFlags::AT_RECURSIVE)
         .at("picking up the interpreter's files")?;
-    raw::set_mount(mount.as_fd(), attributes, true).at("making the interpreter's files read-only")?;
+    raw::set_mount(mount.as_fd(), attributes, true)
+        .at("making the interpreter's files read-only")?;
     let place = path.strip_prefix("/").unwrap_or(path).to_owned();
     Ok(Tree {
         place,
@@ -167,7 +167,10 @@ fn make_links() -> io::Result<()> {
     }
     symlink("/proc/self/fd", "dev/fd")?;
     for (name, number) in [("stdin", 0), ("stdout", 1), ("stderr", 2)] {
-        symlink(format!("/proc/self/fd/{number}"), Path::new("dev").join(name))?;
+        symlink(
+            format!("/proc/self/fd/{number}"),
+            Path::new("dev").join(name),
+        )?;
     }
     Ok(())
 }
@@ -181,7 +184,10 @@ fn make_etc(id: u32) -> io::Result<()> {
     fs::write("etc/group", format!("sandbox:x:{id}:\n"))?;
     let made_here = [
         ("etc/hosts", "127.0.0.1 localhost\n"),
-        ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+        (
+            "etc/nsswitch.conf",
+            "passwd: files\ngroup: files\nhosts: files\n",
+        ),
     ];
     for (path, text) in made_here {
         if !Path::new(path).exists() {
@@ -198,7 +204,14 @@ fn mount_writable(spec: &Spec, id: u32) -> Step<bool> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     // Processes only: none of the kernel's other files, which a worker has no use for. A host whose own `/proc` is
     // partly hidden, as in containers, refuses; programs do without it.
-    let proc = mount("proc", "proc", "proc", flags, c"subset=pid,hidepid=invisible").is_ok();
+    let proc = mount(
+        "proc",
+        "proc",
+        "proc",
+        flags,
+        c"subset=pid,hidepid=invisible",
+    )
+    .is_ok();
     let options = |bytes: u64| {
         let inodes = limits.inodes;
         format!("mode=0700,size={bytes},nr_inodes={inodes},uid={id},gid={id}")

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::fs::Mode;
 
 use super::spec::{CONTROL_FD, Form, Spec};
-use super::{Failure, At, filter, identity, limits, raw, rules};
+use super::{At, Failure, filter, identity, limits, raw, rules};
 
 /// Becomes the interpreter; returns only if that fails.
 pub(super) fn start(
