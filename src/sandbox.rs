@@ -4,277 +4,74 @@
 //! builds namespaces, a root of its own, Landlock and seccomp rules and limits around it before Python begins; how much
 //! of that the host allows is found out by a self-test at start-up and reported ([`Report`]). The only place of the
 //! crate that starts processes.
+//!
+//! A call goes from [`Sandbox`] through the pool, which gives a workspace its interpreter, to a worker, which follows one
+//! cell: frames on a socket of their own, output through pipes, files through a descriptor of the working directory.
+//! Everything that comes back is the word of untrusted code.
 
+mod collect;
+mod files;
 mod frame;
 mod interpreter;
 pub mod launcher;
 mod link;
+mod monitor;
+mod outcome;
 mod output;
+mod plan;
+mod pool;
+mod process;
+mod selftest;
 pub mod settings;
+mod worker;
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
 
-use bytes::Bytes;
-use serde::Serialize;
+use tokio_util::task::TaskTracker;
 
-use self::settings::{Settings, Tier};
+pub use self::outcome::{
+    CapturedFile, Cell, CellEnd, CellError, CellOutcome, FileContent, FilePart, Image, Limit, Live,
+    OutputStream, Report, RunError, SandboxError, Stats, Value, WorkFile, WorkingFile,
+};
+use self::pool::{Held, Pool};
+use self::settings::Settings;
 use crate::ids::WorkspaceId;
 
 /// Interpreters by workspace; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Sandbox {
-    settings: std::sync::Arc<Settings>,
-}
+pub struct Sandbox(Arc<Inner>);
 
-/// One piece of code to run.
-#[derive(Debug, Clone, Copy)]
-pub struct Cell<'a> {
-    /// The Python source.
-    pub code: &'a str,
-    /// Files of the working directory to hand back even if they did not change: paths relative to it.
-    pub outputs: &'a [String],
-    /// Files that belong in the working directory.
-    pub inputs: &'a [WorkFile],
-    /// Longest time.
-    pub timeout: Duration,
-}
-
-/// A stored file that belongs in the working directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkFile {
-    /// Tells it from others: a file is placed once in the life of a workspace, so that code may change or delete it.
-    pub id: String,
-    /// The plain file name that it gets; another file of that name is not overwritten, the name gets a number instead.
-    pub name: String,
-    /// The size in bytes.
-    pub size: u64,
-    /// Where the content is.
-    pub path: PathBuf,
-}
-
-/// Hears the output of a cell as it comes.
-pub trait Live: Send + Sync {
-    /// A piece of output: valid text, cleaned of control sequences. Must not block.
-    fn output(&self, stream: OutputStream, text: &str);
-}
-
-/// Which stream of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum OutputStream {
-    /// Descriptor 1.
-    Stdout,
-    /// Descriptor 2.
-    Stderr,
-}
-
-/// What a cell came to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CellOutcome {
-    /// What was written to stdout: bounded, with a note where something is left out.
-    pub stdout: String,
-    /// What was written to stderr, likewise.
-    pub stderr: String,
-    /// The value of the last expression.
-    pub value: Option<Value>,
-    /// Displayed objects that are text, in their order.
-    pub texts: Vec<String>,
-    /// The exception that ended the cell.
-    pub error: Option<CellError>,
-    /// Figures and displayed images, in their order.
-    pub images: Vec<Image>,
-    /// Frames of animations.
-    pub frames: Vec<Image>,
-    /// New and changed files of the working directory, and those asked for.
-    pub files: Vec<CapturedFile>,
-    /// What the model should know besides: output that was cut, files that were not taken and why, variables lost.
-    pub notices: Vec<String>,
-    /// How the cell ended.
-    pub end: CellEnd,
-    /// How long the code ran.
-    pub elapsed: Duration,
-    /// Where the code ran, as the code sees it.
-    pub working_directory: String,
-}
-
-/// The value of a cell's last expression.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Value {
-    /// Its text.
-    pub text: String,
-    /// The name of its class.
-    pub kind: String,
-}
-
-/// An exception.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CellError {
-    /// The class.
-    pub name: String,
-    /// The message.
-    pub message: String,
-    /// The traceback as Python prints it, the cell's own lines only.
-    pub traceback: String,
-}
-
-/// An image whose header has been checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Image {
-    /// `image/png` or `image/jpeg`.
-    pub mime_type: &'static str,
-    /// The file.
-    pub bytes: Bytes,
-}
-
-/// A file taken out of the working directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CapturedFile {
-    /// The path relative to the working directory.
-    pub name: String,
-    /// The content.
-    pub bytes: Bytes,
-}
-
-/// How a cell ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CellEnd {
-    /// By itself, with or without an exception.
-    Completed,
-    /// Out of time and interrupted: variables kept.
-    Interrupted,
-    /// Out of time and it would not be interrupted: variables lost, files kept.
-    TimedOut,
-    /// A limit was passed and the interpreter was ended: variables lost, files kept.
-    LimitPassed(Limit),
-    /// The interpreter ended on its own: variables lost, files kept.
-    Crashed,
-}
-
-/// A limit whose passing ends the interpreter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    /// Memory of all its processes.
-    Memory,
-    /// Disk space or number of files.
-    Disk,
-    /// Output in one cell.
-    Output,
-    /// Messages that no interpreter of ours sends.
-    Protocol,
-}
-
-/// A file of the working directory as the model sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct WorkingFile {
-    /// The path relative to the working directory.
-    pub name: String,
-    /// The size in bytes.
-    pub size: u64,
-    /// When it was last changed, in seconds since 1970.
-    pub modified: i64,
-}
-
-/// The beginning of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileContent {
-    /// At most as many bytes as were asked for, from the offset on.
-    pub bytes: Bytes,
-    /// The size of the whole file in bytes.
-    pub size: u64,
-}
-
-/// Why a call could not be made. The texts are for the model.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// Every interpreter is busy and too many calls wait already.
-    #[error("too many code calls are waiting; try again later")]
-    Overloaded,
-    /// No interpreter could be started.
-    #[error("the Python interpreter could not be started")]
-    Start(#[source] SandboxError),
-    /// A file that cannot be read: its name and what is wrong.
-    #[error("'{name}' cannot be read: {problem}")]
-    File {
-        /// The name that was asked for.
-        name: String,
-        /// What is wrong.
-        problem: &'static str,
-    },
-    /// The server is shutting down.
-    #[error("code execution is shutting down")]
-    Closed,
-}
-
-/// Why isolation could not be built. The texts are for the operator.
-#[derive(Debug, thiserror::Error)]
-pub enum SandboxError {
-    /// The host cannot form what is required.
-    #[error("{0}")]
-    Unavailable(String),
-    /// A step of starting an interpreter failed.
-    #[error("{step} failed")]
-    Step {
-        /// Which step.
-        step: &'static str,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-/// What the self-test found: the isolation that every interpreter gets, property by property.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// The tier.
-    pub level: Tier,
-    /// Name and state of each property, such as `network` and `none (netns + seccomp)`.
-    pub properties: Vec<(&'static str, String)>,
-    /// What is missing for a stronger tier, why, and the remedy.
-    pub missing: Vec<String>,
-    /// The interpreter, such as `3.11.7`.
-    pub python: String,
-    /// Packages worth naming to the model, such as `numpy 2.4.0`.
-    pub packages: Vec<String>,
-}
-
-/// Interpreters at this moment, and what happened since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stats {
-    /// Live interpreters, spares included.
-    pub workers: usize,
-    /// Those that run a cell.
-    pub busy: usize,
-    /// Those that wait for a workspace.
-    pub spares: usize,
-    /// Calls that wait for an interpreter.
-    pub waiting: usize,
-    /// Interpreters started.
-    pub started: u64,
-    /// Interpreters ended to make room or because they were idle.
-    pub evicted: u64,
-    /// Interpreters that crashed or had to be killed.
-    pub killed: u64,
+#[derive(Debug)]
+struct Inner {
+    pool: Arc<Pool>,
+    report: Report,
 }
 
 impl Sandbox {
-    /// Finds out what the host allows, and keeps interpreters ready; work beside the calls is owned by `tasks`.
+    /// Finds out how strongly this host can isolate, and starts the spare interpreters.
     ///
     /// # Errors
-    /// When the isolation that is required cannot be formed.
-    #[expect(clippy::unused_async, reason = "interpreters are started here")]
-    pub async fn start(
-        settings: Settings,
-        tasks: &tokio_util::task::TaskTracker,
-    ) -> Result<Self, SandboxError> {
-        let _ = tasks;
-        Ok(Self {
-            settings: std::sync::Arc::new(settings),
-        })
+    /// When there is no usable Python, or the host does not allow the isolation that is required; the text has the
+    /// remedy.
+    pub async fn start(settings: Settings, tasks: &TaskTracker) -> Result<Self, SandboxError> {
+        let (plan, report) = selftest::choose(settings).await?;
+        let pool = Pool::new(plan, tasks.clone())?;
+        Ok(Self(Arc::new(Inner { pool, report })))
     }
 
     /// The settings.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.0.pool.plan.settings
+    }
+
+    /// What the self-test found.
+    pub fn report(&self) -> &Report {
+        &self.0.report
+    }
+
+    /// Interpreters at this moment.
+    pub fn stats(&self) -> Stats {
+        self.0.pool.stats()
     }
 
     /// Runs one cell in the workspace's interpreter, which is started if there is none. Calls of one workspace run one
@@ -291,20 +88,22 @@ impl Sandbox {
         cell: Cell<'_>,
         live: &dyn Live,
     ) -> Result<CellOutcome, RunError> {
-        let _ = (workspace, cell, live);
-        Err(RunError::Closed)
+        let (mut held, notices) = self.hold(workspace, cell.inputs).await?;
+        let mut outcome = held.run(&cell, live).await.ok_or(RunError::Closed)?;
+        outcome.notices.splice(0..0, notices);
+        Ok(outcome)
     }
 
     /// Forgets all variables of a workspace; files stay.
     ///
     /// # Errors
-    /// When the interpreter cannot be reached.
+    /// When no interpreter can be had.
     pub async fn reset(&self, workspace: &WorkspaceId) -> Result<(), RunError> {
-        let _ = workspace;
-        Err(RunError::Closed)
+        let mut held = self.0.pool.hold(workspace).await?;
+        held.reset().await.ok_or(RunError::Closed)
     }
 
-    /// The working files of a workspace, at most 5000, by name.
+    /// The working files of a workspace, by name; of very many only the first few thousand.
     ///
     /// # Errors
     /// When no interpreter can be had.
@@ -313,8 +112,11 @@ impl Sandbox {
         workspace: &WorkspaceId,
         inputs: &[WorkFile],
     ) -> Result<Vec<WorkingFile>, RunError> {
-        let _ = (workspace, inputs);
-        Err(RunError::Closed)
+        let (mut held, _) = self.hold(workspace, inputs).await?;
+        let (worker, _) = held.parts().ok_or(RunError::Closed)?;
+        let files = worker.files.clone();
+        let listing = tokio::task::spawn_blocking(move || files.list());
+        listing.await.map_err(|_| RunError::Closed)
     }
 
     /// Part of a working file.
@@ -327,47 +129,79 @@ impl Sandbox {
         inputs: &[WorkFile],
         part: FilePart<'_>,
     ) -> Result<FileContent, RunError> {
-        let _ = (workspace, inputs, part);
-        Err(RunError::Closed)
+        let (mut held, _) = self.hold(workspace, inputs).await?;
+        let (worker, _) = held.parts().ok_or(RunError::Closed)?;
+        worker.files.read(part)
     }
 
     /// Ends the workspace's interpreter and deletes its files.
     pub fn forget(&self, workspace: &WorkspaceId) {
-        let _ = workspace;
+        self.0.pool.forget(workspace);
     }
 
-    /// Saves the working files, ends every interpreter and waits for that.
-    pub async fn close(&self) {}
-
-    /// What the self-test found.
-    pub fn report(&self) -> &Report {
-        todo_report()
+    /// Saves the working files, ends every interpreter and waits for that. Calls that come later are refused.
+    pub async fn close(&self) {
+        self.0.pool.close().await;
     }
 
-    /// Interpreters at this moment.
-    pub fn stats(&self) -> Stats {
-        Stats::default()
+    /// The workspace's interpreter with its input files in place, and what the model should know of that.
+    async fn hold(
+        &self,
+        workspace: &WorkspaceId,
+        inputs: &[WorkFile],
+    ) -> Result<(Held, Vec<String>), RunError> {
+        let mut held = self.0.pool.hold(workspace).await?;
+        let mut notices = Vec::new();
+        if held.take_restored() {
+            notices.push(
+                "the interpreter was started anew since the last call: variables and imports are gone, files are kept"
+                    .to_owned(),
+            );
+        }
+        notices.extend(place(&mut held, inputs).await);
+        Ok((held, notices))
     }
 }
 
-fn todo_report() -> &'static Report {
-    static REPORT: std::sync::LazyLock<Report> = std::sync::LazyLock::new(|| Report {
-        level: Tier::Weak,
-        properties: vec![],
-        missing: vec![],
-        python: String::new(),
-        packages: vec![],
+/// Puts input files that are not there yet into the working directory; returns what went wrong or otherwise than asked.
+async fn place(held: &mut Held, inputs: &[WorkFile]) -> Vec<String> {
+    let Some((worker, placed)) = held.parts() else {
+        return Vec::new();
+    };
+    let new: Vec<WorkFile> = inputs
+        .iter()
+        .filter(|file| !placed.contains(&file.id))
+        .cloned()
+        .collect();
+    if new.is_empty() {
+        return Vec::new();
+    }
+    let (files, owner) = (worker.files.clone(), worker.owner());
+    let placing = tokio::task::spawn_blocking(move || {
+        let place = |file: WorkFile| {
+            let result = files.place(&file.name, &file.path, owner);
+            (file, result)
+        };
+        new.into_iter().map(place).collect::<Vec<_>>()
     });
-    &REPORT
-}
-
-/// Which part of which file.
-#[derive(Debug, Clone, Copy)]
-pub struct FilePart<'a> {
-    /// The path relative to the working directory.
-    pub name: &'a str,
-    /// The first byte.
-    pub offset: u64,
-    /// Most bytes.
-    pub max_bytes: u64,
+    let mut notices = Vec::new();
+    for (file, result) in placing.await.unwrap_or_default() {
+        match result {
+            Ok(name) => {
+                if name != file.name {
+                    notices.push(format!("the file '{}' is called '{name}' here", file.name));
+                }
+                placed.insert(file.id);
+            }
+            Err(error) => {
+                tracing::error!(%error, "an input file could not be put into the working directory");
+                notices.push(format!(
+                    "the file '{}' could not be put into the working directory",
+                    file.name
+                ));
+            }
+        }
+    }
+    worker.settle_files();
+    notices
 }

@@ -66,6 +66,11 @@ impl Link {
         }
     }
 
+    /// Tells the launcher to end everything.
+    pub(super) fn close(&self) {
+        let _may_be_closed = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
     /// A whole message, if one has come.
     fn take(&mut self) -> io::Result<Option<FromLauncher>> {
         let Some((length, rest)) = self.received.split_first_chunk::<4>() else {

@@ -1,0 +1,144 @@
+//! What a cell has to show, gathered frame by frame and bounded.
+
+use std::time::Duration;
+
+use super::frame::FromWorker;
+use super::settings::Limits;
+use super::{CellEnd, CellError, CellOutcome, Image, Value};
+
+/// Most displayed texts of one cell, and their bytes together.
+const MAX_TEXTS: usize = 64;
+const MAX_TEXT_BYTES: usize = 128 * 1024;
+/// Most frames of animations.
+const MAX_FRAMES: usize = 32;
+/// All images and frames of one cell, in bytes.
+const MAX_IMAGE_BYTES: usize = 16 * 1024 * 1024;
+/// Most notices of one cell.
+const MAX_NOTICES: usize = 20;
+
+/// The gathered results.
+#[derive(Debug)]
+pub(super) struct Collected {
+    value: Option<Value>,
+    error: Option<CellError>,
+    texts: Vec<String>,
+    images: Vec<Image>,
+    frames: Vec<Image>,
+    notices: Vec<String>,
+    text_bytes: usize,
+    image_bytes: usize,
+    max_images: usize,
+    max_image: usize,
+    left_out: usize,
+}
+
+impl Collected {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            value: None,
+            error: None,
+            texts: Vec::new(),
+            images: Vec::new(),
+            frames: Vec::new(),
+            notices: Vec::new(),
+            text_bytes: 0,
+            image_bytes: 0,
+            max_images: limits.images,
+            max_image: limits.image_bytes,
+            left_out: 0,
+        }
+    }
+
+    /// Takes a frame of the call; says whether it belongs to it.
+    pub(super) fn take(&mut self, frame: FromWorker, call: u32) -> bool {
+        let id = match frame {
+            FromWorker::Image { id, frame, image } if id == call => {
+                self.image(frame, image);
+                id
+            }
+            FromWorker::BadImage { id, why } if id == call => {
+                self.note(format!("an image was left out: it {why}"));
+                id
+            }
+            FromWorker::Text { id, text } if id == call => {
+                self.text(text);
+                id
+            }
+            FromWorker::Value { id, value } if id == call => {
+                self.value = Some(value);
+                id
+            }
+            FromWorker::Error { id, error } if id == call => {
+                self.error = Some(error);
+                id
+            }
+            FromWorker::Notice { id, text } if id == call => {
+                self.note(text);
+                id
+            }
+            _ => return false,
+        };
+        id == call
+    }
+
+    /// Something that the model should know.
+    pub(super) fn note(&mut self, text: impl Into<String>) {
+        if self.notices.len() < MAX_NOTICES {
+            self.notices.push(text.into());
+        }
+    }
+
+    fn text(&mut self, text: String) {
+        self.text_bytes += text.len();
+        if self.texts.len() < MAX_TEXTS && self.text_bytes <= MAX_TEXT_BYTES {
+            self.texts.push(text);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    fn image(&mut self, frame: bool, image: Image) {
+        let (list, most) = match frame {
+            true => (&mut self.frames, MAX_FRAMES),
+            false => (&mut self.images, self.max_images),
+        };
+        let total = self.image_bytes + image.bytes.len();
+        let fits =
+            list.len() < most && image.bytes.len() <= self.max_image && total <= MAX_IMAGE_BYTES;
+        if fits {
+            self.image_bytes = total;
+            list.push(image);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// The outcome without output and files.
+    pub(super) fn into_outcome(
+        mut self,
+        end: CellEnd,
+        elapsed: Duration,
+        working_directory: String,
+    ) -> CellOutcome {
+        if self.left_out > 0 {
+            let left_out = self.left_out;
+            self.notices.push(format!(
+                "{left_out} displayed objects were left out: too many or too large"
+            ));
+        }
+        CellOutcome {
+            stdout: String::new(),
+            stderr: String::new(),
+            value: self.value,
+            texts: self.texts,
+            error: self.error,
+            images: self.images,
+            frames: self.frames,
+            files: Vec::new(),
+            notices: self.notices,
+            end,
+            elapsed,
+            working_directory,
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! A directory that hostile code writes to, opened and listed without ever leaving it.
+//!
+//! Every open goes through the directory's descriptor. The kernel (`openat2`) is told to follow no link and to stay
+//! beneath the directory and on its mount; where it cannot do that, the path is walked one component at a time, each
+//! opened without following links and compared by device. Between look and use anything may be exchanged, so that what
+//! counts is looked at through the descriptor that is used.
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+/// Longest path that is opened, in bytes; what the kernel takes.
+const MAX_PATH: usize = 4095;
+/// Buffer for reading directories.
+const LISTING_BUFFER: usize = 32 * 1024;
+/// Most bytes of paths of directories that wait to be listed.
+const MAX_WAITING_PATHS: usize = 8 * 1024 * 1024;
+
+/// What a created file may be used for: by its owner.
+pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// What a created directory may be used for: by its owner.
+pub(super) const DIRECTORY_MODE: Mode = Mode::RWXU;
+
+/// The directory.
+#[derive(Debug)]
+pub(super) struct Root {
+    fd: OwnedFd,
+    device: u64,
+    way: Way,
+}
+
+/// How paths are kept beneath the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By the kernel, unless it does not know how.
+    Kernel,
+    /// By walking, whatever the kernel knows.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the tests ask for what older kernels need")
+    )]
+    Components,
+}
+
+/// A path below the directory: not empty, without `..` and `.`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Relative(Vec<u8>);
+
+/// What is known of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) kind: FileType,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    /// It has one name only.
+    pub(super) single: bool,
+    pub(super) size: u64,
+    /// Bytes that it takes up, which are fewer than its size where it is sparse.
+    pub(super) stored: u64,
+    pub(super) modified: Moment,
+    pub(super) changed: Moment,
+}
+
+/// Seconds and nanoseconds since 1970.
+pub(super) type Moment = (i64, i64);
+
+/// How far a walk goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Entries that are looked at.
+    pub(super) entries: usize,
+    /// Components of a path.
+    pub(super) depth: usize,
+}
+
+/// Whether a walk goes into a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Enter,
+    Pass,
+}
+
+/// How far a walk went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Walked {
+    pub(super) entries: usize,
+    /// Nothing was left out because of the bounds.
+    pub(super) complete: bool,
+}
+
+impl Relative {
+    /// A path that does not lead out by itself; links are seen to when it is opened.
+    pub(super) fn new(path: &[u8]) -> Option<Self> {
+        if path.first() == Some(&b'/') || path.len() > MAX_PATH || path.contains(&0) {
+            return None;
+        }
+        let parts: Vec<&[u8]> = path
+            .split(|byte| *byte == b'/')
+            .filter(|part| !part.is_empty() && *part != b".")
+            .collect();
+        let leads_out = parts.iter().any(|part| *part == b"..");
+        (!parts.is_empty() && !leads_out).then(|| Self(parts.join(&b'/')))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn join(&self, name: &[u8]) -> Option<Self> {
+        let path = [self.bytes(), name].join(&b'/');
+        (path.len() <= MAX_PATH).then_some(Self(path))
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|byte| *byte == b'/')
+    }
+
+    /// The directory, if it is not the root, and the name in it.
+    fn split(&self) -> (Option<Self>, &[u8]) {
+        match self.0.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => {
+                let (directory, name) = self.0.split_at(at);
+                (Some(Self(directory.to_vec())), name.get(1..).unwrap_or(&[]))
+            }
+            None => (None, &self.0),
+        }
+    }
+}
+
+impl Root {
+    /// Takes a descriptor of the directory, which may be `O_PATH`.
+    pub(super) fn new(fd: OwnedFd) -> Self {
+        // A descriptor that cannot be looked at is on no device, and nothing will be found beneath it.
+        let device = fs::fstat(&fd).map_or(0, |stat| stat.st_dev);
+        Self {
+            fd,
+            device,
+            way: Way::Kernel,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn by(self, way: Way) -> Self {
+        Self { way, ..self }
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Opens a file for reading, whatever it is: a pipe does not wait for its other end.
+    pub(super) fn open(&self, path: &Relative) -> io::Result<(File, Meta)> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = self.beneath(path, flags)?;
+        let meta = Meta::of(&fs::fstat(&fd)?);
+        Ok((File::from(fd), meta))
+    }
+
+    /// Creates a file; what is there is never touched.
+    pub(super) fn create(&self, path: &Relative) -> io::Result<File> {
+        let (directory, name) = path.split();
+        let directory = self.directory(directory.as_ref())?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        Ok(File::from(fs::openat(directory, name, flags, FILE_MODE)?))
+    }
+
+    /// Creates a directory and opens it; one that is there stays as it is.
+    pub(super) fn create_directory(&self, path: &Relative) -> io::Result<Option<OwnedFd>> {
+        let (parent, name) = path.split();
+        let parent = self.directory(parent.as_ref())?;
+        match fs::mkdirat(parent, name, DIRECTORY_MODE) {
+            Ok(()) => self.directory(Some(path)).map(Some),
+            Err(Errno::EXIST) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes a file that could not be filled.
+    pub(super) fn remove(&self, path: &Relative) -> io::Result<()> {
+        let (directory, name) = path.split();
+        let directory = self.directory(directory.as_ref())?;
+        Ok(fs::unlinkat(directory, name, AtFlags::empty())?)
+    }
+
+    /// Shows every entry to `visit`, each directory before what is in it and all of one level before the next.
+    pub(super) fn walk(
+        &self,
+        bounds: Bounds,
+        mut visit: impl FnMut(&Relative, &Meta) -> Next,
+    ) -> io::Result<Walked> {
+        let mut walk = Walk {
+            bounds,
+            walked: Walked {
+                entries: 0,
+                complete: true,
+            },
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+        };
+        let mut buffer = Vec::with_capacity(LISTING_BUFFER);
+        let mut next = Some((None, 1));
+        while let Some((path, depth)) = next {
+            let mut list = || {
+                let directory = self.directory(path.as_ref())?;
+                let mut listing = RawDir::new(&directory, buffer.spare_capacity_mut());
+                while let Some(entry) = listing.next() {
+                    let name = entry?.file_name().to_owned();
+                    if matches!(name.as_bytes(), b"." | b"..") {
+                        continue;
+                    }
+                    if !walk.counts_one_more() {
+                        break;
+                    }
+                    let child = match &path {
+                        Some(path) => path.join(name.as_bytes()),
+                        None => Some(Relative(name.as_bytes().to_vec())),
+                    };
+                    let stat = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
+                    let (Some(child), Ok(stat)) = (child, stat) else {
+                        // A path too long, or a file that has gone.
+                        walk.walked.complete = false;
+                        continue;
+                    };
+                    let meta = Meta::of(&stat);
+                    let next = visit(&child, &meta);
+                    if next == Next::Enter && meta.kind == FileType::Directory {
+                        walk.wait(child, depth);
+                    }
+                }
+                Ok(())
+            };
+            match list() {
+                Ok(()) => {}
+                // Gone since, exchanged since, or closed to us: nothing that could be looked at.
+                Err(_) if path.is_some() => walk.walked.complete = false,
+                Err(error) => return Err(error),
+            }
+            next = walk.next();
+        }
+        Ok(walk.walked)
+    }
+
+    /// Opens a directory for listing and for what is done to its entries.
+    fn directory(&self, path: Option<&Relative>) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        match path {
+            Some(path) => Ok(self.beneath(path, flags)?),
+            None => Ok(fs::openat(
+                &self.fd,
+                c".",
+                flags | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?),
+        }
+    }
+
+    fn beneath(&self, path: &Relative, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if self.way == Way::Kernel {
+            let resolve = ResolveFlags::BENEATH
+                | ResolveFlags::NO_SYMLINKS
+                | ResolveFlags::NO_MAGICLINKS
+                | ResolveFlags::NO_XDEV;
+            match fs::openat2(&self.fd, path.bytes(), flags, Mode::empty(), resolve) {
+                // EPERM is what filters of system calls say that are older than this one.
+                Err(Errno::NOSYS | Errno::PERM) => {}
+                other => return other,
+            }
+        }
+        self.by_components(path, flags)
+    }
+
+    fn by_components(&self, path: &Relative, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let step = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut held = None;
+        let mut parts = path.parts().peekable();
+        while let Some(part) = parts.next() {
+            let directory = held
+                .as_ref()
+                .map_or_else(|| self.fd.as_fd(), OwnedFd::as_fd);
+            let last = parts.peek().is_none();
+            let flags = if last { flags } else { step };
+            let opened = fs::openat(
+                directory,
+                CString::new(part).map_err(|_| Errno::INVAL)?,
+                flags,
+                Mode::empty(),
+            )?;
+            if fs::fstat(&opened)?.st_dev != self.device {
+                return Err(Errno::XDEV);
+            }
+            if last {
+                return Ok(opened);
+            }
+            held = Some(opened);
+        }
+        Err(Errno::NOENT)
+    }
+}
+
+/// A walk under way.
+struct Walk {
+    bounds: Bounds,
+    walked: Walked,
+    /// Directories to list, with the depth of what is in them.
+    waiting: VecDeque<(Relative, usize)>,
+    waiting_bytes: usize,
+}
+
+impl Walk {
+    /// Counts an entry, unless that is one too many.
+    fn counts_one_more(&mut self) -> bool {
+        let more = self.walked.entries < self.bounds.entries;
+        if more {
+            self.walked.entries += 1;
+        } else {
+            self.walked.complete = false;
+        }
+        more
+    }
+
+    fn wait(&mut self, directory: Relative, depth: usize) {
+        let bytes = self.waiting_bytes + directory.0.len();
+        if depth < self.bounds.depth && bytes <= MAX_WAITING_PATHS {
+            self.waiting_bytes = bytes;
+            self.waiting.push_back((directory, depth + 1));
+        } else {
+            self.walked.complete = false;
+        }
+    }
+
+    /// The next directory, unless no entry of it could be looked at.
+    fn next(&mut self) -> Option<(Option<Relative>, usize)> {
+        if self.walked.entries == self.bounds.entries && !self.walked.complete {
+            return None;
+        }
+        let (directory, depth) = self.waiting.pop_front()?;
+        self.waiting_bytes -= directory.0.len();
+        Some((Some(directory), depth))
+    }
+}
+
+impl Meta {
+    pub(super) fn of(stat: &Stat) -> Self {
+        let nanoseconds = |count| i64::try_from(count).unwrap_or(0);
+        Self {
+            kind: FileType::from_raw_mode(stat.st_mode),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            single: stat.st_nlink == 1,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            stored: u64::try_from(stat.st_blocks)
+                .unwrap_or(0)
+                .saturating_mul(512),
+            modified: (stat.st_mtime, nanoseconds(stat.st_mtime_nsec)),
+            changed: (stat.st_ctime, nanoseconds(stat.st_ctime_nsec)),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Taking files out of a working directory after a cell.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use bytes::Bytes;
+
+use super::beneath::Meta;
+use super::{Capture, Refusal, Snapshot, WorkDir};
+use crate::sandbox::CapturedFile;
+use crate::sandbox::settings::Limits;
+
+/// Most files that notices name, so that they stay short.
+const MAX_NAMED: usize = 8;
+/// Most files that a cell can ask for.
+const MAX_DECLARED: usize = 256;
+
+impl WorkDir {
+    /// The files that are new or changed since `before`, and those asked for even if they are not.
+    pub(in crate::sandbox) fn capture(
+        &self,
+        before: &Snapshot,
+        declared: &[String],
+        limits: &Limits,
+    ) -> Capture {
+        let after = self.snapshot();
+        let mut taking = Taking {
+            limits,
+            capture: Capture::default(),
+            taken: 0,
+            too_many: Vec::new(),
+            refused: 0,
+        };
+        for name in declared.iter().take(MAX_DECLARED) {
+            match self.open(name) {
+                Ok((name, file, meta)) => taking.take(&name, file, &meta),
+                Err(Refusal::Missing) => taking.capture.missing.push(shown(name)),
+                Err(Refusal::Problem(problem)) => taking.refuse(name, problem),
+            }
+        }
+        for (name, stamp) in &after.files {
+            if before.files.get(name) == Some(stamp) {
+                continue;
+            }
+            match self.open(name) {
+                Ok((name, file, meta)) => taking.take(&name, file, &meta),
+                // Deleted between look and use.
+                Err(Refusal::Missing) => {}
+                Err(Refusal::Problem(problem)) => taking.refuse(name, problem),
+            }
+        }
+        taking.finish(before, &after)
+    }
+}
+
+struct Taking<'a> {
+    limits: &'a Limits,
+    capture: Capture,
+    /// Bytes.
+    taken: u64,
+    too_many: Vec<String>,
+    refused: usize,
+}
+
+impl Taking<'_> {
+    fn take(&mut self, name: &str, file: File, meta: &Meta) {
+        if self.capture.files.iter().any(|taken| taken.name == name) {
+            return;
+        }
+        if self.capture.files.len() >= self.limits.files {
+            self.too_many.push(name.to_owned());
+            return;
+        }
+        let left = self.limits.captured_total.saturating_sub(self.taken);
+        let max = self.limits.captured_file.min(left);
+        if meta.size > self.limits.captured_file {
+            let (size, max) = (meta.size, self.limits.captured_file);
+            let sparse = if meta.stored < size / 2 {
+                ", most of it holes"
+            } else {
+                ""
+            };
+            self.refuse(
+                name,
+                &format!("it has {size} bytes{sparse}; {max} are the most"),
+            );
+            return;
+        }
+        if meta.size > max {
+            let total = self.limits.captured_total;
+            let problem = format!("all files of one call would have more than {total} bytes");
+            self.refuse(name, &problem);
+            return;
+        }
+        match read(file, meta.size, max) {
+            Ok((bytes, whole)) => {
+                if !whole {
+                    self.note(format!(
+                        "'{}' grew while it was read; its first {} bytes are handed back",
+                        shown(name),
+                        bytes.len()
+                    ));
+                }
+                self.taken += bytes.len() as u64;
+                self.capture.files.push(CapturedFile {
+                    name: name.to_owned(),
+                    bytes,
+                });
+            }
+            Err(_) => self.refuse(name, "reading it failed"),
+        }
+    }
+
+    fn refuse(&mut self, name: &str, problem: &str) {
+        self.note(format!("'{}' is not handed back: {problem}", shown(name)));
+    }
+
+    fn note(&mut self, notice: String) {
+        if self.capture.notices.len() < MAX_NAMED {
+            self.capture.notices.push(notice);
+        } else {
+            self.refused += 1;
+        }
+    }
+
+    fn finish(mut self, before: &Snapshot, after: &Snapshot) -> Capture {
+        let notices = &mut self.capture.notices;
+        if self.refused > 0 {
+            notices.push(format!(
+                "{} more files are not handed back or not whole",
+                self.refused
+            ));
+        }
+        if !self.too_many.is_empty() {
+            let named: Vec<_> = self.too_many.iter().take(MAX_NAMED).collect();
+            let named: Vec<_> = named.into_iter().map(|name| shown(name)).collect();
+            let more = if self.too_many.len() > named.len() {
+                ", …"
+            } else {
+                ""
+            };
+            notices.push(format!(
+                "{} files are not handed back, because one call hands {} back: {}{more}",
+                self.too_many.len(),
+                self.limits.files,
+                named.join(", ")
+            ));
+        }
+        if after.odd_names > before.odd_names {
+            notices.push(
+                "files whose names are not UTF-8 or hold control characters are not handed back; rename them"
+                    .to_owned(),
+            );
+        }
+        if after.special > before.special {
+            notices.push(
+                "symbolic links, pipes, sockets and devices are not handed back; write regular files"
+                    .to_owned(),
+            );
+        }
+        if !after.complete {
+            notices.push(format!(
+                "only files in the first {} entries and {} levels of the working directory are handed back by themselves",
+                super::LISTED.entries,
+                super::LISTED.depth
+            ));
+        }
+        self.capture
+    }
+}
+
+/// The content, cut at `max` bytes, and whether that is all there was when the file was opened and no more.
+pub(super) fn read(file: File, size: u64, max: u64) -> io::Result<(Bytes, bool)> {
+    // One byte more tells whether there is more. The size is only a hint: the file may change meanwhile.
+    let mut bytes = Vec::with_capacity(usize::try_from(size).map_err(io::Error::other)?);
+    file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+    let whole = bytes.len() as u64 <= max;
+    bytes.truncate(usize::try_from(max).map_err(io::Error::other)?);
+    Ok((bytes.into(), whole))
+}
+
+/// A name for a sentence.
+fn shown(name: &str) -> String {
+    crate::sandbox::output::clean(name, super::MAX_PLACED_NAME).replace('\n', " ")
+}

@@ -1,0 +1,216 @@
+//! Working files that outlive their interpreter: out into a directory of the server's, and back in.
+//!
+//! Both ways regular files and their directories are copied, nothing else, through descriptors of both directories.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{
+    CWD, FileType, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, futimens, renameat_with,
+    seek,
+};
+use rustix::io::Errno;
+
+use super::beneath::{Bounds, Meta, Moment, Next, Relative, Root};
+use super::{Saved, WorkDir, own};
+use crate::sandbox::settings::Limits;
+
+/// What is copied: deeper than anybody lists, so that programs with trees of their own find them again.
+const COPIED_DEPTH: usize = 32;
+const COPIED_ENTRIES: usize = 65_536;
+/// Directories that are made again at need.
+const REMADE: [&[u8]; 2] = [b"__pycache__", b".ipynb_checkpoints"];
+
+impl WorkDir {
+    /// Copies the files into a directory of the server's, whose former content is replaced at once or, on failure, not
+    /// at all. Sparse files stay sparse; what they store counts.
+    pub(in crate::sandbox) fn save_to(
+        &self,
+        directory: &Path,
+        limits: &Limits,
+    ) -> io::Result<Saved> {
+        let name = directory.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut beside = std::ffi::OsString::from(".");
+        beside.push(name);
+        beside.push(format!(".{:016x}", rand::random::<u64>()));
+        let temporary = Unfinished(directory.with_file_name(beside));
+        if let Some(parent) = directory.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(parent)?;
+        }
+        DirBuilder::new().mode(0o700).create(&temporary.0)?;
+        let target = Root::new(open_directory(&temporary.0)?);
+        let saved = copy_tree(&Copy {
+            source: &self.root,
+            target: &target,
+            owner: None,
+            single: !self.private_mount,
+            max_file: limits.file_size,
+            max_bytes: limits.disk,
+            max_entries: usize::try_from(limits.inodes).unwrap_or(COPIED_ENTRIES),
+        })?;
+        put_in_place(&temporary.0, directory)?;
+        Ok(saved)
+    }
+
+    /// Copies saved files in; what is there already is not overwritten. Gives the number of files back.
+    pub(in crate::sandbox) fn restore_from(
+        &self,
+        directory: &Path,
+        owner: Option<(u32, u32)>,
+    ) -> io::Result<usize> {
+        let source = Root::new(open_directory(directory)?);
+        let copied = copy_tree(&Copy {
+            source: &source,
+            target: &self.root,
+            owner,
+            single: false,
+            max_file: u64::MAX,
+            max_bytes: u64::MAX,
+            max_entries: COPIED_ENTRIES,
+        })?;
+        Ok(copied.files)
+    }
+}
+
+/// A directory that is removed unless it has been put in place.
+struct Unfinished(std::path::PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // After an exchange this is the former content; after a plain move there is nothing left here.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Copy<'a> {
+    source: &'a Root,
+    target: &'a Root,
+    owner: Option<(u32, u32)>,
+    /// Files with several names are left out.
+    single: bool,
+    max_file: u64,
+    max_bytes: u64,
+    max_entries: usize,
+}
+
+fn copy_tree(copy: &Copy<'_>) -> io::Result<Saved> {
+    let mut saved = Saved::default();
+    let mut left = copy.max_bytes;
+    let bounds = Bounds {
+        entries: copy.max_entries.min(COPIED_ENTRIES),
+        depth: COPIED_DEPTH,
+    };
+    let walked = copy.source.walk(bounds, |path, meta| {
+        let copied = match meta.kind {
+            FileType::Directory => {
+                let name = path.bytes().rsplit(|byte| *byte == b'/').next();
+                if name.is_some_and(|name| REMADE.contains(&name)) {
+                    return Next::Pass;
+                }
+                directory(copy, path)
+            }
+            FileType::RegularFile => file(copy, path, &mut left).inspect(|()| saved.files += 1),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        };
+        match copied {
+            Ok(()) => Next::Enter,
+            Err(_) => {
+                saved.skipped += 1;
+                Next::Pass
+            }
+        }
+    })?;
+    saved.skipped += usize::from(!walked.complete);
+    Ok(saved)
+}
+
+fn directory(copy: &Copy<'_>, path: &Relative) -> io::Result<()> {
+    match copy.target.create_directory(path)? {
+        Some(created) => own(&created, copy.owner),
+        None => Ok(()),
+    }
+}
+
+fn file(copy: &Copy<'_>, path: &Relative, left: &mut u64) -> io::Result<()> {
+    let (source, meta) = copy.source.open(path)?;
+    let refused = meta.kind != FileType::RegularFile
+        || (copy.single && !meta.single)
+        || meta.size > copy.max_file;
+    if refused {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let target = copy.target.create(path)?;
+    let copied = content(&source, &target, &meta, left).and_then(|()| own(&target, copy.owner));
+    if copied.is_err() {
+        copy.target.remove(path)?;
+    }
+    // Only for the look of it: a listing names when a file was changed.
+    let _ = futimens(&target, &times(meta.modified));
+    copied
+}
+
+/// Copies what a file stores, and no more than its size was when it was opened.
+fn content(source: &File, target: &File, meta: &Meta, left: &mut u64) -> io::Result<()> {
+    let mut at = 0;
+    while at < meta.size {
+        let data = match seek(source, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // Only a hole is left.
+            Err(Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let hole = seek(source, SeekFrom::Hole(data))?.min(meta.size);
+        let Some(length) = hole.checked_sub(data).filter(|length| *length > 0) else {
+            break;
+        };
+        *left = left
+            .checked_sub(length)
+            .ok_or(io::ErrorKind::QuotaExceeded)?;
+        seek(source, SeekFrom::Start(data))?;
+        seek(target, SeekFrom::Start(data))?;
+        let (mut from, mut to) = (source.take(length), target);
+        io::copy(&mut from, &mut to)?;
+        at = hole;
+    }
+    target.set_len(meta.size)
+}
+
+fn times((seconds, nanoseconds): Moment) -> Timestamps {
+    let modified = Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds,
+    };
+    Timestamps {
+        last_access: modified,
+        last_modification: modified,
+    }
+}
+
+fn open_directory(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut options = fs::OpenOptions::new();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    Ok(options.open(path)?.into())
+}
+
+/// Makes `new` the directory `place`; what was there is where `new` was.
+fn put_in_place(new: &Path, place: &Path) -> io::Result<()> {
+    match renameat_with(CWD, new, CWD, place, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(()),
+        Err(Errno::NOENT) => fs::rename(new, place),
+        // A file system that cannot exchange: for a moment there is neither.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match fs::remove_dir_all(place) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            fs::rename(new, place)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,214 @@
+//! How interpreters are started on this host, and the places that they are given.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::SandboxError;
+use super::interpreter::Interpreter;
+use super::launcher::spec::Form;
+use super::settings::{Settings, Tier};
+use crate::ids::WorkspaceId;
+
+/// The ways of isolating, from strongest to weakest; which user id an interpreter gets is decided place by place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Root: namespaces and a private root, then a user id of its own.
+    RootNamespaces,
+    /// Namespaces and a private root within a user namespace.
+    UserNamespaces,
+    /// Root without namespaces: a user id of its own.
+    PrivateUser,
+    /// Neither.
+    SameUser,
+}
+
+/// What all interpreters of a server have in common.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) settings: Arc<Settings>,
+    pub(super) interpreter: Interpreter,
+    pub(super) way: Way,
+    places: Arc<Places>,
+}
+
+/// User ids and directories that are in use.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    uids: BTreeSet<u32>,
+    slots: BTreeSet<usize>,
+}
+
+/// What one interpreter has to itself; given back when it is dropped, which must come after the interpreter's end.
+#[derive(Debug)]
+pub(super) struct Place {
+    form: Form,
+    slot: usize,
+    uid: Option<u32>,
+    directory: Option<PathBuf>,
+    places: Arc<Places>,
+}
+
+impl Way {
+    /// What the ways can come to on this host, strongest first.
+    pub(super) fn candidates() -> Vec<Self> {
+        if rustix::process::geteuid().is_root() {
+            vec![
+                Self::RootNamespaces,
+                Self::UserNamespaces,
+                Self::PrivateUser,
+            ]
+        } else {
+            vec![Self::UserNamespaces, Self::SameUser]
+        }
+    }
+
+    /// The tier that it reaches when everything about it works.
+    pub(super) fn tier(self) -> Tier {
+        match self {
+            Self::RootNamespaces | Self::UserNamespaces => Tier::Strong,
+            Self::PrivateUser => Tier::Medium,
+            Self::SameUser => Tier::Basic,
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn new(
+        settings: Arc<Settings>,
+        interpreter: Interpreter,
+        way: Way,
+        places: Arc<Places>,
+    ) -> Self {
+        Self {
+            settings,
+            interpreter,
+            way,
+            places,
+        }
+    }
+
+    /// Takes a place.
+    pub(super) fn place(&self) -> Result<Place, SandboxError> {
+        let root = rustix::process::geteuid().is_root();
+        let mut taken = self.places.taken.lock();
+        let uid = match root {
+            true => Some(free_uid(&mut taken.uids, self.settings.uids)?),
+            false => None,
+        };
+        let slot = (0..).find(|slot| !taken.slots.contains(slot)).unwrap_or(0);
+        taken.slots.insert(slot);
+        drop(taken);
+        let form = match (self.way, uid) {
+            (Way::RootNamespaces, Some(uid)) => Form::RootNamespaces { uid },
+            (Way::PrivateUser, Some(uid)) => Form::PrivateUser { uid },
+            (Way::UserNamespaces, uid) => Form::UserNamespaces { uid },
+            (Way::RootNamespaces | Way::PrivateUser | Way::SameUser, _) => Form::SameUser,
+        };
+        let mut place = Place {
+            form,
+            slot,
+            uid,
+            directory: None,
+            places: self.places.clone(),
+        };
+        if !form.has_namespaces() {
+            let directory = directory(&self.settings.work_dir, uid);
+            place.directory = Some(directory.map_err(|source| SandboxError::Step {
+                step: "making a working directory",
+                source,
+            })?);
+        }
+        Ok(place)
+    }
+
+    /// Whether an interpreter may start although Landlock is missing.
+    pub(super) fn accepts_weak(&self, form: Form) -> bool {
+        // A root of its own holds without it; a user id of its own does only if the operator says so.
+        form.has_namespaces() || self.settings.require == Tier::Weak
+    }
+}
+
+impl Place {
+    pub(super) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Counts the live interpreters from 0, with gaps filled first.
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// The directory that holds `data` and `tmp`, where there is no private root.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// Who files belong to that the server puts there.
+    pub(super) fn owner(&self) -> Option<(u32, u32)> {
+        self.uid.map(|uid| (uid, uid))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        taken.slots.remove(&self.slot);
+        if let Some(uid) = self.uid {
+            taken.uids.remove(&uid);
+        }
+        drop(taken);
+        if let Some(directory) = &self.directory
+            && let Err(error) = fs::remove_dir_all(directory)
+        {
+            tracing::warn!(%error, "a working directory could not be deleted");
+        }
+    }
+}
+
+/// The next user id that no interpreter has. Begins at one that differs between servers on one host.
+fn free_uid(taken: &mut BTreeSet<u32>, range: (u32, u32)) -> Result<u32, SandboxError> {
+    let count = range.1.saturating_sub(range.0).saturating_add(1);
+    let start = std::process::id() % count;
+    let uid = (0..count)
+        .map(|offset| range.0 + (start + offset) % count)
+        .find(|uid| !taken.contains(uid))
+        .ok_or_else(|| {
+            SandboxError::Unavailable("every user id of 'sandbox.uids' is in use".to_owned())
+        })?;
+    taken.insert(uid);
+    Ok(uid)
+}
+
+/// A fresh directory with `data` and `tmp`, for its owner only.
+fn directory(work_dir: &Path, uid: Option<u32>) -> io::Result<PathBuf> {
+    let run = work_dir.join("run");
+    // The owner passes through; nobody else can list it.
+    let make = |path: &Path, mode: u32| {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(mode).create(path)
+    };
+    make(&run, 0o711)?;
+    let directory = run.join(WorkspaceId::fresh().as_str());
+    for path in [
+        directory.clone(),
+        directory.join("data"),
+        directory.join("tmp"),
+    ] {
+        make(&path, 0o700)?;
+        if let Some(uid) = uid {
+            chown(&path, Some(uid), Some(uid))?;
+        }
+    }
+    std::path::absolute(directory)
+}

@@ -1,0 +1,450 @@
+//! Interpreters by workspace: spares, the queue, and who has to make room.
+//!
+//! A workspace has at most one interpreter, and its calls run one after another. Interpreters are counted by permits,
+//! which are handed out in the order of asking. An interpreter that is ended leaves its working files in a directory of
+//! the server's ([`saved`]), from which the workspace's next one gets them back.
+
+mod saved;
+mod spares;
+mod workspace;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::saved::Saved;
+use self::spares::Spares;
+pub(super) use self::workspace::Held;
+use self::workspace::Workspace;
+use super::plan::Plan;
+use super::worker::{After, Worker};
+use super::{RunError, SandboxError, Stats};
+use crate::ids::WorkspaceId;
+
+/// How often idle interpreters are looked at.
+const REST_INTERVAL: Duration = Duration::from_secs(1);
+/// How often saved files past their time are deleted.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+/// Calls of one workspace that wait for each other.
+const MAX_QUEUED: usize = 4;
+/// Longest wait for an interpreter.
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
+/// How long abandoned code may take to heed an interrupt.
+const RECOVERY: Duration = Duration::from_secs(2);
+
+/// All interpreters.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) plan: Arc<Plan>,
+    permits: Arc<Semaphore>,
+    spares: Spares,
+    workspaces: Mutex<HashMap<WorkspaceId, Arc<Workspace>>>,
+    saved: Saved,
+    waiting: AtomicUsize,
+    busy: AtomicUsize,
+    counts: Counts,
+    tasks: TaskTracker,
+    closing: CancellationToken,
+}
+
+/// What happened since the start.
+#[derive(Debug, Default)]
+struct Counts {
+    started: AtomicU64,
+    evicted: AtomicU64,
+    killed: AtomicU64,
+}
+
+/// An interpreter and the permit that counts it.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) worker: Worker,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Pool {
+    pub(super) fn new(plan: Arc<Plan>, tasks: TaskTracker) -> Result<Arc<Self>, SandboxError> {
+        let settings = &plan.settings;
+        let saved = Saved::open(&settings.work_dir).map_err(|source| SandboxError::Step {
+            step: "opening the directory for working files",
+            source,
+        })?;
+        let pool = Arc::new(Self {
+            permits: Arc::new(Semaphore::new(settings.max_workers)),
+            spares: Spares::default(),
+            workspaces: Mutex::default(),
+            saved,
+            waiting: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            counts: Counts::default(),
+            tasks,
+            closing: CancellationToken::new(),
+            plan,
+        });
+        pool.tasks.spawn(pool.clone().maintain());
+        pool.refill();
+        Ok(pool)
+    }
+
+    /// Waits for the workspace's turn and gives it an interpreter, with its files in place.
+    ///
+    /// Dropping what is returned while code runs interrupts it; the workspace stays locked until that is done.
+    pub(super) async fn hold(self: &Arc<Self>, id: &WorkspaceId) -> Result<Held, RunError> {
+        let workspace = self.workspace(id)?;
+        let _queued = workspace.queue(MAX_QUEUED).ok_or(RunError::Overloaded)?;
+        let mut slot = tokio::select! {
+            slot = workspace.slot.clone().lock_owned() => slot,
+            () = self.closing.cancelled() => return Err(RunError::Closed),
+        };
+        slot.retire_if(|worker| worker.started.elapsed() > self.plan.settings.max_age);
+        if slot.has_retired() {
+            self.save(id, &mut slot).await;
+        }
+        if slot.counted.is_none() {
+            let counted = self.acquire().await?;
+            slot.counted = Some(counted);
+            slot.restored = self.restore(id, &mut slot).await;
+        }
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Ok(Held::new(self.clone(), id.clone(), slot))
+    }
+
+    /// The entry of a workspace.
+    fn workspace(&self, id: &WorkspaceId) -> Result<Arc<Workspace>, RunError> {
+        let mut workspaces = self.workspaces.lock();
+        if self.closing.is_cancelled() {
+            return Err(RunError::Closed);
+        }
+        Ok(workspaces.entry(id.clone()).or_default().clone())
+    }
+
+    /// An interpreter for a workspace: a spare, a new one, or one that another workspace has to give up.
+    async fn acquire(self: &Arc<Self>) -> Result<Counted, RunError> {
+        let mut permit = std::pin::pin!(self.permit());
+        loop {
+            if let Some(spare) = self.spares.take() {
+                self.refill();
+                return Ok(spare);
+            }
+            tokio::select! {
+                permit = &mut permit => {
+                    return self.start(permit?).await.map_err(RunError::Start);
+                }
+                () = self.spares.arrived() => {}
+            }
+        }
+    }
+
+    /// Waits for its turn to start an interpreter.
+    async fn permit(self: &Arc<Self>) -> Result<OwnedSemaphorePermit, RunError> {
+        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
+            return Ok(permit);
+        }
+        let waiting = Waiting::begin(&self.waiting);
+        if waiting.position > self.plan.settings.max_waiting {
+            return Err(RunError::Overloaded);
+        }
+        self.make_room();
+        let granted = tokio::time::timeout(WAIT_LIMIT, self.permits.clone().acquire_owned());
+        match granted.await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) => Err(RunError::Closed),
+            Err(_) => Err(RunError::Overloaded),
+        }
+    }
+
+    async fn start(&self, permit: OwnedSemaphorePermit) -> Result<Counted, SandboxError> {
+        let place = self.plan.place()?;
+        let worker = Worker::start(&self.plan, place).await?;
+        self.counts.started.fetch_add(1, Ordering::Relaxed);
+        Ok(Counted { worker, permit })
+    }
+
+    /// Starts spares up to the wanted number, unless calls wait for what they would take.
+    fn refill(self: &Arc<Self>) {
+        let wanted = self.plan.settings.spares;
+        if self.closing.is_cancelled() || self.waiting.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        while let Some(expected) = self.spares.expect(wanted) {
+            let Ok(permit) = self.permits.clone().try_acquire_owned() else {
+                return;
+            };
+            let pool = self.clone();
+            self.tasks.spawn(async move {
+                match pool.start(permit).await {
+                    Ok(spare) => expected.fulfil(spare),
+                    Err(error) => tracing::warn!(
+                        error = %error,
+                        cause = ?std::error::Error::source(&error),
+                        "a spare interpreter could not be started"
+                    ),
+                }
+            });
+        }
+    }
+
+    /// Ends the interpreter that has been idle longest, if there is one.
+    fn make_room(self: &Arc<Self>) {
+        let mut idle: Vec<_> = {
+            let workspaces = self.workspaces.lock();
+            let idle = workspaces.iter().filter_map(|(id, workspace)| {
+                workspace
+                    .idle_since()
+                    .map(|since| (since, id.clone(), workspace.clone()))
+            });
+            idle.collect()
+        };
+        idle.sort_by_key(|(since, ..)| *since);
+        for (_, id, workspace) in idle {
+            // Taken by a call in the meantime: the next one then.
+            let Ok(mut slot) = workspace.slot.clone().try_lock_owned() else {
+                continue;
+            };
+            if slot.counted.is_none() {
+                continue;
+            }
+            workspace.settle(None);
+            slot.retire_if(|_| true);
+            let pool = self.clone();
+            self.tasks.spawn(async move {
+                pool.counts.evicted.fetch_add(1, Ordering::Relaxed);
+                pool.save(&id, &mut slot).await;
+                drop(slot);
+                pool.tidy(&id);
+            });
+            return;
+        }
+    }
+
+    /// Keeps the files of a retired interpreter, ends it and frees its permit.
+    async fn save(&self, id: &WorkspaceId, slot: &mut workspace::Slot) {
+        let Some(Counted { worker, permit }) = slot.retired.take() else {
+            return;
+        };
+        let (saved, id, placed) = (self.saved.clone(), id.clone(), slot.placed.clone());
+        let (files, limits) = (worker.files.clone(), self.plan.settings.limits.clone());
+        let keeping =
+            tokio::task::spawn_blocking(move || saved.keep(&id, &files, &placed, &limits));
+        match keeping.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "working files could not be kept"),
+            Err(error) => tracing::error!(%error, "working files could not be kept"),
+        }
+        slot.placed.clear();
+        worker.end().await;
+        drop(permit);
+    }
+
+    /// Puts back what was kept of an earlier interpreter; says whether there was one.
+    async fn restore(&self, id: &WorkspaceId, slot: &mut workspace::Slot) -> bool {
+        let Some(Counted { worker, .. }) = &mut slot.counted else {
+            return false;
+        };
+        let (saved, id, files, owner) = (
+            self.saved.clone(),
+            id.clone(),
+            worker.files.clone(),
+            worker.owner(),
+        );
+        let putting = tokio::task::spawn_blocking(move || saved.put_back(&id, &files, owner));
+        match putting.await {
+            Ok(Ok(Some(placed))) => {
+                slot.placed = placed;
+                worker.settle_files();
+                true
+            }
+            Ok(Ok(None)) => false,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "working files could not be put back");
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "working files could not be put back");
+                true
+            }
+        }
+    }
+
+    /// A call is over: its interpreter waits for the next one, or makes room.
+    fn released(self: &Arc<Self>, id: &WorkspaceId, mut slot: workspace::OwnedSlot, after: After) {
+        self.busy.fetch_sub(1, Ordering::Relaxed);
+        if after == After::Over {
+            self.counts.killed.fetch_add(1, Ordering::Relaxed);
+            slot.retire_if(|_| true);
+            let (pool, id) = (self.clone(), id.clone());
+            self.tasks.spawn(async move {
+                pool.save(&id, &mut slot).await;
+                drop(slot);
+                pool.refill();
+            });
+            return;
+        }
+        let workspace = self.workspaces.lock().get(id).cloned();
+        if let Some(workspace) = workspace {
+            workspace.settle(Some(Instant::now()));
+        }
+        drop(slot);
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.make_room();
+        }
+    }
+
+    /// Code that nobody waits for any more: interrupted, and ended if it does not heed that.
+    fn abandoned(self: &Arc<Self>, id: &WorkspaceId, mut slot: workspace::OwnedSlot) {
+        let (pool, id) = (self.clone(), id.clone());
+        self.tasks.spawn(async move {
+            let after = match &mut slot.counted {
+                Some(counted) => counted.worker.recover(RECOVERY).await,
+                None => After::Ready,
+            };
+            pool.released(&id, slot, after);
+        });
+    }
+
+    /// Forgets a workspace: its interpreter is ended, its files are deleted.
+    pub(super) fn forget(self: &Arc<Self>, id: &WorkspaceId) {
+        let workspace = self.workspaces.lock().remove(id);
+        let (pool, id) = (self.clone(), id.clone());
+        self.tasks.spawn(async move {
+            if let Some(workspace) = workspace {
+                let mut slot = workspace.slot.clone().lock_owned().await;
+                if let Some(Counted { worker, permit }) = slot.counted.take() {
+                    worker.end().await;
+                    drop(permit);
+                }
+            }
+            let saved = pool.saved.clone();
+            let deleting = tokio::task::spawn_blocking(move || saved.delete(&id));
+            if let Ok(Err(error)) = deleting.await {
+                tracing::error!(%error, "working files could not be deleted");
+            }
+            pool.refill();
+        });
+    }
+
+    /// Drops the entry of a workspace that nobody uses.
+    fn tidy(&self, id: &WorkspaceId) {
+        let mut workspaces = self.workspaces.lock();
+        let unused = workspaces
+            .get(id)
+            .is_some_and(|workspace| Arc::strong_count(workspace) == 1 && workspace.is_empty());
+        if unused {
+            workspaces.remove(id);
+        }
+    }
+
+    /// Ends what has been idle for too long, is too old or takes too much, for ever.
+    async fn maintain(self: Arc<Self>) {
+        let mut resting = tokio::time::interval(REST_INTERVAL);
+        resting.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sweeping = tokio::time::interval(SWEEP_INTERVAL);
+        loop {
+            tokio::select! {
+                () = self.closing.cancelled() => return,
+                _ = resting.tick() => self.rest().await,
+                _ = sweeping.tick() => self.sweep().await,
+            }
+        }
+    }
+
+    async fn rest(self: &Arc<Self>) {
+        let settings = &self.plan.settings;
+        let idle: Vec<_> = {
+            let workspaces = self.workspaces.lock();
+            let with_time = workspaces.iter().filter_map(|(id, workspace)| {
+                let since = workspace.idle_since()?;
+                Some((id.clone(), workspace.clone(), since))
+            });
+            with_time.collect()
+        };
+        for (id, workspace, since) in idle {
+            let Ok(mut slot) = workspace.slot.clone().try_lock_owned() else {
+                continue;
+            };
+            let too_long = since.elapsed() > settings.idle_ttl;
+            slot.retire_if(|worker| {
+                too_long || worker.started.elapsed() > settings.max_age || worker.passes_limits()
+            });
+            if slot.has_retired() {
+                workspace.settle(None);
+                self.counts.evicted.fetch_add(1, Ordering::Relaxed);
+                self.save(&id, &mut slot).await;
+                drop((slot, workspace));
+                self.tidy(&id);
+            }
+        }
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.make_room();
+        }
+        for old in self.spares.retire() {
+            old.worker.end().await;
+        }
+        self.refill();
+    }
+
+    async fn sweep(&self) {
+        let (saved, ttl) = (self.saved.clone(), self.plan.settings.saved_ttl);
+        let sweeping = tokio::task::spawn_blocking(move || saved.expire(ttl));
+        if let Ok(Err(error)) = sweeping.await {
+            tracing::error!(%error, "old working files could not be deleted");
+        }
+    }
+
+    /// Ends every interpreter, with its files kept, and takes no more calls.
+    pub(super) async fn close(self: &Arc<Self>) {
+        self.closing.cancel();
+        self.permits.close();
+        let all: Vec<_> = self.workspaces.lock().drain().collect();
+        for (id, workspace) in all {
+            let mut slot = workspace.slot.clone().lock_owned().await;
+            slot.retire_if(|_| true);
+            self.save(&id, &mut slot).await;
+        }
+        for spare in self.spares.close() {
+            spare.worker.end().await;
+        }
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let settings = &self.plan.settings;
+        Stats {
+            workers: settings
+                .max_workers
+                .saturating_sub(self.permits.available_permits()),
+            busy: self.busy.load(Ordering::Relaxed),
+            spares: self.spares.count(),
+            waiting: self.waiting.load(Ordering::Relaxed),
+            started: self.counts.started.load(Ordering::Relaxed),
+            evicted: self.counts.evicted.load(Ordering::Relaxed),
+            killed: self.counts.killed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Counts a call while it waits for an interpreter.
+struct Waiting<'a> {
+    count: &'a AtomicUsize,
+    /// How many wait, itself included.
+    position: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        let position = count.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { count, position }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,124 @@
+//! What isolation this host allows: every way is tried from the strongest on, with a real interpreter that tries to get
+//! out ([`PROBE`]), and the first one that holds is taken.
+
+mod host;
+mod report;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use self::host::Host;
+use super::interpreter::Interpreter;
+use super::plan::{Places, Plan, Way};
+use super::settings::{Settings, Tier};
+use super::worker::Worker;
+use super::{Cell, Live, OutputStream, Report, SandboxError};
+
+/// The probe, run as a cell.
+const PROBE: &str = include_str!("selftest.py");
+/// Longest time for the probe.
+const PROBE_LIMIT: Duration = Duration::from_secs(20);
+/// The version of Landlock that keeps signals and abstract sockets in; without it a shared user id is no border.
+const SCOPED_LANDLOCK: i32 = 6;
+
+/// What a way came to.
+pub(super) struct Tried {
+    way: Way,
+    tier: Tier,
+    landlock: i32,
+    proc: bool,
+    /// What the probe got through with.
+    leaks: Vec<String>,
+}
+
+/// Finds the strongest way that holds.
+pub(super) async fn choose(settings: Settings) -> Result<(Arc<Plan>, Report), SandboxError> {
+    let interpreter = Interpreter::find(&settings).await?;
+    let settings = Arc::new(settings);
+    let places = Arc::new(Places::default());
+    let host = Host::set_up(&settings).map_err(|source| SandboxError::Step {
+        step: "setting up the self-test",
+        source,
+    })?;
+    let mut missing = Vec::new();
+    for way in Way::candidates() {
+        let plan = Plan::new(settings.clone(), interpreter.clone(), way, places.clone());
+        let plan = Arc::new(plan);
+        match attempt(&plan, &host).await {
+            Ok(tried) if tried.leaks.is_empty() && tried.tier >= settings.require => {
+                let report = report::report(&plan, &tried, missing);
+                return Ok((plan, report));
+            }
+            Ok(tried) => missing.push(report::not_enough(&tried)),
+            Err(error) => missing.push(report::not_possible(way, &error)),
+        }
+    }
+    Err(SandboxError::Unavailable(report::refusal(
+        &settings, &missing,
+    )))
+}
+
+/// Starts an interpreter in this way and lets it try to get out.
+async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
+    let place = plan.place()?;
+    let mut worker = Worker::start(plan, place).await?;
+    let private = plan.way.tier() == Tier::Strong;
+    let facts = json!({
+        "secret": host.secret(),
+        "socket": host.socket(),
+        "abstract": host.abstract_name(),
+        "port": host.port(),
+        "pid": std::process::id(),
+        "host_proc": !private,
+        "network": plan.settings.network,
+        "trees": plan.interpreter.trees,
+    });
+    // A JSON object without true, false and null is a Python literal, but for those three.
+    let facts = facts
+        .to_string()
+        .replace(":true", ":True")
+        .replace(":false", ":False");
+    let code = format!("{PROBE}\n_selftest({facts})");
+    let cell = Cell {
+        code: &code,
+        outputs: &[],
+        inputs: &[],
+        timeout: PROBE_LIMIT,
+    };
+    let (outcome, _) = worker.run(&cell, &Silent).await;
+    let (landlock, proc) = (worker.landlock(), worker.has_proc());
+    worker.end().await;
+    let leaks = match serde_json::from_str::<BTreeMap<String, String>>(&outcome.stdout) {
+        Ok(found) => found
+            .into_iter()
+            .filter(|(_, happened)| !happened.is_empty())
+            .map(|(name, happened)| format!("{name}: {happened}"))
+            .collect(),
+        Err(_) => vec![report::no_answer(&outcome)],
+    };
+    Ok(Tried {
+        way: plan.way,
+        tier: tier(plan.way, landlock),
+        landlock,
+        proc,
+        leaks,
+    })
+}
+
+/// What a way is worth on a kernel with this Landlock.
+fn tier(way: Way, landlock: i32) -> Tier {
+    match way {
+        Way::PrivateUser if landlock == 0 => Tier::Weak,
+        Way::SameUser if landlock < SCOPED_LANDLOCK => Tier::Weak,
+        _ => way.tier(),
+    }
+}
+
+struct Silent;
+
+impl Live for Silent {
+    fn output(&self, _stream: OutputStream, _text: &str) {}
+}

@@ -1,0 +1,181 @@
+//! What was found, in words for the operator.
+
+use std::error::Error;
+use std::fmt;
+
+use super::super::plan::{Plan, Way};
+use super::super::settings::{Network, Settings, Tier};
+use super::super::{CellOutcome, Report, SandboxError};
+use super::{SCOPED_LANDLOCK, Tried};
+
+const USER_NAMESPACES: &str = "run it in a container with the seccomp profile docker/seccomp.json and, where AppArmor is on, \
+     apparmor=unconfined; on a host, allow unprivileged user namespaces \
+     (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)";
+/// Packages that a model should know of when they are there.
+const NAMED_PACKAGES: [&str; 24] = [
+    "numpy",
+    "pandas",
+    "matplotlib",
+    "scipy",
+    "sympy",
+    "pillow",
+    "openpyxl",
+    "xlsxwriter",
+    "seaborn",
+    "scikit-learn",
+    "statsmodels",
+    "networkx",
+    "requests",
+    "beautifulsoup4",
+    "lxml",
+    "pypdf",
+    "python-docx",
+    "python-pptx",
+    "reportlab",
+    "plotly",
+    "pyarrow",
+    "polars",
+    "tabulate",
+    "pyyaml",
+];
+
+/// The report on a way that holds.
+pub(super) fn report(plan: &Plan, tried: &Tried, missing: Vec<String>) -> Report {
+    let settings = &plan.settings;
+    let strong = tried.way.tier() == Tier::Strong;
+    let either = |yes: &str, no: &str| if strong { yes } else { no }.to_owned();
+    let network = match (settings.network, strong) {
+        (Network::None, true) => "none (namespace, seccomp)",
+        (Network::None, false) => "none (seccomp, Landlock)",
+        (Network::Full, _) => "full, by configuration",
+    };
+    let uid = match tried.way {
+        Way::RootNamespaces | Way::PrivateUser => "one per interpreter",
+        Way::UserNamespaces => "mapped in a user namespace",
+        Way::SameUser => "the server's",
+    };
+    let landlock = match tried.landlock {
+        0 => "none".to_owned(),
+        version => format!("abi {version}"),
+    };
+    let memory = settings.limits.memory / (1024 * 1024);
+    let properties = vec![
+        ("fs_view", either("private root", "the host's, by Landlock")),
+        ("network", network.to_owned()),
+        ("processes", either("namespace", "the host's, by Landlock")),
+        ("user", uid.to_owned()),
+        ("memory", format!("{memory} MiB, polled")),
+        ("disk", either("sized tmpfs", "polled")),
+        ("end_of_tree", either("namespace", "supervisor")),
+        ("proc", if tried.proc { "own" } else { "none" }.to_owned()),
+        ("landlock", landlock),
+        ("seccomp", "allow-list".to_owned()),
+        (
+            "not_protected_against",
+            "faults of the kernel and the processor".to_owned(),
+        ),
+    ];
+    let named = |(name, version): &(String, String)| {
+        let known = NAMED_PACKAGES.contains(&name.to_lowercase().as_str());
+        known.then(|| format!("{name} {version}"))
+    };
+    Report {
+        level: tried.tier,
+        properties,
+        missing,
+        python: plan.interpreter.version.clone(),
+        packages: plan.interpreter.packages.iter().filter_map(named).collect(),
+    }
+}
+
+/// A way that could be started and is not taken.
+pub(super) fn not_enough(tried: &Tried) -> String {
+    let way = name(tried.way);
+    if !tried.leaks.is_empty() {
+        return format!(
+            "{way}: the self-test got through ({})",
+            tried.leaks.join("; ")
+        );
+    }
+    let landlock = match tried.landlock {
+        0 => "the kernel has no Landlock; boot one with 'landlock' among lsm=".to_owned(),
+        version => format!(
+            "the kernel's Landlock is version {version}; it takes version {SCOPED_LANDLOCK} (Linux 6.12)"
+        ),
+    };
+    format!("{way}: only {}: {landlock}", tried.tier.as_str())
+}
+
+/// A way that could not be started.
+pub(super) fn not_possible(way: Way, error: &SandboxError) -> String {
+    let mut text = format!("{}: {error}", name(way));
+    if let Some(cause) = error.source() {
+        text.push_str(&format!(" ({cause})"));
+    }
+    let remedy = match (way, error) {
+        (_, SandboxError::Launch { step, .. }) if step == "executing Python" => {
+            "; make the interpreter executable for all users, or set --code-exec-python to one that is"
+        }
+        (Way::UserNamespaces, SandboxError::Launch { .. }) => {
+            text.push_str("; ");
+            text.push_str(USER_NAMESPACES);
+            ""
+        }
+        (Way::RootNamespaces, SandboxError::Launch { .. }) => {
+            "; root in a container cannot make namespaces without CAP_SYS_ADMIN"
+        }
+        _ => "",
+    };
+    text.push_str(remedy);
+    text
+}
+
+/// Why code execution is not offered.
+pub(super) fn refusal(settings: &Settings, missing: &[String]) -> String {
+    let remedy = match settings.require {
+        Tier::Weak => {
+            "switch code execution off, or use a container or machine of its own with sandbox.command"
+        }
+        _ => {
+            "remedy one of these, or accept less isolation with sandbox.require (\"weak\" accepts any), or switch code execution off"
+        }
+    };
+    format!(
+        "code execution needs isolation of level '{}' and this host does not allow it: {}; {remedy}",
+        settings.require.as_str(),
+        missing.join(" | ")
+    )
+}
+
+/// The probe itself failed.
+pub(super) fn no_answer(outcome: &CellOutcome) -> String {
+    let said = outcome.error.as_ref().map_or_else(
+        || outcome.stderr.clone(),
+        |error| format!("{}: {}", error.name, error.message),
+    );
+    format!("the self-test did not end well ({:?}): {said}", outcome.end)
+}
+
+fn name(way: Way) -> &'static str {
+    match way {
+        Way::RootNamespaces => "strong (namespaces as root)",
+        Way::UserNamespaces => "strong (user namespace)",
+        Way::PrivateUser => "medium (a user id of its own)",
+        Way::SameUser => "basic (the server's user id)",
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "level={} python={}",
+            self.level.as_str(),
+            self.python
+        )?;
+        for (name, state) in &self.properties {
+            write!(formatter, " {name}=\"{state}\"")?;
+        }
+        Ok(())
+    }
+}
