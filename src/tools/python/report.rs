@@ -76,6 +76,7 @@ pub(super) fn lost(end: CellEnd) -> Option<&'static str> {
         CellEnd::TimedOut => Some("the code ran out of time and would not be interrupted"),
         CellEnd::LimitPassed(Limit::Memory) => Some("the code ran out of memory"),
         CellEnd::LimitPassed(Limit::Disk) => Some("the disk space of the code was full"),
+        CellEnd::LimitPassed(Limit::Processes) => Some("the code started too many processes"),
         CellEnd::LimitPassed(Limit::Output) => Some("the code wrote too much output"),
         CellEnd::LimitPassed(Limit::Protocol) | CellEnd::Crashed => {
             Some("the interpreter ended unexpectedly")
@@ -103,6 +104,10 @@ fn end_text(end: CellEnd, settings: &Settings) -> Option<String> {
         CellEnd::LimitPassed(Limit::Disk) => format!(
             "Disk full: the code wrote more than {disk} or too many files. {lost} Delete files that are not needed \
              any more."
+        ),
+        CellEnd::LimitPassed(Limit::Processes) => format!(
+            "Too many processes: the code had more than {} processes and threads at the same time. {lost} Use fewer.",
+            settings.limits.processes
         ),
         CellEnd::LimitPassed(Limit::Output) => format!(
             "Too much output: the code printed more than {output} in one call. {lost} Print less, or write to a file."

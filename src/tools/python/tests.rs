@@ -433,6 +433,12 @@ async fn every_end_has_its_own_words_and_says_what_is_left() {
             true,
         ),
         (
+            CellEnd::LimitPassed(Limit::Processes),
+            OutputStatus::Error,
+            "more than 64 processes and threads",
+            true,
+        ),
+        (
             CellEnd::LimitPassed(Limit::Output),
             OutputStatus::Error,
             "Too much output: the code printed more than 64 MiB",
@@ -476,7 +482,7 @@ async fn every_end_has_its_own_words_and_says_what_is_left() {
     }
     texts.sort_unstable();
     texts.dedup();
-    assert_eq!(texts.len(), 7);
+    assert_eq!(texts.len(), 8);
 }
 
 #[tokio::test]
