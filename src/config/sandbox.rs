@@ -116,6 +116,8 @@ fn checked(input: &Input<'_>, raw: &RawSandbox, store: &StoreUrl) -> Result<Sett
             Some(path) => work_dir(&place, path)?,
             None => default_work_dir(store, &env("TMPDIR").unwrap_or_else(|| "/tmp".to_owned())),
         },
+        // As long as the sessions that they belong to; see `Config::load`.
+        saved_ttl: None,
         uids: uids(&place, raw, max_workers)?,
         launcher: "/proc/self/exe".into(),
     })

@@ -23,6 +23,7 @@ pub(super) async fn execute(
         mut outputs,
         refused,
     } = Execute::read(&invocation.arguments, directory)?;
+    let asked = outputs.clone();
     for file in wanted {
         if !outputs.contains(&file.name) {
             outputs.push(file.name.clone());
@@ -37,15 +38,11 @@ pub(super) async fn execute(
     let live = LiveOutput::new(&invocation.progress);
     let outcome = interpreters.run(&invocation.workspace, cell, &live).await?;
     live.flush();
-    let refused: Vec<String> = refused
-        .iter()
-        .map(|name| {
-            format!(
-                "'{name}' is not handed over: 'outputs' takes paths inside the working directory"
-            )
-        })
-        .collect();
-    let content = report::text(&outcome, settings, &refused);
+    let mut more = not_there(&outcome, &asked);
+    more.extend(refused.iter().map(|name| {
+        format!("'{name}' is not handed over: 'outputs' takes paths inside the working directory")
+    }));
+    let content = report::text(&outcome, settings, &more);
     let notices = report::lost(outcome.end).map(|why| ToolNotice {
         kind: "interpreter_lost",
         message: format!("{why}; its variables are lost, its files are kept"),
@@ -68,6 +65,23 @@ pub(super) async fn execute(
         notices: notices.into_iter().collect(),
         terminate: false,
     })
+}
+
+/// What is said of files that the model asked for and that nobody has said a word about yet.
+fn not_there(outcome: &CellOutcome, asked: &[String]) -> Vec<String> {
+    let told = |name: &String| {
+        outcome.files.iter().any(|file| file.name == *name)
+            || outcome
+                .notices
+                .iter()
+                .any(|notice| notice.contains(name.as_str()))
+    };
+    let missing = asked.iter().filter(|name| !told(name));
+    missing
+        .map(|name| {
+            format!("'{name}' is not handed over: there is no such file in the working directory")
+        })
+        .collect()
 }
 
 fn result(outcome: &CellOutcome) -> Option<String> {

@@ -144,6 +144,7 @@ fn settings() -> Settings {
         idle_ttl: Duration::from_secs(600),
         max_age: Duration::from_secs(3600),
         work_dir: "/nowhere".into(),
+        saved_ttl: None,
         uids: (1, 2),
         launcher: "/nowhere".into(),
     }
@@ -495,6 +496,34 @@ async fn outputs_that_lead_out_of_the_working_directory_are_told_and_the_code_ru
         output
             .content
             .starts_with("notices:\n- '../x' is not handed over"),
+        "{}",
+        output.content
+    );
+}
+
+#[tokio::test]
+async fn an_output_that_is_not_there_is_told_once_and_a_wanted_one_not_at_all() {
+    let outcome = CellOutcome {
+        files: vec![CapturedFile {
+            name: "a".into(),
+            bytes: Bytes::new(),
+        }],
+        notices: vec!["'b' is a symbolic link".into()],
+        ..nothing()
+    };
+    let code = CodeExecution::over(Arc::new(Scripted::ending(Ok(outcome))));
+    let wanted = WantedFile {
+        name: "d".into(),
+        format: None,
+        description: None,
+    };
+    let (invocation, _progress) = invocation(&json!({"code": "1", "outputs": ["a", "b", "c"]}));
+    let output = code.tools(&[wanted])[0].call(&invocation).await.unwrap();
+    assert!(
+        output.content.ends_with(
+            "notices:\n- 'b' is a symbolic link\n\
+             - 'c' is not handed over: there is no such file in the working directory"
+        ),
         "{}",
         output.content
     );
