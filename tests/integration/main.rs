@@ -17,6 +17,7 @@
 )]
 
 mod architecture;
+mod code;
 mod edge;
 mod faults;
 mod lifecycle;
