@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::metrics::Metrics;
 use crate::session::SessionError;
+use crate::session::files::FileStore;
 use crate::session::lock::SessionLocks;
 use crate::session::store::SessionStore;
 use crate::tools::schema::SchemaCache;
@@ -55,6 +56,8 @@ pub struct Parts {
     pub schemas: SchemaCache,
     /// Where conversations are kept.
     pub store: SessionStore,
+    /// The files of conversations and owners.
+    pub files: FileStore,
     /// One turn at a time per conversation.
     pub locks: SessionLocks,
     /// Longest wait for another turn of the same conversation.

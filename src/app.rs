@@ -18,7 +18,7 @@ use crate::tools::set::{RegistryError, ToolRegistry};
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
 
-/// How often idle sessions are looked for.
+/// How often idle sessions and files are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
 /// How long session writes may take after the last request has ended.
 const FLUSH_WAIT: Duration = Duration::from_secs(10);
@@ -98,6 +98,7 @@ impl App {
             tools: ToolRegistry::new(&config.tools)?,
             schemas: SchemaCache::default(),
             store: store.clone(),
+            files: store.files().clone(),
             locks: SessionLocks::default(),
             session_wait: config.session.wait,
             max_session_messages: config.session.max_messages,
@@ -145,18 +146,26 @@ impl App {
     }
 }
 
-/// Deletes idle sessions for ever; does nothing for ever where they are kept.
+/// Deletes idle sessions and files for ever; where they are kept, only what deleted files have left on the disk.
 async fn expire(store: SessionStore, ttl: Option<Duration>) {
-    let Some(ttl) = ttl else {
-        return std::future::pending().await;
-    };
-    let mut interval = tokio::time::interval(EXPIRY_INTERVAL.min(ttl));
+    let mut interval =
+        tokio::time::interval(ttl.map_or(EXPIRY_INTERVAL, |ttl| EXPIRY_INTERVAL.min(ttl)));
     loop {
         interval.tick().await;
-        match store.expire(ttl).await {
-            Ok(0) => {}
-            Ok(expired) => tracing::info!(expired, "idle sessions deleted"),
-            Err(error) => tracing::error!(%error, "idle sessions could not be deleted"),
+        if let Some(ttl) = ttl {
+            match store.expire(ttl).await {
+                Ok(0) => {}
+                Ok(expired) => tracing::info!(expired, "idle sessions deleted"),
+                Err(error) => tracing::error!(%error, "idle sessions could not be deleted"),
+            }
+            match store.files().expire(ttl).await {
+                Ok(0) => {}
+                Ok(expired) => tracing::info!(expired, "unused files deleted"),
+                Err(error) => tracing::error!(%error, "unused files could not be deleted"),
+            }
+        }
+        if let Err(error) = store.files().reap().await {
+            tracing::error!(%error, "deleted files could not be removed from the disk");
         }
     }
 }

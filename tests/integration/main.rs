@@ -19,6 +19,7 @@
 mod architecture;
 mod edge;
 mod faults;
+mod files;
 mod lifecycle;
 mod limits;
 mod passthrough;
