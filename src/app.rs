@@ -148,24 +148,24 @@ impl App {
 
 /// Deletes idle sessions and files for ever; where they are kept, only what deleted files have left on the disk.
 async fn expire(store: SessionStore, ttl: Option<Duration>) {
-    let mut interval =
-        tokio::time::interval(ttl.map_or(EXPIRY_INTERVAL, |ttl| EXPIRY_INTERVAL.min(ttl)));
+    let interval = ttl.map_or(EXPIRY_INTERVAL, |ttl| EXPIRY_INTERVAL.min(ttl));
+    let mut interval = tokio::time::interval(interval);
+    let files = store.files();
     loop {
         interval.tick().await;
         if let Some(ttl) = ttl {
-            match store.expire(ttl).await {
-                Ok(0) => {}
-                Ok(expired) => tracing::info!(expired, "idle sessions deleted"),
-                Err(error) => tracing::error!(%error, "idle sessions could not be deleted"),
-            }
-            match store.files().expire(ttl).await {
-                Ok(0) => {}
-                Ok(expired) => tracing::info!(expired, "unused files deleted"),
-                Err(error) => tracing::error!(%error, "unused files could not be deleted"),
-            }
+            report("idle sessions", store.expire(ttl).await);
+            report("unused files", files.expire(ttl).await);
         }
-        if let Err(error) = store.files().reap().await {
-            tracing::error!(%error, "deleted files could not be removed from the disk");
-        }
+        report("contents of deleted files", files.reap().await);
+    }
+}
+
+/// Says in the log how many are gone.
+fn report(what: &str, deleted: Result<u64, impl std::fmt::Display>) {
+    match deleted {
+        Ok(0) => {}
+        Ok(deleted) => tracing::info!(deleted, "{what} deleted"),
+        Err(error) => tracing::error!(%error, "{what} could not be deleted"),
     }
 }
