@@ -14,8 +14,9 @@ use axum::extract::{Extension, FromRequest, Multipart, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::super::AppState;
@@ -69,8 +70,9 @@ pub(in super::super) async fn upload(
     }
     let (head, body) = request.into_parts();
     let arrived = Arc::new(Arrived::default());
+    let body = SharedBody(Arc::new(Mutex::new(body.into_data_stream())));
     let arriving = Arriving {
-        body: body.into_data_stream(),
+        body: body.clone(),
         arrived: Arc::clone(&arrived),
         resting: false,
     };
@@ -84,7 +86,15 @@ pub(in super::super) async fn upload(
     };
     let total = BASE_WAIT.saturating_add(Duration::from_secs(most / SLOWEST_RATE));
     let received = timeout(total, reader.read(files)).await;
-    let received = received.map_err(|_elapsed| ApiError::body_timeout())??;
+    let received = match received.unwrap_or_else(|_elapsed| Err(ApiError::body_timeout())) {
+        Ok(received) => received,
+        Err(error) => {
+            if error.status() != StatusCode::REQUEST_TIMEOUT {
+                discard(body).await;
+            }
+            return Err(error);
+        }
+    };
     let new = NewFile {
         session: received.session.as_ref(),
         name: &received.name,
@@ -189,11 +199,7 @@ impl Part<'_> {
         let mime_type = field.content_type().map(ToOwned::to_owned);
         let mut draft = files.draft().await?;
         while let Some(bytes) = self.next(field).await? {
-            if let Err(error) = draft.write(&bytes).await {
-                drop(draft);
-                discard(field).await;
-                return Err(error.into());
-            }
+            draft.write(&bytes).await?;
         }
         Ok(ReceivedFile {
             draft,
@@ -271,9 +277,21 @@ impl Arrived {
     }
 }
 
+/// A body that can still be read when the parser has given it up.
+#[derive(Clone)]
+struct SharedBody(Arc<Mutex<BodyDataStream>>);
+
+impl Stream for SharedBody {
+    type Item = Result<Bytes, axum::Error>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.lock().poll_next_unpin(context)
+    }
+}
+
 /// A body on its way to the parser, which takes and holds all that it is offered.
 struct Arriving {
-    body: BodyDataStream,
+    body: SharedBody,
     arrived: Arc<Arrived>,
     /// The parser is to use what it has been given before it gets more.
     resting: bool,
