@@ -20,7 +20,7 @@ use crate::tools::set::{RegistryError, ToolRegistry};
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
 
-/// How often idle sessions are looked for.
+/// How often idle sessions and files are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
 /// How often turns are looked for that wait for a client which does not come back.
 const PARKED_INTERVAL: Duration = Duration::from_secs(30);
@@ -177,18 +177,26 @@ async fn forget_parked(store: SessionStore) {
     }
 }
 
-/// Deletes idle sessions for ever; does nothing for ever where they are kept.
+/// Deletes idle sessions and files for ever; where they are kept, only what deleted files have left on the disk.
 async fn expire(store: SessionStore, ttl: Option<Duration>) {
-    let Some(ttl) = ttl else {
-        return std::future::pending().await;
-    };
-    let mut interval = tokio::time::interval(EXPIRY_INTERVAL.min(ttl));
+    let interval = ttl.map_or(EXPIRY_INTERVAL, |ttl| EXPIRY_INTERVAL.min(ttl));
+    let mut interval = tokio::time::interval(interval);
+    let files = store.files();
     loop {
         interval.tick().await;
-        match store.expire(ttl).await {
-            Ok(0) => {}
-            Ok(expired) => tracing::info!(expired, "idle sessions deleted"),
-            Err(error) => tracing::error!(%error, "idle sessions could not be deleted"),
+        if let Some(ttl) = ttl {
+            report("idle sessions", store.expire(ttl).await);
+            report("unused files", files.expire(ttl).await);
         }
+        report("contents of deleted files", files.reap().await);
+    }
+}
+
+/// Says in the log how many are gone.
+fn report(what: &str, deleted: Result<u64, impl std::fmt::Display>) {
+    match deleted {
+        Ok(0) => {}
+        Ok(deleted) => tracing::info!(deleted, "{what} deleted"),
+        Err(error) => tracing::error!(%error, "{what} could not be deleted"),
     }
 }

@@ -101,7 +101,7 @@ pub(super) fn session(input: &Input<'_>) -> Result<session::settings::Settings, 
         files_dir: files_dir.map(|found| found.value),
         max_file_bytes,
         // A larger limit of one file alone is not meant to be cut down.
-        max_total_file_bytes: total.unwrap_or(DEFAULT_TOTAL_FILE_BYTES.max(max_file_bytes)),
+        max_total_file_bytes: total.unwrap_or_else(|| DEFAULT_TOTAL_FILE_BYTES.max(max_file_bytes)),
     })
 }
 

@@ -238,7 +238,10 @@ impl FileStore {
                 return Err(FileError::Io { doing, source });
             }
         };
-        self.touch(owner, id).await?;
+        if let Err(error) = self.touch(owner, id).await {
+            // The bytes can be read even while nothing can be written.
+            tracing::debug!(%error, "the use of a file was not noted");
+        }
         Ok((stored, file))
     }
 

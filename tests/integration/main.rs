@@ -20,6 +20,7 @@ mod architecture;
 mod code;
 mod edge;
 mod faults;
+mod files;
 mod lifecycle;
 mod limits;
 mod passthrough;

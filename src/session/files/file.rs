@@ -120,7 +120,8 @@ pub struct Usage {
 }
 
 impl Purpose {
-    const ALL: [Self; 7] = [
+    /// Every one.
+    pub const ALL: [Self; 7] = [
         Self::UserData,
         Self::Assistants,
         Self::AssistantsOutput,

@@ -249,7 +249,7 @@ fn within<'a>(
     claimed: Option<&'a str>,
 ) -> Option<&'a str> {
     let claimed = claimed.filter(|claimed| table.iter().any(|(_, kind)| kind == claimed));
-    claimed.or(by_ending(table, ending))
+    claimed.or_else(|| by_ending(table, ending))
 }
 
 fn by_ending(table: &[(&'static str, &'static str)], ending: &str) -> Option<&'static str> {

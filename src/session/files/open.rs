@@ -40,11 +40,7 @@ impl FileStore {
             },
         }));
         if used == Use::Alone {
-            match store.remove_leftovers().await {
-                Ok(0) => {}
-                Ok(removed) => tracing::info!(removed, "leftovers of files removed"),
-                Err(error) => tracing::warn!(%error, "leftovers of files could not be removed"),
-            }
+            store.start_clean().await;
             let blobs = store.blobs().clone();
             blocking("share the directory", move || blobs.share()).await?;
         }

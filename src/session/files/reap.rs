@@ -67,8 +67,17 @@ impl FileStore {
         }
     }
 
-    /// Removes what is on disk and was never finished or has no row; only for who has the directory alone.
-    pub(super) async fn remove_leftovers(&self) -> Result<u64, FileError> {
+    /// Removes what a process that has ended has left; only for who has the directory alone.
+    pub(super) async fn start_clean(&self) {
+        match self.remove_leftovers().await {
+            Ok(0) => {}
+            Ok(removed) => tracing::info!(removed, "leftovers of files removed"),
+            Err(error) => tracing::warn!(%error, "leftovers of files could not be removed"),
+        }
+    }
+
+    /// Removes what is on disk and was never finished or has no row.
+    async fn remove_leftovers(&self) -> Result<u64, FileError> {
         let blobs = self.blobs().clone();
         let unfinished = blocking("list files", move || blobs.remove_unfinished());
         let mut removed = unfinished.await?;
