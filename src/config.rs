@@ -140,16 +140,12 @@ impl Config {
         let mut notices = Vec::new();
         let (upstreams, retry) = upstreams::settings(&input, &mut notices)?;
         let session = limits::session(&input)?;
-        let mut sandbox = sandbox::settings(&input, &session.store, &mut notices)?;
-        if let Some(sandbox) = &mut sandbox {
-            sandbox.saved_ttl = session.ttl;
-        }
         Ok(Self {
             http: edge::settings(&input, &mut notices)?,
             upstreams,
             retry,
             tools: tools::settings(&input, &mut notices)?,
-            sandbox,
+            sandbox: sandbox::settings(&input, &session, &mut notices)?,
             session,
             agent: limits::agent(&input)?,
             log: limits::log(&input)?,

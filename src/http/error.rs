@@ -312,7 +312,7 @@ impl From<AgentError> for ApiError {
             AgentError::Upstream(error) => error.into(),
             AgentError::Session(error) => error.into(),
             AgentError::Request(error) => error.into(),
-            AgentError::Files(error) => SessionError::Store(Box::new(error)).into(),
+            AgentError::Files(error) => error.into(),
             AgentError::Limit(reason) => {
                 let message = format!(
                     "the turn reached its limit {}; raise the limit or use another agent.on_limit than \"error\"",

@@ -22,6 +22,8 @@ use cell::Running;
 const PROGRAM: &str = include_str!("worker.py");
 /// Longest time for Python to start and to import what is preloaded.
 const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How long until an interrupt is repeated, and abandoned output is read away.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Longest time for an interpreter to forget its variables.
 const RESET_LIMIT: Duration = Duration::from_secs(5);
 /// Bytes read from the control socket at a time.
@@ -41,8 +43,7 @@ pub(super) struct Worker {
     plan: Arc<Plan>,
     place: Place,
     pub(super) started: Instant,
-    /// What Python says of itself.
-    pub(super) python: String,
+    /// Modules that were to be imported beforehand and could not be.
     pub(super) preload_failed: Vec<String>,
 }
 
@@ -83,7 +84,6 @@ impl Worker {
             plan: plan.clone(),
             place,
             started: Instant::now(),
-            python: String::new(),
             preload_failed: Vec::new(),
         };
         let ready = timeout(READY_LIMIT, worker.ready()).await;
@@ -100,19 +100,11 @@ impl Worker {
     }
 
     async fn ready(&mut self) -> Result<(), Lost> {
-        loop {
-            match self.next_frame().await? {
-                FromWorker::Ready {
-                    python,
-                    preload_failed,
-                } => {
-                    self.python = python;
-                    self.preload_failed = preload_failed;
-                    return Ok(());
-                }
-                _ => return Err(io::ErrorKind::InvalidData.into()),
-            }
-        }
+        let FromWorker::Ready { preload_failed, .. } = self.next_frame().await? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        self.preload_failed = preload_failed;
+        Ok(())
     }
 
     /// The next frame, where nothing else can happen.
@@ -156,16 +148,17 @@ impl Worker {
 
     /// Ends a call that nobody waits for any more: interrupts it and reads to its end.
     pub(super) async fn recover(&mut self, grace: Duration) -> After {
-        if self.process.interrupt().is_err() {
-            return After::Over;
-        }
         let done = timeout(grace, async {
             loop {
+                if self.process.interrupt().is_err() {
+                    return After::Over;
+                }
+                // Output is read away, as a full pipe would hold up the code.
                 self.discard_output();
-                match self.next_frame().await {
-                    Ok(FromWorker::Done { id }) if id == self.last_id => return After::Ready,
-                    Ok(_) => {}
-                    Err(_) => return After::Over,
+                match timeout(AGAIN, self.next_frame()).await {
+                    Ok(Ok(FromWorker::Done { id })) if id == self.last_id => return After::Ready,
+                    Ok(Ok(_)) | Err(_) => {}
+                    Ok(Err(_)) => return After::Over,
                 }
             }
         })

@@ -20,6 +20,8 @@ use crate::sandbox::{Cell, CellEnd, CellOutcome, Limit, Live, OutputStream};
 
 /// How long code may take to heed an interrupt.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long until the interrupt is repeated.
+const AGAIN: Duration = Duration::from_millis(200);
 /// How often memory is looked at while code runs.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(50);
 /// Every so many looks at memory, the disk is looked at where no mount bounds it.
@@ -77,10 +79,16 @@ impl<'w> Running<'w> {
         let order = frame::exec(self.worker.last_id, cell.code, limits);
         let deadline = self.started + cell.timeout;
         let mut step = self.until(deadline, &order).await;
-        let mut interrupted = false;
-        if matches!(step, Step::TimeUp) && self.worker.process.interrupt().is_ok() {
-            interrupted = true;
-            step = self.until(deadline + GRACE, &[]).await;
+        let interrupted = matches!(step, Step::TimeUp);
+        let killed_at = deadline + GRACE;
+        // Again and again: code may swallow an exception, and the first signal may come between two cells.
+        let mut next = deadline;
+        while matches!(step, Step::TimeUp) && next < killed_at {
+            if self.worker.process.interrupt().is_err() {
+                break;
+            }
+            next += AGAIN;
+            step = self.until(next, &[]).await;
         }
         let end = match step {
             Step::Done if interrupted => CellEnd::Interrupted,
@@ -218,10 +226,10 @@ impl<'w> Running<'w> {
             }
         };
         process::drain(self.worker.process.stdout.as_fd(), |bytes| {
-            keep(&mut out, bytes)
+            keep(&mut out, bytes);
         });
         process::drain(self.worker.process.stderr.as_fd(), |bytes| {
-            keep(&mut err, bytes)
+            keep(&mut err, bytes);
         });
         for (stream, bytes) in [(OutputStream::Stdout, out), (OutputStream::Stderr, err)] {
             if !bytes.is_empty() {
