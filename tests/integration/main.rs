@@ -17,8 +17,10 @@
 )]
 
 mod architecture;
+mod code;
 mod edge;
 mod faults;
+mod files;
 mod lifecycle;
 mod limits;
 mod passthrough;
