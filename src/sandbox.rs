@@ -28,6 +28,7 @@ mod worker;
 
 use std::sync::Arc;
 
+use rustix::process::DumpableBehavior;
 use tokio_util::task::TaskTracker;
 
 pub use self::outcome::{
@@ -55,6 +56,11 @@ impl Sandbox {
     /// When there is no usable Python, or the host does not allow the isolation that is required; the text has the
     /// remedy.
     pub async fn start(settings: Settings, tasks: &TaskTracker) -> Result<Self, SandboxError> {
+        // From here on no process of the server's own user can look into its memory, its environment or its descriptors,
+        // nor trace it: what isolation leaves open to code of the same user ends here.
+        if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+            tracing::warn!(%error, "the server could not be closed to other processes of its user");
+        }
         let (plan, report) = selftest::choose(settings).await?;
         let pool = Pool::new(plan, tasks.clone())?;
         Ok(Self(Arc::new(Inner { pool, report })))

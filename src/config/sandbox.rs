@@ -123,6 +123,7 @@ fn checked(
                 &env("TMPDIR").unwrap_or_else(|| "/tmp".to_owned()),
             ),
         },
+        temporary: raw.work_dir.is_none() && session.store == StoreUrl::Memory,
         saved_ttl: session.ttl,
         uids: uids(&place, raw, max_workers)?,
         launcher: "/proc/self/exe".into(),

@@ -210,6 +210,7 @@ fn sandbox(out: &mut String, config: &Config) -> fmt::Result {
         idle_ttl,
         max_age,
         work_dir,
+        temporary: _,
         // The sessions' own.
         saved_ttl: _,
         uids,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -33,6 +33,8 @@ pub(super) struct Plan {
     pub(super) settings: Arc<Settings>,
     pub(super) interpreter: Interpreter,
     pub(super) way: Way,
+    /// The list of fonts that matplotlib has made once, for all interpreters.
+    pub(super) fonts: OnceLock<PathBuf>,
     places: Arc<Places>,
 }
 
@@ -105,8 +107,16 @@ impl Plan {
             settings,
             interpreter,
             way,
+            fonts: OnceLock::new(),
             places,
         }
+    }
+
+    /// Keeps matplotlib's list of fonts for all interpreters.
+    pub(super) fn keep_fonts(&self, name: &str, list: &[u8]) -> io::Result<()> {
+        let path = self.places.run.keep(name, list)?;
+        let _first_one_stays = self.fonts.set(path);
+        Ok(())
     }
 
     /// Takes a place.

@@ -35,6 +35,15 @@ impl RunDirectory {
         Ok(Self { path, _lock: lock })
     }
 
+    /// Keeps a file of the server's own.
+    pub(super) fn keep(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+        let directory = self.path.join("kept");
+        make(&directory, 0o700)?;
+        let path = directory.join(name);
+        fs::write(&path, content)?;
+        Ok(path)
+    }
+
     /// A fresh directory with `data` and `tmp`, for its owner only.
     pub(super) fn fresh(&self, uid: Option<u32>) -> io::Result<PathBuf> {
         let directory = self.path.join(WorkspaceId::fresh().as_str());

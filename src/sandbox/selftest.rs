@@ -123,7 +123,8 @@ fn tier(way: Way, landlock: i32) -> Tier {
     }
 }
 
-struct Silent;
+/// Hears nothing.
+pub(super) struct Silent;
 
 impl Live for Silent {
     fn output(&self, _stream: OutputStream, _text: &str) {}

@@ -35,8 +35,8 @@ pub(super) struct Worker {
     process: Process,
     decoder: Decoder,
     pub(super) files: Arc<WorkDir>,
-    /// The directory for temporary files, where it is on a disk of the host.
-    tmp: Option<WorkDir>,
+    /// The directory for temporary files.
+    tmp: Arc<WorkDir>,
     /// The working directory as the last call left it.
     before: Snapshot,
     last_id: u32,
@@ -67,10 +67,10 @@ impl Worker {
             .next()
             .ok_or_else(|| at("opening the working directory")(io::ErrorKind::NotFound.into()))?;
         let private = spec.form.has_namespaces();
-        let tmp = match private {
-            true => None,
-            false => directories.next().map(|tmp| WorkDir::new(tmp, false)),
-        };
+        let tmp = directories
+            .next()
+            .ok_or_else(|| at("opening the temporary directory")(io::ErrorKind::NotFound.into()))?;
+        let tmp = Arc::new(WorkDir::new(tmp, private));
         process.directories = directories.collect();
         let files = WorkDir::new(data, private).seen_as(working_directory(&place));
         let files = Arc::new(files);
@@ -186,6 +186,23 @@ impl Worker {
         match done {
             Ok(Ok(())) => After::Ready,
             Ok(Err(_)) | Err(_) => After::Over,
+        }
+    }
+
+    /// Gives matplotlib the list of fonts, which it takes long to make for itself.
+    pub(super) async fn give_fonts(&self) {
+        let Some(list) = self.plan.fonts.get().cloned() else {
+            return;
+        };
+        let (tmp, owner) = (self.tmp.clone(), self.owner());
+        let name = list
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let giving = tokio::task::spawn_blocking(move || tmp.place(&name, &list, owner));
+        if let Ok(Err(error)) = giving.await {
+            tracing::warn!(%error, "the list of fonts could not be given to an interpreter");
         }
     }
 
@@ -309,7 +326,7 @@ fn environment(plan: &Plan, tmp: &str) -> Vec<(String, String)> {
         ("TMPDIR", tmp.to_owned()),
         ("LANG", "C.UTF-8".to_owned()),
         ("MPLBACKEND", "Agg".to_owned()),
-        ("MPLCONFIGDIR", format!("{tmp}/matplotlib")),
+        ("MPLCONFIGDIR", tmp.to_owned()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();

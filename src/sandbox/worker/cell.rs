@@ -325,7 +325,7 @@ fn memory_passed(worker: &Worker) -> Option<Limit> {
         .and_then(|id| Pid::from_raw(id.try_into().ok()?))?;
     let mut directories: Vec<_> = worker.process.directories.iter().map(AsFd::as_fd).collect();
     if super::is_private(worker.place.form()) {
-        directories.push(worker.files.as_fd());
+        directories.extend([worker.files.as_fd(), worker.tmp.as_fd()]);
     } else {
         // On a disk of the host nothing of it is memory.
         directories.clear();
@@ -352,7 +352,5 @@ fn disk_passed(worker: &Worker) -> Option<Limit> {
             .usage()
             .is_ok_and(|usage| usage.bytes > bytes || usage.inodes > limits.inodes)
     };
-    let tmp = worker.tmp.as_ref();
-    (over(&worker.files, limits.disk) || tmp.is_some_and(|tmp| over(tmp, limits.tmp)))
-        .then_some(Limit::Disk)
+    (over(&worker.files, limits.disk) || over(&worker.tmp, limits.tmp)).then_some(Limit::Disk)
 }

@@ -145,6 +145,7 @@ fn settings() -> Settings {
         max_age: Duration::from_secs(3600),
         work_dir: "/nowhere".into(),
         saved_ttl: None,
+        temporary: false,
         uids: (1, 2),
         launcher: "/nowhere".into(),
     }
