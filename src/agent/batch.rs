@@ -31,7 +31,7 @@ use crate::upstream::assemble::Turn;
 use crate::upstream::settings::Quirks;
 pub(super) use files::MAX_INLINE_BYTES;
 pub(super) use report::millis;
-use report::{calling, frames_shown, image_message, label};
+use report::{calling, frames_shown, image_message, label, speaking};
 
 /// What a batch needs to know of its run.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ impl Batch {
             match self.running.next().await {
                 Some(BatchEvent::Progress { index, progress }) => {
                     if let Some(call) = self.calls.get(index) {
-                        let of = Box::new(calling(&self.context, call));
+                        let of = Box::new(speaking(&self.context, call));
                         let (text, stream) = (progress.text, progress.stream);
                         return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
                     }
