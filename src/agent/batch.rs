@@ -1,57 +1,30 @@
 //! One batch of calls inside a run: what the client hears of it, and what the history gets.
 
+mod context;
 mod files;
 mod report;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use http::HeaderMap;
-use tokio::time::Instant;
 
-use super::Parts;
 use super::calls::ResolvedCall;
 use super::event::{AgentEvent, Notice, ProducedFile, ToolCallRecord};
 use super::machine::Plan;
-use super::options::ToolExecution;
-use super::request::RunRequest;
-use super::surroundings::Surroundings;
 use super::transcript;
-use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
 use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult};
 use crate::tools::cap::cap_result;
-use crate::tools::{ToolFile, ToolOutput, WorkFile};
+use crate::tools::{ToolFile, ToolOutput};
 use crate::upstream::assemble::Turn;
-use crate::upstream::settings::Quirks;
+pub(super) use context::Context;
 pub(super) use files::MAX_INLINE_BYTES;
 pub(super) use report::millis;
-use report::{calling, frames_shown, image_message, label};
-
-/// What a batch needs to know of its run.
-#[derive(Debug)]
-pub(super) struct Context {
-    pub(super) parts: Arc<Parts>,
-    pub(super) round: u32,
-    pub(super) deadline: Option<Instant>,
-    pub(super) execution: ToolExecution,
-    pub(super) session_id: Option<SessionId>,
-    pub(super) request_id: RequestId,
-    pub(super) model: String,
-    pub(super) user: Option<String>,
-    pub(super) trace: HeaderMap,
-    pub(super) quirks: Quirks,
-    pub(super) workspace: WorkspaceId,
-    pub(super) files: Arc<[WorkFile]>,
-    pub(super) owner: Owner,
-    /// Bytes of files that the answer still has room for.
-    pub(super) inline_left: u64,
-}
+use report::{calling, frames_shown, image_message, label, speaking};
 
 /// A batch of calls that is being dealt with. Dropping it cancels the tools that run.
 pub(super) struct Batch {
@@ -100,47 +73,6 @@ pub(super) struct Finished {
     pub(super) inline_left: u64,
 }
 
-impl Context {
-    pub(super) fn new(
-        parts: &Arc<Parts>,
-        request: &RunRequest,
-        round: u32,
-        session_id: Option<SessionId>,
-        surroundings: &Surroundings,
-    ) -> Self {
-        Self {
-            parts: parts.clone(),
-            round,
-            deadline: None,
-            execution: request.options.tool_execution,
-            session_id,
-            request_id: request.caller.request_id.clone(),
-            model: request.model.clone(),
-            user: request.user.clone(),
-            trace: request.caller.trace.clone(),
-            quirks: request.route.quirks.clone(),
-            workspace: surroundings.workspace().clone(),
-            files: surroundings.files().clone(),
-            owner: request.caller.owner.clone(),
-            inline_left: 0,
-        }
-    }
-
-    /// The same with room for so many bytes of files in the answer.
-    pub(super) fn with_room(mut self, inline_left: u64) -> Self {
-        self.inline_left = inline_left;
-        self
-    }
-
-    /// The same with a moment at which running tools are cancelled.
-    pub(super) fn until(mut self, started: std::time::Instant, most: Option<Duration>) -> Self {
-        self.deadline = most
-            .and_then(|most| started.checked_add(most))
-            .map(Instant::from_std);
-        self
-    }
-}
-
 impl Batch {
     /// Begins a batch: every server-side call is announced, those that run are started.
     pub(super) fn start(
@@ -169,7 +101,7 @@ impl Batch {
             }
         }
         let limits = BatchLimits {
-            max_parallel: max_parallel(&context),
+            max_parallel: context.max_parallel(),
             deadline: context.deadline,
         };
         let shared = crate::tools::CallContext {
@@ -209,7 +141,7 @@ impl Batch {
             match self.running.next().await {
                 Some(BatchEvent::Progress { index, progress }) => {
                     if let Some(call) = self.calls.get(index) {
-                        let of = Box::new(calling(&self.context, call));
+                        let of = Box::new(speaking(&self.context, call));
                         let (text, stream) = (progress.text, progress.stream);
                         return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
                     }
@@ -422,12 +354,5 @@ impl std::fmt::Debug for Batch {
             .debug_struct("Batch")
             .field("plans", &self.plans)
             .finish_non_exhaustive()
-    }
-}
-
-fn max_parallel(context: &Context) -> usize {
-    match context.execution {
-        ToolExecution::Parallel => context.parts.max_parallel_tools,
-        ToolExecution::Sequential => 1,
     }
 }

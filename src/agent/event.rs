@@ -45,7 +45,7 @@ pub enum AgentEvent {
     Calling(Box<Calling>),
     /// Live output of a running tool.
     ToolOutput {
-        /// The call.
+        /// The call, without its arguments.
         of: Box<Calling>,
         /// The text.
         text: String,
@@ -147,9 +147,13 @@ pub struct ProducedFile {
     #[serde(skip)]
     pub path: String,
     /// The content, sent as base64, unless the file is too large to be carried along.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "base64")]
-    pub data: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<Base64>,
 }
+
+/// Bytes that are written as base64; encoded on the way out, so that they lie in memory once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base64(pub Bytes);
 
 /// Something the client may want to know: an `agentic_notice`.
 #[derive(Debug, Clone, Serialize)]
@@ -213,11 +217,9 @@ impl Outcome {
     }
 }
 
-/// Encodes on the way out, so that a file lies in memory once.
-fn base64<S: Serializer>(data: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
-    match data {
-        Some(data) => serializer.collect_str(&Base64Display::new(data, &STANDARD)),
-        None => serializer.serialize_none(),
+impl Serialize for Base64 {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Base64Display::new(&self.0, &STANDARD))
     }
 }
 

@@ -188,14 +188,13 @@ impl Keeper<'_> {
             let mut changed = false;
             for part in &mut parts {
                 let rewritten = match FilePart::read(part) {
-                    FilePart::Other => None,
                     FilePart::Stored { id, .. } => {
                         Some(self.tell(&mut found, &id, runs_code).await)
                     }
                     FilePart::Inline(inline) if runs_code => {
                         self.tell_inline(&mut found, &inline).await
                     }
-                    FilePart::Inline(_) => None,
+                    FilePart::Inline(_) | FilePart::Other => None,
                 };
                 if let Some(rewritten) = rewritten {
                     *part = rewritten;

@@ -182,6 +182,45 @@ async fn a_missing_file_is_told_even_when_no_tool_runs() {
     );
 }
 
+/// Code whose value is a picture of one pixel.
+const PICTURE: &str = r#"
+import struct, zlib
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+class Picture:
+    def _repr_png_(self):
+        head = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
+        body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
+        return b"\x89PNG\r\n\x1a\n" + body
+Picture()
+"#;
+
+#[tokio::test]
+async fn a_picture_is_shown_to_the_client_and_to_a_model_that_takes_images() {
+    for takes_images in [true, false] {
+        let upstream = ScriptedUpstream::start([run(PICTURE), text("seen")]).await;
+        let quirks = upstream.with_quirks(&format!("images = {takes_images}"));
+        let app = TestApp::builder()
+            .args(["--enable-code-execution"])
+            .toml(&quirks)
+            .start()
+            .await;
+        let collected = app.stream_chat(with_code(ask("x"))).await.collect().await;
+        let data = &collected.phase("complete")[0]["data"];
+        let image = data["images_base64"][0].as_str().unwrap();
+        assert!(image.starts_with("iVBOR"), "{data}");
+        let told = upstream.last().tool_results().remove(0).1;
+        assert!(told.contains("1 image captured"), "{told}");
+        assert_eq!(told.contains("cannot be shown"), !takes_images, "{told}");
+        let shown = json!(upstream.last().messages()).to_string();
+        assert_eq!(
+            shown.contains(&format!("base64,{image}")),
+            takes_images,
+            "{shown}"
+        );
+    }
+}
+
 fn csv_part(name: &str, content: &str) -> Value {
     let data = format!("data:text/csv;base64,{}", STANDARD.encode(content));
     json!({"type": "file", "file": {"filename": name, "file_data": data}})

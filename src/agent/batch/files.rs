@@ -1,6 +1,6 @@
 //! Files that tools made: stored with the conversation, and carried along in the answer as far as there is room.
 
-use super::super::event::{Notice, ProducedFile};
+use super::super::event::{Base64, Notice, ProducedFile};
 use super::super::unix_seconds;
 use super::Context;
 use crate::ids::FileId;
@@ -97,7 +97,7 @@ impl Context {
             session_id: None,
             round: self.round,
             path: file.path,
-            data: inline.then_some(file.content),
+            data: inline.then_some(Base64(file.content)),
         }
     }
 }

@@ -27,10 +27,18 @@ pub(super) fn label<'a>(parts: &Parts, call: &'a ResolvedCall) -> ToolLabel<'a> 
 
 pub(super) fn calling(context: &Context, call: &ResolvedCall) -> Calling {
     Calling {
+        arguments: call.call.arguments.clone(),
+        ..speaking(context, call)
+    }
+}
+
+/// The call that live output belongs to, without its arguments: there may be much of both.
+pub(super) fn speaking(context: &Context, call: &ResolvedCall) -> Calling {
+    Calling {
         round: context.round,
         name: call.call.name.clone(),
         tool_call_id: call.call.id.clone(),
-        arguments: call.call.arguments.clone(),
+        arguments: String::new(),
         kind: call.kind,
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Execute<'a> {
 }
 
 impl<'a> Execute<'a> {
-    pub(super) fn read(
+    pub(super) fn from_arguments(
         arguments: &'a Map<String, Value>,
         working_directory: Option<&str>,
     ) -> Result<Self, ToolError> {
@@ -73,7 +73,7 @@ pub(super) struct Read {
 }
 
 impl Read {
-    pub(super) fn read(
+    pub(super) fn from_arguments(
         arguments: &Map<String, Value>,
         working_directory: Option<&str>,
     ) -> Result<Self, ToolError> {
@@ -168,7 +168,7 @@ mod tests {
     fn outputs_are_names_or_objects_and_others_are_told() {
         let arguments =
             json!({"code": "1", "outputs": ["a", {"name": "b", "format": "csv"}, "a", "/etc/x"]});
-        let read = Execute::read(arguments.as_object().unwrap(), None).unwrap();
+        let read = Execute::from_arguments(arguments.as_object().unwrap(), None).unwrap();
         assert_eq!(read.outputs, ["a", "b"]);
         assert_eq!(read.refused, ["/etc/x"]);
         for wrong in [
@@ -181,14 +181,14 @@ mod tests {
             json!({"code": "1", "outputs": vec!["a"; 21]}),
             json!({"code": "#".repeat(MAX_CODE_BYTES + 1)}),
         ] {
-            let error = Execute::read(wrong.as_object().unwrap(), None).unwrap_err();
+            let error = Execute::from_arguments(wrong.as_object().unwrap(), None).unwrap_err();
             assert!(matches!(error, ToolError::Rejected(_)), "{error}");
         }
     }
 
     #[test]
     fn lines_are_counted_from_one() {
-        let read = |value: Value| Read::read(value.as_object().unwrap(), None);
+        let read = |value: Value| Read::from_arguments(value.as_object().unwrap(), None);
         let found = read(json!({"name": "a", "limit": 3})).unwrap();
         assert_eq!((found.offset, found.limit), (1, Some(3)));
         for wrong in [

@@ -22,7 +22,7 @@ pub(super) async fn execute(
         code,
         mut outputs,
         refused,
-    } = Execute::read(&invocation.arguments, directory)?;
+    } = Execute::from_arguments(&invocation.arguments, directory)?;
     let asked = outputs.clone();
     for file in wanted {
         if !outputs.contains(&file.name) {
@@ -70,11 +70,12 @@ pub(super) async fn execute(
 /// What is said of files that the model asked for and that nobody has said a word about yet.
 fn not_there(outcome: &CellOutcome, asked: &[String]) -> Vec<String> {
     let told = |name: &String| {
+        let quoted = format!("'{name}'");
         outcome.files.iter().any(|file| file.name == *name)
             || outcome
                 .notices
                 .iter()
-                .any(|notice| notice.contains(name.as_str()))
+                .any(|notice| notice.contains(&quoted))
     };
     let missing = asked.iter().filter(|name| !told(name));
     missing

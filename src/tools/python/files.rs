@@ -57,7 +57,7 @@ pub(super) async fn read(
     invocation: &ToolInvocation,
 ) -> Result<ToolOutput, ToolError> {
     let directory = working_directory(interpreters.report());
-    let asked = Read::read(&invocation.arguments, directory)?;
+    let asked = Read::from_arguments(&invocation.arguments, directory)?;
     let part = FilePart {
         name: &asked.name,
         offset: 0,
