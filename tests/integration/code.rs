@@ -39,6 +39,7 @@ fn results(body: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn variables_stay_between_calls_and_turns_and_go_with_the_session() {
     let upstream = ScriptedUpstream::start([
         run("x = 20\nprint('set')"),
@@ -65,6 +66,7 @@ async fn variables_stay_between_calls_and_turns_and_go_with_the_session() {
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn a_stream_shows_code_its_live_output_and_what_it_came_to() {
     let upstream = ScriptedUpstream::start([
         run("import sys\nprint('out')\nprint('err', file=sys.stderr)\n1 + 1"),
@@ -88,6 +90,7 @@ async fn a_stream_shows_code_its_live_output_and_what_it_came_to() {
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn code_that_runs_out_of_time_or_crashes_is_told_and_the_turn_goes_on() {
     let upstream = ScriptedUpstream::start([
         run("kept = 1\nprint('begun')\nwhile True: pass"),
@@ -128,6 +131,7 @@ async fn code_that_runs_out_of_time_or_crashes_is_told_and_the_turn_goes_on() {
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn files_that_code_writes_come_back_and_missing_ones_are_told_once() {
     let upstream = ScriptedUpstream::start([
         run("import os\nos.makedirs('out')\nopen('out/a.csv', 'w').write('a,b\\n1,2\\n')"),
@@ -169,6 +173,7 @@ async fn files_that_code_writes_come_back_and_missing_ones_are_told_once() {
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn a_missing_file_is_told_even_when_no_tool_runs() {
     let upstream = ScriptedUpstream::start([text("no")]).await;
     let app = builder(&upstream).start().await;
@@ -196,6 +201,7 @@ Picture()
 "#;
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn a_picture_is_shown_to_the_client_and_to_a_model_that_takes_images() {
     for takes_images in [true, false] {
         let upstream = ScriptedUpstream::start([run(PICTURE), text("seen")]).await;
@@ -231,6 +237,7 @@ fn user_with(parts: Value) -> Value {
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn a_file_that_a_user_sends_lies_in_the_working_directory_and_is_sent_once() {
     let upstream = ScriptedUpstream::start([
         run("open('sales.csv').read(), open('sales (2).csv').read()"),
@@ -285,6 +292,7 @@ async fn a_file_that_a_user_sends_lies_in_the_working_directory_and_is_sent_once
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn without_the_tool_a_file_goes_to_the_model_as_it_came() {
     let upstream = ScriptedUpstream::start([text("one"), text("two")])
         .await
@@ -308,6 +316,7 @@ async fn without_the_tool_a_file_goes_to_the_model_as_it_came() {
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn what_cannot_be_used_is_refused_by_name() {
     let upstream = ScriptedUpstream::start([]).await;
     let app = builder(&upstream).start().await;
@@ -351,6 +360,7 @@ async fn what_cannot_be_used_is_refused_by_name() {
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn the_tools_are_offered_to_those_who_ask_and_may() {
     let upstream = ScriptedUpstream::answering(|_| text("x")).await.lenient();
     let app = builder(&upstream).start().await;
@@ -391,6 +401,7 @@ async fn the_tools_are_offered_to_those_who_ask_and_may() {
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn an_unstored_turn_keeps_its_variables_over_the_clients_calls_and_leaves_nothing() {
     let upstream = ScriptedUpstream::start([
         run("x = 5\nopen('a.txt', 'w').write('hi')"),
@@ -424,6 +435,7 @@ async fn an_unstored_turn_keeps_its_variables_over_the_clients_calls_and_leaves_
 }
 
 #[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn readiness_and_metrics_show_the_interpreters() {
     let upstream = ScriptedUpstream::start([run("1"), text("x")]).await;
     let app = builder(&upstream).start().await;

@@ -68,7 +68,7 @@ fn upload(client: &Client, body: impl Into<reqwest::Body>) -> reqwest::RequestBu
     request.header("content-type", kind).body(body)
 }
 
-async fn uploaded(client: &Client, name: &str, content: &[u8]) -> Value {
+pub(crate) async fn uploaded(client: &Client, name: &str, content: &[u8]) -> Value {
     let form = Form::default().file(name, "application/octet-stream", content);
     let answer = form.send(client).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -83,7 +83,7 @@ async fn start(builder: Builder) -> TestApp {
     builder.upstream_url("http://127.0.0.1:9/v1").start().await
 }
 
-fn content_path(file: &Value) -> String {
+pub(crate) fn content_path(file: &Value) -> String {
     format!("/v1/files/{}/content", file["id"].as_str().unwrap())
 }
 
