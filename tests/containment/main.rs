@@ -1,0 +1,48 @@
+//! Attacks from inside real interpreters of the built binary, in every kind of isolation that a machine can form.
+//!
+//! A test of containment assumes that it fails. So each of these tests makes a world first ([`world`]): namespaces in
+//! which the machine is read-only, its secrets are canaries, its addresses are stand-ins and its processes are out of
+//! sight, with bounds of its own on time, processes and memory; then it runs itself again in there. The test process
+//! is the server there: it has the secrets, the descriptors and the listeners that the attacks are after, and it looks
+//! at what became of them, not only at what the attacks were told.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, its support code included; what it prints is its report"
+)]
+
+mod files;
+mod stage;
+mod world;
+
+/// The same tests in each world.
+macro_rules! suite {
+    ($($world:ident: $kind:ident;)*) => {$(
+        mod $world {
+            use crate::world::{World, inside};
+
+            suite!(@tests $world, $kind,
+                files: crate::files::stay_closed;
+            );
+        }
+    )*};
+    (@tests $world:ident, $kind:ident, $($name:ident: $test:path;)*) => {$(
+        #[test]
+        #[ignore = "needs root, namespaces, ip and crun"]
+        fn $name() {
+            let name = concat!(stringify!($world), "::", stringify!($name));
+            inside(World::$kind, name, $test);
+        }
+    )*};
+}
+
+suite! {
+    root: Root;
+    user: User;
+    container_root: ContainerRoot;
+    container_user: ContainerUser;
+}
