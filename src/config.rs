@@ -11,6 +11,7 @@ mod input;
 mod limits;
 mod locate;
 mod parse;
+mod sandbox;
 mod secrets;
 mod summary;
 mod tools;
@@ -25,7 +26,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{agent, http, session, telemetry, tools as server_tools, upstream};
+use crate::{agent, http, sandbox as code, session, telemetry, tools as server_tools, upstream};
 
 use cli::{DemoFlags, ServeFlags};
 use input::{Input, Place};
@@ -44,6 +45,8 @@ pub struct Config {
     pub retry: upstream::retry::RetryPolicy,
     /// Server-side tools.
     pub tools: server_tools::settings::Settings,
+    /// Code execution; nothing while it is switched off.
+    pub sandbox: Option<code::settings::Settings>,
     /// Sessions.
     pub session: session::settings::Settings,
     /// The loop.
@@ -136,12 +139,14 @@ impl Config {
         };
         let mut notices = Vec::new();
         let (upstreams, retry) = upstreams::settings(&input, &mut notices)?;
+        let session = limits::session(&input)?;
         Ok(Self {
             http: edge::settings(&input, &mut notices)?,
             upstreams,
             retry,
             tools: tools::settings(&input, &mut notices)?,
-            session: limits::session(&input)?,
+            sandbox: sandbox::settings(&input, &session.store, &mut notices)?,
+            session,
             agent: limits::agent(&input)?,
             log: limits::log(&input)?,
             notices,

@@ -10,11 +10,12 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use url::Url;
 
-use super::parse;
+use super::{parse, sandbox};
 use crate::agent::settings::Permission;
 use crate::session::settings::StoreUrl;
 use crate::telemetry::Format;
@@ -81,6 +82,25 @@ pub struct ServeFlags {
     /// [env: LOOPWRIGHT_MAX_TOOL_ROUNDS] [default: 256]
     #[arg(long, value_name = "N", value_parser = parse::rounds)]
     pub max_tool_rounds: Option<u32>,
+    /// Offer code execution to requests that ask for it
+    /// [env: LOOPWRIGHT_ENABLE_CODE_EXECUTION]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = parse::boolean
+    )]
+    pub enable_code_execution: Option<bool>,
+    /// Longest time of one call of it, in seconds: 1 to 300
+    /// [env: LOOPWRIGHT_CODE_EXEC_TIMEOUT] [default: 60]
+    #[arg(long, value_name = "S", value_parser = sandbox::timeout_text)]
+    pub code_exec_timeout: Option<Duration>,
+    /// The Python interpreter that it runs: a path, or a name that is looked up in PATH
+    /// [env: LOOPWRIGHT_CODE_EXEC_PYTHON] [default: python3]
+    #[arg(long, value_name = "PATH", value_parser = sandbox::interpreter)]
+    pub code_exec_python: Option<PathBuf>,
     /// Where sessions are kept: sqlite:PATH or memory:
     /// [env: LOOPWRIGHT_SESSION_STORE] [default: sqlite:loopwright.db]
     #[arg(long, value_name = "URL", value_parser = parse::store)]
@@ -188,6 +208,9 @@ mod tests {
             ("serve --listen 8080", "127.0.0.1:8080"),
             ("serve --log-level loud", "info"),
             ("serve --max-tool-rounds=-1", "0 or more"),
+            ("serve --code-exec-timeout 0", "1 to 300 seconds"),
+            ("serve --code-exec-timeout 301", "1 to 300 seconds"),
+            ("serve --code-exec-python=", "such as python3"),
             ("demo --upstream http://h/v1", "--upstream"),
             ("frobnicate", "frobnicate"),
         ] {

@@ -11,6 +11,7 @@ use super::input::Place;
 use super::value::{HeaderText, Seconds, Size, Whole};
 use super::{ConfigError, Origin, locate};
 use crate::ids::CallIdStyle;
+use crate::sandbox::settings::{Network, Tier};
 use crate::upstream::settings::FinalCall;
 
 /// Headers by name.
@@ -50,6 +51,10 @@ pub(super) struct File {
     pub(super) max_total_tokens: Option<Whole>,
     pub(super) repeat_threshold: Option<Whole>,
 
+    pub(super) enable_code_execution: Option<bool>,
+    pub(super) code_exec_timeout: Option<Seconds>,
+    pub(super) code_exec_python: Option<String>,
+
     pub(super) session_store: Option<String>,
     pub(super) session_ttl: Option<Seconds>,
     pub(super) session_wait_ms: Option<Whole>,
@@ -67,10 +72,52 @@ pub(super) struct File {
     pub(super) log_format: Option<String>,
     pub(super) log_level: Option<String>,
 
+    pub(super) sandbox: Option<Sandbox>,
     pub(super) retry: Retry,
     pub(super) upstreams: Vec<Upstream>,
     pub(super) tools: Vec<Tool>,
     pub(super) api_keys: Vec<ApiKey>,
+}
+
+/// `[sandbox]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Sandbox {
+    pub(super) require: Option<Tier>,
+    pub(super) network: Option<Network>,
+    pub(super) command: Vec<String>,
+    pub(super) preload: Vec<String>,
+    pub(super) spares: Option<Whole>,
+    pub(super) max_workers: Option<Whole>,
+    pub(super) max_waiting: Option<Whole>,
+    pub(super) idle_ttl: Option<Seconds>,
+    pub(super) max_age: Option<Seconds>,
+    pub(super) work_dir: Option<PathBuf>,
+    pub(super) uids: Option<(Whole, Whole)>,
+    pub(super) limits: SandboxLimits,
+}
+
+/// `[sandbox.limits]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SandboxLimits {
+    pub(super) memory: Option<Size>,
+    pub(super) address_space: Option<Size>,
+    pub(super) processes: Option<Whole>,
+    pub(super) cpus: Option<Whole>,
+    pub(super) disk: Option<Size>,
+    pub(super) tmp: Option<Size>,
+    pub(super) inodes: Option<Whole>,
+    pub(super) file_size: Option<Size>,
+    pub(super) open_files: Option<Whole>,
+    pub(super) output: Option<Size>,
+    pub(super) output_kept: Option<Size>,
+    pub(super) value: Option<Size>,
+    pub(super) images: Option<Whole>,
+    pub(super) image_bytes: Option<Size>,
+    pub(super) files: Option<Whole>,
+    pub(super) captured_file: Option<Size>,
+    pub(super) captured_total: Option<Size>,
 }
 
 /// `[retry]`.

@@ -9,6 +9,7 @@ use url::Url;
 use super::Config;
 use crate::agent::settings::Permission;
 use crate::ids::CallIdStyle;
+use crate::sandbox::settings::{Limits, Network, Settings as Sandbox};
 use crate::session::settings::StoreUrl;
 use crate::tools::settings::EndpointSettings;
 use crate::upstream::settings::{FinalCall, Quirks, Settings as Upstream};
@@ -22,6 +23,7 @@ pub(super) fn write(config: &Config) -> String {
         .and_then(|()| session(&mut text, config))
         .and_then(|()| upstreams(&mut text, config))
         .and_then(|()| tools(&mut text, config))
+        .and_then(|()| sandbox(&mut text, config))
         .and_then(|()| keys(&mut text, config));
     for notice in &config.notices {
         text.push_str("\n# note: ");
@@ -173,6 +175,89 @@ fn tools(out: &mut String, config: &Config) -> fmt::Result {
         endpoint(out, &tool.endpoint)?;
     }
     Ok(())
+}
+
+fn sandbox(out: &mut String, config: &Config) -> fmt::Result {
+    let Some(settings) = &config.sandbox else {
+        return writeln!(out, "\nenable_code_execution = false");
+    };
+    let Sandbox {
+        python,
+        search_path: _,
+        timeout,
+        require,
+        network,
+        command,
+        limits,
+        preload,
+        spares,
+        max_workers,
+        max_waiting,
+        idle_ttl,
+        max_age,
+        work_dir,
+        uids,
+        launcher: _,
+    } = settings;
+    let network = match network {
+        Network::None => "none",
+        Network::Full => "full",
+    };
+    writeln!(out, "\nenable_code_execution = true")?;
+    time(out, "code_exec_timeout", *timeout)?;
+    writeln!(out, "code_exec_python = {python:?}")?;
+    writeln!(out, "\n[sandbox]\nrequire = {:?}", require.as_str())?;
+    writeln!(out, "network = {network:?}")?;
+    match command.first() {
+        // Its arguments may hold a secret.
+        Some(program) => writeln!(
+            out,
+            "# command: {program} (and {} arguments)",
+            command.len() - 1
+        )?,
+        None => writeln!(out, "# command: none")?,
+    }
+    writeln!(out, "preload = {preload:?}")?;
+    writeln!(out, "spares = {spares}")?;
+    writeln!(out, "max_workers = {max_workers}")?;
+    writeln!(out, "max_waiting = {max_waiting}")?;
+    time(out, "idle_ttl", *idle_ttl)?;
+    time(out, "max_age", *max_age)?;
+    writeln!(out, "work_dir = {work_dir:?}")?;
+    writeln!(out, "uids = [{}, {}]", uids.0, uids.1)?;
+    sandbox_limits(out, limits)
+}
+
+fn sandbox_limits(out: &mut String, limits: &Limits) -> fmt::Result {
+    let Limits {
+        memory,
+        address_space,
+        processes,
+        cpus,
+        disk,
+        tmp,
+        inodes,
+        file_size,
+        open_files,
+        output,
+        output_kept,
+        value,
+        images,
+        image_bytes,
+        files,
+        captured_file,
+        captured_total,
+    } = limits;
+    writeln!(out, "\n[sandbox.limits]\nmemory = {memory}")?;
+    writeln!(out, "address_space = {address_space}")?;
+    writeln!(out, "processes = {processes}\ncpus = {cpus}")?;
+    writeln!(out, "disk = {disk}\ntmp = {tmp}")?;
+    writeln!(out, "inodes = {inodes}\nfile_size = {file_size}")?;
+    writeln!(out, "open_files = {open_files}\noutput = {output}")?;
+    writeln!(out, "output_kept = {output_kept}\nvalue = {value}")?;
+    writeln!(out, "images = {images}\nimage_bytes = {image_bytes}")?;
+    writeln!(out, "files = {files}\ncaptured_file = {captured_file}")?;
+    writeln!(out, "captured_total = {captured_total}")
 }
 
 fn endpoint(out: &mut String, endpoint: &EndpointSettings) -> fmt::Result {

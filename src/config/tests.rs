@@ -1,6 +1,7 @@
 //! Tests of the settings as a whole: the shipped file, the order of precedence, and every refusal.
 
 mod refusals;
+mod sandbox;
 
 use std::time::Duration;
 
@@ -146,6 +147,8 @@ fn the_shipped_file_shows_every_key() {
     let shipped = std::fs::read_to_string(SHIPPED).unwrap();
     for header in [
         "",
+        "[sandbox]",
+        "[sandbox.limits]",
         "[retry]",
         "[[upstreams]]",
         "[upstreams.quirks]",
@@ -162,7 +165,16 @@ fn the_shipped_file_shows_every_key() {
         let known = refused.message().split_once("expected one of ").unwrap().1;
         let section = section(&shipped, header);
         for key in known.split(", ").map(|key| key.trim_matches('`')) {
-            let is_table = ["retry", "upstreams", "tools", "api_keys", "quirks"].contains(&key);
+            let is_table = [
+                "sandbox",
+                "limits",
+                "retry",
+                "upstreams",
+                "tools",
+                "api_keys",
+                "quirks",
+            ]
+            .contains(&key);
             let written = section
                 .iter()
                 .any(|line| line.starts_with(&format!("{key} =")));
@@ -233,6 +245,19 @@ const SAMPLES: &[(&str, &str, &str, &str)] = &[
         "session_store = \"memory:\"",
     ),
     ("insecure-no-auth", "true", "true", "0.0.0.0:1"),
+    (
+        "enable-code-execution",
+        "true",
+        "true",
+        "enable_code_execution = true",
+    ),
+    ("code-exec-timeout", "90", "90", "code_exec_timeout = 90"),
+    (
+        "code-exec-python",
+        "/opt/python/bin/python3",
+        "\"/opt/python/bin/python3\"",
+        "code_exec_python = \"/opt/python/bin/python3\"",
+    ),
     ("log-format", "json", "\"json\"", "log_format = \"json\""),
     ("log-level", "debug", "\"debug\"", "log_level = \"debug\""),
 ];
@@ -244,6 +269,10 @@ fn surroundings(flag: &str) -> Vec<(&'static str, &'static str)> {
         "dispatch-tools" => vec![
             ("upstream", "http://h/v1"),
             ("tool-dispatch-url", "http://t/run"),
+        ],
+        "code-exec-timeout" | "code-exec-python" => vec![
+            ("upstream", "http://h/v1"),
+            ("enable-code-execution", "true"),
         ],
         "insecure-no-auth" => vec![("upstream", "http://h/v1"), ("listen", "0.0.0.0:1")],
         _ => vec![("upstream", "http://h/v1")],

@@ -4,11 +4,6 @@
 //! a size or overwrites. Names that are no UTF-8 or hold control characters are not handed back, which is said once.
 //! Names that begin with a dash are, as they are. Blocks; every call is bounded.
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the callers come with the interpreter itself")
-)]
-
 mod beneath;
 mod capture;
 mod copy;
@@ -16,7 +11,7 @@ mod copy;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -131,7 +126,7 @@ impl WorkDir {
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let walked = self.root.walk(LISTED, |path, meta| {
-            let name = match self.listed(path) {
+            let name = match listed(path) {
                 Listed::Hidden => return Next::Pass,
                 Listed::Odd => {
                     snapshot.odd_names += 1;
@@ -267,25 +262,25 @@ impl WorkDir {
         let name = String::from_utf8_lossy(path.bytes()).into_owned();
         Ok((name, file, meta))
     }
-
-    /// Whether an entry belongs into a listing.
-    fn listed<'a>(&self, path: &'a Relative) -> Listed<'a> {
-        let bytes = path.bytes();
-        let name = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
-        if name.first() == Some(&b'.') || CACHES.contains(&name) {
-            return Listed::Hidden;
-        }
-        match std::str::from_utf8(bytes) {
-            Ok(name) if !name.chars().any(char::is_control) => Listed::Named(name),
-            _ => Listed::Odd,
-        }
-    }
 }
 
 enum Listed<'a> {
     Hidden,
     Odd,
     Named(&'a str),
+}
+
+/// Whether an entry belongs into a listing.
+fn listed(path: &Relative) -> Listed<'_> {
+    let bytes = path.bytes();
+    let name = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
+    if name.first() == Some(&b'.') || CACHES.contains(&name) {
+        return Listed::Hidden;
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(name) if !name.chars().any(char::is_control) => Listed::Named(name),
+        _ => Listed::Odd,
+    }
 }
 
 impl Stamp {
@@ -331,7 +326,7 @@ fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
 }
 
 /// Gives a file that was just created to the user of the interpreter.
-fn own(file: impl std::os::fd::AsFd, owner: Option<(u32, u32)>) -> io::Result<()> {
+fn own(file: impl AsFd, owner: Option<(u32, u32)>) -> io::Result<()> {
     if let Some((user, group)) = owner {
         fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
     }
@@ -368,11 +363,11 @@ fn split_extension(name: &str) -> (&str, &str) {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
-impl std::os::fd::AsFd for WorkDir {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        std::os::fd::AsFd::as_fd(self.root.fd())
+impl AsFd for WorkDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.fd().as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

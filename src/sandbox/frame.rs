@@ -5,11 +5,6 @@
 //! are strict, texts are cut and cleaned, and images are looked at without decoding them ([`picture`]). Whether a frame
 //! belongs to the call that runs is for the caller to see. Does no I/O.
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the callers come with the interpreter itself")
-)]
-
 mod picture;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -313,11 +308,6 @@ pub(super) fn exec(id: u32, code: &str, limits: &Limits) -> Vec<u8> {
 /// The frame that forgets all variables.
 pub(super) fn reset(id: u32) -> Vec<u8> {
     frame(b'R', &json!({ "id": id }))
-}
-
-/// The frame that ends the interpreter.
-pub(super) fn quit() -> Vec<u8> {
-    frame(b'Q', &json!({}))
 }
 
 /// A frame for the interpreter. What the server sends is bounded by the size of a request, far below what a length

@@ -1,11 +1,326 @@
+//! What a tree of processes uses of the memory, for hosts where no control group limits it.
+//!
+//! Read from `/proc`, which the processes cannot falsify but which changes while it is read: a process that has gone
+//! counts nothing, and one that comes is counted the next time. Pages that processes share are first counted for each of
+//! them, which is quick; only a sum above the limit is looked at again, each page by its share, where the kernel lets
+//! that be read. Blocks for as long as `/proc` takes.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::BorrowedFd;
+
+use rustix::fs::fstatvfs;
+use rustix::param::page_size;
+use rustix::process::Pid;
+
+/// Most processes and threads that are looked at.
+const MAX_TASKS: usize = 4096;
+/// Most bytes that are read of one file.
+const MAX_FILE: u64 = 256 * 1024;
+
+/// Memory of a tree of processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryUse {
+    /// Bytes, files in memory included.
+    pub(super) bytes: u64,
+    /// That is more than the limit.
     pub(super) over: bool,
-    pub(super) processes: u64,
+    /// How many processes there are.
+    pub(super) processes: usize,
 }
-pub(super) fn memory(_root: u32, _dirs: &[BorrowedFd<'_>], _limit: u64) -> MemoryUse {
+
+/// A process and everything that it and its children have started and not yet waited for, the process itself first. A
+/// process whose parent has ended belongs to it where it is the one that orphans come to.
+pub(super) fn tree(root: Pid) -> Vec<Pid> {
+    let mut found = vec![root];
+    let mut known = HashSet::from([root]);
+    let mut tasks_left = MAX_TASKS;
+    let mut next = 0;
+    while let Some(process) = found.get(next).copied() {
+        next += 1;
+        for child in children(process, &mut tasks_left) {
+            if found.len() < MAX_TASKS && known.insert(child) {
+                found.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// The memory of a tree of processes and of the file systems in memory that belong to it.
+pub(super) fn memory(root: Pid, tmpfs: &[BorrowedFd<'_>], limit: u64) -> MemoryUse {
+    let files = tmpfs.iter().map(|&fd| stored(fd)).sum::<u64>();
+    let processes = tree(root);
+    let quick: u64 = processes.iter().map(|process| resident(*process).0).sum();
+    let mut bytes = files.saturating_add(quick);
+    if bytes > limit {
+        let exact = proportional(&processes).unwrap_or_else(|| unshared(&processes));
+        bytes = files.saturating_add(exact);
+    }
     MemoryUse {
-        over: false,
-        processes: 0,
+        bytes,
+        over: bytes > limit,
+        processes: processes.len(),
+    }
+}
+
+/// The children of all threads of a process.
+fn children(process: Pid, tasks_left: &mut usize) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
+    for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
+        let Some(left) = tasks_left.checked_sub(1) else {
+            break;
+        };
+        *tasks_left = left;
+        let Some(list) = read(task.path().join("children")) else {
+            continue;
+        };
+        let pids = list.split_ascii_whitespace();
+        found.extend(pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+    }
+    found
+}
+
+/// Bytes that a process has in memory, and how many of them it may share with others.
+fn resident(process: Pid) -> (u64, u64) {
+    let path = format!("/proc/{}/statm", process.as_raw_nonzero());
+    let pages: Vec<u64> = read(path)
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .filter_map(|pages| pages.parse().ok())
+        .collect();
+    match *pages {
+        [_, resident, shared, ..] => (
+            resident.saturating_mul(page_size() as u64),
+            shared.saturating_mul(page_size() as u64),
+        ),
+        _ => (0, 0),
+    }
+}
+
+/// The sum over all processes, each page by its share, what is swapped out included; nothing where the kernel does not
+/// let that be read of a process that is there.
+fn proportional(processes: &[Pid]) -> Option<u64> {
+    let mut sum = 0_u64;
+    for process in processes {
+        let path = format!("/proc/{}/smaps_rollup", process.as_raw_nonzero());
+        match read(path) {
+            Some(rollup) => {
+                let bytes =
+                    kilobytes(&rollup, "Pss:").saturating_add(kilobytes(&rollup, "SwapPss:"));
+                sum = sum.saturating_add(bytes.saturating_mul(1024));
+            }
+            // A process without memory of its own has ended.
+            None if resident(*process).0 == 0 => {}
+            None => return None,
+        }
+    }
+    Some(sum)
+}
+
+/// The sum over all processes without what may be shared, which is counted once, for the process with the most of it.
+/// Memory that is shared since a fork and not written to counts for each process: less cannot be told from here.
+fn unshared(processes: &[Pid]) -> u64 {
+    let mut sum = 0_u64;
+    let mut most_shared = 0;
+    for process in processes {
+        let (resident, shared) = resident(*process);
+        sum = sum.saturating_add(resident.saturating_sub(shared));
+        most_shared = most_shared.max(shared);
+    }
+    sum.saturating_add(most_shared)
+}
+
+/// A field of `smaps_rollup`.
+fn kilobytes(rollup: &str, field: &str) -> u64 {
+    rollup
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .and_then(|rest| rest.split_ascii_whitespace().next())
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Bytes that a file system holds.
+fn stored(fd: BorrowedFd<'_>) -> u64 {
+    fstatvfs(fd).map_or(0, |system| {
+        let blocks = system.f_blocks.saturating_sub(system.f_bfree);
+        blocks.saturating_mul(system.f_frsize)
+    })
+}
+
+/// A file of `/proc`; nothing where its process has gone or may not be looked at.
+fn read(path: impl AsRef<std::path::Path>) -> Option<String> {
+    let mut text = String::new();
+    let file = File::open(path).ok()?;
+    file.take(MAX_FILE).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    /// A Python that runs until it is dropped, with everything that it started.
+    struct Python(Child);
+
+    impl Python {
+        /// Runs the code up to its line `ready`; then it waits for the end of its stdin.
+        fn run(code: &str) -> Self {
+            let wait = "import sys, os, time\n";
+            let mut child = Command::new("python3")
+                .args([
+                    "-c",
+                    &format!("{wait}{code}\nprint('ready', flush=True)\nsys.stdin.read()"),
+                ])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap())
+                .read_line(&mut line)
+                .unwrap();
+            assert_eq!(line, "ready\n");
+            Self(child)
+        }
+
+        fn pid(&self) -> Pid {
+            Pid::from_child(&self.0)
+        }
+    }
+
+    impl Drop for Python {
+        fn drop(&mut self) {
+            // The children wait for the same end.
+            drop(self.0.stdin.take());
+            self.0.wait().unwrap();
+        }
+    }
+
+    const CHILDREN: &str = "
+r, w = os.pipe()
+for _ in range(4):
+    if os.fork() == 0:
+        os.write(w, b'x')
+        sys.stdin.read()
+        os._exit(0)
+for _ in range(4):
+    os.read(r, 1)
+";
+
+    #[test]
+    fn a_tree_holds_children_of_children_and_of_threads() {
+        let python = Python::run(
+            "
+import subprocess, threading
+started = []
+def child():
+    code = 'import subprocess, sys; p = subprocess.Popen([sys.executable, \"-c\", \"import sys; print(1, flush=True); sys.stdin.read()\"], stdout=1); p.wait()'
+    p = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE)
+    p.stdout.readline()
+    started.append(p)
+    sys.stdin.read()
+for _ in range(2):
+    threading.Thread(target=child, daemon=True).start()
+while len(started) < 2:
+    time.sleep(0.01)
+",
+        );
+        let tree = tree(python.pid());
+        assert_eq!(tree.len(), 5, "{tree:?}");
+        assert_eq!(tree[0], python.pid());
+        let own = Pid::from_raw(i32::try_from(std::process::id()).unwrap()).unwrap();
+        assert!(super::tree(own).contains(&tree[4]));
+    }
+
+    #[test]
+    fn a_process_that_has_gone_uses_nothing() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        child.wait().unwrap();
+        assert_eq!(tree(pid), [pid]);
+        let used = memory(pid, &[], 0);
+        assert_eq!((used.bytes, used.over), (0, false));
+    }
+
+    #[test]
+    fn memory_that_is_written_to_counts() {
+        let python = Python::run("data = bytearray(os.urandom(1)) * (200 << 20)");
+        let used = memory(python.pid(), &[], 150 * MIB);
+        assert!(used.over && used.bytes > 200 * MIB, "{used:?}");
+        let used = memory(python.pid(), &[], 400 * MIB);
+        assert!(!used.over && used.bytes > 200 * MIB, "{used:?}");
+    }
+
+    #[test]
+    fn memory_shared_since_a_fork_counts_once() {
+        let code = format!("data = bytearray(os.urandom(1)) * (200 << 20)\n{CHILDREN}");
+        let python = Python::run(&code);
+        let processes = tree(python.pid());
+        assert_eq!(processes.len(), 5);
+        let quick: u64 = processes.iter().map(|pid| resident(*pid).0).sum();
+        assert!(quick > 1000 * MIB, "{quick}");
+        let used = memory(python.pid(), &[], 400 * MIB);
+        assert!(!used.over, "{used:?}");
+        assert!((200 * MIB..300 * MIB).contains(&used.bytes), "{used:?}");
+    }
+
+    #[test]
+    fn memory_of_many_children_adds_up() {
+        let own = CHILDREN.replace(
+            "        os.write",
+            "        data = bytearray(os.urandom(1)) * (60 << 20)\n        os.write",
+        );
+        let python = Python::run(&own);
+        let used = memory(python.pid(), &[], 200 * MIB);
+        assert!(used.over && used.bytes > 240 * MIB, "{used:?}");
+    }
+
+    #[test]
+    fn memory_mapped_by_many_counts_once_without_shares_too() {
+        let code = format!(
+            "import mmap\ndata = mmap.mmap(-1, 100 << 20)\ndata.write(bytes(100 << 20))\n{}",
+            CHILDREN.replace(
+                "        os.write",
+                "        sum(data[::4096])\n        os.write"
+            )
+        );
+        let python = Python::run(&code);
+        let processes = tree(python.pid());
+        let quick: u64 = processes.iter().map(|pid| resident(*pid).0).sum();
+        let unshared = unshared(&processes);
+        assert!(quick > 500 * MIB, "{quick}");
+        assert!((100 * MIB..300 * MIB).contains(&unshared), "{unshared}");
+    }
+
+    #[test]
+    fn files_in_memory_count() {
+        let python = Python::run("");
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+        let folder = rustix::fs::open("/", flags, rustix::fs::Mode::empty()).unwrap();
+        let held = stored(folder.as_fd());
+        assert!(held > 0);
+        let without = memory(python.pid(), &[], u64::MAX).bytes;
+        let with = memory(python.pid(), &[folder.as_fd()], u64::MAX).bytes;
+        let difference = (with - without).abs_diff(held);
+        assert!(difference < 512 * MIB, "{held} {with} {without}");
+    }
+
+    #[test]
+    fn fields_are_found() {
+        let rollup = "0-1 ---p [rollup]\nRss: 4068 kB\nPss:     1097 kB\nSwapPss:  3 kB\n";
+        assert_eq!(kilobytes(rollup, "Pss:"), 1097);
+        assert_eq!(kilobytes(rollup, "SwapPss:"), 3);
+        assert_eq!(kilobytes(rollup, "Pss_Anon:"), 0);
     }
 }

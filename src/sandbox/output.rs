@@ -5,11 +5,6 @@
 //! of its line, so that it cannot swallow what follows. A line that is written again and again after a carriage return,
 //! as progress bars are, is kept in its last state. Knows nothing of where the bytes come from.
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the callers come with the interpreter itself")
-)]
-
 use std::mem;
 
 /// Longest line that a carriage return can still take back; what is longer is kept, and the new state is a new line.
@@ -166,35 +161,10 @@ impl Cleaner {
     }
 
     fn character(&mut self, character: char, out: &mut String) {
-        self.state = match (self.state, character) {
-            // The end of a line ends whatever sequence is open.
-            (_, '\n') | (State::Text, _) => {
-                self.shown(character, out);
-                return;
-            }
-            (State::Title, '\u{7}' | '\u{9c}')
-            | (State::TitleEscape, '\\')
-            | (State::Control, '\u{40}'..='\u{7e}')
-            | (State::Designate, _) => State::Text,
-            (State::Title, '\u{1b}') => State::TitleEscape,
-            (State::Title | State::TitleEscape, _) => State::Title,
-            (State::Control, '\u{1b}') => State::Escape,
-            (State::Control, '\u{20}'..='\u{3f}') => State::Control,
-            (State::Control, _) => {
-                // No sequence goes on like this; the character counts by itself.
-                self.shown(character, out);
-                return;
-            }
-            (State::Escape, '[') => State::Control,
-            (State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Title,
-            (State::Escape, '\u{20}'..='\u{2f}') => State::Designate,
-            (State::Escape, '\u{1b}') => State::Escape,
-            (State::Escape, '\u{30}'..='\u{7e}') => State::Text,
-            (State::Escape, _) => {
-                self.shown(character, out);
-                return;
-            }
-        };
+        match self.state.after(character) {
+            Some(state) => self.state = state,
+            None => self.shown(character, out),
+        }
     }
 
     /// A character outside sequences.
@@ -225,6 +195,42 @@ fn is_control(character: char) -> bool {
     character.is_control() && character != '\n' && character != '\t'
 }
 
+impl State {
+    /// The state after a character that belongs to a sequence; nothing if it stands for itself.
+    fn after(self, character: char) -> Option<Self> {
+        // The end of a line ends whatever sequence is open.
+        if character == '\n' {
+            return None;
+        }
+        match self {
+            Self::Text => None,
+            Self::Escape => match character {
+                '[' => Some(Self::Control),
+                ']' | 'P' | 'X' | '^' | '_' => Some(Self::Title),
+                '\u{20}'..='\u{2f}' => Some(Self::Designate),
+                '\u{1b}' => Some(Self::Escape),
+                '\u{30}'..='\u{7e}' => Some(Self::Text),
+                _ => None,
+            },
+            Self::Designate => Some(Self::Text),
+            Self::Control => match character {
+                '\u{20}'..='\u{3f}' => Some(Self::Control),
+                '\u{40}'..='\u{7e}' => Some(Self::Text),
+                '\u{1b}' => Some(Self::Escape),
+                // No sequence goes on like this.
+                _ => None,
+            },
+            Self::Title => match character {
+                '\u{7}' | '\u{9c}' => Some(Self::Text),
+                '\u{1b}' => Some(Self::TitleEscape),
+                _ => Some(Self::Title),
+            },
+            Self::TitleEscape if character == '\\' => Some(Self::Text),
+            Self::TitleEscape => Some(Self::Title),
+        }
+    }
+}
+
 /// The line that is being written, which a carriage return may take back.
 #[derive(Debug, Default)]
 struct Line {
@@ -240,9 +246,7 @@ impl Line {
             let (part, after) = rest.split_at(end);
             self.add(part, kept);
             let mut after = after.chars();
-            if after.next() == Some('\n') {
-                self.end(kept);
-            } else if self.begun {
+            if after.next() == Some('\n') || self.begun {
                 self.end(kept);
             } else {
                 self.text.clear();

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from collections import deque
 
 # Functions below look names up in this copy, so that a cell may replace `builtins.repr` and the like.
 __builtins__ = dict(vars(builtins))
@@ -49,6 +50,7 @@ NOBODY = "there is no user at this interpreter: {} cannot be used; {}"
 
 read, write, close, fstat, dup2, end_process = os.read, os.write, os.close, os.fstat, os.dup2, os._exit
 clock, set_trace, set_profile = time.perf_counter, sys.settrace, sys.setprofile
+File, BinaryWriter, TextWriter, Bytes = io.FileIO, io.BufferedWriter, io.TextIOWrapper, io.BytesIO
 set_signal, set_mask, SIGINT = _signal.signal, _signal.pthread_sigmask, _signal.SIGINT
 from_json, quote = json.JSONDecoder().scan_once, json.encoder.encode_basestring
 modules = sys.modules
@@ -79,10 +81,16 @@ class Call:
     """The limits of one request, and what of them is used."""
 
     def __init__(self, request):
-        self.id = request["id"]
-        self.max_value = request.get("max_value", 16 * 1024)
-        self.max_images = request.get("max_images", 10)
-        self.max_image_bytes = min(request.get("max_image_bytes", 4 * MIB), MAX_IMAGE)
+        def number(name, default=None):
+            value = request.get(name, default)
+            if type(value) is not int or value < 0:
+                raise ValueError(name)
+            return value
+
+        self.id = number("id")
+        self.max_value = number("max_value", 16 * 1024)
+        self.max_images = number("max_images", 10)
+        self.max_image_bytes = min(number("max_image_bytes", 4 * MIB), MAX_IMAGE)
         self.images = self.frames = self.image_bytes = self.text_bytes = 0
         self.too_many = self.too_large = self.texts_left_out = 0
         self.shown = []  # Figures that need not be shown at the end.
@@ -126,7 +134,7 @@ def send(kind, head, data=None):
             while rest:
                 rest = rest[write(State.fd, rest) :]
         except OSError:
-            end_process(0)
+            leave()
 
 
 def emit(kind, head, data=None):
@@ -301,7 +309,7 @@ class Text:
         self.within.discard(id(value))
 
 
-CONTAINERS = (list, tuple, dict, set, frozenset, type(modules["_collections"].deque()) if "_collections" in modules else list)
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 
 def text_of(value, limit):
@@ -369,7 +377,8 @@ def tidy(error):
     return max(removed, 0)
 
 
-def report(call, error):
+def describe_error(error, head):
+    """Fills in what the model reads of an error."""
     if isinstance(error, (MemoryError, RecursionError)):
         # What the frames hold may be what there is too much of.
         for each in all_of(error):
@@ -382,24 +391,42 @@ def report(call, error):
                 node = node.tb_next
         gc.collect()
     removed = sum([tidy(each) for each in all_of(error)])
+    head["name"] = cut(exact(type(error).__name__), MAX_NAME, "…")
     if isinstance(error, SyntaxError) and error.text is None and error.filename in State.sources and error.lineno:
         error.text = "".join(State.sources[error.filename][error.lineno - 1 : error.lineno])
-    # A user may have emptied it.
+    # A cell may have emptied it.
     linecache.cache.update({name: entry(name, lines) for name, lines in State.sources.items()})
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    # Before the traceback, whose making would swallow an interrupt here.
+    try:
+        head["message"] = message_of(error)
+    except Exception:
+        pass
+    try:
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+    except Exception:
+        # It imports modules as late as this, for which there may be no memory or no descriptor.
+        lines = plain_traceback(error, head)
     if removed:
         lines.insert(0, f"({removed} calls in the middle of a long chain are left out)\n")
-    text = cut_middle("".join(lines).rstrip("\n"), MAX_TRACEBACK)
-    name = cut(exact(type(error).__name__), MAX_NAME, "…")
-    send(b"X", {"id": call.id, "name": name, "message": message_of(error), "traceback": text})
+    head["traceback"] = cut_middle("".join(lines).rstrip("\n"), MAX_TRACEBACK)
 
 
-def report_anyhow(call, error):
-    """Reports an error also if that fails: its `__str__` hangs, there is no memory, no descriptor is left."""
+def plain_traceback(error, head):
+    lines, node = [], error.__traceback__
+    while node is not None:
+        code = node.tb_frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {node.tb_lineno}, in {code.co_name}\n')
+        lines.append("    " + linecache.getline(code.co_filename, node.tb_lineno).strip() + "\n")
+        node = node.tb_next
+    return ["Traceback (most recent call last):\n", *lines, f"{head['name']}: {head['message']}"]
+
+
+def report(call, error):
+    """Reports an error, with what can be said of it: its `__str__` may hang, memory or descriptors may be used up."""
     State.pending = False
-    if guarded(report, call, error) is not None:
-        name = type_name(error)
-        send(b"X", {"id": call.id, "name": name, "message": "(the message could not be had)", "traceback": name})
+    head = {"id": call.id, "name": type_name(error), "message": "(it has no readable message)", "traceback": ""}
+    guarded(describe_error, error, head)
+    send(b"X", head)
 
 
 # --- Display --------------------------------------------------------------------------------------------------------
@@ -443,7 +470,7 @@ def figure_png(figure, dpi):
 
     figure.get_tightbbox = bounded
     try:
-        buffer = io.BytesIO()
+        buffer = Bytes()
         figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight", pad_inches=0.1)
         return buffer.getvalue()
     finally:
@@ -483,6 +510,13 @@ def show_figures(*_arguments, **_options):
         pyplot.close("all")
 
 
+def drop_figures():
+    pyplot = modules["matplotlib.pyplot"]
+    if pyplot.get_fignums():
+        pyplot.close("all")
+        notice("open figures were closed and not captured, because the code was interrupted")
+
+
 def show_animation(animation):
     """Sends frames that are evenly spaced."""
     animation._loopwright_shown = True
@@ -506,7 +540,7 @@ def show_animation(animation):
 
         def grab_frame(self, **_options):
             if self.at in chosen:
-                buffer = io.BytesIO()
+                buffer = Bytes()
                 figure.savefig(buffer, format="png", dpi=self.dpi)
                 send_image("image/png", buffer.getvalue(), "frame")
             self.at += 1
@@ -540,10 +574,10 @@ def picture_bytes(picture):
     picture = picture.copy()
     picture.thumbnail((MAX_SIDE, MAX_SIDE))
     for form, modes, options in (
-        ("png", ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA"), {}),
+        ("png", ("1", "L", "LA", "P", "RGB", "RGBA"), {}),
         ("jpeg", ("L", "RGB"), {"quality": 85}),
     ):
-        buffer = io.BytesIO()
+        buffer = Bytes()
         (picture if picture.mode in modes else picture.convert("RGB")).save(buffer, form, **options)
         if buffer.tell() <= State.call.max_image_bytes:
             break
@@ -647,13 +681,16 @@ def show_value(call, value):
 
 
 def say_what_is_missing(call):
+    left_out = []
     if call.too_many:
-        send(b"N", {"id": call.id, "text": f"{call.too_many} more images were not captured: the limit of a call is {call.max_images}"})
+        left_out.append(f"images not captured: {call.too_many}, because a call may show {call.max_images}")
     if call.too_large:
-        limits = f"the limit is {call.max_image_bytes} bytes each and {MAX_IMAGES_TOTAL} bytes in all"
-        send(b"N", {"id": call.id, "text": f"{call.too_large} images were not captured because of their size: {limits}"})
+        limits = f"{call.max_image_bytes} bytes each, {MAX_IMAGES_TOTAL} bytes in all"
+        left_out.append(f"images not captured: {call.too_large}, because of their size (at most {limits})")
     if call.texts_left_out:
-        send(b"N", {"id": call.id, "text": f"{call.texts_left_out} more displayed values were left out"})
+        left_out.append(f"displayed values left out: {call.texts_left_out}, because there was too much text already")
+    for text in left_out:
+        send(b"N", {"id": call.id, "text": text})
 
 
 # --- Surroundings of a cell -----------------------------------------------------------------------------------------
@@ -702,8 +739,8 @@ def refuse(kind, name, remedy):
 
 
 def stream_of(fd):
-    raw = io.FileIO(fd, "w", closefd=False)
-    return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
+    binary = BinaryWriter(File(fd, "w", closefd=False))
+    return TextWriter(binary, "utf-8", "backslashreplace", line_buffering=True)
 
 
 def same_file(one, other):
@@ -752,7 +789,8 @@ def restore_streams():
             State.streams[fd] = stream = stream_of(fd)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
-    if not isinstance(sys.stdin, NoInput) or sys.stdin.closed:
+    stdin = getattr(sys, "stdin", None)
+    if not isinstance(stdin, NoInput) or stdin.closed:
         sys.stdin = sys.__stdin__ = NoInput()
 
 
@@ -868,11 +906,12 @@ def compile_cell(source, name):
         line = source.split("\n")[last.end_lineno - 1 :]
         rest = line[0].encode()[last.end_col_offset :].decode() + "\n" + "\n".join(line[1:])
         shown = not rest.lstrip(" \t\f\n\\").startswith(";")
-    body = compile(tree, name, "exec", flags, True)
-    flags |= body.co_flags & FUTURE_ANNOTATIONS
-    State.future_flags |= body.co_flags & FUTURE_ANNOTATIONS
+    body = None
+    if tree.body:
+        body = compile(tree, name, "exec", flags, True)
+        State.future_flags |= body.co_flags & FUTURE_ANNOTATIONS
     if last is not None:
-        last = compile(_ast.Expression(last.value), name, "eval", flags, True)
+        last = compile(_ast.Expression(last.value), name, "eval", flags | State.future_flags, True)
     return body, last, shown
 
 
@@ -893,14 +932,16 @@ def run_coroutine(coroutine):
     except BaseException as error:
         if task.done():
             raise
-        # Interrupted between two steps; it must not go on with the next cell.
-        task.cancel()
-        try:
-            State.loop.run_until_complete(task)
-        except asyncio.CancelledError as cancelled:
-            # This is what knows the line.
-            raise error.with_traceback(cancelled.__traceback__) from None
-        raise
+        raised = error
+    # Interrupted between two steps; it must not go on with the next cell.
+    task.cancel()
+    try:
+        State.loop.run_until_complete(task)
+    except asyncio.CancelledError as cancelled:
+        # Which line was waiting is known here only; before Python 3.11 the task raises a copy.
+        source = cancelled.__context__ or cancelled
+        raise raised.with_traceback(source.__traceback__) from None
+    raise raised
 
 
 def run_cell(call, code):
@@ -916,7 +957,8 @@ def run_cell(call, code):
         linecache.cache.pop(oldest, None)
     modules["__main__"] = State.module
     body, last, shown = compile_cell(source, name)
-    evaluate(body)
+    if body is not None:
+        evaluate(body)
     if last is not None:
         value = evaluate(last)
         if value is not None and shown:
@@ -931,13 +973,13 @@ def execute(call, code):
         end_process(1)
     watch_sigint()
     if raised is not None:
-        report_anyhow(call, raised)
+        report(call, raised)
     if "matplotlib.pyplot" in modules:
         interrupted = isinstance(raised, KeyboardInterrupt)
         # The caller will not wait for drawings any more.
-        failed = guarded(modules["matplotlib.pyplot"].close if interrupted else show_figures, "all")
+        failed = guarded(drop_figures if interrupted else show_figures)
         if failed is not None and not interrupted:
-            report_anyhow(call, failed)
+            report(call, failed)
     say_what_is_missing(call)
     # Exceptions keep frames, and frames keep variables.
     raised = failed = None
@@ -955,6 +997,7 @@ def reset(_call):
         linecache.cache.pop(name, None)
     State.sources.clear()
     State.future_flags = 0
+    sys.setrecursionlimit(State.recursion_limit)
     vars(builtins).clear()
     vars(builtins).update(BUILTINS)
     if "pandas" in modules:
@@ -1001,7 +1044,7 @@ def serve():
         try:
             request = from_json(payload.decode(), 0)[0]
             call = Call(request)
-            code = request["code"] if kind == b"E" else ""
+            code = str.__str__(request["code"]) if kind == b"E" else ""
         except Exception:
             leave(70)
         State.call = call

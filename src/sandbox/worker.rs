@@ -71,7 +71,8 @@ impl Worker {
             false => directories.next().map(|tmp| WorkDir::new(tmp, false)),
         };
         process.directories = directories.collect();
-        let files = Arc::new(WorkDir::new(data, private));
+        let files = WorkDir::new(data, private).seen_as(working_directory(&place));
+        let files = Arc::new(files);
         let mut worker = Self {
             before: files.snapshot(),
             process,

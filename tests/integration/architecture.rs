@@ -194,7 +194,7 @@ fn settings_are_all_that_config_takes_from_the_parts() {
         .into_iter()
         .filter(|(path, _)| module_of(path) == "config")
     {
-        for part in ["agent", "http", "upstream", "tools", "session"] {
+        for part in ["agent", "http", "upstream", "tools", "sandbox", "session"] {
             for name in names_after(without_tests(&code), &format!("crate::{part}::")) {
                 if !CONFIG_MAY_NAME.contains(&name.as_str()) {
                     wrong.push(format!("{}: names crate::{part}::{name}", path.display()));

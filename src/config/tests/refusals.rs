@@ -11,6 +11,9 @@ const BAD_VARIABLES: &[(&str, &str)] = &[
     ("LOOPWRIGHT_SESSION_STORE", "postgres://u:hunter2@h/db"),
     ("LOOPWRIGHT_INSECURE_NO_AUTH", "perhaps"),
     ("LOOPWRIGHT_LOG_LEVEL", "loud"),
+    ("LOOPWRIGHT_ENABLE_CODE_EXECUTION", "perhaps"),
+    ("LOOPWRIGHT_CODE_EXEC_TIMEOUT", "301"),
+    ("LOOPWRIGHT_CODE_EXEC_PYTHON", " "),
     ("LOOPWRIGHT_UPSTREAM_API_KEY_ENV", "NOT_SET"),
     ("LOOPWRIGHT_CONFIG", "/no/such/file.toml"),
 ];

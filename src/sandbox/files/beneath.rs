@@ -39,7 +39,11 @@ pub(super) struct Root {
 pub(super) enum Way {
     /// By the kernel, unless it does not know how.
     Kernel,
-    /// By walking.
+    /// By walking, whatever the kernel knows.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the tests ask for what older kernels need")
+    )]
     Components,
 }
 
@@ -190,64 +194,56 @@ impl Root {
         bounds: Bounds,
         mut visit: impl FnMut(&Relative, &Meta) -> Next,
     ) -> io::Result<Walked> {
-        let mut walked = Walked {
-            entries: 0,
-            complete: true,
+        let mut walk = Walk {
+            bounds,
+            walked: Walked {
+                entries: 0,
+                complete: true,
+            },
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
         };
-        let mut waiting: VecDeque<(Relative, usize)> = VecDeque::new();
-        let mut waiting_bytes = 0;
         let mut buffer = Vec::with_capacity(LISTING_BUFFER);
         let mut next = Some((None, 1));
-        while let Some((path, depth)) = next.take() {
-            match self.directory(path.as_ref()) {
-                Ok(directory) => {
-                    let mut listing = RawDir::new(&directory, buffer.spare_capacity_mut());
-                    while let Some(Ok(entry)) = listing.next() {
-                        let name = entry.file_name();
-                        if matches!(name.to_bytes(), b"." | b"..") {
-                            continue;
-                        }
-                        if walked.entries == bounds.entries {
-                            walked.complete = false;
-                            return Ok(walked);
-                        }
-                        walked.entries += 1;
-                        let child = match &path {
-                            Some(path) => path.join(name.to_bytes()),
-                            None => Some(Relative(name.to_bytes().to_vec())),
-                        };
-                        let Some(child) = child else {
-                            walked.complete = false;
-                            continue;
-                        };
-                        let Ok(stat) = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)
-                        else {
-                            continue;
-                        };
-                        let meta = Meta::of(&stat);
-                        let enters = visit(&child, &meta) == Next::Enter;
-                        if meta.kind != FileType::Directory || !enters {
-                            continue;
-                        }
-                        waiting_bytes += child.0.len();
-                        if depth == bounds.depth || waiting_bytes > MAX_WAITING_PATHS {
-                            waiting_bytes -= child.0.len();
-                            walked.complete = false;
-                        } else {
-                            waiting.push_back((child, depth + 1));
-                        }
+        while let Some((path, depth)) = next {
+            let mut list = || {
+                let directory = self.directory(path.as_ref())?;
+                let mut listing = RawDir::new(&directory, buffer.spare_capacity_mut());
+                while let Some(entry) = listing.next() {
+                    let name = entry?.file_name().to_owned();
+                    if matches!(name.as_bytes(), b"." | b"..") {
+                        continue;
+                    }
+                    if !walk.counts_one_more() {
+                        break;
+                    }
+                    let child = match &path {
+                        Some(path) => path.join(name.as_bytes()),
+                        None => Some(Relative(name.as_bytes().to_vec())),
+                    };
+                    let stat = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
+                    let (Some(child), Ok(stat)) = (child, stat) else {
+                        // A path too long, or a file that has gone.
+                        walk.walked.complete = false;
+                        continue;
+                    };
+                    let meta = Meta::of(&stat);
+                    let next = visit(&child, &meta);
+                    if next == Next::Enter && meta.kind == FileType::Directory {
+                        walk.wait(child, depth);
                     }
                 }
+                Ok(())
+            };
+            match list() {
+                Ok(()) => {}
                 // Gone since, exchanged since, or closed to us: nothing that could be looked at.
-                Err(_) if path.is_some() => {}
+                Err(_) if path.is_some() => walk.walked.complete = false,
                 Err(error) => return Err(error),
             }
-            next = waiting.pop_front().map(|(path, depth)| {
-                waiting_bytes -= path.0.len();
-                (Some(path), depth)
-            });
+            next = walk.next();
         }
-        Ok(walked)
+        Ok(walk.walked)
     }
 
     /// Opens a directory for listing and for what is done to its entries.
@@ -285,7 +281,9 @@ impl Root {
         let mut held = None;
         let mut parts = path.parts().peekable();
         while let Some(part) = parts.next() {
-            let directory = held.as_ref().map_or(self.fd.as_fd(), OwnedFd::as_fd);
+            let directory = held
+                .as_ref()
+                .map_or_else(|| self.fd.as_fd(), OwnedFd::as_fd);
             let last = parts.peek().is_none();
             let flags = if last { flags } else { step };
             let opened = fs::openat(
@@ -303,6 +301,48 @@ impl Root {
             held = Some(opened);
         }
         Err(Errno::NOENT)
+    }
+}
+
+/// A walk under way.
+struct Walk {
+    bounds: Bounds,
+    walked: Walked,
+    /// Directories to list, with the depth of what is in them.
+    waiting: VecDeque<(Relative, usize)>,
+    waiting_bytes: usize,
+}
+
+impl Walk {
+    /// Counts an entry, unless that is one too many.
+    fn counts_one_more(&mut self) -> bool {
+        let more = self.walked.entries < self.bounds.entries;
+        if more {
+            self.walked.entries += 1;
+        } else {
+            self.walked.complete = false;
+        }
+        more
+    }
+
+    fn wait(&mut self, directory: Relative, depth: usize) {
+        let bytes = self.waiting_bytes + directory.0.len();
+        if depth < self.bounds.depth && bytes <= MAX_WAITING_PATHS {
+            self.waiting_bytes = bytes;
+            self.waiting.push_back((directory, depth + 1));
+        } else {
+            self.walked.complete = false;
+        }
+    }
+
+    /// The next directory, unless no entry of it could be looked at.
+    fn next(&mut self) -> Option<(Option<Relative>, usize)> {
+        if self.walked.entries == self.bounds.entries && !self.walked.complete {
+            return None;
+        }
+        let (directory, depth) = self.waiting.pop_front()?;
+        self.waiting_bytes -= directory.0.len();
+        Some((Some(directory), depth))
     }
 }
 

@@ -476,15 +476,15 @@ fn a_file_that_grows_is_cut_and_reported() {
     });
     // The same without chance: the size seen at first is far from what is there.
     let file = || File::open(place.at("log")).unwrap();
-    let (bytes, whole) = super::capture::read(file(), 3, 10).unwrap();
+    let (bytes, whole) = capture::read(file(), 3, 10).unwrap();
     assert_eq!(
         (bytes.len(), whole),
         (10, file().metadata().unwrap().len() == 10)
     );
     place.write("log", [b'x'; 11]);
-    let (bytes, whole) = super::capture::read(file(), 3, 10).unwrap();
+    let (bytes, whole) = capture::read(file(), 3, 10).unwrap();
     assert_eq!((bytes.len(), whole), (10, false));
-    let (bytes, whole) = super::capture::read(file(), 3, 11).unwrap();
+    let (bytes, whole) = capture::read(file(), 3, 11).unwrap();
     assert_eq!((bytes.len(), whole), (11, true));
 }
 

@@ -24,6 +24,7 @@ fn read(bytes: &[u8]) -> Vec<Result<FromWorker, Violation>> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn every_kind_is_read() {
     let png = png_of(5, 5);
     let image = Image {
@@ -276,7 +277,6 @@ fn frames_for_the_interpreter_are_whole() {
         json!({"id": 7, "code": "print('é\\n')", "max_value": 16_384, "max_images": 10, "max_image_bytes": 4_194_304})
     );
     assert_eq!(reset(3), b"\x09\0\0\0R{\"id\":3}");
-    assert_eq!(quit(), b"\x03\0\0\0Q{}");
 }
 
 fn stream() -> impl Strategy<Value = Vec<u8>> {

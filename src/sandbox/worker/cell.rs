@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use rustix::process::Pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
@@ -310,7 +311,10 @@ pub(super) fn passed(worker: &Worker) -> Option<Limit> {
 }
 
 fn memory_passed(worker: &Worker) -> Option<Limit> {
-    let root = worker.process.id()?;
+    let root = worker
+        .process
+        .id()
+        .and_then(|id| Pid::from_raw(id.try_into().ok()?))?;
     let mut directories: Vec<_> = worker.process.directories.iter().map(AsFd::as_fd).collect();
     if super::is_private(worker.place.form()) {
         directories.push(worker.files.as_fd());
@@ -324,7 +328,7 @@ fn memory_passed(worker: &Worker) -> Option<Limit> {
     let shared = worker.place.form() == Form::SameUser;
     match used {
         used if used.over => Some(Limit::Memory),
-        used if shared && used.processes > limits.processes => Some(Limit::Processes),
+        used if shared && used.processes as u64 > limits.processes => Some(Limit::Processes),
         _ => None,
     }
 }
