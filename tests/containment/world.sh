@@ -22,6 +22,11 @@ unset WORLD_CGROUPS
 ulimit -c 0 -f $((2 * 1024 * 1024)) -v $((12 * 1024 * 1024))
 
 mount --make-rprivate /
+# Read-only, every mount that can be reached; one that another hides cannot.
+while read -r _ _ _ _ mount _; do
+  printf -v mount %b "$mount"
+  [[ ! -e $mount ]] || mount -o remount,bind,ro "$mount"
+done < <(cat /proc/self/mountinfo)
 mount -t proc -o nosuid,nodev,noexec proc /proc
 ip link set lo up
 ip address add 169.254.169.254/32 dev lo
@@ -39,15 +44,6 @@ for number in "${!keep[@]}"; do
   if [[ -d ${keep[number]} ]]; then mkdir "/mnt/$number"; else : >"/mnt/$number"; fi
   mount --rbind "${keep[number]}" "/mnt/$number"
 done
-
-# Read-only, every mount but the fresh /proc and what is put up below.
-while read -r _ _ _ _ mount _; do
-  printf -v mount %b "$mount"
-  case $mount in
-    /proc | /mnt) ;;
-    *) mount -o remount,bind,ro "$mount" ;;
-  esac
-done < <(cat /proc/self/mountinfo)
 
 throw_away() {
   [[ -d $1 ]] || return 0
