@@ -16,6 +16,7 @@
 )]
 
 mod files;
+mod outside;
 mod stage;
 mod world;
 
@@ -27,6 +28,10 @@ macro_rules! suite {
 
             suite!(@tests $world, $kind,
                 files: crate::files::stay_closed;
+                network: crate::outside::network_is_out_of_reach;
+                processes: crate::outside::processes_are_out_of_reach;
+                kernel: crate::outside::kernel_is_out_of_reach;
+                rights: crate::outside::interpreters_hold_no_rights;
             );
         }
     )*};

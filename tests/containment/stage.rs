@@ -107,6 +107,8 @@ impl Stage {
             fs::write(&path, format!("CANARY {name}")).unwrap();
             fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         }
+        // A container has another /dev/shm than the world.
+        fs::write("/dev/shm/canary", "CANARY").unwrap();
         let processes = processes();
         let tasks = TaskTracker::new();
         let sandbox = match Sandbox::start(settings, &tasks).await {

@@ -278,6 +278,8 @@ fn container(world: World, arguments: &[String], environment: &[(&str, String)])
     };
     let seccomp: Value =
         serde_json::from_str(include_str!("docker-seccomp.json")).expect("the profile is JSON");
+    // The null device under the names of those that must not be reached.
+    let devices = ["kmsg", "mem", "vda", "kvm", "fuse"].map(|name| json!({"path": format!("/dev/{name}"), "type": "c", "major": 1, "minor": 3, "fileMode": 0o666}));
     let mount = |place: &str, kind: &str, options: &[&str]| json!({"destination": place, "type": kind, "source": kind, "options": options});
     json!({
         "ociVersion": "1.0.2",
@@ -307,6 +309,7 @@ fn container(world: World, arguments: &[String], environment: &[(&str, String)])
         "linux": {
             // The network is the world's.
             "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}, {"type": "cgroup"}],
+            "devices": devices,
             "seccomp": seccomp,
             "maskedPaths": [
                 "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",

@@ -54,6 +54,8 @@ def call(number, *arguments):
     code = ctypes.get_errno()
     if result == -1 and code in (errno.EPERM, errno.ENOSYS, errno.EACCES, errno.ENOTSUP):
         return "refused: " + errno.errorcode[code]
+    if result == -1 and code == errno.ESRCH:
+        return "absent: ESRCH"
     # Any other error means that the call was let through and only its arguments were wrong.
     return "%d %s" % (result, errno.errorcode.get(code, code))
 
