@@ -117,6 +117,7 @@ fn checked(input: &Input<'_>, raw: &RawSandbox, store: &StoreUrl) -> Result<Sett
             None => default_work_dir(store, &env("TMPDIR").unwrap_or_else(|| "/tmp".to_owned())),
         },
         uids: uids(&place, raw, max_workers)?,
+        saved_ttl: None,
         launcher: "/proc/self/exe".into(),
     })
 }

@@ -198,6 +198,7 @@ fn sandbox(out: &mut String, config: &Config) -> fmt::Result {
         work_dir,
         uids,
         launcher: _,
+        saved_ttl: _,
     } = settings;
     let network = match network {
         Network::None => "none",

@@ -15,7 +15,7 @@ for name, number in (("server", server), ("parent", os.getppid()), ("init", 1)):
     for number_of_signal in (0, signal.SIGSTOP, signal.SIGKILL):
         attempt("35 signal %d to the %s" % (number_of_signal, name), lambda: os.kill(number, number_of_signal))
     attempt("35 signal to the %s's thread" % name, lambda: call((234, 131), number, number, 0))
-    attempt("35 signal to the %s's group" % name, lambda: unheard(lambda: os.killpg(number, signal.SIGKILL)))
+    attempt("35 signal to the %s's group" % name, lambda: unheard(lambda: os.killpg(number, 0 if number == os.getpgid(0) else signal.SIGKILL)))
     attempt("35 queued signal to the %s" % name, lambda: call((129, 138), number, 0, ctypes.create_string_buffer(128)))
 attempt("35 signal to all", lambda: unheard(lambda: os.kill(-1, signal.SIGKILL)))
 
