@@ -15,9 +15,12 @@
     reason = "a test fails by panicking, its support code included; what it prints is its report"
 )]
 
+mod capture;
 mod files;
+mod lives;
 mod outside;
 mod stage;
+mod works;
 mod world;
 
 /// The same tests in each world.
@@ -28,9 +31,18 @@ macro_rules! suite {
 
             suite!(@tests $world, $kind,
                 files: crate::files::stay_closed;
+                links: crate::capture::links_are_not_followed;
+                swaps: crate::capture::swapping_does_not_help;
+                odd_files: crate::capture::odd_files_do_not_block;
+                floods: crate::capture::floods_and_names_are_bounded;
+                images: crate::capture::images_are_checked;
                 network: crate::outside::network_is_out_of_reach;
                 processes: crate::outside::processes_are_out_of_reach;
                 kernel: crate::outside::kernel_is_out_of_reach;
+                strays: crate::lives::nothing_outlives_its_interpreter;
+                late_output: crate::lives::late_output_is_told_apart;
+                interrupts: crate::lives::interrupts_between_cells_are_harmless;
+                ordinary_code: crate::works::ordinary_code_works;
                 rights: crate::outside::interpreters_hold_no_rights;
             );
         }
