@@ -12,7 +12,7 @@ use crate::world::World;
 /// Longest time that the server may take for a cell that only leaves a trap behind.
 const PROMPT: Duration = Duration::from_secs(5);
 /// Rounds of looking at files that change all the time.
-const ROUNDS: usize = 60;
+const ROUNDS: usize = 100;
 
 async fn run(stage: &Stage, workspace: &WorkspaceId, code: &str, outputs: &[&str]) -> CellOutcome {
     let outputs: Vec<String> = outputs.iter().map(|&name| name.to_owned()).collect();
@@ -112,6 +112,10 @@ process = subprocess.Popen([sys.executable, '-I', '-S', '-c', swapper])"
             for file in &outcome.files {
                 // Caught while it is being written it may be empty.
                 assert!(["inside", ""].contains(&&*String::from_utf8_lossy(&file.bytes)), "{file:?}");
+            }
+            if outcome.notices.is_empty() && outcome.files.is_empty() {
+                // The other process has not begun yet.
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
             taken += usize::from(outcome.files.iter().any(|file| file.name == "swapped"));
             refused += usize::from(!outcome.notices.is_empty());
