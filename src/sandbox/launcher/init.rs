@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, wait};
 
 use super::link::Link;
 use super::raw::{self, Forked};
@@ -141,7 +141,7 @@ fn drain(signals: &OwnedFd) {
 /// Reaps whoever has ended; says how the interpreter did if it was among them.
 fn reap(interpreter: Pid) -> Option<FromLauncher> {
     let mut ended = None;
-    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         if pid == interpreter {
             ended = Some(FromLauncher::Ended {
                 code: status.exit_status(),
@@ -166,8 +166,8 @@ fn sweep() {
             }
         }
         // Blocks until at least one of them has ended, then takes all others that have.
-        let _none_left = waitpid(None, WaitOptions::empty());
-        while let Ok(Some(_)) = waitpid(None, WaitOptions::NOHANG) {}
+        let _none_left = wait(WaitOptions::empty());
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     }
 }
 

@@ -13,7 +13,7 @@ use super::spec::{DATA, Spec};
 use super::{At, Failure, Step};
 
 /// What programs read besides their own trees where they see the host's files.
-const HOST_FILES: [&str; 11] = [
+const HOST_FILES: [&str; 14] = [
     "/bin",
     "/sbin",
     "/lib",
@@ -21,6 +21,10 @@ const HOST_FILES: [&str; 11] = [
     "/lib32",
     "/etc/ld.so.cache",
     "/etc/localtime",
+    // Python's mimetypes fails, and with it what writes office files, on one that is there and cannot be read.
+    "/etc/mime.types",
+    "/etc/apache2/mime.types",
+    "/etc/httpd/conf/mime.types",
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/proc/stat",

@@ -1,0 +1,65 @@
+//! Attacks from inside real interpreters of the built binary, in every kind of isolation that a machine can form.
+//!
+//! A test of containment assumes that it fails. So each of these tests makes a world first ([`world`]): namespaces in
+//! which the machine is read-only, its secrets are canaries, its addresses are stand-ins and its processes are out of
+//! sight, with bounds of its own on time, processes and memory; then it runs itself again in there. The test process
+//! is the server there: it has the secrets, the descriptors and the listeners that the attacks are after, and it looks
+//! at what became of them, not only at what the attacks were told.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, its support code included; what it prints is its report"
+)]
+
+mod capture;
+mod files;
+mod lives;
+mod outside;
+mod stage;
+mod works;
+mod world;
+
+/// The same tests in each world.
+macro_rules! suite {
+    ($($world:ident: $kind:ident;)*) => {$(
+        mod $world {
+            use crate::world::{World, inside};
+
+            suite!(@tests $world, $kind,
+                files: crate::files::stay_closed;
+                links: crate::capture::links_are_not_followed;
+                swaps: crate::capture::swapping_does_not_help;
+                odd_files: crate::capture::odd_files_do_not_block;
+                floods: crate::capture::floods_and_names_are_bounded;
+                images: crate::capture::images_are_checked;
+                network: crate::outside::network_is_out_of_reach;
+                processes: crate::outside::processes_are_out_of_reach;
+                kernel: crate::outside::kernel_is_out_of_reach;
+                strays: crate::lives::nothing_outlives_its_interpreter;
+                late_output: crate::lives::late_output_is_told_apart;
+                interrupts: crate::lives::interrupts_between_cells_are_harmless;
+                ordinary_code: crate::works::ordinary_code_works;
+                rights: crate::outside::interpreters_hold_no_rights;
+            );
+        }
+    )*};
+    (@tests $world:ident, $kind:ident, $($name:ident: $test:path;)*) => {$(
+        #[test]
+        #[ignore = "needs root, namespaces, ip and crun"]
+        fn $name() {
+            let name = concat!(stringify!($world), "::", stringify!($name));
+            inside(World::$kind, name, $test);
+        }
+    )*};
+}
+
+suite! {
+    root: Root;
+    user: User;
+    container_root: ContainerRoot;
+    container_user: ContainerUser;
+}

@@ -1,0 +1,77 @@
+//! 26 to 39 and 42 to 53: network, other processes, privileges and the surface of the kernel.
+
+use std::fs;
+
+use loopwright::ids::WorkspaceId;
+use loopwright::sandbox::settings::Limits;
+
+use crate::stage::{judge, play, processes};
+use crate::world::World;
+
+pub(crate) fn network_is_out_of_reach(world: World) {
+    probes_fail(world, include_str!("probes/network.py"));
+}
+
+pub(crate) fn processes_are_out_of_reach(world: World) {
+    probes_fail(world, include_str!("probes/processes.py"));
+}
+
+pub(crate) fn kernel_is_out_of_reach(world: World) {
+    probes_fail(world, include_str!("probes/kernel.py"));
+}
+
+fn probes_fail(world: World, probes: &'static str) {
+    play(world, Limits::default(), async |stage| {
+        let (workspace, neighbour) = (WorkspaceId::fresh(), WorkspaceId::fresh());
+        for workspace in [&workspace, &neighbour] {
+            stage.run(workspace, "before = 1").await;
+        }
+        let found = stage.probe(&workspace, probes).await;
+        for (name, what) in &found {
+            println!("{name}: {what}");
+        }
+        judge(&found, &[]);
+        // Neither did they hit another interpreter, or what looks after it.
+        for workspace in [&workspace, &neighbour] {
+            assert_eq!(stage.value(workspace, "before").await, "1");
+        }
+        assert_eq!(stage.sandbox.stats().killed, 0);
+        stage.is_untouched();
+    });
+}
+
+/// 51: seen from the outside, in the namespaces of the server.
+pub(crate) fn interpreters_hold_no_rights(world: World) {
+    play(world, Limits::default(), async |stage| {
+        let workspace = WorkspaceId::fresh();
+        let code = "import subprocess\nchild = subprocess.Popen(['sleep', '100'])";
+        stage.run(&workspace, code).await;
+        let mut seen = Vec::new();
+        for pid in processes() {
+            let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            let comm = read("comm").trim().to_owned();
+            if !(comm.starts_with("python") || comm == "sleep") {
+                continue;
+            }
+            seen.push(comm);
+            let status = read("status");
+            let field = |name: &str| {
+                let line = status.lines().find(|line| line.starts_with(&format!("{name}:")));
+                line.unwrap().split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+            };
+            for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                // An unprivileged server cannot empty the set that bounds programs with privileges of their own, of
+                // which the next lines take the use.
+                let fixed = set == "CapBnd" && world == World::ContainerUser;
+                assert!(fixed || field(set) == "0000000000000000", "{set}: {}", field(set));
+            }
+            assert_eq!(field("NoNewPrivs"), "1");
+            assert_eq!(field("Seccomp"), "2");
+            for ids in [field("Uid"), field("Gid")] {
+                assert!(!ids.split(' ').any(|id| id == "0"), "{ids}");
+            }
+            assert!(!field("Groups").split(' ').any(|id| id == "0"), "{}", field("Groups"));
+        }
+        assert!(seen.iter().any(|comm| comm == "sleep") && seen.len() >= 2, "{seen:?}");
+    });
+}
