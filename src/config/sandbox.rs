@@ -126,7 +126,6 @@ fn checked(
         temporary: raw.work_dir.is_none() && session.store == StoreUrl::Memory,
         saved_ttl: session.ttl,
         uids: uids(&place, raw, max_workers)?,
-        saved_ttl: None,
         launcher: "/proc/self/exe".into(),
     })
 }

@@ -215,7 +215,6 @@ fn sandbox(out: &mut String, config: &Config) -> fmt::Result {
         saved_ttl: _,
         uids,
         launcher: _,
-        saved_ttl: _,
     } = settings;
     let network = match network {
         Network::None => "none",
