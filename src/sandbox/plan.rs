@@ -210,3 +210,22 @@ fn free_uid(taken: &mut BTreeSet<u32>, range: (u32, u32)) -> Result<u32, Sandbox
     taken.insert(uid);
     Ok(uid)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_id_has_one_interpreter_at_a_time() {
+        let mut taken = BTreeSet::new();
+        let mut ids: Vec<u32> = (0..3)
+            .map(|_| free_uid(&mut taken, (500, 502)).unwrap())
+            .collect();
+        ids.sort_unstable();
+        assert_eq!(ids, [500, 501, 502]);
+        let error = free_uid(&mut taken, (500, 502)).unwrap_err().to_string();
+        assert!(error.contains("sandbox.uids"), "{error}");
+        taken.remove(&501);
+        assert_eq!(free_uid(&mut taken, (500, 502)).unwrap(), 501);
+    }
+}

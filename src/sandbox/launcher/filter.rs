@@ -163,3 +163,63 @@ fn whole(argument: u8, compare: SeccompCmpOp, value: u64) -> io::Result<SeccompC
     SeccompCondition::new(argument, SeccompCmpArgLen::Qword, compare, value)
         .map_err(io::Error::other)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What the kernel takes.
+    const MAX_INSTRUCTIONS: usize = 4096;
+
+    #[test]
+    fn every_filter_fits_the_kernel() {
+        let programs = [
+            filter(always(calls::allowed()), Answer::OnlyThese),
+            filter(
+                always(calls::WRITES_ATTRIBUTES),
+                Answer::Refuse(libc::ENOTSUP),
+            ),
+            filter(faked().unwrap(), Answer::Refuse(0)),
+        ];
+        let dangerous = [Network::None, Network::Full]
+            .into_iter()
+            .flat_map(|network| {
+                [false, true].map(|host| {
+                    filter(
+                        dangerous(network, host).unwrap(),
+                        Answer::Refuse(libc::EPERM),
+                    )
+                })
+            });
+        for program in programs.into_iter().chain(dangerous) {
+            let length = program.unwrap().len();
+            assert!((1..MAX_INSTRUCTIONS).contains(&length), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_in_one_list_only() {
+        let set = |calls: &mut dyn Iterator<Item = i64>| {
+            let list: Vec<i64> = calls.collect();
+            let set: BTreeSet<i64> = list.iter().copied().collect();
+            assert_eq!(set.len(), list.len(), "a call is listed twice");
+            set
+        };
+        let (allowed, refused) = (set(&mut calls::allowed()), set(&mut calls::refused()));
+        // Needed to install the later filters, the last of which refuses it.
+        let both: Vec<i64> = allowed.intersection(&refused).copied().collect();
+        assert_eq!(both, [libc::SYS_seccomp]);
+        let faked = set(&mut calls::changes_by_path());
+        assert!(faked.is_subset(&allowed));
+        for call in [
+            libc::SYS_ptrace,
+            libc::SYS_mount,
+            libc::SYS_unshare,
+            libc::SYS_bpf,
+        ] {
+            assert!(!allowed.contains(&call));
+        }
+    }
+}
