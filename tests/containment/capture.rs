@@ -16,13 +16,25 @@ const ROUNDS: usize = 100;
 
 async fn run(stage: &Stage, workspace: &WorkspaceId, code: &str, outputs: &[&str]) -> CellOutcome {
     let outputs: Vec<String> = outputs.iter().map(|&name| name.to_owned()).collect();
-    let cell = Cell { code, outputs: &outputs, inputs: &[], timeout: CELL_LIMIT };
+    let cell = Cell {
+        code,
+        outputs: &outputs,
+        inputs: &[],
+        timeout: CELL_LIMIT,
+    };
     let began = Instant::now();
     let outcome = stage.sandbox.run(workspace, cell, &Deaf).await.unwrap();
-    assert!(began.elapsed() < PROMPT, "{:?}: {outcome:?}", began.elapsed());
+    assert!(
+        began.elapsed() < PROMPT,
+        "{:?}: {outcome:?}",
+        began.elapsed()
+    );
     for file in &outcome.files {
         let text = String::from_utf8_lossy(&file.bytes);
-        assert!(!text.contains("CANARY") && !text.contains("root:"), "{file:?}");
+        assert!(
+            !text.contains("CANARY") && !text.contains("root:"),
+            "{file:?}"
+        );
         assert_is_plain(&file.name);
     }
     outcome
@@ -31,7 +43,10 @@ async fn run(stage: &Stage, workspace: &WorkspaceId, code: &str, outputs: &[&str
 /// A name below the working directory that can be shown and stored.
 fn assert_is_plain(name: &str) {
     assert!(!name.starts_with('/') && !name.is_empty(), "{name:?}");
-    assert!(!name.split('/').any(|part| ["", ".", ".."].contains(&part)), "{name:?}");
+    assert!(
+        !name.split('/').any(|part| ["", ".", ".."].contains(&part)),
+        "{name:?}"
+    );
     assert!(!name.chars().any(char::is_control), "{name:?}");
 }
 
@@ -51,23 +66,62 @@ os.mkdir('real')
 os.symlink('..', 'real/up')"
         );
         let declared = [
-            "link-0.txt", "link-1.txt", "link-2.txt", "link-3.txt", "link-4.txt", "link-5.txt", "link-6.txt",
-            "server/loopwright.db", "top/etc/passwd", "here/here/kept.txt", "real/up/kept.txt", "top/run/server/open.txt",
+            "link-0.txt",
+            "link-1.txt",
+            "link-2.txt",
+            "link-3.txt",
+            "link-4.txt",
+            "link-5.txt",
+            "link-6.txt",
+            "server/loopwright.db",
+            "top/etc/passwd",
+            "here/here/kept.txt",
+            "real/up/kept.txt",
+            "top/run/server/open.txt",
         ];
         let outcome = run(stage, &workspace, &code, &declared).await;
         assert_eq!(outcome.error, None);
-        let names: Vec<_> = outcome.files.iter().map(|file| file.name.as_str()).collect();
+        let names: Vec<_> = outcome
+            .files
+            .iter()
+            .map(|file| file.name.as_str())
+            .collect();
         assert_eq!(names, ["kept.txt"], "{:?}", outcome.notices);
         // 23: names that the request itself asks for.
         let long = "x".repeat(300);
         let declared = [
-            "../../etc/passwd", "/etc/passwd", "/run/server/loopwright.db", "a\0b", "", ".", "..", "real/../../../etc/passwd",
-            "/proc/self/environ", "//etc/passwd", "~/.ssh/id_ed25519", "kept.txt/..", "./kept.txt", &long,
+            "../../etc/passwd",
+            "/etc/passwd",
+            "/run/server/loopwright.db",
+            "a\0b",
+            "",
+            ".",
+            "..",
+            "real/../../../etc/passwd",
+            "/proc/self/environ",
+            "//etc/passwd",
+            "~/.ssh/id_ed25519",
+            "kept.txt/..",
+            "./kept.txt",
+            &long,
         ];
         let outcome = run(stage, &workspace, "pass", &declared).await;
-        assert!(outcome.files.iter().all(|file| file.name == "kept.txt"), "{:?}", outcome.files);
-        for name in ["link-0.txt", "server/loopwright.db", "/etc/passwd", "../../run/server/open.txt"] {
-            let part = loopwright::sandbox::FilePart { name, offset: 0, max_bytes: 1000 };
+        assert!(
+            outcome.files.iter().all(|file| file.name == "kept.txt"),
+            "{:?}",
+            outcome.files
+        );
+        for name in [
+            "link-0.txt",
+            "server/loopwright.db",
+            "/etc/passwd",
+            "../../run/server/open.txt",
+        ] {
+            let part = loopwright::sandbox::FilePart {
+                name,
+                offset: 0,
+                max_bytes: 1000,
+            };
             let read = stage.sandbox.read_file(&workspace, &[], part).await;
             assert!(read.is_err(), "{name}: {read:?}");
         }
@@ -108,10 +162,19 @@ process = subprocess.Popen([sys.executable, '-I', '-S', '-c', swapper])"
         run(stage, &workspace, &code, &[]).await;
         let (mut taken, mut refused) = (0, 0);
         for _ in 0..ROUNDS {
-            let outcome = run(stage, &workspace, "pass", &["swapped", "parent/loopwright.db"]).await;
+            let outcome = run(
+                stage,
+                &workspace,
+                "pass",
+                &["swapped", "parent/loopwright.db"],
+            )
+            .await;
             for file in &outcome.files {
                 // Caught while it is being written it may be empty.
-                assert!(["inside", ""].contains(&&*String::from_utf8_lossy(&file.bytes)), "{file:?}");
+                assert!(
+                    ["inside", ""].contains(&&*String::from_utf8_lossy(&file.bytes)),
+                    "{file:?}"
+                );
             }
             if outcome.notices.is_empty() && outcome.files.is_empty() {
                 // The other process has not begun yet.
@@ -148,7 +211,14 @@ made";
         let outcome = run(stage, &workspace, code, &declared).await;
         assert!(outcome.files.is_empty(), "{:?}", outcome.files);
         let made = outcome.value.unwrap().text;
-        assert_eq!(made, if world.is_strong() { "['socket']" } else { "[]" });
+        assert_eq!(
+            made,
+            if world.is_strong() {
+                "['socket']"
+            } else {
+                "[]"
+            }
+        );
 
         // 21: holes.
         let code = "
@@ -163,7 +233,14 @@ with open('holes.bin', 'wb') as file:
         let outcome = run(stage, &workspace, code, &["huge.bin", "holes.bin"]).await;
         assert!(outcome.stdout.contains("File too large"), "{outcome:?}");
         assert!(outcome.files.iter().all(|file| file.name != "holes.bin"));
-        assert!(outcome.notices.iter().any(|notice| notice.contains("holes.bin")), "{:?}", outcome.notices);
+        assert!(
+            outcome
+                .notices
+                .iter()
+                .any(|notice| notice.contains("holes.bin")),
+            "{:?}",
+            outcome.notices
+        );
 
         // 24: a file that grows meanwhile.
         let code = "
@@ -183,7 +260,11 @@ time.sleep(0.2)";
         for _ in 0..10 {
             let outcome = run(stage, &workspace, "pass", &["growing.bin"]).await;
             for file in outcome.files {
-                assert!(file.bytes.len() as u64 <= Limits::default().captured_file, "{}", file.bytes.len());
+                assert!(
+                    file.bytes.len() as u64 <= Limits::default().captured_file,
+                    "{}",
+                    file.bytes.len()
+                );
             }
         }
         run(stage, &workspace, "process.kill(); process.wait()", &[]).await;
@@ -199,9 +280,23 @@ for name in (b'new\\nline', b'..hidden', b'-rf', b'x' * 255, b'\\xff\\xfe', b'ba
     open(name, 'w').write('inside')
 os.chmod('a b', 0)";
         let outcome = run(stage, &workspace, code, &["new\nline", "-rf"]).await;
-        let names: Vec<_> = outcome.files.iter().map(|file| file.name.as_str()).collect();
-        assert!(names.contains(&"-rf") && !names.contains(&"new\nline"), "{names:?}");
-        assert!(outcome.notices.iter().all(|notice| !notice.contains(['\n', '\x1b'])), "{:?}", outcome.notices);
+        let names: Vec<_> = outcome
+            .files
+            .iter()
+            .map(|file| file.name.as_str())
+            .collect();
+        assert!(
+            names.contains(&"-rf") && !names.contains(&"new\nline"),
+            "{names:?}"
+        );
+        assert!(
+            outcome
+                .notices
+                .iter()
+                .all(|notice| !notice.contains(['\n', '\x1b'])),
+            "{:?}",
+            outcome.notices
+        );
 
         let deep = WorkspaceId::fresh();
         let code = "
@@ -212,7 +307,11 @@ for _ in range(1000):
 open('bottom.txt', 'w').write('inside')
 os.fchdir(home), os.close(home)";
         let outcome = run(stage, &deep, code, &["d/d/d/bottom.txt"]).await;
-        assert_eq!((outcome.end, outcome.files.len()), (CellEnd::Completed, 0), "{outcome:?}");
+        assert_eq!(
+            (outcome.end, outcome.files.len()),
+            (CellEnd::Completed, 0),
+            "{outcome:?}"
+        );
 
         let many = WorkspaceId::fresh();
         let code = "
@@ -228,7 +327,12 @@ count";
             assert!(outcome.stdout.contains("No space left"), "{outcome:?}");
             assert_eq!(outcome.end, CellEnd::Completed);
         } else {
-            assert_eq!(outcome.end, CellEnd::LimitPassed(Limit::Disk), "{:?}", outcome.notices);
+            assert_eq!(
+                outcome.end,
+                CellEnd::LimitPassed(Limit::Disk),
+                "{:?}",
+                outcome.notices
+            );
         }
         assert!(outcome.files.len() <= Limits::default().files);
         assert_eq!(stage.value(&many, "1 + 1").await, "2");
@@ -258,7 +362,13 @@ class Shown:
 script = '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>'
 "#;
         run(stage, &workspace, code, &[]).await;
-        let good = run(stage, &workspace, "display(Shown('image/png', png(1, 1)))", &[]).await;
+        let good = run(
+            stage,
+            &workspace,
+            "display(Shown('image/png', png(1, 1)))",
+            &[],
+        )
+        .await;
         assert_eq!(good.images.len(), 1, "{good:?}");
         for shown in [
             "Shown('image/png', png(100_000, 100_000))",
@@ -273,11 +383,20 @@ script = '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>'
             "Shown('image/png', png(1, 1) * 200_000)",
         ] {
             let outcome = run(stage, &workspace, &format!("display({shown})"), &[]).await;
-            assert!(outcome.images.is_empty() && outcome.frames.is_empty(), "{shown}: {outcome:?}");
+            assert!(
+                outcome.images.is_empty() && outcome.frames.is_empty(),
+                "{shown}: {outcome:?}"
+            );
             assert_eq!(outcome.end, CellEnd::Completed);
         }
         // As files they are what they are: bytes that nobody interprets.
-        let outcome = run(stage, &workspace, "open('page.svg', 'w').write(script)", &[]).await;
+        let outcome = run(
+            stage,
+            &workspace,
+            "open('page.svg', 'w').write(script)",
+            &[],
+        )
+        .await;
         assert_eq!(outcome.files.len(), 1);
     });
 }

@@ -61,7 +61,9 @@ pub(crate) fn nothing_outlives_its_interpreter(world: World) {
         ];
         for (last, timeout, end) in endings {
             let workspace = WorkspaceId::fresh();
-            let outcome = stage.run_within(&workspace, &format!("{STRAYS}\n{last}"), timeout).await;
+            let outcome = stage
+                .run_within(&workspace, &format!("{STRAYS}\n{last}"), timeout)
+                .await;
             assert_eq!(outcome.end, end, "{outcome:?}");
             if end == CellEnd::Completed {
                 assert!(strays() >= 8, "{}", strays());
@@ -72,14 +74,21 @@ pub(crate) fn nothing_outlives_its_interpreter(world: World) {
         // Of those that end by themselves nothing is left either: many more than there may be at a time.
         let workspace = WorkspaceId::fresh();
         let code = format!("{STRAYS}\nfor _ in range(100):\n    stray(lambda: None)\nprint('all')");
-        let code = code.replace("range(8)", "range(0)").replace("range(4)", "range(0)");
+        let code = code
+            .replace("range(8)", "range(0)")
+            .replace("range(4)", "range(0)");
         let outcome = stage.run(&workspace, &code).await;
         assert_eq!(outcome.stdout, "all\n", "{outcome:?}");
         stage.no_process_is_called("stray40").await;
         // A client that goes away.
         let workspace = WorkspaceId::fresh();
         let code = format!("{STRAYS}\nsignal.signal(2, signal.SIG_IGN)\nstay()");
-        let cell = Cell { code: &code, outputs: &[], inputs: &[], timeout: CELL_LIMIT };
+        let cell = Cell {
+            code: &code,
+            outputs: &[],
+            inputs: &[],
+            timeout: CELL_LIMIT,
+        };
         let running = stage.sandbox.run(&workspace, cell, &Deaf);
         let dropped = tokio::time::timeout(Duration::from_secs(1), running).await;
         assert!(dropped.is_err(), "{dropped:?}");
@@ -91,7 +100,10 @@ pub(crate) fn nothing_outlives_its_interpreter(world: World) {
 
 fn strays() -> usize {
     let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    processes().iter().filter(|pid| name(pid).trim() == "stray40").count()
+    processes()
+        .iter()
+        .filter(|pid| name(pid).trim() == "stray40")
+        .count()
 }
 
 pub(crate) fn late_output_is_told_apart(world: World) {
@@ -112,11 +124,24 @@ print('in time')";
         // Enough for some of it to come between the cells.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let outcome: CellOutcome = stage.run(&workspace, "print('second')").await;
-        assert!(outcome.stdout.contains("late") && outcome.stdout.contains("second"), "{outcome:?}");
-        assert!(outcome.notices.iter().any(|notice| notice.contains("previous call")), "{:?}", outcome.notices);
+        assert!(
+            outcome.stdout.contains("late") && outcome.stdout.contains("second"),
+            "{outcome:?}"
+        );
+        assert!(
+            outcome
+                .notices
+                .iter()
+                .any(|notice| notice.contains("previous call")),
+            "{:?}",
+            outcome.notices
+        );
         // A neighbour hears nothing of it.
         let neighbour = stage.run(&WorkspaceId::fresh(), "print('alone')").await;
-        assert_eq!((neighbour.stdout.as_str(), neighbour.notices.len()), ("alone\n", 0));
+        assert_eq!(
+            (neighbour.stdout.as_str(), neighbour.notices.len()),
+            ("alone\n", 0)
+        );
     });
 }
 
@@ -139,9 +164,18 @@ pub(crate) fn interrupts_between_cells_are_harmless(world: World) {
 
 async fn interrupt(stage: &Stage) {
     let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let marked: Vec<_> = processes().into_iter().filter(|pid| name(pid).trim() == "marked76").collect();
-    let [pid] = marked[..] else { panic!("{marked:?} in {:?}", stage.world) };
+    let marked: Vec<_> = processes()
+        .into_iter()
+        .filter(|pid| name(pid).trim() == "marked76")
+        .collect();
+    let [pid] = marked[..] else {
+        panic!("{marked:?} in {:?}", stage.world)
+    };
     let kill = format!("kill -INT {pid}");
-    let status = tokio::process::Command::new("bash").args(["-c", &kill]).status().await.unwrap();
+    let status = tokio::process::Command::new("bash")
+        .args(["-c", &kill])
+        .status()
+        .await
+        .unwrap();
     assert!(status.success());
 }

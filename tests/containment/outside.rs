@@ -48,7 +48,8 @@ pub(crate) fn interpreters_hold_no_rights(world: World) {
         stage.run(&workspace, code).await;
         let mut seen = Vec::new();
         for pid in processes() {
-            let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            let read =
+                |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
             let comm = read("comm").trim().to_owned();
             if !(comm.starts_with("python") || comm == "sleep") {
                 continue;
@@ -56,22 +57,39 @@ pub(crate) fn interpreters_hold_no_rights(world: World) {
             seen.push(comm);
             let status = read("status");
             let field = |name: &str| {
-                let line = status.lines().find(|line| line.starts_with(&format!("{name}:")));
-                line.unwrap().split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+                let line = status
+                    .lines()
+                    .find(|line| line.starts_with(&format!("{name}:")));
+                line.unwrap()
+                    .split_whitespace()
+                    .skip(1)
+                    .collect::<Vec<_>>()
+                    .join(" ")
             };
             for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
                 // An unprivileged server cannot empty the set that bounds programs with privileges of their own, of
                 // which the next lines take the use.
                 let fixed = set == "CapBnd" && world == World::ContainerUser;
-                assert!(fixed || field(set) == "0000000000000000", "{set}: {}", field(set));
+                assert!(
+                    fixed || field(set) == "0000000000000000",
+                    "{set}: {}",
+                    field(set)
+                );
             }
             assert_eq!(field("NoNewPrivs"), "1");
             assert_eq!(field("Seccomp"), "2");
             for ids in [field("Uid"), field("Gid")] {
                 assert!(!ids.split(' ').any(|id| id == "0"), "{ids}");
             }
-            assert!(!field("Groups").split(' ').any(|id| id == "0"), "{}", field("Groups"));
+            assert!(
+                !field("Groups").split(' ').any(|id| id == "0"),
+                "{}",
+                field("Groups")
+            );
         }
-        assert!(seen.iter().any(|comm| comm == "sleep") && seen.len() >= 2, "{seen:?}");
+        assert!(
+            seen.iter().any(|comm| comm == "sleep") && seen.len() >= 2,
+            "{seen:?}"
+        );
     });
 }
