@@ -5,9 +5,11 @@
 
 mod batch;
 mod calls;
+pub mod code;
 mod conversation;
 pub mod driver;
 pub mod event;
+mod inputs;
 pub mod machine;
 pub mod options;
 pub mod repeat;
@@ -15,6 +17,7 @@ pub mod request;
 mod round;
 pub mod settings;
 pub mod stop;
+mod surroundings;
 mod transcript;
 
 use std::sync::Arc;
@@ -24,9 +27,12 @@ use tokio::runtime::RuntimeFlavor;
 use tokio_util::task::TaskTracker;
 
 use crate::metrics::Metrics;
+use crate::openai::request::RequestError;
 use crate::session::SessionError;
+use crate::session::files::{FileError, FileStore};
 use crate::session::lock::SessionLocks;
 use crate::session::store::SessionStore;
+use crate::tools::python::CodeExecution;
 use crate::tools::schema::SchemaCache;
 use crate::tools::set::ToolRegistry;
 use crate::upstream::UpstreamError;
@@ -51,10 +57,14 @@ pub struct Parts {
     pub retry: RetryPolicy,
     /// The server-side tools.
     pub tools: ToolRegistry,
+    /// Code execution, where it is switched on.
+    pub code: Option<CodeExecution>,
     /// Compiled argument schemas.
     pub schemas: SchemaCache,
     /// Where conversations are kept.
     pub store: SessionStore,
+    /// The files of conversations and owners.
+    pub files: FileStore,
     /// One turn at a time per conversation.
     pub locks: SessionLocks,
     /// Longest wait for another turn of the same conversation.
@@ -85,6 +95,12 @@ pub enum AgentError {
     /// A limit was reached and the request wants an error then.
     #[error("the limit {} is reached", .0.as_str())]
     Limit(StopReason),
+    /// Something in the messages cannot be used.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A file that came with the request could not be kept.
+    #[error("a file of the request could not be kept")]
+    Files(#[source] FileError),
     /// There is no upstream to ask.
     #[error("no upstream is left to ask")]
     NoUpstream,

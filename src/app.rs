@@ -10,16 +10,20 @@ use crate::agent::{Agent, Parts};
 use crate::config::Config;
 use crate::http::{AppState, server};
 use crate::metrics::Metrics;
+use crate::sandbox::{Sandbox, SandboxError};
 use crate::session::SessionError;
 use crate::session::lock::SessionLocks;
 use crate::session::store::SessionStore;
+use crate::tools::python::CodeExecution;
 use crate::tools::schema::SchemaCache;
 use crate::tools::set::{RegistryError, ToolRegistry};
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
 
-/// How often idle sessions are looked for.
+/// How often idle sessions and files are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
+/// How often turns are looked for that wait for a client which does not come back.
+const PARKED_INTERVAL: Duration = Duration::from_secs(30);
 /// How long session writes may take after the last request has ended.
 const FLUSH_WAIT: Duration = Duration::from_secs(10);
 
@@ -30,6 +34,7 @@ pub struct App {
     address: SocketAddr,
     state: AppState,
     tasks: TaskTracker,
+    sandbox: Option<Sandbox>,
     store: SessionStore,
     session_ttl: Option<Duration>,
 }
@@ -49,6 +54,9 @@ pub enum AppError {
     /// The session store cannot be opened.
     #[error("cannot open the session store")]
     Store(#[from] SessionError),
+    /// The isolation that code execution needs cannot be had.
+    #[error("cannot start code execution")]
+    Sandbox(#[from] SandboxError),
     /// A tool's definition cannot be used.
     #[error(transparent)]
     Tools(#[from] RegistryError),
@@ -75,29 +83,26 @@ impl App {
             upstreams: config.upstreams,
             retry: config.retry,
         };
-        let tool_names: Vec<String> = config
-            .tools
-            .http_tools
-            .iter()
-            .map(|tool| tool.name.clone())
-            .collect();
-        let upstream_names: Vec<String> = pool
-            .upstreams
-            .iter()
-            .map(|upstream| upstream.name.clone())
-            .collect();
-        let metrics = Metrics::new(
-            tool_names.iter().map(String::as_str),
-            upstream_names.iter().map(String::as_str),
-        );
-        let store = SessionStore::open(&config.session).await?;
         let tasks = TaskTracker::new();
+        let sandbox = match config.sandbox {
+            Some(settings) => Some(Sandbox::start(settings, &tasks).await?),
+            None => None,
+        };
+        let code = sandbox.clone().map(CodeExecution::new);
+        let mut tools = ToolRegistry::new(&config.tools)?;
+        if let Some(code) = &code {
+            tools = tools.with_on_request(code.list())?;
+        }
+        let metrics = metrics(&tools, &pool, code.as_ref());
+        let store = SessionStore::open(&config.session).await?;
         let agent = Agent::new(Parts {
             router: Router::from_settings(&pool)?,
             retry: pool.retry,
-            tools: ToolRegistry::new(&config.tools)?,
+            tools,
+            code,
             schemas: SchemaCache::default(),
             store: store.clone(),
+            files: store.files().clone(),
             locks: SessionLocks::default(),
             session_wait: config.session.wait,
             max_session_messages: config.session.max_messages,
@@ -113,6 +118,7 @@ impl App {
             address,
             state,
             tasks,
+            sandbox,
             store,
             session_ttl: config.session.ttl,
         })
@@ -132,8 +138,13 @@ impl App {
         let served = tokio::select! {
             served = server::serve(self.listener, self.state, shutdown) => served,
             () = expiry => Ok(()),
+            () = forget_parked(self.store.clone()) => Ok(()),
         };
         self.tasks.close();
+        // Before the tasks are waited for, some of which end with it, and before the store, which knows its files.
+        if let Some(sandbox) = &self.sandbox {
+            sandbox.close().await;
+        }
         if tokio::time::timeout(FLUSH_WAIT, self.tasks.wait())
             .await
             .is_err()
@@ -145,18 +156,47 @@ impl App {
     }
 }
 
-/// Deletes idle sessions for ever; does nothing for ever where they are kept.
-async fn expire(store: SessionStore, ttl: Option<Duration>) {
-    let Some(ttl) = ttl else {
-        return std::future::pending().await;
-    };
-    let mut interval = tokio::time::interval(EXPIRY_INTERVAL.min(ttl));
+/// The metrics, whose labels are the names of the tools and upstreams.
+fn metrics(tools: &ToolRegistry, pool: &PoolSettings, code: Option<&CodeExecution>) -> Metrics {
+    let metrics = Metrics::new(
+        tools.list().map(|tool| tool.definition().name.as_str()),
+        pool.upstreams.iter().map(|upstream| upstream.name.as_str()),
+    );
+    if let Some(code) = code {
+        metrics.code_isolation(code.report().level.as_str());
+    }
+    metrics
+}
+
+/// Forgets the unstored turns that nobody came back for, and with them their interpreters.
+async fn forget_parked(store: SessionStore) {
+    let mut interval = tokio::time::interval(PARKED_INTERVAL);
     loop {
         interval.tick().await;
-        match store.expire(ttl).await {
-            Ok(0) => {}
-            Ok(expired) => tracing::info!(expired, "idle sessions deleted"),
-            Err(error) => tracing::error!(%error, "idle sessions could not be deleted"),
+        store.drop_expired_parked();
+    }
+}
+
+/// Deletes idle sessions and files for ever; where they are kept, only what deleted files have left on the disk.
+async fn expire(store: SessionStore, ttl: Option<Duration>) {
+    let interval = ttl.map_or(EXPIRY_INTERVAL, |ttl| EXPIRY_INTERVAL.min(ttl));
+    let mut interval = tokio::time::interval(interval);
+    let files = store.files();
+    loop {
+        interval.tick().await;
+        if let Some(ttl) = ttl {
+            report("idle sessions", store.expire(ttl).await);
+            report("unused files", files.expire(ttl).await);
         }
+        report("contents of deleted files", files.reap().await);
+    }
+}
+
+/// Says in the log how many are gone.
+fn report(what: &str, deleted: Result<u64, impl std::fmt::Display>) {
+    match deleted {
+        Ok(0) => {}
+        Ok(deleted) => tracing::info!(deleted, "{what} deleted"),
+        Err(error) => tracing::error!(%error, "{what} could not be deleted"),
     }
 }

@@ -145,7 +145,7 @@ impl Config {
             upstreams,
             retry,
             tools: tools::settings(&input, &mut notices)?,
-            sandbox: sandbox::settings(&input, &session.store, &mut notices)?,
+            sandbox: sandbox::settings(&input, &session, &mut notices)?,
             session,
             agent: limits::agent(&input)?,
             log: limits::log(&input)?,

@@ -9,6 +9,7 @@ mod chat;
 mod edge;
 pub mod error;
 mod extract;
+mod files;
 mod forward;
 mod headers;
 mod models;
@@ -99,6 +100,9 @@ pub fn router(state: AppState) -> axum::Router {
                 .delete(sessions::delete),
         )
         .route("/v1/sessions/{id}/fork", post(sessions::fork))
+        .route("/v1/files", get(files::list).post(files::upload))
+        .route("/v1/files/{id}", get(files::show).delete(files::delete))
+        .route("/v1/files/{id}/content", get(files::content))
         .route("/healthz", get(operations::healthz))
         .route("/readyz", get(operations::readyz))
         .route("/metrics", get(operations::metrics))

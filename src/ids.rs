@@ -17,6 +17,10 @@ const MAX_ID_CHARS: usize = 128;
 const CALL_ID_CHARS: usize = 24;
 /// Length of a call id for servers that insist on nine alphanumeric characters (Mistral).
 const SHORT_CALL_ID_CHARS: usize = 9;
+/// What file ids begin with, as OpenAI's do.
+const FILE_ID_PREFIX: &str = "file-";
+/// Bytes of a file id, each two hexadecimal digits.
+const FILE_ID_BYTES: usize = 16;
 const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Why a text is not an id.
@@ -48,6 +52,10 @@ pub struct Owner(Arc<str>);
 /// Holds nothing of the session's id or owner in the clear, and is safe as a file name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkspaceId(Arc<str>);
+
+/// Names a stored file; acts as a capability besides the owner.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct FileId(Arc<str>);
 
 /// How the tool-call ids of a run look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -167,6 +175,56 @@ impl WorkspaceId {
     }
 }
 
+impl FileId {
+    /// Makes a fresh id: 128 random bits.
+    pub fn fresh() -> Self {
+        let mut random = [0; FILE_ID_BYTES];
+        rand::rng().fill(&mut random);
+        Self::of_bytes(&random)
+    }
+
+    /// The id of a content that a client repeats with every request: the same for the same owner, name and bytes.
+    pub fn of_content(owner: &Owner, name: &str, content: &[u8]) -> Self {
+        let mut digest = Sha256::new();
+        // The lengths keep different triples with the same joined text apart.
+        for text in [owner.as_str(), name] {
+            digest.update((text.len() as u64).to_le_bytes());
+            digest.update(text);
+        }
+        digest.update(content);
+        let digest = digest.finalize();
+        Self::of_bytes(
+            digest
+                .first_chunk::<FILE_ID_BYTES>()
+                .unwrap_or(&[0; FILE_ID_BYTES]),
+        )
+    }
+
+    /// Reads an id; what does not look like one names no file.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(FILE_ID_PREFIX)?;
+        let lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let well_formed = digits.len() == 2 * FILE_ID_BYTES && digits.bytes().all(lower_hex);
+        well_formed.then(|| Self(text.into()))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn of_bytes(bytes: &[u8; FILE_ID_BYTES]) -> Self {
+        Self(format!("{FILE_ID_PREFIX}{}", hex(bytes)).into())
+    }
+}
+
+/// Text of that many random bytes, in hexadecimal digits.
+pub(crate) fn random_hex<const BYTES: usize>() -> String {
+    let mut random = [0; BYTES];
+    rand::rng().fill(&mut random);
+    hex(&random)
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -227,9 +285,45 @@ impl fmt::Display for SessionId {
     }
 }
 
+impl fmt::Display for FileId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_ids_of_contents_tell_owners_names_and_contents_apart() {
+        let id = |owner: &str, name: &str, content: &str| {
+            FileId::of_content(&Owner::key(owner), name, content.as_bytes())
+        };
+        let ids = [
+            id("a", "b", "c"),
+            id("ab", "", "c"),
+            id("a", "bc", ""),
+            id("", "ab", "c"),
+            FileId::fresh(),
+            FileId::fresh(),
+        ];
+        assert_eq!(ids[0], id("a", "b", "c"));
+        let different: std::collections::HashSet<_> = ids.iter().collect();
+        assert_eq!(different.len(), ids.len());
+        for id in &ids {
+            assert_eq!(FileId::parse(id.as_str()).as_ref(), Some(id));
+        }
+        for bad in [
+            "",
+            "file-",
+            "file-1",
+            "../file-1",
+            "file-ABCDEF0123456789ABCDEF0123456789",
+        ] {
+            assert_eq!(FileId::parse(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn session_ids_hold_only_what_is_safe_everywhere() {

@@ -23,7 +23,7 @@
 //! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
 //! | [`sse`] | decoding event streams |
 //! | [`upstream`] | model servers: dialects, quirks, time-outs, retries, fail-over, the model list |
-//! | [`tools`] | server-side tools: webhooks, argument repair, schemas, batches, result caps |
+//! | [`tools`] | server-side tools: webhooks, code execution, argument repair, schemas, batches, result caps |
 //! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files |
 //! | [`session`] | conversations: the store, the join of request and history, repair, export, locks |
 //! | [`agent`] | the loop: options, machine, driver, events |

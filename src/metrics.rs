@@ -3,6 +3,7 @@
 //! Owns the names, labels and buckets. Label values come from the configuration or from fixed lists, never from a
 //! request, so that no caller can make the page grow. Knows nothing of what is measured beyond names and durations.
 
+mod code;
 mod labels;
 
 use std::collections::HashMap;
@@ -19,6 +20,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+pub use code::CodeFigures;
+use code::CodeMetrics;
 use labels::{
     KindLabel, ModelCallLabels, RequestLabels, RouteLabel, StopLabel, ToolCallLabels,
     ToolNameLabel, UpstreamLabel,
@@ -82,6 +85,7 @@ struct Inner {
     completion_tokens: Counter<u64, AtomicU64>,
     open_streams: Gauge,
     store_errors: Counter,
+    code: CodeMetrics,
     tools: HashMap<String, Arc<String>>,
     upstreams: HashMap<String, Arc<String>>,
     dispatch: Arc<String>,
@@ -212,6 +216,7 @@ impl Inner {
             completion_tokens: Counter::default(),
             open_streams: Gauge::default(),
             store_errors: Counter::default(),
+            code: CodeMetrics::new(),
             tools,
             upstreams,
             dispatch: Arc::new("dispatch".to_owned()),
@@ -297,6 +302,7 @@ impl Inner {
             "Failures of the session store",
             errors,
         );
+        self.code.register(registry);
     }
 
     /// Makes every label set that is known beforehand, so that counting needs no exclusive lock.

@@ -21,12 +21,14 @@ mod output;
 mod plan;
 mod pool;
 mod process;
+mod run_directory;
 mod selftest;
 pub mod settings;
 mod worker;
 
 use std::sync::Arc;
 
+use rustix::process::DumpableBehavior;
 use tokio_util::task::TaskTracker;
 
 pub use self::outcome::{
@@ -54,7 +56,9 @@ impl Sandbox {
     /// When there is no usable Python, or the host does not allow the isolation that is required; the text has the
     /// remedy.
     pub async fn start(settings: Settings, tasks: &TaskTracker) -> Result<Self, SandboxError> {
+        close_to_others();
         let (plan, report) = selftest::choose(settings).await?;
+        log(&report);
         let pool = Pool::new(plan, tasks.clone())?;
         Ok(Self(Arc::new(Inner { pool, report })))
     }
@@ -160,6 +164,21 @@ impl Sandbox {
         }
         notices.extend(place(&mut held, inputs).await);
         Ok((held, notices))
+    }
+}
+
+/// From here on no process of the server's own user can look into its memory, its environment or its descriptors, nor
+/// trace it: what isolation leaves open to code of the same user ends here.
+fn close_to_others() {
+    if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "the server could not be closed to other processes of its user");
+    }
+}
+
+fn log(report: &Report) {
+    tracing::info!("code execution: {report}");
+    for missing in &report.missing {
+        tracing::warn!("code execution could be isolated better: {missing}");
     }
 }
 

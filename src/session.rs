@@ -3,6 +3,7 @@
 //! Knows nothing of the loop or of HTTP. Content never decides whose session it is; the owner and the id do.
 
 pub mod export;
+pub mod files;
 pub mod lock;
 pub mod repair;
 pub mod settings;

@@ -5,6 +5,7 @@
 
 pub mod batch;
 pub mod cap;
+pub mod python;
 pub mod repair;
 pub mod schema;
 pub mod set;
@@ -15,17 +16,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::HeaderMap;
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use crate::ids::{RequestId, SessionId};
+use crate::ids::{RequestId, SessionId, WorkspaceId};
 use crate::openai::tool::ToolDefinition;
+pub use crate::sandbox::WorkFile;
 
 /// One server-side tool.
 ///
-/// An open set: the dispatch URL and configured HTTP tools implement it, code execution, search and MCP will. Called by
+/// An open set: the dispatch URL, configured HTTP tools and code execution implement it, search and MCP will. Called by
 /// [`batch::run`] only, which bounds its time, catches its panics and drops the future to cancel it; everything that
 /// the call started must end with that drop.
 pub trait Tool: Send + Sync + std::fmt::Debug {
@@ -53,6 +56,18 @@ pub struct ToolPolicy {
     pub idempotent: bool,
     /// Where the tool comes from.
     pub source: ToolSource,
+    /// What progress of its calls looks like.
+    pub kind: ToolKind,
+}
+
+/// What kind of tool it is: `data.tool_type` of progress events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ToolKind {
+    /// Any tool: arguments in, text out.
+    #[default]
+    Custom,
+    /// Runs code.
+    CodeExecution,
 }
 
 /// Where a tool comes from, as `GET /v1/agent/tools` names it.
@@ -63,6 +78,8 @@ pub enum ToolSource {
     Dispatch,
     /// A `[[tools]]` entry of the configuration.
     Http,
+    /// loopwright itself.
+    BuiltIn,
 }
 
 /// One call, ready to run.
@@ -86,6 +103,10 @@ pub struct ToolInvocation {
     pub user: Option<String>,
     /// `traceparent` and `tracestate` of the client's request.
     pub trace: HeaderMap,
+    /// The interpreter and the working files of the conversation.
+    pub workspace: WorkspaceId,
+    /// Files of the conversation that belong among the working files.
+    pub files: Arc<[WorkFile]>,
     /// Where live output goes.
     pub progress: ProgressSender,
 }
@@ -105,6 +126,10 @@ pub struct CallContext {
     pub user: Option<String>,
     /// `traceparent` and `tracestate` of the client's request.
     pub trace: HeaderMap,
+    /// The interpreter and the working files of the conversation.
+    pub workspace: WorkspaceId,
+    /// Files of the conversation that belong among the working files.
+    pub files: Arc<[WorkFile]>,
 }
 
 /// Live output of a running tool.
@@ -125,14 +150,65 @@ pub struct ProgressSender(pub(crate) mpsc::Sender<ToolProgress>);
 pub struct ToolOutput {
     /// The whole text for the model, before any cap.
     pub content: String,
-    /// The tool says that it failed.
-    pub is_error: bool,
+    /// How it ended, in the tool's own words.
+    pub status: OutputStatus,
     /// The turn may end with this result.
     pub terminate: bool,
     /// Images as base64 PNG (or a `data:` URL of another image type).
     pub images: Vec<String>,
+    /// Frames of animations, in the same form: the client gets all of them, the model a few.
+    pub frames: Vec<String>,
     /// Files.
     pub files: Vec<ToolFile>,
+    /// What the client is told besides the text.
+    pub detail: Option<Box<CodeDetail>>,
+    /// What the client may want to know of the run as a whole.
+    pub notices: Vec<ToolNotice>,
+}
+
+/// What a tool says of a call that it carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OutputStatus {
+    /// It worked.
+    #[default]
+    Ok,
+    /// It failed.
+    Error,
+    /// It took too long, and this is what there is.
+    Timeout,
+}
+
+/// What a piece of code came to, part by part.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CodeDetail {
+    /// The code.
+    pub code: String,
+    /// What it wrote to stdout.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub stdout: String,
+    /// What it wrote to stderr.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
+    /// The value of the last expression, and what was displayed as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// The traceback, or why the code was ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exception: Option<String>,
+    /// Where it ran, as the code sees it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub working_directory: String,
+    /// How long it ran.
+    pub execution_time_ms: u64,
+}
+
+/// What the client may want to know of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolNotice {
+    /// The class.
+    pub kind: &'static str,
+    /// For a person.
+    pub message: String,
 }
 
 /// A file that a tool made.
@@ -140,12 +216,12 @@ pub struct ToolOutput {
 pub struct ToolFile {
     /// The plain file name.
     pub name: String,
+    /// What the tool itself calls it: a path, where it has folders.
+    pub path: String,
     /// The media type.
     pub mime_type: String,
-    /// The content, base64.
-    pub data: String,
-    /// The size of the decoded content in bytes.
-    pub size: u64,
+    /// The content.
+    pub content: Bytes,
 }
 
 /// Why a call brought nothing back. The texts are for the model and hold no URL, header or path.
@@ -186,6 +262,26 @@ pub enum ToolStatus {
     Suppressed,
 }
 
+impl ToolKind {
+    /// The word for the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Custom => "custom",
+            Self::CodeExecution => "code_execution",
+        }
+    }
+}
+
+impl From<OutputStatus> for ToolStatus {
+    fn from(status: OutputStatus) -> Self {
+        match status {
+            OutputStatus::Ok => Self::Ok,
+            OutputStatus::Error => Self::Error,
+            OutputStatus::Timeout => Self::Timeout,
+        }
+    }
+}
+
 impl ToolStatus {
     /// The word for the wire.
     pub fn as_str(self) -> &'static str {
@@ -205,6 +301,17 @@ impl ProgressSender {
     pub async fn send(&self, progress: ToolProgress) {
         // A closed channel means that the run is over: there is nobody left to tell.
         let _closed = self.0.send(progress).await;
+    }
+
+    /// Hands on live output if that needs no waiting, else gives it back. What nobody listens to counts as handed on.
+    ///
+    /// # Errors
+    /// The output, where the client is slow.
+    pub fn try_send(&self, progress: ToolProgress) -> Result<(), ToolProgress> {
+        match self.0.try_send(progress) {
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(progress)) => Err(progress),
+        }
     }
 }
 

@@ -1,49 +1,30 @@
 //! One batch of calls inside a run: what the client hears of it, and what the history gets.
 
+mod context;
+mod files;
 mod report;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use http::HeaderMap;
-use tokio::time::Instant;
 
-use super::Parts;
 use super::calls::ResolvedCall;
-use super::event::{AgentEvent, ProducedFile, ToolCallRecord};
+use super::event::{AgentEvent, Notice, ProducedFile, ToolCallRecord};
 use super::machine::Plan;
-use super::options::ToolExecution;
-use super::request::RunRequest;
 use super::transcript;
-use crate::ids::{RequestId, SessionId};
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
-use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits};
+use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult};
 use crate::tools::cap::cap_result;
-use crate::tools::{ToolOutput, ToolStatus};
+use crate::tools::{ToolFile, ToolOutput};
 use crate::upstream::assemble::Turn;
-use crate::upstream::settings::Quirks;
+pub(super) use context::Context;
+pub(super) use files::MAX_INLINE_BYTES;
 pub(super) use report::millis;
-use report::{calling, image_message, label, produced};
-
-/// What a batch needs to know of its run.
-#[derive(Debug)]
-pub(super) struct Context {
-    pub(super) parts: Arc<Parts>,
-    pub(super) round: u32,
-    pub(super) deadline: Option<Instant>,
-    pub(super) execution: ToolExecution,
-    pub(super) session_id: Option<SessionId>,
-    pub(super) request_id: RequestId,
-    pub(super) model: String,
-    pub(super) user: Option<String>,
-    pub(super) trace: HeaderMap,
-    pub(super) quirks: Quirks,
-}
+use report::{calling, frames_shown, image_message, label, speaking};
 
 /// A batch of calls that is being dealt with. Dropping it cancels the tools that run.
 pub(super) struct Batch {
@@ -88,36 +69,8 @@ pub(super) struct Finished {
     pub(super) contents: Vec<String>,
     /// The calls that the client is to run.
     pub(super) client_calls: Vec<ToolCall>,
-}
-
-impl Context {
-    pub(super) fn new(
-        parts: &Arc<Parts>,
-        request: &RunRequest,
-        round: u32,
-        session_id: Option<SessionId>,
-    ) -> Self {
-        Self {
-            parts: parts.clone(),
-            round,
-            deadline: None,
-            execution: request.options.tool_execution,
-            session_id,
-            request_id: request.caller.request_id.clone(),
-            model: request.model.clone(),
-            user: request.user.clone(),
-            trace: request.caller.trace.clone(),
-            quirks: request.route.quirks.clone(),
-        }
-    }
-
-    /// The same with a moment at which running tools are cancelled.
-    pub(super) fn until(mut self, started: std::time::Instant, most: Option<Duration>) -> Self {
-        self.deadline = most
-            .and_then(|most| started.checked_add(most))
-            .map(Instant::from_std);
-        self
-    }
+    /// Bytes of files that the answer still has room for.
+    pub(super) inline_left: u64,
 }
 
 impl Batch {
@@ -148,7 +101,7 @@ impl Batch {
             }
         }
         let limits = BatchLimits {
-            max_parallel: max_parallel(&context),
+            max_parallel: context.max_parallel(),
             deadline: context.deadline,
         };
         let shared = crate::tools::CallContext {
@@ -158,6 +111,8 @@ impl Batch {
             model: context.model.clone(),
             user: context.user.clone(),
             trace: context.trace.clone(),
+            workspace: context.workspace.clone(),
+            files: context.files.clone(),
         };
         let running = crate::tools::batch::run(runnable, shared, limits).boxed();
         let answers = calls.iter().map(|_| None).collect();
@@ -186,13 +141,15 @@ impl Batch {
             match self.running.next().await {
                 Some(BatchEvent::Progress { index, progress }) => {
                     if let Some(call) = self.calls.get(index) {
-                        let of = Box::new(calling(&self.context, call));
+                        let of = Box::new(speaking(&self.context, call));
                         let (text, stream) = (progress.text, progress.stream);
                         return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
                     }
                 }
-                Some(BatchEvent::Done { index, result }) => {
-                    self.answered(index, result.status, result.output, result.duration);
+                Some(BatchEvent::Done { index, mut result }) => {
+                    let made = std::mem::take(&mut result.output.files);
+                    let files = self.keep(index, made).await;
+                    self.answered(index, result, files);
                 }
                 None => return BatchStep::Ended,
             }
@@ -266,6 +223,7 @@ impl Batch {
             held: self.held,
             contents,
             client_calls,
+            inline_left: self.context.inline_left,
         }
     }
 
@@ -278,34 +236,52 @@ impl Batch {
                 continue;
             }
             let (status, content) = call.answer(*plan);
+            let output = ToolOutput {
+                content,
+                ..ToolOutput::default()
+            };
+            let duration = Duration::ZERO;
             self.answered(
                 index,
-                status,
-                ToolOutput {
-                    content,
-                    ..ToolOutput::default()
+                ToolResult {
+                    status,
+                    output,
+                    duration,
                 },
-                Duration::ZERO,
+                Vec::new(),
             );
         }
     }
 
+    /// Keeps the files that a call made.
+    async fn keep(&mut self, index: usize, made: Vec<ToolFile>) -> Vec<ProducedFile> {
+        let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
+            return Vec::new();
+        };
+        let mut files = Vec::with_capacity(made.len());
+        for file in made {
+            let (file, notice) = self.context.keep_file(&tool, file).await;
+            files.push(file);
+            self.ready.extend(notice.map(AgentEvent::Notice));
+        }
+        files
+    }
+
     /// Takes the result of a call: cut to size for the model, reported to the client as just that.
-    fn answered(
-        &mut self,
-        index: usize,
-        status: ToolStatus,
-        output: ToolOutput,
-        duration: Duration,
-    ) {
+    fn answered(&mut self, index: usize, result: ToolResult, files: Vec<ProducedFile>) {
+        let ToolResult {
+            status,
+            output,
+            duration,
+        } = result;
         let Some(call) = self.calls.get(index) else {
             return;
         };
         let most = self.context.parts.max_result_chars;
         let mut content = cap_result(&output.content, most).into_owned();
         let full_text = (content != output.content).then_some(output.content);
-        self.note_images(&mut content, output.images.len());
-        let name = &call.call.name;
+        let frames = frames_shown(&output.frames);
+        self.note_images(&mut content, output.images.len() + frames.len());
         let label = label(&self.context.parts, call);
         self.context
             .parts
@@ -318,17 +294,21 @@ impl Batch {
             duration_ms = millis(duration),
             "tool call finished"
         );
+        if let Some(detail) = &output.detail {
+            let seconds = Duration::from_millis(detail.execution_time_ms);
+            self.context.parts.metrics.cell_finished(seconds);
+        }
+        let notices = output.notices.into_iter().map(|notice| Notice {
+            kind: notice.kind,
+            message: notice.message,
+        });
+        self.ready.extend(notices.map(AgentEvent::Notice));
         if call.shown() {
-            let files: Vec<ProducedFile> = output
-                .files
-                .into_iter()
-                .map(|file| produced(&self.context, file))
-                .collect();
             let record = ToolCallRecord {
                 index,
                 round: self.context.round,
                 tool_call_id: call.call.id.clone(),
-                name: name.clone(),
+                name: call.call.name.clone(),
                 arguments: call.call.arguments.clone(),
                 result_content: content.clone(),
                 status,
@@ -336,6 +316,9 @@ impl Batch {
                 result_images_base64: output.images.clone(),
                 file_ids: files.iter().map(|file| file.id.clone()).collect(),
                 repairs: call.repairs.clone(),
+                kind: call.kind,
+                detail: output.detail,
+                frames: output.frames,
             };
             self.ready.extend(
                 files
@@ -347,7 +330,7 @@ impl Batch {
         let answer = Answer {
             content,
             full_text,
-            images: output.images,
+            images: [output.images, frames].concat(),
             terminate: output.terminate,
         };
         if let Some(slot) = self.answers.get_mut(index) {
@@ -371,12 +354,5 @@ impl std::fmt::Debug for Batch {
             .debug_struct("Batch")
             .field("plans", &self.plans)
             .finish_non_exhaustive()
-    }
-}
-
-fn max_parallel(context: &Context) -> usize {
-    match context.execution {
-        ToolExecution::Parallel => context.parts.max_parallel_tools,
-        ToolExecution::Sequential => 1,
     }
 }

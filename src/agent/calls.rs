@@ -9,7 +9,7 @@ use crate::openai::tool::{CallKind, ToolCall};
 use crate::tools::repair::{Repaired, match_name, repair_arguments};
 use crate::tools::schema::SchemaCache;
 use crate::tools::set::{Lookup, ToolSet};
-use crate::tools::{SharedTool, ToolStatus};
+use crate::tools::{SharedTool, ToolKind, ToolStatus};
 
 /// One call of the model with everything that is known about it.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(super) struct ResolvedCall {
     pub(super) problem: String,
     /// What was mended.
     pub(super) repairs: Vec<String>,
+    /// What kind of tool it is.
+    pub(super) kind: ToolKind,
 }
 
 /// Finds out about calls.
@@ -100,7 +102,11 @@ impl Resolver<'_> {
                 }
                 plain(call, facts, problem, repairs)
             }
-            Lookup::Server(tool) => self.resolve_server(call, tool, repairs),
+            Lookup::Server(tool) => {
+                let kind = tool.policy().kind;
+                let resolved = self.resolve_server(call, tool, repairs);
+                ResolvedCall { kind, ..resolved }
+            }
         }
     }
 
@@ -130,6 +136,7 @@ impl Resolver<'_> {
                 runnable: Some((tool, arguments)),
                 problem: String::new(),
                 repairs,
+                kind: ToolKind::default(),
             },
             Err(error) => plain(call, CallFacts::Unusable(signature), error.message, repairs),
         }
@@ -152,6 +159,7 @@ fn plain(call: ToolCall, facts: CallFacts, problem: String, repairs: Vec<String>
         runnable: None,
         problem,
         repairs,
+        kind: ToolKind::default(),
     }
 }
 

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
+use super::inputs::Keeper;
 use super::request::RunRequest;
 use super::{AgentError, Parts, give_way};
 use crate::ids::{Owner, SessionId};
 use crate::openai::message::{Message, Role};
 use crate::session::lock::SessionGuard;
 use crate::session::splice;
+use crate::session::store::{Attached, Waiting};
 use crate::session::{Change, SessionError, StoredMessage, StoredSession};
 
 /// How long a `store: false` turn waits for the results of the client's tools.
@@ -26,6 +28,10 @@ pub(super) struct Conversation {
     /// What the store does not have yet.
     unsaved: Change,
     writing: Option<JoinHandle<Result<(), Box<Failed>>>>,
+    /// What goes with the turn where it is not stored.
+    held: Option<Attached>,
+    /// The call of an unstored turn that this request answers.
+    answers: Option<String>,
 }
 
 /// Where the conversation is kept.
@@ -56,23 +62,41 @@ impl Conversation {
     ) -> Result<(Option<Self>, Vec<Message>), AgentError> {
         let owner = request.caller.owner.clone();
         let incoming = std::mem::take(&mut request.messages);
-        let pending_call = pending_call(&incoming);
-        if let Some(parked) = pending_call.and_then(|call| parts.store.parked(&owner, call)) {
+        let unkept = |incoming| {
+            let keeper = Keeper {
+                parts,
+                owner: &owner,
+                session: None,
+            };
+            keeper.take_in(incoming)
+        };
+        let pending_call = pending_call(&incoming).map(str::to_owned);
+        let waiting = pending_call
+            .as_deref()
+            .and_then(|call| parts.store.parked(&owner, call));
+        if let Some(waiting) = waiting {
             // The turn that was not to be stored goes on, whatever this request says.
-            return Ok(Self::ephemeral(parts, request, parked, incoming));
+            let incoming = unkept(incoming).await?;
+            let (mut conversation, history) =
+                Self::ephemeral(parts, request, waiting.session, incoming);
+            conversation.held = waiting.held;
+            conversation.answers = pending_call;
+            return Ok((Some(conversation), history));
         }
         let explicit = request.options.session_id.clone();
-        let continued = match (&explicit, pending_call) {
+        let continued = match (&explicit, &pending_call) {
             (None, Some(call)) => find_by_call(parts, &owner, call).await,
             _ => None,
         };
         if request.options.ephemeral && explicit.is_none() && continued.is_none() {
             let nothing = StoredSession::default();
-            return Ok(Self::ephemeral(parts, request, nothing, incoming));
+            let incoming = unkept(incoming).await?;
+            let (conversation, history) = Self::ephemeral(parts, request, nothing, incoming);
+            return Ok((Some(conversation), history));
         }
         let fresh = explicit.is_none() && continued.is_none();
         if fresh && !request.tools.has_server_tools() {
-            return Ok((None, incoming));
+            return Ok((None, unkept(incoming).await?));
         }
         let id = explicit.or(continued).unwrap_or_else(SessionId::fresh);
         let guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
@@ -81,23 +105,23 @@ impl Conversation {
             false => parts.store.load(&owner, &id).await?.unwrap_or_default(),
         };
         if request.options.ephemeral {
-            return Ok(Self::ephemeral(parts, request, stored, incoming));
+            let incoming = unkept(incoming).await?;
+            let (conversation, history) = Self::ephemeral(parts, request, stored, incoming);
+            return Ok((Some(conversation), history));
         }
+        let keeper = Keeper {
+            parts,
+            owner: &owner,
+            session: Some(&id),
+        };
+        let incoming = keeper.take_in(incoming).await?;
         let kept = Keeping::Stored {
             id,
             guard: Arc::new(guard),
         };
         let (unsaved, history) = join(&stored, request, incoming);
-        Ok((
-            Some(Self {
-                parts: parts.clone(),
-                owner,
-                kept,
-                unsaved,
-                writing: None,
-            }),
-            history,
-        ))
+        let conversation = Self::new(parts, owner, kept, unsaved);
+        Ok((Some(conversation), history))
     }
 
     fn ephemeral(
@@ -105,20 +129,40 @@ impl Conversation {
         request: &RunRequest,
         stored: StoredSession,
         incoming: Vec<Message>,
-    ) -> (Option<Self>, Vec<Message>) {
+    ) -> (Self, Vec<Message>) {
         let (unsaved, history) = join(&stored, request, incoming);
         let owner = request.caller.owner.clone();
-        let kept = Keeping::Parked(stored);
-        (
-            Some(Self {
-                parts: parts.clone(),
-                owner,
-                kept,
-                unsaved,
-                writing: None,
-            }),
-            history,
-        )
+        let conversation = Self::new(parts, owner, Keeping::Parked(stored), unsaved);
+        (conversation, history)
+    }
+
+    fn new(parts: &Arc<Parts>, owner: Owner, kept: Keeping, unsaved: Change) -> Self {
+        Self {
+            parts: parts.clone(),
+            owner,
+            kept,
+            unsaved,
+            writing: None,
+            held: None,
+            answers: None,
+        }
+    }
+
+    /// What was kept for this turn while the client ran its tools.
+    pub(super) fn held(&self) -> Option<&Attached> {
+        self.held.as_ref()
+    }
+
+    /// Keeps something for as long as the turn lasts, the client's calls included.
+    pub(super) fn hold(&mut self, held: Attached) {
+        self.held = Some(held);
+    }
+
+    /// The calls that this request answers have led to the end of the turn, or to other calls.
+    pub(super) fn release(&self) {
+        if let Some(call) = &self.answers {
+            self.parts.store.release(&self.owner, call);
+        }
     }
 
     /// The id, if the conversation is stored.
@@ -163,9 +207,11 @@ impl Conversation {
                 let calls = std::mem::take(&mut self.unsaved.client_calls);
                 if !calls.is_empty() {
                     let until = Instant::now() + PARKED_FOR;
-                    self.parts
-                        .store
-                        .park(&self.owner, &calls, session.clone(), until);
+                    let waiting = Waiting {
+                        session: session.clone(),
+                        held: self.held.clone(),
+                    };
+                    self.parts.store.park(&self.owner, &calls, waiting, until);
                 }
             }
         }

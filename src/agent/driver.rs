@@ -5,22 +5,24 @@
 
 mod ending;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::{Instrument, Span};
 
-use super::batch::{Batch, BatchStep, Context};
+use super::batch::{Batch, BatchStep, Context, MAX_INLINE_BYTES};
 use super::calls::{ResolvedCall, Resolver};
 use super::conversation::{Conversation, is_long};
 use super::event::{AgentEvent, Notice};
+use super::inputs::Keeper;
 use super::machine::{After, Before, Caps, Machine, Next, Offer, Plan};
 use super::options::TextMode;
 use super::request::RunRequest;
 use super::round::{Hold, Progress, Round};
 use super::stop::StopReason;
+use super::surroundings::Surroundings;
 use super::transcript::{self, Spoken};
 use super::{AgentError, Parts, RunError, give_way};
 use crate::openai::message::Message;
@@ -43,6 +45,11 @@ pub struct Run {
     parts: Arc<Parts>,
     request: RunRequest,
     conversation: Option<Conversation>,
+    surroundings: Surroundings,
+    /// Paths of the files that tools made.
+    produced: HashSet<String>,
+    /// Bytes of files that the answer still has room for.
+    inline_left: u64,
     machine: Machine,
     transcript: Transcript,
     phase: Phase,
@@ -84,7 +91,17 @@ impl Run {
         mut request: RunRequest,
     ) -> Result<Self, AgentError> {
         let started = Instant::now();
-        let (conversation, history) = Conversation::open(&parts, &mut request).await?;
+        let (mut conversation, history) = Conversation::open(&parts, &mut request).await?;
+        let owner = &request.caller.owner;
+        let keeper = Keeper {
+            parts: &parts,
+            owner,
+            session: conversation.as_ref().and_then(Conversation::session_id),
+        };
+        let runs_code = request.tools.runs_code();
+        let ask = request.code.as_ref();
+        let (history, inputs) = keeper.resolve(history, ask, runs_code).await?;
+        let surroundings = Surroundings::new(&parts, owner, conversation.as_mut(), inputs);
         let quirks = &request.route.quirks;
         let bytes = history.iter().map(|message| message.json().len()).sum();
         let history = give_way(is_long(history.len(), bytes), || {
@@ -108,6 +125,9 @@ impl Run {
             parts,
             request,
             conversation,
+            surroundings,
+            produced: HashSet::new(),
+            inline_left: MAX_INLINE_BYTES,
             machine,
             transcript,
             phase: Phase::Asking,
@@ -197,7 +217,13 @@ impl Run {
                     let step = batch.step().await;
                     self.waited += asked.elapsed();
                     match step {
-                        BatchStep::Event(event) => return Ok(Some(event)),
+                        BatchStep::Event(AgentEvent::Notice(notice)) => self.notify(notice),
+                        BatchStep::Event(event) => {
+                            if let AgentEvent::File(file) = &event {
+                                self.produced.insert(file.path.clone());
+                            }
+                            return Ok(Some(event));
+                        }
                         BatchStep::Ended => self.ran().await?,
                     }
                 }
@@ -349,8 +375,15 @@ impl Run {
         });
         self.side_effects.fetch_or(side_effects, Ordering::Relaxed);
         let session_id = self.session_id().cloned();
-        let context = Context::new(&self.parts, &self.request, self.machine.round(), session_id)
-            .until(self.started, self.request.options.limits.max_duration);
+        let context = Context::new(
+            &self.parts,
+            &self.request,
+            self.machine.round(),
+            session_id,
+            &self.surroundings,
+        )
+        .with_room(self.inline_left)
+        .until(self.started, self.request.options.limits.max_duration);
         self.phase = Phase::Running(Box::new(Batch::start(context, turn, held, resolved, plans)));
         Ok(())
     }
@@ -362,6 +395,7 @@ impl Run {
         };
         let next = self.machine.after_batch(batch.plans(), &batch.terminates());
         let finished = batch.finish();
+        self.inline_left = finished.inline_left;
         self.transcript
             .push(finished.messages.iter().map(|stored| stored.message.json()));
         match next {

@@ -3,15 +3,18 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use http::HeaderMap;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::stop::StopReason;
 use crate::ids::SessionId;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
-use crate::tools::ToolStatus;
+use crate::tools::{CodeDetail, ToolKind, ToolStatus};
 
 /// One thing that happened in a run.
 #[derive(Debug)]
@@ -42,7 +45,7 @@ pub enum AgentEvent {
     Calling(Box<Calling>),
     /// Live output of a running tool.
     ToolOutput {
-        /// The call.
+        /// The call, without its arguments.
         of: Box<Calling>,
         /// The text.
         text: String,
@@ -70,6 +73,8 @@ pub struct Calling {
     pub tool_call_id: String,
     /// The arguments as JSON text.
     pub arguments: String,
+    /// What kind of tool it is.
+    pub kind: ToolKind,
 }
 
 /// One finished server-side call: an entry of `agentic_tool_calls`.
@@ -101,6 +106,15 @@ pub struct ToolCallRecord {
     /// What was mended in the model's own text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub repairs: Vec<String>,
+    /// What kind of tool it is.
+    #[serde(skip)]
+    pub kind: ToolKind,
+    /// What code came to, part by part.
+    #[serde(skip)]
+    pub detail: Option<Box<CodeDetail>>,
+    /// Frames of animations, base64.
+    #[serde(skip)]
+    pub frames: Vec<String>,
 }
 
 /// A file that a tool made: an OpenAI file object with loopwright's additions.
@@ -129,15 +143,22 @@ pub struct ProducedFile {
     pub session_id: Option<SessionId>,
     /// The round that made it.
     pub round: u32,
-    /// The content, base64, unless the file is too large to be carried along.
+    /// What the tool itself calls it.
+    #[serde(skip)]
+    pub path: String,
+    /// The content, sent as base64, unless the file is too large to be carried along.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub data: Option<String>,
+    pub data: Option<Base64>,
 }
+
+/// Bytes that are written as base64; encoded on the way out, so that they lie in memory once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base64(pub Bytes);
 
 /// Something the client may want to know: an `agentic_notice`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Notice {
-    /// The class: `retry`, `limit_reached` or `session_store`.
+    /// The class: `retry`, `limit_reached`, `session_store`, `interpreter_lost`, `file_store` or `file_not_produced`.
     pub kind: &'static str,
     /// For a person.
     pub message: String,
@@ -193,6 +214,12 @@ impl Outcome {
                 .collect(),
             notices: &self.notices,
         }
+    }
+}
+
+impl Serialize for Base64 {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Base64Display::new(&self.0, &STANDARD))
     }
 }
 

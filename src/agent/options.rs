@@ -149,7 +149,6 @@ impl Options {
         session_header: Option<SessionId>,
         settings: &Settings,
     ) -> Result<Self, RequestError> {
-        refuse_unavailable(body)?;
         let session_id = match body.typed::<String>("session_id", "a string")? {
             Some(text) => Some(SessionId::parse(&text).map_err(|problem| {
                 RequestError::field("session_id", format!("'session_id' {problem}"))
@@ -304,20 +303,6 @@ fn limits(agent: &RawObject<'_>) -> Result<Limits, RequestError> {
     })
 }
 
-/// Extensions of the contract that this version does not have yet are refused by name, never ignored.
-fn refuse_unavailable(body: &ChatBody<'_>) -> Result<(), RequestError> {
-    let code_execution = body.typed::<bool>("enable_code_execution", "true or false")?;
-    if code_execution == Some(true) {
-        let message =
-            "'enable_code_execution' asks for code execution, which is switched off on this server";
-        return Err(RequestError::field("enable_code_execution", message));
-    }
-    if body.field("files").is_some() {
-        return Err(unavailable("files", "leave the field out"));
-    }
-    Ok(())
-}
-
 fn tool_patterns(agent: &RawObject<'_>) -> Result<ToolPatterns, RequestError> {
     let Some(tools) = agent.get_some("tools") else {
         return Ok(ToolPatterns::default());
@@ -440,8 +425,6 @@ mod tests {
             (r#"{"session_id":7}"#, "session_id"),
             (r#"{"max_tool_rounds":-1}"#, "max_tool_rounds"),
             (r#"{"max_tool_rounds":"3"}"#, "max_tool_rounds"),
-            (r#"{"enable_code_execution":true}"#, "enable_code_execution"),
-            (r#"{"files":[]}"#, "files"),
             (r#"{"agent":[]}"#, "agent"),
             (r#"{"agent":{"on_limits":"stop"}}"#, "agent.on_limits"),
             (r#"{"agent":{"on_limit":"halt"}}"#, "agent.on_limit"),

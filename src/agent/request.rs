@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::Agent;
+use super::code::{CODE_INTERPRETER, CodeAsk, is_code_interpreter};
 use super::conversation::find_by_call;
 use super::options::{EXTENSION_FIELDS, Options};
 use super::transcript;
@@ -87,6 +88,8 @@ pub struct RunRequest {
     pub tool_choice: Option<Arc<str>>,
     /// The tools of this request.
     pub tools: ToolSet,
+    /// What is asked of code execution.
+    pub code: Option<CodeAsk>,
     /// The upstreams that may answer.
     pub route: Arc<Route>,
 }
@@ -98,8 +101,9 @@ impl Agent {
     /// When a field that loopwright acts on is wrong; what passes through is left for the upstream to judge.
     pub fn decide(&self, body: &ChatBody<'_>, caller: &Caller) -> Result<Decision, RequestError> {
         let route = self.route(body)?;
-        let declared = declared(body, &route)?;
-        let used = Options::used(body) || caller.session_header.is_some();
+        let code = self.code(body)?;
+        let declared = declared(body, &route, self.parts.code.is_some())?;
+        let used = Options::used(body) || caller.session_header.is_some() || code.is_some();
         let zero_rounds = !used
             && body
                 .field("max_tool_rounds")
@@ -108,9 +112,14 @@ impl Agent {
         let client_only = zero_rounds || self.parts.tools.is_empty() || body.has("functions");
         if used || !client_only {
             let options = self.options(body, caller)?;
-            let tools = self.tools(declared, &options)?;
+            let tools = self.tools(declared, &options, code.as_ref())?;
             if used || tools.has_server_tools() {
-                let run = run_request(body, caller, route, options, tools)?;
+                let asked = Asked {
+                    options,
+                    tools,
+                    code,
+                };
+                let run = self.read(body, caller, route, asked)?;
                 return Ok(Decision::Run(Box::new(run)));
             }
         }
@@ -137,8 +146,19 @@ impl Agent {
     ) -> Result<RunRequest, RequestError> {
         let route = self.route(body)?;
         let options = self.options(body, caller)?;
-        let tools = self.tools(declared(body, &route)?, &options)?;
-        run_request(body, caller, route, options, tools)
+        let code = self.code(body)?;
+        let declared = declared(body, &route, self.parts.code.is_some())?;
+        let tools = self.tools(declared, &options, code.as_ref())?;
+        let asked = Asked {
+            options,
+            tools,
+            code,
+        };
+        self.read(body, caller, route, asked)
+    }
+
+    fn code(&self, body: &ChatBody<'_>) -> Result<Option<CodeAsk>, RequestError> {
+        CodeAsk::parse(body, self.parts.code.is_some())
     }
 
     fn route(&self, body: &ChatBody<'_>) -> Result<Arc<Route>, RequestError> {
@@ -160,18 +180,92 @@ impl Agent {
         &self,
         declared: Vec<ToolDefinition>,
         options: &Options,
+        code: Option<&CodeAsk>,
     ) -> Result<ToolSet, RequestError> {
         let filter = tool_filter(options)?;
-        let set = self.parts.tools.for_request(declared, &filter);
+        let asked = match (code, &self.parts.code) {
+            (Some(ask), Some(code)) => code.tools(&ask.wanted),
+            (None, _) | (_, None) => Vec::new(),
+        };
+        let set = self.parts.tools.for_request(declared, &asked, &filter);
         set.map_err(|error| RequestError::field("tools", error.to_string()))
+    }
+
+    fn read(
+        &self,
+        body: &ChatBody<'_>,
+        caller: &Caller,
+        route: Arc<Route>,
+        asked: Asked,
+    ) -> Result<RunRequest, RequestError> {
+        let Asked {
+            options,
+            tools,
+            code,
+        } = asked;
+        let hosted = hosted_entries(body, self.parts.code.is_some())?;
+        let tools = tools.with_hosted(&hosted);
+        refuse_several_choices(body, &tools)?;
+        let left_out: Vec<&str> = [
+            &EXTENSION_FIELDS[..],
+            &REWRITTEN_FIELDS[..],
+            &CONSUMED_FIELDS[..],
+        ]
+        .concat();
+        Ok(RunRequest {
+            model: body.model()?.into_owned(),
+            user: body.typed("user", "a string")?,
+            stream: body.stream()?,
+            include_usage: body.include_usage()?,
+            stream_options: body
+                .field("stream_options")
+                .map(|options| options.get().into()),
+            messages: body.messages(caller.max_messages)?,
+            fields: body.members_without(&left_out).into(),
+            fields_without_tools: body
+                .members_without(&[&left_out[..], &TOOL_FIELDS].concat())
+                .into(),
+            tool_choice: body
+                .field("tool_choice")
+                .and_then(|choice| self.tool_choice(choice.get(), &tools)),
+            options,
+            tools,
+            code,
+            route,
+            caller: caller.clone(),
+        })
+    }
+
+    /// `tool_choice` as it is sent: what names OpenAI's hosted tool means ours.
+    fn tool_choice(&self, choice: &str, tools: &ToolSet) -> Option<Arc<str>> {
+        match &self.parts.code {
+            Some(_) => transcript::offered(&transcript::with_own_interpreter(choice, tools), tools),
+            None => transcript::offered(choice, tools),
+        }
     }
 }
 
+/// What a request asks for, read and checked.
+#[derive(Debug)]
+struct Asked {
+    options: Options,
+    tools: ToolSet,
+    code: Option<CodeAsk>,
+}
+
 /// The function tools that a request declares; hosted ones must be known to the upstream.
-fn declared(body: &ChatBody<'_>, route: &Route) -> Result<Vec<ToolDefinition>, RequestError> {
+fn declared(
+    body: &ChatBody<'_>,
+    route: &Route,
+    runs_code: bool,
+) -> Result<Vec<ToolDefinition>, RequestError> {
     let (declared, hosted) = body.tools()?;
     let known = &route.quirks.hosted_tools;
-    match hosted.iter().find(|kind| !known.contains(kind)) {
+    let own = |kind: &str| runs_code && kind == CODE_INTERPRETER;
+    match hosted
+        .iter()
+        .find(|kind| !known.contains(kind) && !own(kind))
+    {
         Some(kind) => {
             let message = format!(
                 "the hosted tool type '{kind}' is not offered by this server; leave it out of 'tools'"
@@ -180,44 +274,6 @@ fn declared(body: &ChatBody<'_>, route: &Route) -> Result<Vec<ToolDefinition>, R
         }
         None => Ok(declared),
     }
-}
-
-fn run_request(
-    body: &ChatBody<'_>,
-    caller: &Caller,
-    route: Arc<Route>,
-    options: Options,
-    tools: ToolSet,
-) -> Result<RunRequest, RequestError> {
-    let tools = tools.with_hosted(&hosted_entries(body)?);
-    refuse_several_choices(body, &tools)?;
-    let left_out: Vec<&str> = [
-        &EXTENSION_FIELDS[..],
-        &REWRITTEN_FIELDS[..],
-        &CONSUMED_FIELDS[..],
-    ]
-    .concat();
-    Ok(RunRequest {
-        model: body.model()?.into_owned(),
-        user: body.typed("user", "a string")?,
-        stream: body.stream()?,
-        include_usage: body.include_usage()?,
-        stream_options: body
-            .field("stream_options")
-            .map(|options| options.get().into()),
-        messages: body.messages(caller.max_messages)?,
-        fields: body.members_without(&left_out).into(),
-        fields_without_tools: body
-            .members_without(&[&left_out[..], &TOOL_FIELDS].concat())
-            .into(),
-        tool_choice: body
-            .field("tool_choice")
-            .and_then(|choice| transcript::offered(choice.get(), &tools)),
-        options,
-        tools,
-        route,
-        caller: caller.clone(),
-    })
 }
 
 fn tool_filter(options: &Options) -> Result<ToolFilter, RequestError> {
@@ -232,12 +288,13 @@ fn tool_filter(options: &Options) -> Result<ToolFilter, RequestError> {
 }
 
 /// The entries of `tools[]` that the upstream runs itself; they are offered as they are.
-fn hosted_entries(body: &ChatBody<'_>) -> Result<Vec<String>, RequestError> {
+fn hosted_entries(body: &ChatBody<'_>, runs_code: bool) -> Result<Vec<String>, RequestError> {
     let hosted = |entry: &&serde_json::value::RawValue| {
-        matches!(
+        let is_hosted = matches!(
             ToolDefinition::parse(entry),
             Err(ToolDefinitionError::Hosted(_))
-        )
+        );
+        is_hosted && !(runs_code && is_code_interpreter(entry))
     };
     Ok(body
         .tool_entries()?

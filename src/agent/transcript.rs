@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::code::CODE_INTERPRETER;
 use super::event::AgentEvent;
 use crate::openai::message::{AssistantParts, FieldChange, Message, Role};
 use crate::openai::tool::ToolCall;
+use crate::tools::python::EXECUTE_PYTHON;
 use crate::tools::set::{Lookup, ToolSet};
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::Quirks;
@@ -63,6 +65,33 @@ pub(super) fn offered(choice: &str, tools: &ToolSet) -> Option<Arc<str>> {
         .find_map(|kind| value[kind]["name"].as_str());
     let known = name.is_none_or(|name| !matches!(tools.lookup(name), Lookup::Unknown));
     known.then(|| choice.into())
+}
+
+/// The tool choice with OpenAI's hosted `code_interpreter` replaced by the tool that does its work here.
+pub(super) fn with_own_interpreter(choice: &str, tools: &ToolSet) -> String {
+    let mut value: Value = serde_json::from_str(choice).unwrap_or_default();
+    let means_ours = |value: &Value| {
+        let named = value["function"]["name"] == CODE_INTERPRETER;
+        value["type"] == CODE_INTERPRETER
+            || (named && matches!(tools.lookup(CODE_INTERPRETER), Lookup::Unknown))
+    };
+    let ours = || json!({"type": "function", "function": {"name": EXECUTE_PYTHON}});
+    if means_ours(&value) {
+        return ours().to_string();
+    }
+    let allowed = value.pointer_mut("/allowed_tools/tools");
+    let Some(allowed) = allowed.and_then(Value::as_array_mut) else {
+        return choice.to_owned();
+    };
+    if !allowed.iter().any(means_ours) {
+        return choice.to_owned();
+    }
+    for entry in allowed {
+        if means_ours(entry) {
+            *entry = ours();
+        }
+    }
+    value.to_string()
 }
 
 /// The tool choice of the rounds after the first: what forced a call no longer does.
@@ -178,6 +207,34 @@ mod tests {
         ] {
             assert_eq!(&*freed(&asked.into()), later);
         }
+    }
+
+    #[test]
+    fn a_choice_of_the_hosted_interpreter_means_the_tool_that_runs_code() {
+        let none = ToolSet::default();
+        let ours = r#"{"function":{"name":"execute_python"},"type":"function"}"#;
+        for (asked, sent) in [
+            (r#"{"type":"code_interpreter"}"#, ours),
+            (
+                r#"{"type":"function","function":{"name":"code_interpreter"}}"#,
+                ours,
+            ),
+            (
+                r#"{"type":"function", "function":{"name":"f"}}"#,
+                r#"{"type":"function", "function":{"name":"f"}}"#,
+            ),
+            ("\"required\"", "\"required\""),
+            ("[\"nonsense", "[\"nonsense"),
+        ] {
+            assert_eq!(with_own_interpreter(asked, &none), sent);
+        }
+        let allowed = |tool: &str| {
+            format!(
+                r#"{{"allowed_tools":{{"mode":"auto","tools":[{tool}]}},"type":"allowed_tools"}}"#
+            )
+        };
+        let asked = allowed(r#"{"type":"code_interpreter"}"#);
+        assert_eq!(with_own_interpreter(&asked, &none), allowed(ours));
     }
 
     #[test]

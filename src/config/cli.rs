@@ -105,6 +105,10 @@ pub struct ServeFlags {
     /// [env: LOOPWRIGHT_SESSION_STORE] [default: sqlite:loopwright.db]
     #[arg(long, value_name = "URL", value_parser = parse::store)]
     pub session_store: Option<StoreUrl>,
+    /// Directory for the contents of uploaded and produced files
+    /// [env: LOOPWRIGHT_FILES_DIR] [default: beside the session store, loopwright-files]
+    #[arg(long, value_name = "PATH", value_parser = parse::directory)]
+    pub files_dir: Option<PathBuf>,
     /// Allow a public address without any API key
     /// [env: LOOPWRIGHT_INSECURE_NO_AUTH]
     #[arg(

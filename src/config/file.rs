@@ -61,6 +61,10 @@ pub(super) struct File {
     pub(super) session_max_messages: Option<Whole>,
     pub(super) session_headers: Vec<String>,
 
+    pub(super) files_dir: Option<String>,
+    pub(super) max_file_bytes: Option<Size>,
+    pub(super) max_total_file_bytes: Option<Size>,
+
     pub(super) max_body_bytes: Option<Size>,
     pub(super) max_header_bytes: Option<Size>,
     pub(super) max_messages: Option<Whole>,

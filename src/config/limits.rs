@@ -16,6 +16,8 @@ const DEFAULT_STORE: &str = "loopwright.db";
 const DEFAULT_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const DEFAULT_SESSION_WAIT: Duration = Duration::from_secs(30);
 const DEFAULT_SESSION_MESSAGES: usize = 20_000;
+const DEFAULT_FILE_BYTES: u64 = 64 * 1024 * 1024;
+const DEFAULT_TOTAL_FILE_BYTES: u64 = 10 * 1024 * 1024 * 1024;
 /// Longest wait for another turn that can be set, in milliseconds: a day.
 const MAX_SESSION_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -71,6 +73,24 @@ pub(super) fn session(input: &Input<'_>) -> Result<session::settings::Settings, 
             format!("is more than a day; write at most {MAX_SESSION_WAIT_MS} milliseconds");
         return Err(place.key("session_wait_ms").error(problem));
     }
+    let in_file = file.files_dir.as_deref().map(parse::directory);
+    let files_dir = input.pick(
+        "files-dir",
+        flags.files_dir.as_ref(),
+        parse::directory,
+        in_file,
+    )?;
+    let max_file_bytes = place
+        .at_least("max_file_bytes", file.max_file_bytes, 1)?
+        .unwrap_or(DEFAULT_FILE_BYTES);
+    let total: Option<u64> =
+        place.at_least("max_total_file_bytes", file.max_total_file_bytes, 1)?;
+    if let Some(total) = total.filter(|total| *total < max_file_bytes) {
+        let problem = format!(
+            "{total} is less than one file may have (max_file_bytes is {max_file_bytes}); write at least as much"
+        );
+        return Err(place.key("max_total_file_bytes").error(problem));
+    }
     Ok(session::settings::Settings {
         store: store.map_or_else(default_store, |found| found.value),
         ttl: (!ttl.is_zero()).then_some(ttl),
@@ -78,6 +98,10 @@ pub(super) fn session(input: &Input<'_>) -> Result<session::settings::Settings, 
         max_messages: place
             .at_least("session_max_messages", file.session_max_messages, 1)?
             .unwrap_or(DEFAULT_SESSION_MESSAGES),
+        files_dir: files_dir.map(|found| found.value),
+        max_file_bytes,
+        // A larger limit of one file alone is not meant to be cut down.
+        max_total_file_bytes: total.unwrap_or_else(|| DEFAULT_TOTAL_FILE_BYTES.max(max_file_bytes)),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Texts to values: pure functions, each error a problem and its remedy.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue, Method};
@@ -156,6 +157,14 @@ pub(super) fn store(text: &str) -> Result<StoreUrl, String> {
             Err("this version has no PostgreSQL yet; write sqlite:PATH or memory:".to_owned())
         }
         _ => Err("no known session store; write sqlite:PATH or memory:".to_owned()),
+    }
+}
+
+/// A directory.
+pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("names no directory; write a path, such as /var/lib/loopwright/files".to_owned()),
+        path => Ok(path.into()),
     }
 }
 

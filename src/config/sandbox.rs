@@ -9,7 +9,7 @@ use super::file::{Sandbox as RawSandbox, SandboxLimits as RawLimits};
 use super::input::{Input, Place};
 use super::{ConfigError, parse};
 use crate::sandbox::settings::{Limits, Network, Settings, Tier};
-use crate::session::settings::StoreUrl;
+use crate::session::settings::{Settings as SessionSettings, StoreUrl};
 
 /// Times that one call can be given.
 const TIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
@@ -40,7 +40,7 @@ const MIB: u64 = 1024 * KIB;
 /// The settings, if code execution is switched on. They are checked even if it is not.
 pub(super) fn settings(
     input: &Input<'_>,
-    store: &StoreUrl,
+    session: &SessionSettings,
     notices: &mut Vec<String>,
 ) -> Result<Option<Settings>, ConfigError> {
     let Input { flags, file, .. } = input;
@@ -52,7 +52,7 @@ pub(super) fn settings(
     )?;
     let default = RawSandbox::default();
     let raw = file.sandbox.as_ref().unwrap_or(&default);
-    let settings = checked(input, raw, store)?;
+    let settings = checked(input, raw, session)?;
     if !enabled.is_some_and(|found| found.value) {
         if file.sandbox.is_some() {
             let table = input.place.key("sandbox").origin();
@@ -71,7 +71,11 @@ pub(super) fn settings(
     Ok(Some(settings))
 }
 
-fn checked(input: &Input<'_>, raw: &RawSandbox, store: &StoreUrl) -> Result<Settings, ConfigError> {
+fn checked(
+    input: &Input<'_>,
+    raw: &RawSandbox,
+    session: &SessionSettings,
+) -> Result<Settings, ConfigError> {
     let Input {
         flags, file, env, ..
     } = input;
@@ -114,10 +118,14 @@ fn checked(input: &Input<'_>, raw: &RawSandbox, store: &StoreUrl) -> Result<Sett
             .unwrap_or(DEFAULT_MAX_AGE),
         work_dir: match &raw.work_dir {
             Some(path) => work_dir(&place, path)?,
-            None => default_work_dir(store, &env("TMPDIR").unwrap_or_else(|| "/tmp".to_owned())),
+            None => default_work_dir(
+                &session.store,
+                &env("TMPDIR").unwrap_or_else(|| "/tmp".to_owned()),
+            ),
         },
+        temporary: raw.work_dir.is_none() && session.store == StoreUrl::Memory,
+        saved_ttl: session.ttl,
         uids: uids(&place, raw, max_workers)?,
-        saved_ttl: None,
         launcher: "/proc/self/exe".into(),
     })
 }

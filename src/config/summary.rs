@@ -10,7 +10,7 @@ use super::Config;
 use crate::agent::settings::Permission;
 use crate::ids::CallIdStyle;
 use crate::sandbox::settings::{Limits, Network, Settings as Sandbox};
-use crate::session::settings::StoreUrl;
+use crate::session::settings::{StoreUrl, beside};
 use crate::tools::settings::EndpointSettings;
 use crate::upstream::settings::{FinalCall, Quirks, Settings as Upstream};
 
@@ -93,7 +93,21 @@ fn session(out: &mut String, config: &Config) -> fmt::Result {
     writeln!(out, "session_store = {store:?}")?;
     time(out, "session_ttl", session.ttl.unwrap_or_default())?;
     writeln!(out, "session_wait_ms = {}", session.wait.as_millis())?;
-    writeln!(out, "session_max_messages = {}", session.max_messages)
+    writeln!(out, "session_max_messages = {}", session.max_messages)?;
+    match (&session.files_dir, &session.store) {
+        (Some(path), _) => writeln!(out, "files_dir = {:?}", path.display().to_string())?,
+        (None, StoreUrl::Sqlite(database)) => {
+            let path = beside(database);
+            writeln!(out, "files_dir = {:?}", path.display().to_string())?;
+        }
+        (None, StoreUrl::Memory) => writeln!(out, "# files_dir: a temporary directory")?,
+    }
+    writeln!(out, "max_file_bytes = {}", session.max_file_bytes)?;
+    writeln!(
+        out,
+        "max_total_file_bytes = {}",
+        session.max_total_file_bytes
+    )
 }
 
 fn upstreams(out: &mut String, config: &Config) -> fmt::Result {
@@ -196,9 +210,11 @@ fn sandbox(out: &mut String, config: &Config) -> fmt::Result {
         idle_ttl,
         max_age,
         work_dir,
+        temporary: _,
+        // The sessions' own.
+        saved_ttl: _,
         uids,
         launcher: _,
-        saved_ttl: _,
     } = settings;
     let network = match network {
         Network::None => "none",

@@ -244,6 +244,12 @@ const SAMPLES: &[(&str, &str, &str, &str)] = &[
         "\"memory:\"",
         "session_store = \"memory:\"",
     ),
+    (
+        "files-dir",
+        "/var/files",
+        "\"/var/files\"",
+        "files_dir = \"/var/files\"",
+    ),
     ("insecure-no-auth", "true", "true", "0.0.0.0:1"),
     (
         "enable-code-execution",
@@ -376,6 +382,19 @@ fn values_are_read_in_every_form() {
         config.session.store,
         session::settings::StoreUrl::Sqlite(path.into())
     );
+    assert!(config.summary().contains("files_dir = \"/var/s-files\"\n"));
+}
+
+#[test]
+fn the_limits_of_files_go_together() {
+    let limits = |lines: &str| {
+        let session = load(&format!("{UPSTREAM}{lines}")).unwrap().session;
+        (session.max_file_bytes, session.max_total_file_bytes)
+    };
+    assert_eq!(limits(""), (64 << 20, 10 << 30));
+    assert_eq!(limits("max_file_bytes = \"20GiB\""), (20 << 30, 20 << 30));
+    let both = "max_file_bytes = 5\nmax_total_file_bytes = \"1KiB\"";
+    assert_eq!(limits(both), (5, 1024));
 }
 
 #[test]

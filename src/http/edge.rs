@@ -180,6 +180,7 @@ fn route(request: &Request) -> Route {
         Some("/v1/models" | "/v1/models/{*id}") => Route::Models,
         Some("/healthz" | "/readyz" | "/metrics") => Route::Operations,
         Some(path) if path.starts_with("/v1/sessions") => Route::Sessions,
+        Some(path) if path.starts_with("/v1/files") => Route::Files,
         Some(path) if path.starts_with("/v1/agent") => Route::Agent,
         Some("/v1/{*path}") => Route::Forwarded,
         Some(_) | None => Route::Other,

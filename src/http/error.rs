@@ -2,12 +2,13 @@
 //!
 //! What a client reads never holds a cause's own text; the cause is logged once, with the request.
 
+mod files;
 mod upstream;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::agent::{AgentError, RunError};
@@ -36,6 +37,8 @@ struct Inner {
     param: Option<String>,
     message: String,
     retry_after: Option<u64>,
+    /// How long the file is whose range was asked for.
+    content_range: Option<HeaderValue>,
     do_not_retry: bool,
     /// What the upstream answered, to be passed on as it came.
     upstream: Option<Box<UpstreamAnswer>>,
@@ -67,6 +70,7 @@ impl ApiError {
             param: None,
             message: message.into(),
             retry_after: None,
+            content_range: None,
             do_not_retry: false,
             upstream: None,
             cause: None,
@@ -264,6 +268,9 @@ impl IntoResponse for ApiError {
                 .headers_mut()
                 .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if let Some(range) = self.0.content_range.take() {
+            response.headers_mut().insert(CONTENT_RANGE, range);
+        }
         if self.0.do_not_retry {
             response
                 .headers_mut()
@@ -304,6 +311,8 @@ impl From<AgentError> for ApiError {
         match error {
             AgentError::Upstream(error) => error.into(),
             AgentError::Session(error) => error.into(),
+            AgentError::Request(error) => error.into(),
+            AgentError::Files(error) => error.into(),
             AgentError::Limit(reason) => {
                 let message = format!(
                     "the turn reached its limit {}; raise the limit or use another agent.on_limit than \"error\"",

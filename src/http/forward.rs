@@ -208,7 +208,8 @@ fn below_prefix(path_and_query: &str) -> String {
         .to_owned()
 }
 
-fn known_origin(state: &AppState, headers: &HeaderMap) -> bool {
+/// Whether a web page of a configured origin sends the request.
+pub(super) fn known_origin(state: &AppState, headers: &HeaderMap) -> bool {
     headers
         .get(http::header::ORIGIN)
         .is_some_and(|origin| state.settings.cors_origins.contains(origin))

@@ -7,12 +7,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::AppState;
-use crate::metrics;
+use crate::metrics::{self, CodeFigures};
+use crate::tools::python::{CodeExecution, Stats};
 use crate::upstream::UpstreamError;
 use crate::upstream::models::merged;
 
@@ -37,12 +38,43 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Response {
         (false, true) => "shutting_down",
         (false, false) => "unavailable",
     };
-    let body =
-        Json(json!({"status": status, "upstream": word(upstream), "session_store": word(store)}));
+    let mut body =
+        json!({"status": status, "upstream": word(upstream), "session_store": word(store)});
+    if let Some(code) = &state.agent.parts().code {
+        body["code_execution"] = code_execution(code);
+    }
+    let body = Json(body);
     match ready {
         true => body.into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], body).into_response(),
     }
+}
+
+/// What the isolation is worth, and how many interpreters there are.
+fn code_execution(code: &CodeExecution) -> Value {
+    let Stats {
+        workers,
+        busy,
+        spares,
+        waiting,
+        ..
+    } = code.stats();
+    let report = code.report();
+    let mut details = serde_json::to_value(report).unwrap_or_default();
+    let properties = report.properties.iter();
+    details["properties"] = properties
+        .map(|(name, state)| ((*name).to_owned(), Value::from(state.as_str())))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    for (name, value) in [
+        ("workers", workers),
+        ("busy", busy),
+        ("spares", spares),
+        ("waiting", waiting),
+    ] {
+        details[name] = value.into();
+    }
+    details
 }
 
 /// Which parts answered.
@@ -85,11 +117,26 @@ impl Readiness {
 
 /// `GET /metrics`: Prometheus text.
 pub(super) async fn metrics(State(state): State<AppState>) -> Response {
+    if let Some(code) = &state.agent.parts().code {
+        state.metrics.code_figures(figures(&code.stats()));
+    }
     (
         [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
         state.metrics.encode(),
     )
         .into_response()
+}
+
+fn figures(stats: &Stats) -> CodeFigures {
+    CodeFigures {
+        workers: stats.workers,
+        busy: stats.busy,
+        spares: stats.spares,
+        waiting: stats.waiting,
+        started: stats.started,
+        evicted: stats.evicted,
+        killed: stats.killed,
+    }
 }
 
 /// A server that answers at all is reachable, even when it wants a key that only clients bring.

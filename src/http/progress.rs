@@ -2,12 +2,14 @@
 //!
 //! Every event is a valid chunk with an empty delta, so that no OpenAI client breaks on it.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::agent::event::{Calling, Notice, ProducedFile, ToolCallRecord, as_json};
 use crate::agent::options::ProgressMode;
-use crate::tools::ToolStatus;
+use crate::tools::{CodeDetail, ToolKind, ToolStatus};
 
 /// How progress reaches this client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +53,101 @@ struct Ended<'a> {
 #[derive(Serialize)]
 struct Data<'a> {
     tool_type: &'static str,
-    arguments: Box<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content: Option<&'a str>,
+    #[serde(flatten)]
+    of_kind: OfKind<'a>,
+}
+
+/// What an event says depends on the kind of tool.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum OfKind<'a> {
+    Custom {
+        arguments: Box<RawValue>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        content: Option<&'a str>,
+    },
+    Code {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        code: Option<Cow<'a, str>>,
+    },
+    CodeRan {
+        #[serde(flatten)]
+        detail: Cow<'a, CodeDetail>,
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        images_base64: &'a [String],
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        video_frames_base64: &'a [String],
+        #[serde(skip_serializing_if = "is_zero")]
+        video_frame_count: usize,
+    },
+}
+
+impl<'a> Data<'a> {
+    fn calling(calling: &'a Calling) -> Self {
+        let of_kind = match calling.kind {
+            ToolKind::Custom => OfKind::Custom {
+                arguments: as_json(&calling.arguments),
+                content: None,
+            },
+            ToolKind::CodeExecution => OfKind::Code {
+                code: code(&calling.arguments),
+            },
+        };
+        Self {
+            tool_type: calling.kind.as_str(),
+            of_kind,
+        }
+    }
+
+    fn complete(record: &'a ToolCallRecord) -> Self {
+        let of_kind = match (record.kind, &record.detail) {
+            (ToolKind::Custom, _) => OfKind::Custom {
+                arguments: as_json(&record.arguments),
+                content: Some(&record.result_content),
+            },
+            (ToolKind::CodeExecution, detail) => OfKind::CodeRan {
+                detail: match detail {
+                    Some(detail) => Cow::Borrowed(detail),
+                    None => Cow::Owned(not_run(record)),
+                },
+                images_base64: &record.result_images_base64,
+                video_frames_base64: &record.frames,
+                video_frame_count: record.frames.len(),
+            },
+        };
+        Self {
+            tool_type: record.kind.as_str(),
+            of_kind,
+        }
+    }
+}
+
+/// What is told of code that did not come to run: why.
+fn not_run(record: &ToolCallRecord) -> CodeDetail {
+    CodeDetail {
+        code: code(&record.arguments).unwrap_or_default().into_owned(),
+        exception: Some(record.result_content.clone()),
+        execution_time_ms: record.duration_ms,
+        ..CodeDetail::default()
+    }
+}
+
+fn code(arguments: &str) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct Arguments<'a> {
+        #[serde(borrow)]
+        code: Cow<'a, str>,
+    }
+    let arguments: Arguments<'_> = serde_json::from_str(arguments).ok()?;
+    Some(arguments.code)
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands the field over by reference"
+)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 #[derive(Serialize)]
@@ -103,11 +197,7 @@ impl ProgressEvent {
             tool_call_id: &calling.tool_call_id,
             phase: "calling",
             ended: None,
-            data: Data {
-                tool_type: "custom",
-                arguments: as_json(&calling.arguments),
-                content: None,
-            },
+            data: Data::calling(calling),
         };
         Self::new(TOOL_CALL_PROGRESS, &progress)
     }
@@ -124,11 +214,7 @@ impl ProgressEvent {
                 duration_ms: record.duration_ms,
                 file_ids: &record.file_ids,
             }),
-            data: Data {
-                tool_type: "custom",
-                arguments: as_json(&record.arguments),
-                content: Some(&record.result_content),
-            },
+            data: Data::complete(record),
         };
         Self::new(TOOL_CALL_PROGRESS, &progress)
     }
@@ -172,5 +258,121 @@ impl ProgressEvent {
             name,
             members: serde_json::to_string(members).unwrap_or_else(|_| "{}".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn data(event: &ProgressEvent) -> Value {
+        let mut members: Value = serde_json::from_str(&event.members).unwrap();
+        members["data"].take()
+    }
+
+    fn calling_of(kind: ToolKind, arguments: &str) -> Calling {
+        Calling {
+            round: 0,
+            name: "t".into(),
+            tool_call_id: "call_1".into(),
+            arguments: arguments.into(),
+            kind,
+        }
+    }
+
+    fn record(kind: ToolKind, detail: Option<CodeDetail>) -> ToolCallRecord {
+        ToolCallRecord {
+            index: 0,
+            round: 0,
+            tool_call_id: "call_1".into(),
+            name: "t".into(),
+            arguments: r#"{"code":"1+1"}"#.into(),
+            result_content: "told".into(),
+            status: ToolStatus::Ok,
+            duration_ms: 7,
+            result_images_base64: vec!["AA==".into()],
+            file_ids: vec!["file-1".into()],
+            repairs: vec![],
+            kind,
+            detail: detail.map(Box::new),
+            frames: vec!["AQ==".into(), "Ag==".into()],
+        }
+    }
+
+    #[test]
+    fn code_is_told_as_code_and_other_calls_by_their_arguments() {
+        let code = calling_of(ToolKind::CodeExecution, r#"{"code":"print(\"a\")"}"#);
+        assert_eq!(
+            data(&ProgressEvent::calling(&code)),
+            json!({"tool_type": "code_execution", "code": "print(\"a\")"})
+        );
+        let unusable = calling_of(ToolKind::CodeExecution, "{");
+        assert_eq!(
+            data(&ProgressEvent::calling(&unusable)),
+            json!({"tool_type": "code_execution"})
+        );
+        let custom = calling_of(ToolKind::Custom, r#"{"code":1}"#);
+        assert_eq!(
+            data(&ProgressEvent::calling(&custom)),
+            json!({"tool_type": "custom", "arguments": {"code": 1}})
+        );
+    }
+
+    #[test]
+    fn what_code_came_to_is_told_part_by_part_without_empty_ones() {
+        let detail = CodeDetail {
+            code: "1+1".into(),
+            result: Some("2".into()),
+            working_directory: "/mnt/data".into(),
+            execution_time_ms: 3,
+            ..CodeDetail::default()
+        };
+        let complete = ProgressEvent::complete(&record(ToolKind::CodeExecution, Some(detail)));
+        assert_eq!(
+            data(&complete),
+            json!({
+                "tool_type": "code_execution", "code": "1+1", "result": "2", "working_directory": "/mnt/data",
+                "execution_time_ms": 3, "images_base64": ["AA=="], "video_frames_base64": ["AQ==", "Ag=="],
+                "video_frame_count": 2,
+            })
+        );
+        let not_run = ToolCallRecord {
+            result_images_base64: vec![],
+            frames: vec![],
+            ..record(ToolKind::CodeExecution, None)
+        };
+        assert_eq!(
+            data(&ProgressEvent::complete(&not_run)),
+            json!({"tool_type": "code_execution", "code": "1+1", "exception": "told", "execution_time_ms": 7})
+        );
+        assert_eq!(
+            data(&ProgressEvent::complete(&record(ToolKind::Custom, None))),
+            json!({"tool_type": "custom", "arguments": {"code": "1+1"}, "content": "told"})
+        );
+    }
+
+    #[test]
+    fn the_record_of_a_call_holds_nothing_but_the_contracts_fields() {
+        let record =
+            serde_json::to_value(record(ToolKind::CodeExecution, Some(CodeDetail::default())));
+        let record = record.unwrap();
+        let mut keys: Vec<&String> = record.as_object().unwrap().keys().collect();
+        keys.sort_unstable();
+        assert_eq!(
+            keys,
+            [
+                "arguments",
+                "duration_ms",
+                "file_ids",
+                "name",
+                "result_content",
+                "result_images_base64",
+                "round",
+                "status",
+                "tool_call_id"
+            ]
+        );
     }
 }

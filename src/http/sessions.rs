@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::{AppState, body};
-use crate::ids::{Owner, SessionId};
+use crate::ids::{Owner, SessionId, WorkspaceId};
 use crate::openai::request::RequestError;
 use crate::session::export;
 use crate::session::store::Replaced;
@@ -67,9 +67,7 @@ pub(super) async fn export(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = path_id(&id)?;
-    let stored = state.agent.parts().store.load(&owner, &id).await?;
-    let stored = stored.ok_or(crate::session::SessionError::NotFound)?;
-    Ok(json_answer(StatusCode::OK, export::export(&id, &stored)))
+    exported(&state, StatusCode::OK, &owner, &id).await
 }
 
 /// `PUT /v1/sessions/{id}`
@@ -89,16 +87,11 @@ pub(super) async fn import(
     let session = export::import(text, parts.max_session_messages)?;
     let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
     let replaced = parts.store.replace(&owner, &id, &session).await?;
-    let stored = parts
-        .store
-        .load(&owner, &id)
-        .await?
-        .ok_or(crate::session::SessionError::NotFound)?;
     let status = match replaced {
         Replaced::Created => StatusCode::CREATED,
         Replaced::Replaced => StatusCode::OK,
     };
-    Ok(json_answer(status, export::export(&id, &stored)))
+    exported(&state, status, &owner, &id).await
 }
 
 /// `DELETE /v1/sessions/{id}`
@@ -112,6 +105,9 @@ pub(super) async fn delete(
     let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
     if !parts.store.delete(&owner, &id).await? {
         return Err(crate::session::SessionError::NotFound.into());
+    }
+    if let Some(code) = &parts.code {
+        code.forget(&WorkspaceId::of(&owner, &id));
     }
     Ok(Json(json!({"id": id, "object": "session.deleted", "deleted": true})).into_response())
 }
@@ -134,15 +130,7 @@ pub(super) async fn fork(
         .store
         .fork(&owner, &id, fork.before_message, fork.id)
         .await?;
-    let stored = parts
-        .store
-        .load(&owner, &new_id)
-        .await?
-        .ok_or(crate::session::SessionError::NotFound)?;
-    Ok(json_answer(
-        StatusCode::CREATED,
-        export::export(&new_id, &stored),
-    ))
+    exported(&state, StatusCode::CREATED, &owner, &new_id).await
 }
 
 struct ForkBody {
@@ -180,6 +168,17 @@ fn parse_id(param: &str, text: &str) -> Result<SessionId, RequestError> {
     })
 }
 
-fn json_answer(status: StatusCode, json: String) -> Response {
-    (status, [(CONTENT_TYPE, "application/json")], json).into_response()
+/// A session as it is stored, with what is known of its files.
+async fn exported(
+    state: &AppState,
+    status: StatusCode,
+    owner: &Owner,
+    id: &SessionId,
+) -> Result<Response, ApiError> {
+    let parts = state.agent.parts();
+    let stored = parts.store.load(owner, id).await?;
+    let stored = stored.ok_or(crate::session::SessionError::NotFound)?;
+    let files = parts.files.of_session(owner, id).await?;
+    let json = export::export(id, &stored, &files);
+    Ok((status, [(CONTENT_TYPE, "application/json")], json).into_response())
 }

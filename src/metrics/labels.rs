@@ -18,6 +18,8 @@ pub enum Route {
     Models,
     /// Sessions.
     Sessions,
+    /// Files.
+    Files,
     /// `/v1/agent/…`.
     Agent,
     /// Health, readiness and metrics.
@@ -106,12 +108,13 @@ pub(super) struct KindLabel {
 
 impl Route {
     /// Every route.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::ChatLoop,
         Self::ChatForwarded,
         Self::Forwarded,
         Self::Models,
         Self::Sessions,
+        Self::Files,
         Self::Agent,
         Self::Operations,
         Self::Other,
@@ -125,6 +128,7 @@ impl Route {
             Self::Forwarded => "forwarded",
             Self::Models => "models",
             Self::Sessions => "sessions",
+            Self::Files => "files",
             Self::Agent => "agent",
             Self::Operations => "operations",
             Self::Other => "other",

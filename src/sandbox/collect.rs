@@ -69,7 +69,8 @@ impl Collected {
                 id
             }
             FromWorker::Error { id, error } if id == call => {
-                self.error = Some(error);
+                // A later one comes of showing what the cell left.
+                self.error.get_or_insert(error);
                 id
             }
             FromWorker::Notice { id, text } if id == call => {

@@ -85,6 +85,15 @@ impl Interpreter {
     }
 }
 
+impl Interpreter {
+    /// Whether a package of this name is installed.
+    pub(super) fn has_package(&self, name: &str) -> bool {
+        self.packages
+            .iter()
+            .any(|(known, _)| known.eq_ignore_ascii_case(name))
+    }
+}
+
 /// The file that a name stands for.
 fn look_up(python: &Path, search_path: &str) -> Option<PathBuf> {
     if python.components().count() > 1 {

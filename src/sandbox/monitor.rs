@@ -219,6 +219,7 @@ for _ in range(4):
 ";
 
     #[test]
+    #[ignore = "needs Python"]
     fn a_tree_holds_children_of_children_and_of_threads() {
         let python = Python::run(
             "
@@ -254,6 +255,7 @@ while len(started) < 2:
     }
 
     #[test]
+    #[ignore = "needs Python"]
     fn memory_that_is_written_to_counts() {
         let python = Python::run("data = bytearray(os.urandom(1)) * (200 << 20)");
         let used = memory(python.pid(), &[], 150 * MIB);
@@ -263,6 +265,7 @@ while len(started) < 2:
     }
 
     #[test]
+    #[ignore = "needs Python"]
     fn memory_shared_since_a_fork_counts_once() {
         let code = format!("data = bytearray(os.urandom(1)) * (200 << 20)\n{CHILDREN}");
         let python = Python::run(&code);
@@ -276,6 +279,7 @@ while len(started) < 2:
     }
 
     #[test]
+    #[ignore = "needs Python"]
     fn memory_of_many_children_adds_up() {
         let own = CHILDREN.replace(
             "        os.write",
@@ -287,6 +291,7 @@ while len(started) < 2:
     }
 
     #[test]
+    #[ignore = "needs Python"]
     fn memory_mapped_by_many_counts_once_without_shares_too() {
         let code = format!(
             "import mmap\ndata = mmap.mmap(-1, 100 << 20)\ndata.write(bytes(100 << 20))\n{}",
@@ -304,6 +309,7 @@ while len(started) < 2:
     }
 
     #[test]
+    #[ignore = "needs Python"]
     fn files_in_memory_count() {
         let python = Python::run("");
         let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;

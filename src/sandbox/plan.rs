@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use super::SandboxError;
 use super::interpreter::Interpreter;
 use super::launcher::spec::Form;
+use super::run_directory::RunDirectory;
 use super::settings::{Settings, Tier};
-use crate::ids::WorkspaceId;
 
 /// The ways of isolating, from strongest to weakest; which user id an interpreter gets is decided place by place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +33,17 @@ pub(super) struct Plan {
     pub(super) settings: Arc<Settings>,
     pub(super) interpreter: Interpreter,
     pub(super) way: Way,
+    /// The list of fonts that matplotlib has made once, for all interpreters.
+    pub(super) fonts: OnceLock<PathBuf>,
     places: Arc<Places>,
 }
 
 /// User ids and directories that are in use.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Places {
     taken: Mutex<Taken>,
+    /// Where working directories are made that no private root holds.
+    run: RunDirectory,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +60,16 @@ pub(super) struct Place {
     uid: Option<u32>,
     directory: Option<PathBuf>,
     places: Arc<Places>,
+}
+
+impl Places {
+    /// Nothing is taken yet.
+    pub(super) fn open(settings: &Settings) -> io::Result<Self> {
+        Ok(Self {
+            taken: Mutex::default(),
+            run: RunDirectory::open(&settings.work_dir)?,
+        })
+    }
 }
 
 impl Way {
@@ -94,8 +107,16 @@ impl Plan {
             settings,
             interpreter,
             way,
+            fonts: OnceLock::new(),
             places,
         }
+    }
+
+    /// Keeps matplotlib's list of fonts for all interpreters.
+    pub(super) fn keep_fonts(&self, name: &str, list: &[u8]) -> io::Result<()> {
+        let path = self.places.run.keep(name, list)?;
+        let _first_one_stays = self.fonts.set(path);
+        Ok(())
     }
 
     /// Takes a place.
@@ -123,7 +144,7 @@ impl Plan {
             places: self.places.clone(),
         };
         if !form.has_namespaces() {
-            let directory = directory(&self.settings.work_dir, uid);
+            let directory = self.places.run.fresh(uid);
             place.directory = Some(directory.map_err(|source| SandboxError::Step {
                 step: "making a working directory",
                 source,
@@ -188,27 +209,4 @@ fn free_uid(taken: &mut BTreeSet<u32>, range: (u32, u32)) -> Result<u32, Sandbox
         })?;
     taken.insert(uid);
     Ok(uid)
-}
-
-/// A fresh directory with `data` and `tmp`, for its owner only.
-fn directory(work_dir: &Path, uid: Option<u32>) -> io::Result<PathBuf> {
-    let run = work_dir.join("run");
-    // The owner passes through; nobody else can list it.
-    let make = |path: &Path, mode: u32| {
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(mode).create(path)
-    };
-    make(&run, 0o711)?;
-    let directory = run.join(WorkspaceId::fresh().as_str());
-    for path in [
-        directory.clone(),
-        directory.join("data"),
-        directory.join("tmp"),
-    ] {
-        make(&path, 0o700)?;
-        if let Some(uid) = uid {
-            chown(&path, Some(uid), Some(uid))?;
-        }
-    }
-    std::path::absolute(directory)
 }

@@ -4,6 +4,8 @@
 //! which are handed out in the order of asking. An interpreter that is ended leaves its working files in a directory of
 //! the server's ([`saved`]), from which the workspace's next one gets them back.
 
+mod fonts;
+mod room;
 mod saved;
 mod spares;
 mod workspace;
@@ -15,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,10 +29,6 @@ use super::worker::{After, Worker};
 use super::{RunError, SandboxError, Stats};
 use crate::ids::WorkspaceId;
 
-/// How often idle interpreters are looked at.
-const REST_INTERVAL: Duration = Duration::from_secs(1);
-/// How often saved files past their time are deleted.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 /// Calls of one workspace that wait for each other.
 const MAX_QUEUED: usize = 4;
 /// Longest wait for an interpreter.
@@ -89,6 +86,7 @@ impl Pool {
             plan,
         });
         pool.tasks.spawn(pool.clone().maintain());
+        pool.tasks.spawn(pool.clone().list_fonts());
         pool.refill();
         Ok(pool)
     }
@@ -109,6 +107,7 @@ impl Pool {
         }
         if slot.counted.is_none() {
             let counted = self.acquire().await?;
+            counted.worker.give_fonts().await;
             slot.counted = Some(counted);
             slot.restored = self.restore(id, &mut slot).await;
         }
@@ -191,88 +190,6 @@ impl Pool {
         }
     }
 
-    /// Ends the interpreter that has been idle longest, if there is one.
-    fn make_room(self: &Arc<Self>) {
-        let mut idle: Vec<_> = {
-            let workspaces = self.workspaces.lock();
-            let idle = workspaces.iter().filter_map(|(id, workspace)| {
-                workspace
-                    .idle_since()
-                    .map(|since| (since, id.clone(), workspace.clone()))
-            });
-            idle.collect()
-        };
-        idle.sort_by_key(|(since, ..)| *since);
-        for (_, id, workspace) in idle {
-            // Taken by a call in the meantime: the next one then.
-            let Ok(mut slot) = workspace.slot.clone().try_lock_owned() else {
-                continue;
-            };
-            if slot.counted.is_none() {
-                continue;
-            }
-            workspace.settle(None);
-            slot.retire_if(|_| true);
-            let pool = self.clone();
-            self.tasks.spawn(async move {
-                pool.counts.evicted.fetch_add(1, Ordering::Relaxed);
-                pool.save(&id, &mut slot).await;
-                drop(slot);
-                pool.tidy(&id);
-            });
-            return;
-        }
-    }
-
-    /// Keeps the files of a retired interpreter, ends it and frees its permit.
-    async fn save(&self, id: &WorkspaceId, slot: &mut workspace::Slot) {
-        let Some(Counted { worker, permit }) = slot.retired.take() else {
-            return;
-        };
-        let (saved, id, placed) = (self.saved.clone(), id.clone(), slot.placed.clone());
-        let (files, limits) = (worker.files.clone(), self.plan.settings.limits.clone());
-        let keeping =
-            tokio::task::spawn_blocking(move || saved.keep(&id, &files, &placed, &limits));
-        match keeping.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "working files could not be kept"),
-            Err(error) => tracing::error!(%error, "working files could not be kept"),
-        }
-        slot.placed.clear();
-        worker.end().await;
-        drop(permit);
-    }
-
-    /// Puts back what was kept of an earlier interpreter; says whether there was one.
-    async fn restore(&self, id: &WorkspaceId, slot: &mut workspace::Slot) -> bool {
-        let Some(Counted { worker, .. }) = &mut slot.counted else {
-            return false;
-        };
-        let (saved, id, files, owner) = (
-            self.saved.clone(),
-            id.clone(),
-            worker.files.clone(),
-            worker.owner(),
-        );
-        let putting = tokio::task::spawn_blocking(move || saved.put_back(&id, &files, owner));
-        match putting.await {
-            Ok(Ok(Some(placed))) => {
-                slot.placed = placed;
-                worker.settle_files();
-                true
-            }
-            Ok(Ok(None)) => false,
-            Ok(Err(error)) => {
-                tracing::error!(%error, "working files could not be put back");
-                true
-            }
-            Err(error) => {
-                tracing::error!(%error, "working files could not be put back");
-                true
-            }
-        }
-    }
-
     /// A call is over: its interpreter waits for the next one, or makes room.
     fn released(self: &Arc<Self>, id: &WorkspaceId, mut slot: workspace::OwnedSlot, after: After) {
         self.busy.fetch_sub(1, Ordering::Relaxed);
@@ -330,72 +247,22 @@ impl Pool {
         });
     }
 
-    /// Drops the entry of a workspace that nobody uses.
-    fn tidy(&self, id: &WorkspaceId) {
-        let mut workspaces = self.workspaces.lock();
-        let unused = workspaces
-            .get(id)
-            .is_some_and(|workspace| Arc::strong_count(workspace) == 1 && workspace.is_empty());
-        if unused {
-            workspaces.remove(id);
+    /// Has matplotlib, if it is there, list the fonts once for all interpreters: each would take half a second for it.
+    async fn list_fonts(self: Arc<Self>) {
+        if !self.plan.interpreter.has_package("matplotlib") {
+            return;
         }
-    }
-
-    /// Ends what has been idle for too long, is too old or takes too much, for ever.
-    async fn maintain(self: Arc<Self>) {
-        let mut resting = tokio::time::interval(REST_INTERVAL);
-        resting.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut sweeping = tokio::time::interval(SWEEP_INTERVAL);
-        loop {
-            tokio::select! {
-                () = self.closing.cancelled() => return,
-                _ = resting.tick() => self.rest().await,
-                _ = sweeping.tick() => self.sweep().await,
-            }
-        }
-    }
-
-    async fn rest(self: &Arc<Self>) {
-        let settings = &self.plan.settings;
-        let idle: Vec<_> = {
-            let workspaces = self.workspaces.lock();
-            let with_time = workspaces.iter().filter_map(|(id, workspace)| {
-                let since = workspace.idle_since()?;
-                Some((id.clone(), workspace.clone(), since))
-            });
-            with_time.collect()
+        let Ok(permit) = self.permits.clone().try_acquire_owned() else {
+            return;
         };
-        for (id, workspace, since) in idle {
-            let Ok(mut slot) = workspace.slot.clone().try_lock_owned() else {
-                continue;
-            };
-            let too_long = since.elapsed() > settings.idle_ttl;
-            slot.retire_if(|worker| {
-                too_long || worker.started.elapsed() > settings.max_age || worker.passes_limits()
-            });
-            if slot.has_retired() {
-                workspace.settle(None);
-                self.counts.evicted.fetch_add(1, Ordering::Relaxed);
-                self.save(&id, &mut slot).await;
-                drop((slot, workspace));
-                self.tidy(&id);
-            }
-        }
-        if self.waiting.load(Ordering::Relaxed) > 0 {
-            self.make_room();
-        }
-        for old in self.spares.retire() {
-            old.worker.end().await;
+        let listed = tokio::select! {
+            listed = fonts::list(&self, permit) => listed,
+            () = self.closing.cancelled() => return,
+        };
+        if let Err(error) = listed {
+            tracing::warn!(%error, "matplotlib could not list the fonts");
         }
         self.refill();
-    }
-
-    async fn sweep(&self) {
-        let (saved, ttl) = (self.saved.clone(), self.plan.settings.saved_ttl);
-        let sweeping = tokio::task::spawn_blocking(move || saved.expire(ttl));
-        if let Ok(Err(error)) = sweeping.await {
-            tracing::error!(%error, "old working files could not be deleted");
-        }
     }
 
     /// Ends every interpreter, with its files kept, and takes no more calls.
@@ -410,6 +277,13 @@ impl Pool {
         }
         for spare in self.spares.close() {
             spare.worker.end().await;
+        }
+        if self.plan.settings.temporary {
+            let work_dir = self.plan.settings.work_dir.clone();
+            let deleting = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(work_dir));
+            if let Ok(Err(error)) = deleting.await {
+                tracing::warn!(%error, "the temporary directory for working files could not be deleted");
+            }
         }
     }
 

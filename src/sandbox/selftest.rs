@@ -30,19 +30,23 @@ pub(super) struct Tried {
     tier: Tier,
     landlock: i32,
     proc: bool,
+    preload_failed: Vec<String>,
     /// What the probe got through with.
     leaks: Vec<String>,
 }
 
 /// Finds the strongest way that holds.
-pub(super) async fn choose(settings: Settings) -> Result<(Arc<Plan>, Report), SandboxError> {
+pub(super) async fn choose(mut settings: Settings) -> Result<(Arc<Plan>, Report), SandboxError> {
+    let at = |step| move |source| SandboxError::Step { step, source };
     let interpreter = Interpreter::find(&settings).await?;
+    // The launcher has another current directory.
+    settings.work_dir = std::path::absolute(&settings.work_dir)
+        .map_err(at("finding the directory for working files"))?;
     let settings = Arc::new(settings);
-    let places = Arc::new(Places::default());
-    let host = Host::set_up(&settings).map_err(|source| SandboxError::Step {
-        step: "setting up the self-test",
-        source,
-    })?;
+    let places = Places::open(&settings)
+        .map(Arc::new)
+        .map_err(at("opening the directory for working files"))?;
+    let host = Host::set_up(&settings).map_err(at("setting up the self-test"))?;
     let mut missing = Vec::new();
     for way in Way::candidates() {
         let plan = Plan::new(settings.clone(), interpreter.clone(), way, places.clone());
@@ -90,6 +94,7 @@ async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
     };
     let (outcome, _) = worker.run(&cell, &Silent).await;
     let (landlock, proc) = (worker.landlock(), worker.has_proc());
+    let preload_failed = std::mem::take(&mut worker.preload_failed);
     worker.end().await;
     let leaks = match serde_json::from_str::<BTreeMap<String, String>>(&outcome.stdout) {
         Ok(found) => found
@@ -104,6 +109,7 @@ async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
         tier: tier(plan.way, landlock),
         landlock,
         proc,
+        preload_failed,
         leaks,
     })
 }
@@ -117,7 +123,8 @@ fn tier(way: Way, landlock: i32) -> Tier {
     }
 }
 
-struct Silent;
+/// Hears nothing.
+pub(super) struct Silent;
 
 impl Live for Silent {
     fn output(&self, _stream: OutputStream, _text: &str) {}

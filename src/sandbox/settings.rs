@@ -36,6 +36,8 @@ pub struct Settings {
     pub max_age: Duration,
     /// Where working files of ended interpreters are kept, and working directories where there is no private root.
     pub work_dir: PathBuf,
+    /// Whether that directory goes with the server, as sessions in memory do.
+    pub temporary: bool,
     /// How long working files of ended interpreters are kept; for ever if unset.
     pub saved_ttl: Option<Duration>,
     /// First and last user id for interpreters where the server runs as root.

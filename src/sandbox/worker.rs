@@ -22,6 +22,8 @@ use cell::Running;
 const PROGRAM: &str = include_str!("worker.py");
 /// Longest time for Python to start and to import what is preloaded.
 const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How long until an interrupt is repeated, and abandoned output is read away.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Longest time for an interpreter to forget its variables.
 const RESET_LIMIT: Duration = Duration::from_secs(5);
 /// Bytes read from the control socket at a time.
@@ -33,16 +35,15 @@ pub(super) struct Worker {
     process: Process,
     decoder: Decoder,
     pub(super) files: Arc<WorkDir>,
-    /// The directory for temporary files, where it is on a disk of the host.
-    tmp: Option<WorkDir>,
+    /// The directory for temporary files.
+    tmp: Arc<WorkDir>,
     /// The working directory as the last call left it.
     before: Snapshot,
     last_id: u32,
     plan: Arc<Plan>,
     place: Place,
     pub(super) started: Instant,
-    /// What Python says of itself.
-    pub(super) python: String,
+    /// Modules that were to be imported beforehand and could not be.
     pub(super) preload_failed: Vec<String>,
 }
 
@@ -66,10 +67,10 @@ impl Worker {
             .next()
             .ok_or_else(|| at("opening the working directory")(io::ErrorKind::NotFound.into()))?;
         let private = spec.form.has_namespaces();
-        let tmp = match private {
-            true => None,
-            false => directories.next().map(|tmp| WorkDir::new(tmp, false)),
-        };
+        let tmp = directories
+            .next()
+            .ok_or_else(|| at("opening the temporary directory")(io::ErrorKind::NotFound.into()))?;
+        let tmp = Arc::new(WorkDir::new(tmp, private));
         process.directories = directories.collect();
         let files = WorkDir::new(data, private).seen_as(working_directory(&place));
         let files = Arc::new(files);
@@ -83,7 +84,6 @@ impl Worker {
             plan: plan.clone(),
             place,
             started: Instant::now(),
-            python: String::new(),
             preload_failed: Vec::new(),
         };
         let ready = timeout(READY_LIMIT, worker.ready()).await;
@@ -100,19 +100,11 @@ impl Worker {
     }
 
     async fn ready(&mut self) -> Result<(), Lost> {
-        loop {
-            match self.next_frame().await? {
-                FromWorker::Ready {
-                    python,
-                    preload_failed,
-                } => {
-                    self.python = python;
-                    self.preload_failed = preload_failed;
-                    return Ok(());
-                }
-                _ => return Err(io::ErrorKind::InvalidData.into()),
-            }
-        }
+        let FromWorker::Ready { preload_failed, .. } = self.next_frame().await? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        self.preload_failed = preload_failed;
+        Ok(())
     }
 
     /// The next frame, where nothing else can happen.
@@ -156,16 +148,17 @@ impl Worker {
 
     /// Ends a call that nobody waits for any more: interrupts it and reads to its end.
     pub(super) async fn recover(&mut self, grace: Duration) -> After {
-        if self.process.interrupt().is_err() {
-            return After::Over;
-        }
         let done = timeout(grace, async {
             loop {
+                if self.process.interrupt().is_err() {
+                    return After::Over;
+                }
+                // Output is read away, as a full pipe would hold up the code.
                 self.discard_output();
-                match self.next_frame().await {
-                    Ok(FromWorker::Done { id }) if id == self.last_id => return After::Ready,
-                    Ok(_) => {}
-                    Err(_) => return After::Over,
+                match timeout(AGAIN, self.next_frame()).await {
+                    Ok(Ok(FromWorker::Done { id })) if id == self.last_id => return After::Ready,
+                    Ok(Ok(_)) | Err(_) => {}
+                    Ok(Err(_)) => return After::Over,
                 }
             }
         })
@@ -193,6 +186,23 @@ impl Worker {
         match done {
             Ok(Ok(())) => After::Ready,
             Ok(Err(_)) | Err(_) => After::Over,
+        }
+    }
+
+    /// Gives matplotlib the list of fonts, which it takes long to make for itself.
+    pub(super) async fn give_fonts(&self) {
+        let Some(list) = self.plan.fonts.get().cloned() else {
+            return;
+        };
+        let (tmp, owner) = (self.tmp.clone(), self.owner());
+        let name = list
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let giving = tokio::task::spawn_blocking(move || tmp.place(&name, &list, owner));
+        if let Ok(Err(error)) = giving.await {
+            tracing::warn!(%error, "the list of fonts could not be given to an interpreter");
         }
     }
 
@@ -316,7 +326,7 @@ fn environment(plan: &Plan, tmp: &str) -> Vec<(String, String)> {
         ("TMPDIR", tmp.to_owned()),
         ("LANG", "C.UTF-8".to_owned()),
         ("MPLBACKEND", "Agg".to_owned()),
-        ("MPLCONFIGDIR", format!("{tmp}/matplotlib")),
+        ("MPLCONFIGDIR", tmp.to_owned()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();

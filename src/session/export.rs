@@ -14,6 +14,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::mistral::Images;
+use super::files::StoredFile;
 use super::{SessionError, StoredMessage, StoredSession, View};
 use crate::ids::SessionId;
 use crate::openai::message::{Message, Role};
@@ -35,8 +36,9 @@ struct Meta {
 /// Writes a session as JSON.
 ///
 /// `messages` holds the instructions and then all messages, hidden ones included; `agent.message_meta` has an entry
-/// for each message with more to say, by its index in `messages`.
-pub fn export(id: &SessionId, session: &StoredSession) -> String {
+/// for each message with more to say, by its index in `messages`. `files` are the ones that the session uses, without
+/// their contents.
+pub fn export(id: &SessionId, session: &StoredSession, files: &[StoredFile]) -> String {
     let stored = session.messages.iter().map(|stored| &stored.message);
     let messages = || session.instructions.iter().chain(stored.clone());
     let texts: Vec<&str> = messages()
@@ -62,7 +64,11 @@ pub fn export(id: &SessionId, session: &StoredSession) -> String {
     push_entry(&mut json, "created_at", &session.created_at.to_string());
     push_entry(&mut json, "updated_at", &session.updated_at.to_string());
     push_entry(&mut json, "messages", &format!("[{}]", texts.join(",")));
-    push_entry(&mut json, "files", "[]");
+    let files: Vec<String> = files
+        .iter()
+        .filter_map(|file| serde_json::to_string(file).ok())
+        .collect();
+    push_entry(&mut json, "files", &format!("[{}]", files.join(",")));
     push_entry(&mut json, "stats", &stats);
     let agent = format!(r#"{{"message_meta":[{}]}}"#, meta.join(","));
     push_entry(&mut json, "agent", &agent);

@@ -1,6 +1,7 @@
 //! What can be configured about sessions.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Everything about sessions.
@@ -14,6 +15,13 @@ pub struct Settings {
     pub wait: Duration,
     /// Most messages that a session may hold.
     pub max_messages: usize,
+    /// The directory with the bytes of files; `None` is the one beside the SQLite file. Files of sessions in memory
+    /// are in a directory of their own inside it, or in the one for temporary files, and go with the process.
+    pub files_dir: Option<PathBuf>,
+    /// Largest file, in bytes.
+    pub max_file_bytes: u64,
+    /// Most bytes over all files; those used longest ago give way.
+    pub max_total_file_bytes: u64,
 }
 
 /// Where sessions are kept.
@@ -23,4 +31,11 @@ pub enum StoreUrl {
     Sqlite(PathBuf),
     /// Memory; gone when the process ends.
     Memory,
+}
+
+/// The directory that goes with a database file where none is configured.
+pub fn beside(database: &Path) -> PathBuf {
+    let mut name = OsString::from(database.file_stem().unwrap_or_default());
+    name.push("-files");
+    database.with_file_name(name)
 }

@@ -3,15 +3,16 @@
 //! Every statement names the owner or a row that was found through it. Writers take turns on one connection; readers of
 //! a file have connections of their own and see the last committed state. What the dropped future of a write leaves behind is the whole write or nothing.
 
-mod connections;
+pub(super) mod connections;
 mod open;
 mod park;
 mod put;
 mod read;
 #[cfg(test)]
 mod tests;
-mod write;
+pub(super) mod write;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use self::connections::{Connections, Held};
 use self::park::Parked;
 use self::put::Put;
 use self::write::Clock;
+use super::files::FileStore;
 use super::settings::Settings;
 use super::{Change, SessionError, StoredSession};
 use crate::ids::{Owner, SessionId};
@@ -37,6 +39,19 @@ pub struct SessionStore {
     reader: Arc<Connections>,
     clock: Arc<Clock>,
     parked: Arc<Mutex<Parked>>,
+    files: FileStore,
+}
+
+/// Something that lasts as long as a turn.
+pub type Attached = Arc<dyn Any + Send + Sync>;
+
+/// An unstored conversation that waits for the results of its client's tools.
+#[derive(Debug, Clone, Default)]
+pub struct Waiting {
+    /// The conversation.
+    pub session: StoredSession,
+    /// What goes with the turn.
+    pub held: Option<Attached>,
 }
 
 /// One entry of the list of sessions.
@@ -73,18 +88,30 @@ pub enum Replaced {
 }
 
 impl SessionStore {
-    /// Opens the store and brings its schema up to date.
+    /// Opens the store with its files, and brings its schema up to date.
     ///
     /// # Errors
-    /// When the file cannot be opened or migrated.
+    /// When the file cannot be opened or migrated, or the directory of files cannot be used.
     pub async fn open(settings: &Settings) -> Result<Self, SessionError> {
         let (writer, reader) = open::connections(&settings.store).await?;
+        let clock = Arc::<Clock>::default();
+        let connections = (Arc::clone(&writer), Arc::clone(&reader));
+        let files = FileStore::open(connections, Arc::clone(&clock), settings);
+        let files = files
+            .await
+            .map_err(|error| SessionError::Store(Box::new(error)))?;
         Ok(Self {
             writer,
             reader,
-            clock: Arc::default(),
+            clock,
             parked: Arc::default(),
+            files,
         })
+    }
+
+    /// The files of sessions and of owners.
+    pub fn files(&self) -> &FileStore {
+        &self.files
     }
 
     /// A whole conversation, or `None` where this owner has none of that id.
@@ -162,7 +189,7 @@ impl SessionStore {
         Ok(page)
     }
 
-    /// Deletes a session; says whether there was one.
+    /// Deletes a session and the files that only it uses; says whether there was one.
     ///
     /// # Errors
     /// When the store fails.
@@ -170,10 +197,14 @@ impl SessionStore {
         let mut held = self.writer.take().await?;
         let deleted = write::delete(held.get()?, owner, id).await?;
         held.done();
+        if deleted {
+            self.files.clean_up().await;
+        }
         Ok(deleted)
     }
 
-    /// Puts a session in place of what is stored under the id. The time it was made is kept unless it is 0.
+    /// Puts a session in place of what is stored under the id; its files stay. The time it was made is kept unless it
+    /// is 0.
     ///
     /// # Errors
     /// When the store fails; nothing is changed then.
@@ -191,7 +222,7 @@ impl SessionStore {
 
     /// Copies a session up to (without) the message at the index that an export counts, or whole.
     ///
-    /// Calls that the client was asked to run keep leading to the session that was copied.
+    /// Calls that the client was asked to run keep leading to the session that was copied; files are used by both.
     ///
     /// # Errors
     /// `NotFound`, `Exists` when the new id is taken, `Invalid` when the index is past the end; else when the store
@@ -228,9 +259,13 @@ impl SessionStore {
             held.done();
             total += deleted;
             if deleted < write::EXPIRE_BATCH {
-                return Ok(total);
+                break;
             }
         }
+        if total > 0 {
+            self.files.clean_up().await;
+        }
+        Ok(total)
     }
 
     /// Whether the store answers.
@@ -253,6 +288,7 @@ impl SessionStore {
             .await
             .is_ok_and(|result| result.is_ok());
         let writer = self.writer.close(CLOSE_WAIT).await;
+        self.files.close().await;
         if !(readers && written_back && writer) {
             // Nothing is lost: what is committed is in the log and is found there by the next start.
             tracing::warn!(
@@ -267,13 +303,23 @@ impl SessionStore {
     /// Keeps an unstored conversation in memory until time is up, for the answers to its pending client calls.
     ///
     /// Where too many are kept already, the one kept longest gives way.
-    pub fn park(&self, owner: &Owner, calls: &[String], session: StoredSession, until: Instant) {
-        self.parked.lock().put(owner, calls, session, until);
+    pub fn park(&self, owner: &Owner, calls: &[String], waiting: Waiting, until: Instant) {
+        self.parked.lock().put(owner, calls, waiting, until);
     }
 
     /// The parked conversation that waits for this call.
-    pub fn parked(&self, owner: &Owner, call_id: &str) -> Option<StoredSession> {
+    pub fn parked(&self, owner: &Owner, call_id: &str) -> Option<Waiting> {
         self.parked.lock().get(owner, call_id).cloned()
+    }
+
+    /// Lets go of what is held for the parked conversation that waits for this call.
+    pub fn release(&self, owner: &Owner, call_id: &str) {
+        self.parked.lock().release(owner, call_id);
+    }
+
+    /// Forgets the parked conversations whose time is up, and lets go of what is held for them.
+    pub fn drop_expired_parked(&self) {
+        self.parked.lock().drop_expired();
     }
 
     /// Moves what is in the log of a file to its place.

@@ -173,6 +173,8 @@ async fn finish(
         model: context.model.clone(),
         user: context.user.clone(),
         trace: context.trace.clone(),
+        workspace: context.workspace.clone(),
+        files: context.files.clone(),
         progress,
     };
     let tool = call.tool;
@@ -221,8 +223,7 @@ async fn passed(moment: Option<Instant>) {
 fn conclude(ended: Ended, invocation: &ToolInvocation) -> (ToolStatus, ToolOutput) {
     let (tool, call_id) = (&*invocation.name, &*invocation.call_id);
     let (status, text) = match ended {
-        Ended::Answered(Ok(output)) if output.is_error => return (ToolStatus::Error, output),
-        Ended::Answered(Ok(output)) => return (ToolStatus::Ok, output),
+        Ended::Answered(Ok(output)) => return (output.status.into(), output),
         Ended::Answered(Err(error)) => {
             let cause = causes(&error);
             tracing::warn!(tool, call_id, cause, "tool call failed");

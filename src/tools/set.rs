@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use self::filter::Globs;
 pub use self::filter::{FilterError, ToolFilter};
-use super::SharedTool;
 use super::settings::{HttpToolSettings, Settings};
 use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
+use super::{SharedTool, ToolKind};
 use crate::openai::tool::{CallKind, ToolDefinition};
 
 /// Longest name of a tool, in characters: what model servers take.
@@ -24,6 +24,8 @@ const MAX_NAME_CHARS: usize = 64;
 #[derive(Debug)]
 pub struct ToolRegistry {
     configured: Vec<SharedTool>,
+    /// Tools that a request has to ask for.
+    on_request: Vec<SharedTool>,
     names: HashSet<String>,
     dispatch: Option<Dispatch>,
 }
@@ -46,6 +48,11 @@ pub enum RegistryError {
     /// Two entries with one name.
     #[error("tool '{0}' is configured twice")]
     Duplicate(String),
+    /// An entry with the name of a built-in tool.
+    #[error(
+        "tool '{0}' has the name of a built-in tool; give it another name, or switch the built-in one off"
+    )]
+    BuiltIn(String),
     /// Parameters that describe no JSON object.
     #[error("the parameters of tool '{name}' are no JSON Schema of an object: {reason}")]
     Parameters {
@@ -99,7 +106,7 @@ pub enum ToolSetError {
 }
 
 /// The tools of one request; cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ToolSet {
     /// In the order in which the model is offered them.
     names: Arc<[String]>,
@@ -153,17 +160,36 @@ impl ToolRegistry {
         };
         Ok(Self {
             configured,
+            on_request: Vec::new(),
             names,
             dispatch,
         })
     }
 
-    /// Whether no request can get a server-side tool: neither a configured tool nor a dispatch URL.
+    /// The same with built-in tools that are offered to the requests that ask for them.
+    ///
+    /// # Errors
+    /// When a configured tool has the name of one of them.
+    pub fn with_on_request<'a>(
+        mut self,
+        tools: impl IntoIterator<Item = &'a SharedTool>,
+    ) -> Result<Self, RegistryError> {
+        for tool in tools {
+            let name = &tool.definition().name;
+            if !self.names.insert(name.clone()) {
+                return Err(RegistryError::BuiltIn(name.clone()));
+            }
+            self.on_request.push(tool.clone());
+        }
+        Ok(self)
+    }
+
+    /// Whether a request gets a server-side tool only if it asks for one: neither a configured tool nor a dispatch URL.
     pub fn is_empty(&self) -> bool {
         self.configured.is_empty() && self.dispatch.is_none()
     }
 
-    /// The tools of a request that declares these.
+    /// The tools of a request that declares these and asked for those built in.
     ///
     /// Names are checked only where the server runs a tool: what it does not take part in is left for the upstream to
     /// judge.
@@ -173,11 +199,13 @@ impl ToolRegistry {
     pub fn for_request(
         &self,
         declared: Vec<ToolDefinition>,
+        asked: &[SharedTool],
         filter: &ToolFilter,
     ) -> Result<ToolSet, ToolSetError> {
         let active = || {
             self.configured
                 .iter()
+                .chain(asked)
                 .filter(|tool| filter.offers(&tool.definition().name))
         };
         let active_names: HashSet<&str> = active().map(|tool| &*tool.definition().name).collect();
@@ -219,9 +247,9 @@ impl ToolRegistry {
         }
     }
 
-    /// The configured tools.
+    /// The configured tools, and those that a request can ask for.
     pub fn list(&self) -> impl Iterator<Item = &SharedTool> {
-        self.configured.iter()
+        self.configured.iter().chain(&self.on_request)
     }
 
     /// What a tool is called in metrics and logs: a configured tool by name, a dispatched one `dispatch`, any other `unknown`.
@@ -243,6 +271,14 @@ impl ToolSet {
     /// Whether the server runs any of them.
     pub fn has_server_tools(&self) -> bool {
         self.has_server_tools
+    }
+
+    /// Whether code can be run.
+    pub fn runs_code(&self) -> bool {
+        self.owners.values().any(|owner| match owner {
+            Lookup::Server(tool) => tool.policy().kind == ToolKind::CodeExecution,
+            Lookup::Client | Lookup::Unknown => false,
+        })
     }
 
     /// `tools` as it is sent upstream, byte for byte the same over the rounds of a run; `None` when there is none.

@@ -21,7 +21,7 @@ use url::Url;
 use self::request::{Outgoing, Signer};
 use self::retry::{Failure, Retry, RetryDelays};
 use super::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
-use super::{Tool, ToolError, ToolInvocation, ToolOutput, ToolPolicy, ToolSource};
+use super::{Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource};
 use crate::openai::tool::ToolDefinition;
 
 /// How long an unused connection is kept. Common servers close theirs after 5 s, and a call that meets such a closing
@@ -115,6 +115,7 @@ impl Endpoint {
             sequential: settings.sequential,
             idempotent: settings.idempotent,
             source: ToolSource::Dispatch,
+            kind: ToolKind::Custom,
         };
         Self::new(client, &settings.endpoint, policy)
     }
@@ -205,6 +206,7 @@ impl HttpTool {
             sequential: settings.sequential,
             idempotent: settings.idempotent,
             source: ToolSource::Http,
+            kind: ToolKind::Custom,
         };
         let definition = ToolDefinition::function(
             &settings.name,

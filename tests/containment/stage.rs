@@ -89,6 +89,7 @@ pub(crate) fn settings() -> Settings {
         max_age: Duration::from_secs(3600),
         work_dir: Path::new(SERVER).join("work"),
         saved_ttl: None,
+        temporary: false,
         uids: (60_100, 60_999),
         launcher: world::launcher().into(),
     }

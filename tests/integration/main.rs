@@ -16,9 +16,12 @@
     reason = "tables of cases are long, and a test's tasks end with the test"
 )]
 
+mod analysis;
 mod architecture;
+mod code;
 mod edge;
 mod faults;
+mod files;
 mod lifecycle;
 mod limits;
 mod passthrough;

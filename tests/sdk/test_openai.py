@@ -427,3 +427,41 @@ def test_embeddings_pass_through(client):
     answer = client.embeddings.create(model=MODEL, input=["a", "abc"])
     assert [entry.embedding for entry in answer.data] == [[1.0, 0.25, -0.5], [3.0, 0.25, -0.5]]
     assert answer.usage.total_tokens == 2
+
+
+# --- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_files_go_in_and_come_out(alice, servers):
+    content = "name;value\nå;1\n".encode()
+    file = alice.files.create(file=("Größe.csv", content), purpose="user_data")
+    assert (file.object, file.filename, file.bytes, file.status) == ("file", "Größe.csv", len(content), "processed")
+    assert extra(file)["mime_type"] == "text/csv"
+    assert alice.files.retrieve(file.id) == file
+    assert alice.files.content(file.id).read() == content
+    with alice.files.with_streaming_response.content(file.id) as answer:
+        assert b"".join(answer.iter_bytes()) == content
+    # The SDK asks for page after page by itself.
+    more = [alice.files.create(file=b"x", purpose="assistants", extra_body={"session_id": unique("s")[2:]})]
+    more.append(alice.files.create(file=("b.txt", b"y", "text/plain"), purpose="vision"))
+    listed = [each.id for each in alice.files.list(limit=1)]
+    assert listed == [more[1].id, more[0].id, file.id]
+    assert [each.id for each in alice.files.list(purpose="vision", order="asc")] == [more[1].id]
+    with OpenAI(base_url=servers.keyed_url, api_key=BOB) as bob:
+        with pytest.raises(openai.NotFoundError):
+            bob.files.retrieve(file.id)
+        assert list(bob.files.list()) == []
+    for each in [file, *more]:
+        deleted = alice.files.delete(each.id)
+        assert (deleted.id, deleted.object, deleted.deleted) == (each.id, "file", True)
+    with pytest.raises(openai.NotFoundError):
+        alice.files.content(file.id)
+
+
+def test_a_file_that_is_refused_names_the_field(alice):
+    with pytest.raises(openai.BadRequestError) as refused:
+        alice.files.create(file=b"x", purpose="fun")
+    assert refused.value.param == "purpose"
+    with pytest.raises(openai.APIStatusError) as refused:
+        alice.with_options(max_retries=0).files.create(file=bytes(70 * 1024 * 1024), purpose="user_data")
+    assert (refused.value.status_code, refused.value.param) == (413, "file")

@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use serde_json::json;
-use uuid::Uuid;
 
+use super::super::Parts;
 use super::super::calls::ResolvedCall;
-use super::super::event::{Calling, ProducedFile};
-use super::super::{Parts, unix_seconds};
+use super::super::event::Calling;
 use super::Context;
 use crate::metrics::ToolLabel;
 use crate::openai::message::Message;
-use crate::tools::ToolFile;
 
-/// Largest file that an answer carries inline, in bytes.
-const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
+/// Most frames of an animation that the model is shown; they are chosen evenly.
+const MAX_FRAMES_SHOWN: usize = 8;
 
 /// What logs and metrics call a tool: names that requests bring along stay out of both.
 pub(super) fn label<'a>(parts: &Parts, call: &'a ResolvedCall) -> ToolLabel<'a> {
@@ -29,11 +27,30 @@ pub(super) fn label<'a>(parts: &Parts, call: &'a ResolvedCall) -> ToolLabel<'a> 
 
 pub(super) fn calling(context: &Context, call: &ResolvedCall) -> Calling {
     Calling {
+        arguments: call.call.arguments.clone(),
+        ..speaking(context, call)
+    }
+}
+
+/// The call that live output belongs to, without its arguments: there may be much of both.
+pub(super) fn speaking(context: &Context, call: &ResolvedCall) -> Calling {
+    Calling {
         round: context.round,
         name: call.call.name.clone(),
         tool_call_id: call.call.id.clone(),
-        arguments: call.call.arguments.clone(),
+        arguments: String::new(),
+        kind: call.kind,
     }
+}
+
+/// The frames of an animation that the model is shown: the first, the last, and some evenly between.
+pub(super) fn frames_shown(frames: &[String]) -> Vec<String> {
+    let (count, most) = (frames.len(), MAX_FRAMES_SHOWN);
+    if count <= most {
+        return frames.to_vec();
+    }
+    let chosen = (0..most).filter_map(|index| frames.get(index * (count - 1) / (most - 1)));
+    chosen.cloned().collect()
 }
 
 /// A user message that shows images to the model, as no server takes them in tool messages.
@@ -52,24 +69,23 @@ pub(super) fn image_message(images: &[(String, String)]) -> Message {
     Message::user_parts(&serde_json::Value::Array(parts).to_string())
 }
 
-pub(super) fn produced(context: &Context, file: ToolFile) -> ProducedFile {
-    ProducedFile {
-        id: format!("file-{}", Uuid::now_v7().simple()),
-        object: "file",
-        bytes: file.size,
-        created_at: unix_seconds(),
-        filename: file.name.clone(),
-        purpose: "agent_output",
-        name: file.name,
-        mime_type: file.mime_type,
-        size: file.size,
-        session_id: context.session_id.clone(),
-        round: context.round,
-        data: (file.size <= MAX_INLINE_FILE_BYTES).then_some(file.data),
-    }
-}
-
 /// A duration for the wire and the log.
 pub(in super::super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_sees_a_few_frames_of_an_animation_from_its_beginning_to_its_end() {
+        let frames = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
+        assert_eq!(frames_shown(&frames(8)), frames(8));
+        assert_eq!(
+            frames_shown(&frames(71)),
+            ["0", "10", "20", "30", "40", "50", "60", "70"]
+        );
+        assert_eq!(frames_shown(&frames(9)).len(), 8);
+    }
 }

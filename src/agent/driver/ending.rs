@@ -79,6 +79,10 @@ impl Run {
     ) -> Result<(), AgentError> {
         let ids: Vec<String> = client_calls.iter().map(|call| call.id.clone()).collect();
         self.store(end, ids).await;
+        if let Some(conversation) = &self.conversation {
+            conversation.release();
+        }
+        self.note_missing_files(reason);
         let finish_reason = finish_reason(reason, &self.finish_reason);
         let outcome = Outcome {
             stop_reason: reason,
@@ -155,6 +159,28 @@ impl Run {
         }
     }
 
+    /// Says once which of the files that the caller wants were not made.
+    fn note_missing_files(&mut self, reason: StopReason) {
+        let wanted = self.request.code.as_ref().map(|code| &*code.wanted);
+        let missing: Vec<String> = wanted
+            .unwrap_or_default()
+            .iter()
+            .filter(|file| !self.produced.contains(&file.name))
+            .map(|file| format!("'{}'", file.name))
+            .collect();
+        // With calls of the client pending, the turn is not over yet.
+        if !missing.is_empty() && reason != StopReason::ClientTools {
+            let message = format!(
+                "the turn ended without these files of 'files': {}",
+                missing.join(", ")
+            );
+            self.notify(Notice {
+                kind: "file_not_produced",
+                message,
+            });
+        }
+    }
+
     pub(super) fn limit_notice(&mut self, reason: StopReason) {
         if reason.is_limit() {
             let message = format!("the limit {} is reached", reason.as_str());
@@ -166,7 +192,8 @@ impl Run {
     }
 
     pub(super) fn notify(&mut self, notice: Notice) {
-        if self.notices.iter().all(|known| known.kind != notice.kind) || notice.kind == "retry" {
+        let known = |known: &Notice| known.kind == notice.kind && known.message == notice.message;
+        if notice.kind == "retry" || !self.notices.iter().any(known) {
             self.notices.push(notice.clone());
             self.ready.push_back(AgentEvent::Notice(notice));
         }

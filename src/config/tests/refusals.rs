@@ -88,6 +88,13 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
         "session_store",
         "sqlite:PATH or memory:",
     ),
+    ("files_dir = \"\"", "files_dir", "write a path"),
+    ("max_file_bytes = 0", "max_file_bytes", "1 or more"),
+    (
+        "max_total_file_bytes = \"1MiB\"",
+        "max_total_file_bytes",
+        "max_file_bytes is 67108864",
+    ),
     (
         "agent_permission = \"ask\"",
         "agent_permission",

@@ -49,6 +49,7 @@ pub(super) fn install(spec: &Spec) -> Step<()> {
 }
 
 /// What a filter does with the calls that its rules match.
+#[derive(Clone, Copy)]
 enum Answer {
     /// They are allowed; all others do not exist.
     OnlyThese,

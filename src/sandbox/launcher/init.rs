@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -72,10 +73,7 @@ fn prepare(spec: &Spec) -> Step<Root> {
             Ok(root)
         }
         Form::PrivateUser { .. } | Form::SameUser => {
-            let directory = spec
-                .directory
-                .as_deref()
-                .unwrap_or(std::path::Path::new("/"));
+            let directory = spec.directory.as_deref().unwrap_or_else(|| Path::new("/"));
             let directories = ["data", "tmp"]
                 .into_iter()
                 .map(|name| root::open_directory(directory.join(name)))

@@ -1,5 +1,8 @@
 //! Limits that the kernel keeps: sizes, counts, processors.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::CpuSet;
 
@@ -13,11 +16,13 @@ const STACK: u64 = 8 * 1024 * 1024;
 /// Applies the limits to this process and all that it starts.
 ///
 /// The number of processes counts those of the user id, within the user namespace if there is one: so this comes after
-/// both.
-pub(super) fn apply(limits: &Limits, slot: usize) -> Step<()> {
+/// both. Where the id is the server's own, what runs under it already is allowed for, and the server counts the
+/// interpreter's processes itself.
+pub(super) fn apply(limits: &Limits, slot: usize, shared_user: bool) -> Step<()> {
+    let others = if shared_user { threads_of_user() } else { 0 };
     for (resource, most) in [
         (Resource::As, limits.address_space),
-        (Resource::Nproc, limits.processes),
+        (Resource::Nproc, limits.processes.saturating_add(others)),
         (Resource::Fsize, limits.file_size),
         (Resource::Nofile, limits.open_files),
         (Resource::Core, 0),
@@ -59,4 +64,21 @@ fn bind(wanted: usize, slot: usize) -> Step<()> {
         chosen.set(number);
     }
     rustix::thread::sched_setaffinity(None, &chosen).at("choosing the processors")
+}
+
+/// Threads that run under this user id. Counted without a lock: those that come and go meanwhile do not matter.
+fn threads_of_user() -> u64 {
+    let own = rustix::process::getuid().as_raw();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let threads = processes.filter_map(|process| {
+        let path = process.path();
+        let is_number = path
+            .file_name()?
+            .to_str()?
+            .bytes()
+            .all(|byte| byte.is_ascii_digit());
+        let is_own = is_number && fs::metadata(&path).ok()?.uid() == own;
+        is_own.then(|| fs::read_dir(path.join("task")).map_or(0, Iterator::count))
+    });
+    threads.map(|count| count as u64).sum()
 }

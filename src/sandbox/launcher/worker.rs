@@ -20,7 +20,7 @@ pub(super) fn start(
     raw::place_at(control, CONTROL_FD).at("placing the control socket")?;
     raw::unblock_signals().at("unblocking signals")?;
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
-    limits::apply(&spec.limits, spec.slot)?;
+    limits::apply(&spec.limits, spec.slot, spec.form == Form::SameUser)?;
     if let Form::PrivateUser { uid } = spec.form {
         identity::empty_bounding_set()?;
         identity::become_user(uid)?;

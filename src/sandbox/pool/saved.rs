@@ -22,7 +22,7 @@ const FILES: &str = "files";
 pub(super) struct Saved(Arc<PathBuf>);
 
 impl Saved {
-    /// Opens the directory; what interpreters of an earlier server left in use is deleted.
+    /// Opens the directory.
     pub(super) fn open(work_dir: &Path) -> io::Result<Self> {
         let make = |path: &Path, mode: u32| {
             fs::DirBuilder::new()

@@ -40,7 +40,13 @@ const NAMED_PACKAGES: [&str; 24] = [
 ];
 
 /// The report on a way that holds.
-pub(super) fn report(plan: &Plan, tried: &Tried, missing: Vec<String>) -> Report {
+pub(super) fn report(plan: &Plan, tried: &Tried, mut missing: Vec<String>) -> Report {
+    if !tried.preload_failed.is_empty() {
+        missing.push(format!(
+            "modules of sandbox.preload could not be imported: {}; install them for this interpreter or leave them out",
+            tried.preload_failed.join(", ")
+        ));
+    }
     let settings = &plan.settings;
     let strong = tried.way.tier() == Tier::Strong;
     let either = |yes: &str, no: &str| if strong { yes } else { no }.to_owned();

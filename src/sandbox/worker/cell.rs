@@ -20,6 +20,8 @@ use crate::sandbox::{Cell, CellEnd, CellOutcome, Limit, Live, OutputStream};
 
 /// How long code may take to heed an interrupt.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long until the interrupt is repeated.
+const AGAIN: Duration = Duration::from_millis(200);
 /// How often memory is looked at while code runs.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(50);
 /// Every so many looks at memory, the disk is looked at where no mount bounds it.
@@ -77,10 +79,16 @@ impl<'w> Running<'w> {
         let order = frame::exec(self.worker.last_id, cell.code, limits);
         let deadline = self.started + cell.timeout;
         let mut step = self.until(deadline, &order).await;
-        let mut interrupted = false;
-        if matches!(step, Step::TimeUp) && self.worker.process.interrupt().is_ok() {
-            interrupted = true;
-            step = self.until(deadline + GRACE, &[]).await;
+        let interrupted = matches!(step, Step::TimeUp);
+        let killed_at = deadline + GRACE;
+        // Again and again: code may swallow an exception, and the first signal may come between two cells.
+        let mut next = deadline;
+        while matches!(step, Step::TimeUp) && next < killed_at {
+            if self.worker.process.interrupt().is_err() {
+                break;
+            }
+            next += AGAIN;
+            step = self.until(next, &[]).await;
         }
         let end = match step {
             Step::Done if interrupted => CellEnd::Interrupted,
@@ -218,10 +226,10 @@ impl<'w> Running<'w> {
             }
         };
         process::drain(self.worker.process.stdout.as_fd(), |bytes| {
-            keep(&mut out, bytes)
+            keep(&mut out, bytes);
         });
         process::drain(self.worker.process.stderr.as_fd(), |bytes| {
-            keep(&mut err, bytes)
+            keep(&mut err, bytes);
         });
         for (stream, bytes) in [(OutputStream::Stdout, out), (OutputStream::Stderr, err)] {
             if !bytes.is_empty() {
@@ -317,7 +325,7 @@ fn memory_passed(worker: &Worker) -> Option<Limit> {
         .and_then(|id| Pid::from_raw(id.try_into().ok()?))?;
     let mut directories: Vec<_> = worker.process.directories.iter().map(AsFd::as_fd).collect();
     if super::is_private(worker.place.form()) {
-        directories.push(worker.files.as_fd());
+        directories.extend([worker.files.as_fd(), worker.tmp.as_fd()]);
     } else {
         // On a disk of the host nothing of it is memory.
         directories.clear();
@@ -344,7 +352,5 @@ fn disk_passed(worker: &Worker) -> Option<Limit> {
             .usage()
             .is_ok_and(|usage| usage.bytes > bytes || usage.inodes > limits.inodes)
     };
-    let tmp = worker.tmp.as_ref();
-    (over(&worker.files, limits.disk) || tmp.is_some_and(|tmp| over(tmp, limits.tmp)))
-        .then_some(Limit::Disk)
+    (over(&worker.files, limits.disk) || over(&worker.tmp, limits.tmp)).then_some(Limit::Disk)
 }

@@ -75,7 +75,7 @@ fn an_export_holds_the_messages_as_they_are() {
         r#""agent":{"message_meta":[{"index":2,"hidden":true},{"index":3,"hidden":true,"full_text":"long\nlong"},"#,
         r#"{"index":4,"view":{"text":"t\n\nf","final_text":"f","call_ids":["c"]}}]}}"#,
     );
-    assert_eq!(export(&id(), &sample()), expected);
+    assert_eq!(export(&id(), &sample(), &[]), expected);
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn an_export_comes_back_as_it_was() {
             ..StoredSession::default()
         },
     ] {
-        let json = export(&id(), &session);
+        let json = export(&id(), &session, &[]);
         let back = import(&json, MAX).unwrap();
         assert_eq!(back, session);
-        assert_eq!(export(&id(), &back), json);
+        assert_eq!(export(&id(), &back, &[]), json);
     }
 }
 
@@ -105,7 +105,7 @@ fn a_hidden_instruction_at_the_front_is_no_instruction() {
             ..stored(r#"{"role":"system","content":"x"}"#)
         },
     );
-    assert_eq!(import(&export(&id(), &session), MAX).unwrap(), session);
+    assert_eq!(import(&export(&id(), &session, &[]), MAX).unwrap(), session);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn an_export_of_mistral_rs_is_read() {
         .collect();
     assert_eq!(hidden, [false, true, true, true, true]);
     assert_eq!(session.instructions[0].content_text(), "be kind");
-    let again = export(&id(), &session);
+    let again = export(&id(), &session, &[]);
     assert_eq!(import(&again, MAX).unwrap().messages, session.messages);
 
     // Its clients send the final answer, which it does not store, with the next question.
@@ -374,15 +374,15 @@ proptest! {
             created_at,
             updated_at: created_at,
         };
-        let json = export(&id(), &session);
+        let json = export(&id(), &session, &[]);
         let back = import(&json, MAX).unwrap();
-        prop_assert_eq!(export(&id(), &back), json);
+        prop_assert_eq!(export(&id(), &back, &[]), json);
         prop_assert_eq!(back, session);
     }
 
     #[test]
     fn a_damaged_export_never_panics(place in any::<prop::sample::Index>(), with in prop::sample::select(vec!["", "{", "[", "]", "-", "9999999999999999999999", "null", "\"", "\\ud800"])) {
-        let json = export(&id(), &sample());
+        let json = export(&id(), &sample(), &[]);
         let mut places = json.char_indices().map(|(index, _)| index);
         let place = places.nth(place.index(json.chars().count())).unwrap();
         let (before, after) = json.split_at(place);

@@ -18,7 +18,7 @@ const TAKE_WAIT: Duration = Duration::from_secs(5);
 
 /// Connections of one kind to one database.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(in crate::session) struct Connections {
     options: SqliteConnectOptions,
     /// Run on every new connection.
     setup: &'static str,
@@ -38,7 +38,7 @@ struct Idle {
 
 /// A connection in use by one caller; comes back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Held<'a> {
+pub(in crate::session) struct Held<'a> {
     /// `None` only until it is opened, and while this is dropped.
     connection: Option<SqliteConnection>,
     /// All that was asked of the connection was answered, and no transaction is open.
@@ -50,7 +50,11 @@ pub(super) struct Held<'a> {
 
 impl Connections {
     /// Up to so many connections to a file, opened when they are needed.
-    pub(super) fn to_file(options: SqliteConnectOptions, setup: &'static str, limit: u32) -> Self {
+    pub(in crate::session) fn to_file(
+        options: SqliteConnectOptions,
+        setup: &'static str,
+        limit: u32,
+    ) -> Self {
         Self {
             options,
             setup,
@@ -62,7 +66,10 @@ impl Connections {
     }
 
     /// The one connection to a database in memory.
-    pub(super) fn to_memory(options: SqliteConnectOptions, setup: &'static str) -> Self {
+    pub(in crate::session) fn to_memory(
+        options: SqliteConnectOptions,
+        setup: &'static str,
+    ) -> Self {
         Self {
             replaced: false,
             ..Self::to_file(options, setup, 1)
@@ -70,7 +77,7 @@ impl Connections {
     }
 
     /// Waits for a connection that is in order, a new one if need be.
-    pub(super) async fn take(&self) -> Result<Held<'_>, Error> {
+    pub(in crate::session) async fn take(&self) -> Result<Held<'_>, Error> {
         timeout(TAKE_WAIT, self.take_in_turn())
             .await
             .map_err(|_elapsed| Error::PoolTimedOut)?
@@ -103,12 +110,12 @@ impl Connections {
     }
 
     /// A connection that is not one of these yet.
-    pub(super) async fn connect(&self) -> Result<SqliteConnection, Error> {
+    pub(in crate::session) async fn connect(&self) -> Result<SqliteConnection, Error> {
         self.options.connect().await
     }
 
     /// Takes in the first connection.
-    pub(super) async fn add(&self, connection: SqliteConnection) -> Result<(), Error> {
+    pub(in crate::session) async fn add(&self, connection: SqliteConnection) -> Result<(), Error> {
         let connection = self.set_up(connection).await?;
         self.idle.lock().push(Idle {
             connection,
@@ -124,7 +131,7 @@ impl Connections {
 
     /// Closes the connections once they are no longer in use, or after that wait; who waits for one, or comes later, is
     /// refused. Says whether all went in order.
-    pub(super) async fn close(&self, wait: Duration) -> bool {
+    pub(in crate::session) async fn close(&self, wait: Duration) -> bool {
         let unused = timeout(wait, self.turns.acquire_many(self.limit)).await;
         // Those waiting came after this and are not served.
         self.turns.close();
@@ -136,27 +143,27 @@ impl Connections {
         in_order
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(in crate::session) fn is_closed(&self) -> bool {
         self.turns.is_closed()
     }
 }
 
 impl Held<'_> {
     /// For statements that the caller follows by [`Held::done`] or, after [`Held::begin`], by [`Held::commit`].
-    pub(super) fn get(&mut self) -> Result<&mut SqliteConnection, Error> {
+    pub(in crate::session) fn get(&mut self) -> Result<&mut SqliteConnection, Error> {
         self.settled = false;
         self.connection.as_mut().ok_or(Error::PoolClosed)
     }
 
     /// Gives the connection back in order.
-    pub(super) fn done(mut self) {
+    pub(in crate::session) fn done(mut self) {
         self.settled = true;
     }
 
     /// Starts a write. It takes the lock at once, because a read that turns into a write can fail half-way.
     ///
     /// Not through sqlx, which goes on believing in a transaction that SQLite ended by itself (a full disk).
-    pub(super) async fn begin(&mut self) -> Result<(), Error> {
+    pub(in crate::session) async fn begin(&mut self) -> Result<(), Error> {
         sqlx::raw_sql("BEGIN IMMEDIATE")
             .execute(self.get()?)
             .await?;
@@ -164,7 +171,7 @@ impl Held<'_> {
     }
 
     /// Makes what was written since the beginning last. Without it all of that is undone.
-    pub(super) async fn commit(mut self) -> Result<(), Error> {
+    pub(in crate::session) async fn commit(mut self) -> Result<(), Error> {
         sqlx::raw_sql("COMMIT").execute(self.get()?).await?;
         self.done();
         Ok(())

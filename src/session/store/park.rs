@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use super::super::{StoredMessage, StoredSession};
+use super::Waiting;
 use crate::ids::Owner;
 
 /// Most conversations kept.
@@ -28,7 +29,7 @@ pub(super) struct Parked {
 struct Entry {
     owner: Owner,
     calls: Vec<String>,
-    session: StoredSession,
+    waiting: Waiting,
     until: Instant,
     bytes: usize,
 }
@@ -39,7 +40,7 @@ impl Parked {
         &mut self,
         owner: &Owner,
         calls: &[String],
-        session: StoredSession,
+        waiting: Waiting,
         until: Instant,
     ) {
         self.drop_expired();
@@ -57,7 +58,7 @@ impl Parked {
         if let Some(oldest) = oldest.filter(|_| of_owner.count() >= MAX_PARKED_OF_OWNER) {
             self.remove(oldest);
         }
-        let bytes = size(&session);
+        let bytes = size(&waiting.session);
         while self.entries.len() >= MAX_PARKED
             || (self.bytes + bytes > MAX_PARKED_BYTES && !self.entries.is_empty())
         {
@@ -74,7 +75,7 @@ impl Parked {
         let entry = Entry {
             owner: owner.clone(),
             calls: calls.to_vec(),
-            session,
+            waiting,
             until,
             bytes,
         };
@@ -82,10 +83,18 @@ impl Parked {
     }
 
     /// The conversation that waits for the call.
-    pub(super) fn get(&mut self, owner: &Owner, call_id: &str) -> Option<&StoredSession> {
+    pub(super) fn get(&mut self, owner: &Owner, call_id: &str) -> Option<&Waiting> {
         self.drop_expired();
         let key = self.by_call.get(&(owner.clone(), call_id.to_owned()))?;
-        self.entries.get(key).map(|entry| &entry.session)
+        self.entries.get(key).map(|entry| &entry.waiting)
+    }
+
+    /// Lets go of what is held for the conversation; it may still be asked for again.
+    pub(super) fn release(&mut self, owner: &Owner, call_id: &str) {
+        let key = self.by_call.get(&(owner.clone(), call_id.to_owned()));
+        if let Some(entry) = key.and_then(|key| self.entries.get_mut(key)) {
+            entry.waiting.held = None;
+        }
     }
 
     /// Forgets the conversation that waits for the call.
@@ -95,7 +104,8 @@ impl Parked {
         }
     }
 
-    fn drop_expired(&mut self) {
+    /// Forgets what nobody came back for.
+    pub(super) fn drop_expired(&mut self) {
         let now = Instant::now();
         let expired: Vec<u64> = self
             .entries

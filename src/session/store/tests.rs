@@ -23,6 +23,9 @@ fn settings(store: StoreUrl) -> Settings {
         ttl: None,
         wait: Duration::from_secs(1),
         max_messages: 10_000,
+        files_dir: None,
+        max_file_bytes: 1 << 20,
+        max_total_file_bytes: 1 << 30,
     }
 }
 
@@ -380,11 +383,13 @@ async fn a_new_file_is_readable_for_its_owner_only() {
     let mut names = Vec::new();
     for entry in directory.read_dir().unwrap() {
         let entry = entry.unwrap();
-        let mode = entry.metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "{:?}", entry.file_name());
+        let metadata = entry.metadata().unwrap();
+        let expected = if metadata.is_dir() { 0o700 } else { 0o600 };
+        let mode = metadata.permissions().mode() & 0o777;
+        assert_eq!(mode, expected, "{:?}", entry.file_name());
         names.push(entry.file_name());
     }
-    assert!(names.len() >= 2, "the log is looked at too: {names:?}");
+    assert!(names.len() >= 3, "the log is looked at too: {names:?}");
 }
 
 #[tokio::test]
@@ -1038,21 +1043,24 @@ async fn any_of_its_calls_leads_to_a_parked_conversation_and_may_do_so_again() {
     };
     let until = Instant::now() + Duration::from_secs(60);
     // A conversation that nothing leads to is not kept.
-    store.park(&owner(), &[], session.clone(), until);
+    store.park(&owner(), &[], waiting(session.clone()), until);
     assert!(store.parked.lock().is_empty());
-    store.park(&owner(), &calls, session.clone(), until);
-    assert_eq!(store.parked(&Owner::key("bob"), "c1"), None);
-    assert_eq!(store.parked(&owner(), "c3"), None);
+    store.park(&owner(), &calls, waiting(session.clone()), until);
+    assert_eq!(parked(&store, &Owner::key("bob"), "c1"), None);
+    assert_eq!(parked(&store, &owner(), "c3"), None);
     for call in ["c2", "c1", "c1"] {
-        assert_eq!(store.clone().parked(&owner(), call), Some(session.clone()));
+        assert_eq!(parked(&store, &owner(), call), Some(session.clone()));
     }
     // A later one that waits for the same call takes the place of the earlier one.
-    store.park(&owner(), &calls[..1], StoredSession::default(), until);
-    assert_eq!(store.parked(&owner(), "c2"), None);
-    assert_eq!(store.parked(&owner(), "c1"), Some(StoredSession::default()));
+    store.park(&owner(), &calls[..1], Waiting::default(), until);
+    assert_eq!(parked(&store, &owner(), "c2"), None);
+    assert_eq!(
+        parked(&store, &owner(), "c1"),
+        Some(StoredSession::default())
+    );
     // Time is up.
-    store.park(&owner(), &calls[..1], session, Instant::now());
-    assert_eq!(store.parked(&owner(), "c1"), None);
+    store.park(&owner(), &calls[..1], waiting(session), Instant::now());
+    assert_eq!(parked(&store, &owner(), "c1"), None);
     assert!(store.parked.lock().is_empty());
 }
 
@@ -1060,17 +1068,58 @@ async fn any_of_its_calls_leads_to_a_parked_conversation_and_may_do_so_again() {
 async fn parked_conversations_are_bounded_in_time_and_number() {
     let store = in_memory().await;
     let park = |call: String, until: Instant| {
-        store.park(&owner(), &[call], StoredSession::default(), until);
+        store.park(&owner(), &[call], Waiting::default(), until);
     };
     park("late".to_owned(), Instant::now());
-    assert_eq!(store.parked(&owner(), "late"), None);
+    assert_eq!(parked(&store, &owner(), "late"), None);
     assert!(store.parked.lock().is_empty());
     let until = Instant::now() + Duration::from_secs(60);
     for number in 0..=park::MAX_PARKED_OF_OWNER {
         park(format!("c{number}"), until);
     }
-    assert_eq!(store.parked(&owner(), "c0"), None);
-    assert!(store.parked(&owner(), "c1").is_some());
+    assert_eq!(parked(&store, &owner(), "c0"), None);
+    assert!(parked(&store, &owner(), "c1").is_some());
     let last = format!("c{}", park::MAX_PARKED_OF_OWNER);
     assert!(store.parked(&owner(), &last).is_some());
+}
+
+#[tokio::test]
+async fn what_is_held_for_a_parked_conversation_goes_when_it_is_released_or_late() {
+    let store = in_memory().await;
+    let until = Instant::now() + Duration::from_secs(60);
+    let park = |call: &str, until: Instant| {
+        let held: Attached = Arc::new(());
+        let weak = Arc::downgrade(&held);
+        let waiting = Waiting {
+            session: StoredSession::default(),
+            held: Some(held),
+        };
+        store.park(&owner(), &[call.to_owned()], waiting, until);
+        weak
+    };
+    let released = park("c1", until);
+    let kept = park("c2", until);
+    assert!(store.parked(&owner(), "c1").unwrap().held.is_some());
+    store.release(&Owner::key("bob"), "c1");
+    store.release(&owner(), "c3");
+    assert_eq!(released.strong_count(), 1);
+    store.release(&owner(), "c1");
+    assert_eq!(released.strong_count(), 0);
+    // The conversation itself can still be asked for again.
+    assert!(store.parked(&owner(), "c1").is_some());
+    assert_eq!(kept.strong_count(), 1);
+    let late = park("c4", Instant::now());
+    store.drop_expired_parked();
+    assert_eq!((late.strong_count(), kept.strong_count()), (0, 1));
+}
+
+fn waiting(session: StoredSession) -> Waiting {
+    Waiting {
+        session,
+        held: None,
+    }
+}
+
+fn parked(store: &SessionStore, owner: &Owner, call: &str) -> Option<StoredSession> {
+    store.parked(owner, call).map(|waiting| waiting.session)
 }

@@ -21,7 +21,7 @@ const MICROS_PER_SECOND: i64 = 1_000_000;
 /// Tells the time of writes: microseconds since 1970, later each time, so that the order of writes is the order of
 /// their times.
 #[derive(Debug, Default)]
-pub(super) struct Clock {
+pub(in crate::session) struct Clock {
     last: AtomicI64,
 }
 
@@ -56,7 +56,7 @@ struct ForkRow {
 
 impl Clock {
     /// The time now, or just after the last one given out.
-    pub(super) fn stamp(&self) -> i64 {
+    pub(in crate::session) fn stamp(&self) -> i64 {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| {
@@ -93,7 +93,19 @@ pub(super) async fn replace(
     id: &SessionId,
     session: &StoredSession,
 ) -> Result<Replaced, SessionError> {
-    let existed = delete(connection, owner, id).await?;
+    // The row stays, and with it what belongs to the session besides its messages.
+    let forgotten = sqlx::query(
+        "DELETE FROM client_calls WHERE session = (SELECT id FROM sessions WHERE owner = ? AND session_id = ?)",
+    );
+    forgotten
+        .bind(owner.as_str())
+        .bind(id.as_str())
+        .execute(&mut *connection)
+        .await?;
+    let made = match session.created_at {
+        0 => now,
+        seconds => seconds.saturating_mul(MICROS_PER_SECOND),
+    };
     let whole = Put {
         owner,
         id,
@@ -102,16 +114,20 @@ pub(super) async fn replace(
         append: &session.messages,
         client_calls: &[],
     };
-    put(connection, now, &whole).await?;
-    if session.created_at != 0 {
-        sqlx::query("UPDATE sessions SET created_at = ? WHERE owner = ? AND session_id = ?")
-            .bind(session.created_at.saturating_mul(MICROS_PER_SECOND))
+    let existed: Option<i64> =
+        sqlx::query_scalar("SELECT 1 FROM sessions WHERE owner = ? AND session_id = ?")
             .bind(owner.as_str())
             .bind(id.as_str())
-            .execute(connection)
+            .fetch_optional(&mut *connection)
             .await?;
-    }
-    Ok(if existed {
+    put(connection, now, &whole).await?;
+    sqlx::query("UPDATE sessions SET created_at = ? WHERE owner = ? AND session_id = ?")
+        .bind(made)
+        .bind(owner.as_str())
+        .bind(id.as_str())
+        .execute(connection)
+        .await?;
+    Ok(if existed.is_some() {
         Replaced::Replaced
     } else {
         Replaced::Created
@@ -197,8 +213,13 @@ pub(super) async fn fork(
     .bind(copy)
     .bind(source.session)
     .bind(source.keep)
-    .execute(connection)
+    .execute(&mut *connection)
     .await?;
+    sqlx::query("INSERT INTO session_files (session, file) SELECT ?, file FROM session_files WHERE session = ?")
+        .bind(copy)
+        .bind(source.session)
+        .execute(connection)
+        .await?;
     Ok(())
 }
 

@@ -6,8 +6,9 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::ids::RequestId;
+use crate::ids::WorkspaceId;
 use crate::openai::tool::ToolDefinition;
-use crate::tools::{Tool, ToolPolicy, ToolSource};
+use crate::tools::{OutputStatus, Tool, ToolKind, ToolPolicy, ToolSource};
 
 type Act =
     dyn Fn(ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync;
@@ -53,6 +54,7 @@ where
             sequential: false,
             idempotent: false,
             source: ToolSource::Dispatch,
+            kind: ToolKind::Custom,
         },
         act: Box::new(move |invocation| Box::pin(act(invocation))),
     }
@@ -102,6 +104,8 @@ fn context() -> CallContext {
         model: "m".into(),
         user: Some("u".into()),
         trace: http::HeaderMap::new(),
+        workspace: WorkspaceId::fresh(),
+        files: Arc::default(),
     }
 }
 
@@ -264,7 +268,7 @@ async fn failures_keep_to_their_call_and_tell_the_model_what_happened() {
             |content| {
                 Ok(ToolOutput {
                     content: content.into(),
-                    is_error: true,
+                    status: OutputStatus::Error,
                     ..ToolOutput::default()
                 })
             },

@@ -89,6 +89,7 @@ fn owners(set: &ToolSet, names: &[&str]) -> String {
         Lookup::Server(tool) => match tool.policy().source {
             ToolSource::Dispatch => "dispatch",
             ToolSource::Http => "http",
+            ToolSource::BuiltIn => "built_in",
         },
         Lookup::Client => "client",
         Lookup::Unknown => "-",
@@ -99,7 +100,7 @@ fn owners(set: &ToolSet, names: &[&str]) -> String {
 fn check(registry: &ToolRegistry, filter: &ToolFilter, expected: &str) {
     let mut tools = functions(&["a", "b_1", "b_2"]);
     tools.push(declared("custom", "b_c"));
-    let set = registry.for_request(tools, filter).unwrap();
+    let set = registry.for_request(tools, &[], filter).unwrap();
     let names = ["a", "b_1", "b_2", "b_c", "h", "nobody"];
     assert_eq!(owners(&set, &names), expected);
     let server = expected.contains("dispatch") || expected.contains("http");
@@ -168,7 +169,7 @@ fn without_server_side_tools_everything_is_the_clients() {
 fn the_list_is_the_declared_entries_as_they_came_then_the_configured_ones_then_hosted_ones() {
     let registry = registry(&["h", "g"], Some(&["*"]));
     let set = registry
-        .for_request(functions(&["z", "a"]), &everything())
+        .for_request(functions(&["z", "a"]), &[], &everything())
         .unwrap();
     let own = |name| format!(r#"{{"type": "function", "function": {{"name":"{name}"}}}}"#);
     let configured = |name| {
@@ -191,19 +192,23 @@ fn the_list_is_the_declared_entries_as_they_came_then_the_configured_ones_then_h
 #[test]
 fn an_empty_list_is_none_until_hosted_entries_come() {
     let registry = registry(&[], Some(&["*"]));
-    let set = registry.for_request(Vec::new(), &everything()).unwrap();
+    let set = registry
+        .for_request(Vec::new(), &[], &everything())
+        .unwrap();
     assert_eq!(set.tools_json(), None);
     let set = set.with_hosted(&[]);
     assert_eq!(set.tools_json(), None);
     let set = set.with_hosted(&strings(&["{}"]));
     assert_eq!(set.tools_json().as_deref(), Some("[{}]"));
     let left_out = filter(None, &["a"], &[]);
-    let set = registry.for_request(functions(&["a"]), &left_out).unwrap();
+    let set = registry
+        .for_request(functions(&["a"]), &[], &left_out)
+        .unwrap();
     assert_eq!(set.tools_json(), None);
 }
 
 fn error(registry: &ToolRegistry, tools: Vec<ToolDefinition>, filter: &ToolFilter) -> ToolSetError {
-    registry.for_request(tools, filter).unwrap_err()
+    registry.for_request(tools, &[], filter).unwrap_err()
 }
 
 #[test]
@@ -232,7 +237,9 @@ fn the_name_of_an_active_configured_tool_is_taken() {
         (&dispatching, filter(None, &["h"], &["h"]), "client"),
         (&dispatching, filter(None, &["h"], &[]), "-"),
     ] {
-        let set = registry.for_request(functions(&["h"]), &filter).unwrap();
+        let set = registry
+            .for_request(functions(&["h"]), &[], &filter)
+            .unwrap();
         assert_eq!(owners(&set, &["h"]), expected);
     }
 }
@@ -249,16 +256,16 @@ fn names_are_checked_where_the_server_takes_part() {
     ] {
         let tools = || functions(&names);
         assert_eq!(error(&registry, tools(), &everything()), expected);
-        assert!(registry.for_request(tools(), &nothing()).is_ok());
+        assert!(registry.for_request(tools(), &[], &nothing()).is_ok());
     }
     let good = ["a.b-C_9", &"a".repeat(64)];
     assert!(
         registry
-            .for_request(functions(&good), &everything())
+            .for_request(functions(&good), &[], &everything())
             .is_ok()
     );
     let clients = functions(&["x y", "x y"]);
-    assert!(registry.for_request(clients, &everything()).is_ok());
+    assert!(registry.for_request(clients, &[], &everything()).is_ok());
 }
 
 #[test]

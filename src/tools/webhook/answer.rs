@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::parts::{self, Parts};
 use super::retry::Problem;
 use crate::openai::raw::RawObject;
-use crate::tools::ToolOutput;
+use crate::tools::{OutputStatus, ToolOutput};
 
 /// The key that makes an object an answer of loopwright's own form rather than plain content.
 pub(super) const CONTENT: &str = "content";
@@ -53,13 +53,17 @@ fn from_object(object: &RawObject<'_>, content: &RawValue) -> Result<ToolOutput,
     }
     Ok(ToolOutput {
         content: text,
-        is_error: flag(object, "is_error")?,
+        status: match flag(object, "is_error")? {
+            true => OutputStatus::Error,
+            false => OutputStatus::Ok,
+        },
         terminate: flag(object, "terminate")?,
         images,
         files: match object.get_some("files") {
             Some(files) => parts::files(files)?,
             None => Vec::new(),
         },
+        ..ToolOutput::default()
     })
 }
 

@@ -138,15 +138,16 @@ pub(super) fn files(json: &RawValue) -> Result<Vec<ToolFile>, Problem> {
                 field: format!("files[{index}].data"),
                 expected: "base64",
             };
-            let (data, size) = checked_base64(&file.data).ok_or_else(wrong)?;
+            let (_, content) = checked_base64(&file.data).ok_or_else(wrong)?;
+            let name = plain_name(&file.name);
             Ok(ToolFile {
-                name: plain_name(&file.name),
+                path: name.clone(),
+                name,
                 mime_type: file
                     .mime_type
                     .filter(|mime_type| is_media_type(mime_type))
                     .unwrap_or_else(|| UNKNOWN_TYPE.to_owned()),
-                data,
-                size,
+                content: content.into(),
             })
         })
         .collect()
@@ -207,11 +208,11 @@ fn image_of(mime_type: &str, data: &str) -> Option<String> {
     }
 }
 
-/// Base64 without the line ends that some encoders put in, and the size of what it stands for.
-fn checked_base64(text: &str) -> Option<(String, u64)> {
+/// Base64 without the line ends that some encoders put in, and what it stands for.
+fn checked_base64(text: &str) -> Option<(String, Vec<u8>)> {
     let data: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    let size = STANDARD.decode(&data).ok()?.len();
-    Some((data, u64::try_from(size).ok()?))
+    let content = STANDARD.decode(&data).ok()?;
+    Some((data, content))
 }
 
 fn is_media_type(text: &str) -> bool {

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::*;
+use crate::ids::WorkspaceId;
 use crate::ids::{RequestId, SessionId};
 use crate::tools::{ProgressSender, ToolProgress};
 
@@ -188,6 +189,8 @@ fn invocation() -> (ToolInvocation, Receiver<ToolProgress>) {
         model: "m".into(),
         user: None,
         trace: HeaderMap::new(),
+        workspace: WorkspaceId::fresh(),
+        files: Arc::default(),
         progress: ProgressSender(sender),
     };
     (invocation, progress)

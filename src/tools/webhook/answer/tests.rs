@@ -93,15 +93,15 @@ fn flags_images_and_files_are_taken() {
             {"name": "..", "mime_type": "no type", "data": ""},
         ],
     });
-    let file = |name: &str, mime_type: &str, data: &str, size| ToolFile {
+    let file = |name: &str, mime_type: &str, content: &'static str| ToolFile {
         name: name.into(),
+        path: name.into(),
         mime_type: mime_type.into(),
-        data: data.into(),
-        size,
+        content: content.into(),
     };
     let expected = ToolOutput {
         content: "see".into(),
-        is_error: true,
+        status: OutputStatus::Error,
         terminate: true,
         images: [
             "AAAA",
@@ -114,10 +114,11 @@ fn flags_images_and_files_are_taken() {
         .map(str::to_owned)
         .to_vec(),
         files: vec![
-            file("ab.txt", "text/plain; charset=utf-8", "YWJj", 3),
-            file("y.csv", "application/octet-stream", "YQ==", 1),
-            file("file", "application/octet-stream", "", 0),
+            file("ab.txt", "text/plain; charset=utf-8", "abc"),
+            file("y.csv", "application/octet-stream", "a"),
+            file("file", "application/octet-stream", ""),
         ],
+        ..ToolOutput::default()
     };
     assert_eq!(read(body.to_string().as_bytes(), JSON).unwrap(), expected);
 }

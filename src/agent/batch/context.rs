@@ -1,0 +1,88 @@
+//! What a batch needs to know of its run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use tokio::time::Instant;
+
+use super::super::Parts;
+use super::super::options::ToolExecution;
+use super::super::request::RunRequest;
+use super::super::surroundings::Surroundings;
+use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
+use crate::tools::WorkFile;
+use crate::upstream::settings::Quirks;
+
+/// What a batch needs to know of its run.
+#[derive(Debug)]
+pub(in super::super) struct Context {
+    pub(in super::super) parts: Arc<Parts>,
+    pub(in super::super) round: u32,
+    pub(in super::super) deadline: Option<Instant>,
+    pub(in super::super) execution: ToolExecution,
+    pub(in super::super) session_id: Option<SessionId>,
+    pub(in super::super) request_id: RequestId,
+    pub(in super::super) model: String,
+    pub(in super::super) user: Option<String>,
+    pub(in super::super) trace: HeaderMap,
+    pub(in super::super) quirks: Quirks,
+    pub(in super::super) workspace: WorkspaceId,
+    pub(in super::super) files: Arc<[WorkFile]>,
+    pub(in super::super) owner: Owner,
+    /// Bytes of files that the answer still has room for.
+    pub(in super::super) inline_left: u64,
+}
+
+impl Context {
+    pub(in super::super) fn new(
+        parts: &Arc<Parts>,
+        request: &RunRequest,
+        round: u32,
+        session_id: Option<SessionId>,
+        surroundings: &Surroundings,
+    ) -> Self {
+        Self {
+            parts: parts.clone(),
+            round,
+            deadline: None,
+            execution: request.options.tool_execution,
+            session_id,
+            request_id: request.caller.request_id.clone(),
+            model: request.model.clone(),
+            user: request.user.clone(),
+            trace: request.caller.trace.clone(),
+            quirks: request.route.quirks.clone(),
+            workspace: surroundings.workspace().clone(),
+            files: surroundings.files().clone(),
+            owner: request.caller.owner.clone(),
+            inline_left: 0,
+        }
+    }
+
+    /// The same with room for so many bytes of files in the answer.
+    pub(in super::super) fn with_room(mut self, inline_left: u64) -> Self {
+        self.inline_left = inline_left;
+        self
+    }
+
+    /// The same with a moment at which running tools are cancelled.
+    pub(in super::super) fn until(
+        mut self,
+        started: std::time::Instant,
+        most: Option<Duration>,
+    ) -> Self {
+        self.deadline = most
+            .and_then(|most| started.checked_add(most))
+            .map(Instant::from_std);
+        self
+    }
+
+    /// Most calls that run at the same time.
+    pub(super) fn max_parallel(&self) -> usize {
+        match self.execution {
+            ToolExecution::Parallel => self.parts.max_parallel_tools,
+            ToolExecution::Sequential => 1,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Files that tools made: stored with the conversation, and carried along in the answer as far as there is room.
+
+use super::super::event::{Base64, Notice, ProducedFile};
+use super::super::unix_seconds;
+use super::Context;
+use crate::ids::FileId;
+use crate::session::files::{FileError, FileSource, NewFile, Purpose, StoredFile};
+use crate::tools::ToolFile;
+
+/// Largest file that an answer carries inline, in bytes.
+const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
+/// Most bytes of files that one answer carries inline.
+pub(in super::super) const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
+
+impl Context {
+    /// Keeps a file; what could not be done with it is a notice, never a failure.
+    pub(super) async fn keep_file(
+        &mut self,
+        tool: &str,
+        file: ToolFile,
+    ) -> (ProducedFile, Option<Notice>) {
+        let size = file.content.len() as u64;
+        let inline = size <= MAX_INLINE_FILE_BYTES && size <= self.inline_left;
+        if inline {
+            self.inline_left -= size;
+        }
+        let (stored, notice) = match self.store_file(tool, &file).await {
+            Ok(Some(stored)) => (Some(stored), None),
+            Ok(None) if inline => (None, None),
+            Ok(None) => (
+                None,
+                Some("is too large to be sent inline, and nothing of this turn is stored"),
+            ),
+            Err(error) => {
+                tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "file could not be stored");
+                let problem = match (&error, inline) {
+                    (FileError::TooLarge { .. }, _) => "is too large to be stored",
+                    (_, true) => "could not be stored; only this answer holds it",
+                    (_, false) => "could not be stored",
+                };
+                (None, Some(problem))
+            }
+        };
+        let notice = notice.map(|problem| Notice {
+            kind: "file_store",
+            message: format!("the file '{}' {problem}", file.path),
+        });
+        let produced = match stored {
+            Some(stored) => ProducedFile {
+                id: stored.id.as_str().to_owned(),
+                created_at: stored.created_at,
+                filename: stored.name.clone(),
+                purpose: stored.purpose.as_str(),
+                name: stored.name,
+                mime_type: stored.mime_type,
+                session_id: self.session_id.clone(),
+                ..self.unstored(file, inline)
+            },
+            None => self.unstored(file, inline),
+        };
+        (produced, notice)
+    }
+
+    async fn store_file(
+        &self,
+        tool: &str,
+        file: &ToolFile,
+    ) -> Result<Option<StoredFile>, FileError> {
+        let Some(session) = &self.session_id else {
+            return Ok(None);
+        };
+        let new = NewFile {
+            session: Some(session),
+            name: &file.name,
+            mime_type: Some(&file.mime_type),
+            purpose: Purpose::AssistantsOutput,
+            tool: Some(tool),
+            round: Some(self.round),
+        };
+        let content = FileSource::Bytes(&file.content);
+        let stored = self.parts.files.put(&self.owner, new, content).await?;
+        Ok(Some(stored))
+    }
+
+    fn unstored(&self, file: ToolFile, inline: bool) -> ProducedFile {
+        let size = file.content.len() as u64;
+        ProducedFile {
+            id: FileId::fresh().as_str().to_owned(),
+            object: "file",
+            bytes: size,
+            created_at: unix_seconds(),
+            filename: file.name.clone(),
+            purpose: Purpose::AssistantsOutput.as_str(),
+            name: file.name,
+            mime_type: file.mime_type,
+            size,
+            session_id: None,
+            round: self.round,
+            path: file.path,
+            data: inline.then_some(Base64(file.content)),
+        }
+    }
+}

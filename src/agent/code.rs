@@ -1,0 +1,284 @@
+//! What a request asks of code execution: `enable_code_execution`, `code_interpreter` in `tools[]`, and `files`.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::openai::raw::RawObject;
+use crate::openai::request::{ChatBody, RequestError};
+use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
+use crate::tools::python::WantedFile;
+
+/// OpenAI's hosted tool that means the same.
+pub(super) const CODE_INTERPRETER: &str = "code_interpreter";
+/// Most files that a request may want produced.
+const MAX_WANTED: usize = 20;
+/// Longest name of one, in bytes.
+const MAX_NAME_BYTES: usize = 255;
+/// Longest text about one, in bytes: all of them go into every model call.
+const MAX_TEXT_BYTES: usize = 1024;
+/// Most files that a request may name for the working directory.
+const MAX_FILE_IDS: usize = 100;
+
+/// What a request that asks for code execution wants of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CodeAsk {
+    /// Files to produce.
+    pub wanted: Vec<WantedFile>,
+    /// Stored files to put among the working files: the field that names each, and its id.
+    pub file_ids: Vec<(String, String)>,
+}
+
+impl CodeAsk {
+    /// Reads what a request asks for; `None` where it does not ask.
+    ///
+    /// # Errors
+    /// When it asks for what is switched off, or a field has the wrong form.
+    pub fn parse(body: &ChatBody<'_>, available: bool) -> Result<Option<Self>, RequestError> {
+        let enabled = body.typed::<bool>("enable_code_execution", "true or false")? == Some(true);
+        if enabled && !available {
+            let message = "'enable_code_execution' asks for code execution, which is switched off on this server";
+            return Err(RequestError::field("enable_code_execution", message));
+        }
+        let mut asked = enabled;
+        let mut file_ids = Vec::new();
+        // What is switched off here may still be the upstream's own; that is judged with the other hosted tools.
+        if available {
+            for (index, entry) in body.tool_entries()?.into_iter().enumerate() {
+                if is_code_interpreter(entry) {
+                    asked = true;
+                    container(entry, &format!("tools[{index}]"), &mut file_ids)?;
+                }
+            }
+        }
+        let wanted = wanted(body)?;
+        if wanted.is_some() && !asked {
+            let remedy = match available {
+                true => "send \"enable_code_execution\": true with it",
+                false => "which is switched off on this server; leave the field out",
+            };
+            let message = format!("'files' needs code execution: {remedy}");
+            return Err(RequestError::field("files", message));
+        }
+        Ok(asked.then(|| Self {
+            wanted: wanted.unwrap_or_default(),
+            file_ids,
+        }))
+    }
+}
+
+/// Whether an entry of `tools[]` asks for the hosted tool.
+pub(super) fn is_code_interpreter(entry: &RawValue) -> bool {
+    matches!(ToolDefinition::parse(entry), Err(ToolDefinitionError::Hosted(kind)) if kind == CODE_INTERPRETER)
+}
+
+/// Reads `container` of a `code_interpreter` entry, which stands in the entry itself or in an object of the type's name.
+fn container(
+    entry: &RawValue,
+    param: &str,
+    file_ids: &mut Vec<(String, String)>,
+) -> Result<(), RequestError> {
+    let param = format!("{param}.container");
+    let wrong = |problem: &str| RequestError::field(&param, format!("'{param}' {problem}"));
+    let shape = r#"must be an object such as {"type": "auto", "file_ids": []}"#;
+    let Ok(outer) = RawObject::parse(entry.get()) else {
+        return Ok(());
+    };
+    let inner = outer
+        .get_some(CODE_INTERPRETER)
+        .and_then(|inner| RawObject::parse(inner.get()).ok());
+    let found = outer
+        .get_some("container")
+        .or_else(|| inner.as_ref()?.get_some("container"));
+    let Some(found) = found else { return Ok(()) };
+    if found.get().starts_with('"') {
+        return Err(wrong(
+            "names a container, which this server does not have: every session has an interpreter of its own; send \
+             {\"type\": \"auto\"} and the 'session_id' of the conversation",
+        ));
+    }
+    let object = RawObject::parse(found.get()).map_err(|_| wrong(shape))?;
+    let kind = object
+        .get_some("type")
+        .map(|kind| serde_json::from_str::<String>(kind.get()));
+    if !matches!(kind, None | Some(Ok(_)))
+        || kind.is_some_and(|kind| kind.is_ok_and(|kind| kind != "auto"))
+    {
+        return Err(wrong(shape));
+    }
+    let Some(list) = object.get_some("file_ids") else {
+        return Ok(());
+    };
+    let ids: Vec<String> = serde_json::from_str(list.get())
+        .ok()
+        .filter(|ids: &Vec<String>| ids.len() <= MAX_FILE_IDS)
+        .ok_or_else(|| {
+            let param = format!("{param}.file_ids");
+            let message = format!("'{param}' must be a list of at most {MAX_FILE_IDS} file ids");
+            RequestError::field(&param, message)
+        })?;
+    let named = ids.into_iter().enumerate();
+    file_ids.extend(named.map(|(index, id)| (format!("{param}.file_ids[{index}]"), id)));
+    Ok(())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWanted {
+    name: String,
+    format: Option<String>,
+    description: Option<String>,
+}
+
+fn wanted(body: &ChatBody<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
+    let expected = "a list of objects with 'name' and perhaps 'format' and 'description'";
+    let Some(entries) = body.typed::<Vec<&RawValue>>("files", expected)? else {
+        return Ok(None);
+    };
+    if entries.len() > MAX_WANTED {
+        let message = format!(
+            "'files' names {} files; at most {MAX_WANTED} are taken",
+            entries.len()
+        );
+        return Err(RequestError::field("files", message));
+    }
+    let mut wanted: Vec<WantedFile> = Vec::with_capacity(entries.len());
+    for (index, entry) in entries.into_iter().enumerate() {
+        let param = format!("files[{index}]");
+        let wrong = |part: &str, problem: &str| {
+            let param = format!("{param}{part}");
+            RequestError::field(&param, format!("'{param}' {problem}"))
+        };
+        let shape = "must be an object with the string 'name' and perhaps the strings 'format' and 'description'";
+        let raw: RawWanted = serde_json::from_str(entry.get()).map_err(|_| wrong("", shape))?;
+        if !is_plain_path(&raw.name) {
+            return Err(wrong(
+                ".name",
+                "must be a plain relative file name such as \"report.csv\", of at most 255 bytes",
+            ));
+        }
+        let texts = [(".format", &raw.format), (".description", &raw.description)];
+        let long = |text: &Option<String>| {
+            text.as_ref()
+                .is_some_and(|text| text.len() > MAX_TEXT_BYTES)
+        };
+        if let Some((part, _)) = texts.into_iter().find(|(_, text)| long(text)) {
+            return Err(wrong(part, "is longer than 1024 bytes; shorten it"));
+        }
+        if wanted.iter().any(|known| known.name == raw.name) {
+            return Err(wrong(".name", "is named twice"));
+        }
+        wanted.push(WantedFile {
+            name: raw.name,
+            format: raw.format,
+            description: raw.description,
+        });
+    }
+    Ok(Some(wanted))
+}
+
+fn is_plain_path(name: &str) -> bool {
+    name.len() <= MAX_NAME_BYTES
+        && !name.contains(|character: char| character == '\\' || character.is_control())
+        && name
+            .split('/')
+            .all(|part| !matches!(part.trim(), "" | "." | ".."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: &str, available: bool) -> Result<Option<CodeAsk>, RequestError> {
+        CodeAsk::parse(&ChatBody::parse(json.as_bytes()).unwrap(), available)
+    }
+
+    #[test]
+    fn a_request_asks_by_the_field_or_by_openais_tool() {
+        let asks = |json: &str| parse(json, true).unwrap().is_some();
+        assert!(!asks("{}"));
+        assert!(!asks(r#"{"enable_code_execution":false,"tools":[]}"#));
+        assert!(asks(r#"{"enable_code_execution":true}"#));
+        assert!(asks(r#"{"tools":[{"type":"code_interpreter"}]}"#));
+        let ids = |json: &str| parse(json, true).unwrap().unwrap().file_ids;
+        let of = |index: usize, id: &str| {
+            (
+                format!("tools[0].container.file_ids[{index}]"),
+                id.to_owned(),
+            )
+        };
+        for json in [
+            r#"{"tools":[{"type":"code_interpreter","container":{"type":"auto","file_ids":["a","b"]}}]}"#,
+            r#"{"tools":[{"type":"code_interpreter","code_interpreter":{"container":{"type":"auto","file_ids":["a","b"],"memory_limit":"1g"}}}]}"#,
+        ] {
+            assert_eq!(ids(json), [of(0, "a"), of(1, "b")], "{json}");
+        }
+    }
+
+    #[test]
+    fn where_it_is_switched_off_only_the_hosted_tool_is_left_to_others() {
+        assert_eq!(
+            parse(r#"{"tools":[{"type":"code_interpreter"}]}"#, false),
+            Ok(None)
+        );
+        assert_eq!(parse(r#"{"enable_code_execution":false}"#, false), Ok(None));
+        for (json, param) in [
+            (r#"{"enable_code_execution":true}"#, "enable_code_execution"),
+            (r#"{"files":[]}"#, "files"),
+        ] {
+            let error = parse(json, false).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(param));
+            assert!(error.message.contains("switched off"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_field_is_named() {
+        let files = |files: &str| format!(r#"{{"enable_code_execution":true,"files":{files}}}"#);
+        let tool = |container: &str| {
+            format!(r#"{{"tools":[{{"type":"code_interpreter","container":{container}}}]}}"#)
+        };
+        let many = format!("[{}]", vec![r#"{"name":"a"}"#; 21].join(","));
+        for (json, param) in [
+            (
+                r#"{"enable_code_execution":1}"#.to_owned(),
+                "enable_code_execution",
+            ),
+            (r#"{"files":[{"name":"a"}]}"#.to_owned(), "files"),
+            (files("{}"), "files"),
+            (files(&many), "files"),
+            (files(r#"["a"]"#), "files[0]"),
+            (files(r#"[{"name":"a"},{"nam":"b"}]"#), "files[1]"),
+            (files(r#"[{"name":"a","size":1}]"#), "files[0]"),
+            (files(r#"[{"name":"/a"}]"#), "files[0].name"),
+            (files(r#"[{"name":"a/../b"}]"#), "files[0].name"),
+            (files(r#"[{"name":""}]"#), "files[0].name"),
+            (files(r#"[{"name":"a\\b"}]"#), "files[0].name"),
+            (files(r#"[{"name":"a"},{"name":"a"}]"#), "files[1].name"),
+            (
+                files(&format!(
+                    r#"[{{"name":"a","format":"{}"}}]"#,
+                    "x".repeat(1025)
+                )),
+                "files[0].format",
+            ),
+            (tool("\"cntr_1\""), "tools[0].container"),
+            (tool("[]"), "tools[0].container"),
+            (tool(r#"{"type":"named"}"#), "tools[0].container"),
+            (tool(r#"{"file_ids":"a"}"#), "tools[0].container.file_ids"),
+        ] {
+            let error = parse(&json, true).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(param), "{json}");
+        }
+        let named = parse(&tool("\"cntr_1\""), true).unwrap_err();
+        assert!(named.message.contains("session_id"), "{named}");
+    }
+
+    #[test]
+    fn wanted_files_keep_the_callers_words() {
+        let json = r#"{"enable_code_execution":true,"files":[{"name":"out/a.csv","format":"csv","description":"sums"},{"name":"b"}]}"#;
+        let wanted = parse(json, true).unwrap().unwrap().wanted;
+        assert_eq!(wanted[0].name, "out/a.csv");
+        assert_eq!(wanted[0].description.as_deref(), Some("sums"));
+        assert_eq!(wanted[1].format, None);
+    }
+}

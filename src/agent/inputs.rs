@@ -1,0 +1,455 @@
+//! Files that users send: taken into the store before the request is joined to the history, named for the working
+//! directory, and told to the model in the form that it can use.
+//!
+//! A file that comes inline is kept under an id made of its content, so that a client that sends the whole conversation
+//! again sends what the history holds. A conversation that is not stored keeps such files as long as the run.
+
+mod part;
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+
+use self::part::{FilePart, Inline, file_parts, with_parts};
+use super::code::CodeAsk;
+use super::{AgentError, Parts, give_way};
+use crate::ids::{FileId, Owner, SessionId};
+use crate::openai::message::Message;
+use crate::openai::request::RequestError;
+use crate::session::files::{Draft, FileError, NewFile, Purpose, StoredFile, name};
+use crate::tools::WorkFile;
+
+/// Largest file that is sent to a model inline, in bytes.
+const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
+/// Base64 text that takes long to decode, in bytes.
+const LONG_BASE64: usize = 1024 * 1024;
+
+/// Whose files they are, and who looks after them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Keeper<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) owner: &'a Owner,
+    /// None for a conversation that is not stored.
+    pub(super) session: Option<&'a SessionId>,
+}
+
+/// The files of a conversation.
+#[derive(Debug, Default)]
+pub(super) struct Inputs {
+    /// What belongs in the working directory.
+    pub(super) files: Arc<[WorkFile]>,
+    /// Files that last as long as this.
+    _drafts: Vec<Draft>,
+}
+
+/// One file of the conversation, as far as it is known.
+#[derive(Debug, Clone)]
+struct Input {
+    id: String,
+    name: String,
+    mime_type: String,
+    size: u64,
+    path: PathBuf,
+}
+
+impl Keeper<'_> {
+    /// Checks the files of a request's messages. Where the conversation is stored, those that come inline are stored too
+    /// and replaced by their ids.
+    ///
+    /// # Errors
+    /// When a file cannot be read, is too large or does not exist; else when the store fails.
+    pub(super) async fn take_in(self, messages: Vec<Message>) -> Result<Vec<Message>, AgentError> {
+        if self.parts.code.is_none() {
+            return Ok(messages);
+        }
+        let mut taken = Vec::with_capacity(messages.len());
+        for (index, message) in messages.into_iter().enumerate() {
+            let Some(mut parts) = file_parts(&message) else {
+                taken.push(message);
+                continue;
+            };
+            let mut changed = false;
+            for (place, part) in parts.iter_mut().enumerate() {
+                let param = format!("messages[{index}].content[{place}]");
+                if let Some(rewritten) = self.take_part(&param, FilePart::read(part)).await? {
+                    *part = rewritten;
+                    changed = true;
+                }
+            }
+            taken.push(match changed {
+                true => with_parts(&message, &parts),
+                false => message,
+            });
+        }
+        Ok(taken)
+    }
+
+    /// Takes one part; gives what stands in its place, if anything does.
+    async fn take_part(&self, param: &str, part: FilePart) -> Result<Option<String>, AgentError> {
+        match part {
+            FilePart::Other => Ok(None),
+            FilePart::Stored { id, field } => {
+                let stored = self.stored(&format!("{param}{field}"), &id).await?;
+                let part = json!({"type": "file", "file": {"file_id": stored.id}});
+                Ok(self.session.map(|_| part.to_string()))
+            }
+            FilePart::Inline(inline) => {
+                let param = format!("{param}{}", inline.field);
+                let stored = self.keep(&param, &inline).await?;
+                let part = |stored: StoredFile| json!({"type": "file", "file": {"file_id": stored.id, "filename": stored.name}});
+                Ok(stored.map(|stored| part(stored).to_string()))
+            }
+        }
+    }
+
+    /// A file that is named by its id, made to be used by the session.
+    async fn stored(&self, param: &str, id: &FileId) -> Result<StoredFile, AgentError> {
+        let files = &self.parts.files;
+        let found = async {
+            if let Some(session) = self.session {
+                files.attach(self.owner, id, session).await?;
+            }
+            files.get(self.owner, id).await
+        };
+        found.await.map_err(|error| match error {
+            FileError::NotFound => {
+                let message = format!(
+                    "there is no file '{id}'; upload it with POST /v1/files, or send it inline"
+                );
+                RequestError::field(param, message).into()
+            }
+            other => AgentError::Files(other),
+        })
+    }
+
+    /// Stores a file that came inline; where nothing is stored it is only looked at.
+    async fn keep(&self, param: &str, inline: &Inline) -> Result<Option<StoredFile>, AgentError> {
+        let decoded = give_way(inline.data.len() > LONG_BASE64, || inline.decode());
+        let Some((mime_type, content)) = decoded else {
+            let message = format!("'{param}' must be base64, as in \"data:text/csv;base64,…\"");
+            return Err(RequestError::field(param, message).into());
+        };
+        let limits = self.parts.files.limits();
+        let most = limits.max_file_bytes.min(limits.max_total_bytes);
+        let too_large = |most: u64| {
+            let message =
+                format!("the file in '{param}' is larger than {most} bytes; send a smaller one");
+            AgentError::from(RequestError::field(param, message))
+        };
+        if content.len() as u64 > most {
+            return Err(too_large(most));
+        }
+        if self.session.is_none() {
+            return Ok(None);
+        }
+        let file = NewFile {
+            session: self.session,
+            name: &inline.name,
+            mime_type: mime_type.as_deref(),
+            purpose: Purpose::UserData,
+            tool: None,
+            round: None,
+        };
+        let stored = self
+            .parts
+            .files
+            .put_inline(self.owner, file, content.into());
+        match stored.await {
+            Ok(stored) => Ok(Some(stored)),
+            Err(FileError::TooLarge { limit }) => Err(too_large(limit)),
+            Err(error) => Err(AgentError::Files(error)),
+        }
+    }
+
+    /// Finds the files of a conversation, and puts its messages into the form that the upstream is sent: with the files
+    /// named where code can read them, else with the files inline.
+    ///
+    /// # Errors
+    /// When a file that the request names besides its messages does not exist.
+    pub(super) async fn resolve(
+        self,
+        history: Vec<Message>,
+        ask: Option<&CodeAsk>,
+        runs_code: bool,
+    ) -> Result<(Vec<Message>, Inputs), AgentError> {
+        let mut found = Found::default();
+        let mut told = Vec::with_capacity(history.len());
+        for message in history {
+            let Some(mut parts) = file_parts(&message) else {
+                told.push(message);
+                continue;
+            };
+            let mut changed = false;
+            for part in &mut parts {
+                let rewritten = match FilePart::read(part) {
+                    FilePart::Stored { id, .. } => {
+                        Some(self.tell(&mut found, &id, runs_code).await)
+                    }
+                    FilePart::Inline(inline) if runs_code => {
+                        self.tell_inline(&mut found, &inline).await
+                    }
+                    FilePart::Inline(_) | FilePart::Other => None,
+                };
+                if let Some(rewritten) = rewritten {
+                    *part = rewritten;
+                    changed = true;
+                }
+            }
+            told.push(match changed {
+                true => with_parts(&message, &parts),
+                false => message,
+            });
+        }
+        for (param, id) in ask.map(|ask| &*ask.file_ids).unwrap_or_default() {
+            let Some(id) = FileId::parse(id) else {
+                let message = format!(
+                    "'{param}' is no id of a file of this server; upload it with POST /v1/files"
+                );
+                return Err(RequestError::field(param, message).into());
+            };
+            let stored = self.stored(param, &id).await?;
+            found.add(self.input(stored));
+        }
+        let inputs = Inputs {
+            files: found.work_files(),
+            _drafts: found.drafts,
+        };
+        Ok((told, inputs))
+    }
+
+    /// The part that tells the model of a stored file.
+    async fn tell(&self, found: &mut Found, id: &FileId, runs_code: bool) -> String {
+        let stored = match self.parts.files.get(self.owner, id).await {
+            Ok(stored) => stored,
+            Err(error) => {
+                if !matches!(error, FileError::NotFound) {
+                    tracing::error!(error = %error, "file could not be looked up");
+                }
+                return text_part("[a file that was sent here is not available any more]");
+            }
+        };
+        if runs_code {
+            return placed(&found.add(self.input(stored)));
+        }
+        match self.content(&stored).await {
+            Some(content) => {
+                let data = format!(
+                    "data:{};base64,{}",
+                    stored.mime_type,
+                    STANDARD.encode(content)
+                );
+                let file = json!({"filename": stored.name, "file_data": data});
+                json!({"type": "file", "file": file}).to_string()
+            }
+            None => text_part(&format!(
+                "[the file {} cannot be shown]",
+                described(&stored.name, &stored.mime_type, stored.bytes)
+            )),
+        }
+    }
+
+    /// The part that tells the model of a file that is not stored; none where it cannot be written down for the run.
+    async fn tell_inline(&self, found: &mut Found, inline: &Inline) -> Option<String> {
+        let (mime_type, content) = give_way(inline.data.len() > LONG_BASE64, || inline.decode())?;
+        let size = content.len() as u64;
+        let name = name::clean(&inline.name);
+        let id = FileId::of_content(self.owner, &name, &content)
+            .as_str()
+            .to_owned();
+        if let Some(input) = found.known(&id) {
+            return Some(placed(input));
+        }
+        let written = async {
+            let mut draft = self.parts.files.draft().await?;
+            draft.write(&content).await?;
+            let path = draft.settle().await?;
+            Ok::<_, FileError>((draft, path))
+        };
+        match written.await {
+            Ok((draft, path)) => {
+                let input = Input {
+                    id,
+                    mime_type: draft.media_type(&name, mime_type.as_deref()),
+                    name,
+                    size,
+                    path,
+                };
+                found.drafts.push(draft);
+                Some(placed(&found.add(input)))
+            }
+            Err(error) => {
+                tracing::error!(error = %error, "a file of the request could not be written down");
+                None
+            }
+        }
+    }
+
+    async fn content(&self, stored: &StoredFile) -> Option<Bytes> {
+        if stored.bytes > MAX_INLINE_BYTES {
+            return None;
+        }
+        let opened = self.parts.files.open_content(self.owner, &stored.id).await;
+        let (_, file) = opened.ok()?;
+        let mut content = Vec::new();
+        let read = file.take(MAX_INLINE_BYTES).read_to_end(&mut content).await;
+        read.ok().map(|_| content.into())
+    }
+
+    fn input(&self, stored: StoredFile) -> Input {
+        Input {
+            path: self.parts.files.path(&stored),
+            id: stored.id.as_str().to_owned(),
+            name: stored.name,
+            mime_type: stored.mime_type,
+            size: stored.bytes,
+        }
+    }
+}
+
+/// The files found so far, each once and no two of one name.
+#[derive(Debug, Default)]
+struct Found {
+    inputs: Vec<Input>,
+    by_id: HashMap<String, usize>,
+    names: HashSet<String>,
+    drafts: Vec<Draft>,
+}
+
+impl Found {
+    fn known(&self, id: &str) -> Option<&Input> {
+        self.inputs.get(*self.by_id.get(id)?)
+    }
+
+    /// Adds a file unless it is there; its name gets a number where another file has it.
+    fn add(&mut self, mut input: Input) -> Input {
+        if let Some(known) = self.known(&input.id) {
+            return known.clone();
+        }
+        input.name = self.free_name(&input.name);
+        self.names.insert(input.name.clone());
+        self.by_id.insert(input.id.clone(), self.inputs.len());
+        self.inputs.push(input.clone());
+        input
+    }
+
+    fn free_name(&self, name: &str) -> String {
+        let (stem, ending) = match name.rsplit_once('.') {
+            Some((stem, ending)) if !stem.is_empty() => (stem, format!(".{ending}")),
+            Some(_) | None => (name, String::new()),
+        };
+        let numbered = (2..).map(|number: u32| format!("{stem} ({number}){ending}"));
+        std::iter::once(name.to_owned())
+            .chain(numbered)
+            .find(|name| !self.names.contains(name))
+            .unwrap_or_else(|| name.to_owned())
+    }
+
+    fn work_files(&self) -> Arc<[WorkFile]> {
+        let work_file = |input: &Input| WorkFile {
+            id: input.id.clone(),
+            name: input.name.clone(),
+            size: input.size,
+            path: input.path.clone(),
+        };
+        self.inputs.iter().map(work_file).collect()
+    }
+}
+
+/// What the model reads where a user sent a file that code can open.
+fn placed(input: &Input) -> String {
+    let file = described(&input.name, &input.mime_type, input.size);
+    text_part(&format!("[file {file} is in the working directory]"))
+}
+
+fn described(name: &str, mime_type: &str, size: u64) -> String {
+    format!("'{name}' ({mime_type}, {} bytes)", grouped(size))
+}
+
+fn text_part(text: &str) -> String {
+    json!({"type": "text", "text": text}).to_string()
+}
+
+/// A number with its digits in groups of three.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(id: &str, name: &str) -> Input {
+        Input {
+            id: id.into(),
+            name: name.into(),
+            mime_type: "text/csv".into(),
+            size: 1_234_567,
+            path: PathBuf::from("/blob").join(id),
+        }
+    }
+
+    #[test]
+    fn no_two_files_share_a_name_and_no_file_is_there_twice() {
+        let mut found = Found::default();
+        let names: Vec<String> = [
+            ("1", "data.csv"),
+            ("2", "data.csv"),
+            ("1", "data.csv"),
+            ("3", "data (2).csv"),
+            ("4", "data.csv"),
+            ("5", ".env"),
+            ("6", ".env"),
+            ("7", "none"),
+            ("8", "none"),
+        ]
+        .map(|(id, name)| found.add(input(id, name)).name)
+        .to_vec();
+        assert_eq!(
+            names,
+            [
+                "data.csv",
+                "data (2).csv",
+                "data.csv",
+                "data (2) (2).csv",
+                "data (3).csv",
+                ".env",
+                ".env (2)",
+                "none",
+                "none (2)"
+            ]
+        );
+        let files = found.work_files();
+        assert_eq!(files.len(), 8);
+        assert_eq!(files[1].path, PathBuf::from("/blob/2"));
+    }
+
+    #[test]
+    fn the_model_is_told_where_a_file_is_and_how_large() {
+        assert_eq!(
+            placed(&input("1", "sales.csv")),
+            r#"{"text":"[file 'sales.csv' (text/csv, 1,234,567 bytes) is in the working directory]","type":"text"}"#
+        );
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (123_456, "123,456"),
+        ] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Where the tools of a run work: the workspace of its conversation and the files that belong there.
+
+use std::sync::Arc;
+
+use super::Parts;
+use super::conversation::Conversation;
+use super::inputs::Inputs;
+use crate::ids::{Owner, WorkspaceId};
+use crate::tools::WorkFile;
+use crate::tools::python::WorkspaceGuard;
+
+/// The surroundings of a run.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    workspace: WorkspaceId,
+    /// Ends the workspace with the turn; a stored conversation keeps its own.
+    _guard: Option<Arc<WorkspaceGuard>>,
+    inputs: Inputs,
+}
+
+impl Surroundings {
+    /// Those of a conversation. Where it is not stored they last as long as the turn.
+    pub(super) fn new(
+        parts: &Parts,
+        owner: &Owner,
+        conversation: Option<&mut Conversation>,
+        inputs: Inputs,
+    ) -> Self {
+        let session = conversation.as_deref().and_then(Conversation::session_id);
+        let (workspace, guard) = match (session, &parts.code) {
+            (Some(session), _) => (WorkspaceId::of(owner, session), None),
+            (None, None) => (WorkspaceId::fresh(), None),
+            (None, Some(code)) => {
+                let guard = kept(conversation.as_deref())
+                    .unwrap_or_else(|| Arc::new(code.fresh_workspace()));
+                if let Some(conversation) = conversation {
+                    conversation.hold(guard.clone());
+                }
+                (guard.workspace().clone(), Some(guard))
+            }
+        };
+        Self {
+            workspace,
+            _guard: guard,
+            inputs,
+        }
+    }
+
+    pub(super) fn workspace(&self) -> &WorkspaceId {
+        &self.workspace
+    }
+
+    pub(super) fn files(&self) -> &Arc<[WorkFile]> {
+        &self.inputs.files
+    }
+}
+
+/// The workspace that the turn had before its client ran tools.
+fn kept(conversation: Option<&Conversation>) -> Option<Arc<WorkspaceGuard>> {
+    let held = conversation?.held()?.clone();
+    held.downcast().ok()
+}

@@ -1,0 +1,124 @@
+//! `/v1/files`: upload, list, look at, download, delete; always within the caller's own.
+
+mod content;
+mod upload;
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+
+pub(super) use self::content::content;
+pub(super) use self::upload::upload;
+use super::AppState;
+use super::error::ApiError;
+use super::extract::{Path, Query};
+use crate::ids::{FileId, Owner, SessionId};
+use crate::openai::request::RequestError;
+use crate::session::files::{FileError, ListFilter, Order, Purpose};
+
+/// Entries of a page where the request does not say.
+const DEFAULT_LIMIT: usize = 1000;
+/// Most entries of a page, as OpenAI has it.
+const MAX_LIMIT: usize = 10_000;
+
+/// The query of a list.
+#[derive(Debug, Deserialize)]
+pub(super) struct ListQuery {
+    limit: Option<String>,
+    after: Option<String>,
+    order: Option<String>,
+    purpose: Option<String>,
+    session_id: Option<String>,
+}
+
+/// `GET /v1/files`
+pub(super) async fn list(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Query(query): Query<ListQuery>,
+) -> Result<Response, ApiError> {
+    let limit = match query.limit.as_deref().map(str::parse::<usize>) {
+        None => DEFAULT_LIMIT,
+        Some(Ok(limit @ 1..=MAX_LIMIT)) => limit,
+        Some(_) => {
+            let message = format!("'limit' must be a whole number from 1 to {MAX_LIMIT}");
+            return Err(RequestError::field("limit", message).into());
+        }
+    };
+    let order = match query.order.as_deref() {
+        None | Some("desc") => Order::Descending,
+        Some("asc") => Order::Ascending,
+        Some(_) => {
+            let message = "'order' must be asc or desc".to_owned();
+            return Err(RequestError::field("order", message).into());
+        }
+    };
+    let after = query.after.as_deref().map(path_id).transpose()?;
+    let purpose = query.purpose.as_deref().map(purpose).transpose()?;
+    let session = query.session_id.as_deref().map(session_id).transpose()?;
+    let filter = ListFilter {
+        limit,
+        after: after.as_ref(),
+        order,
+        purpose,
+        session: session.as_ref(),
+    };
+    let page = state.agent.parts().files.list(&owner, &filter).await?;
+    let (first, last) = (page.data.first(), page.data.last());
+    let answer = json!({
+        "object": "list", "has_more": page.has_more,
+        "first_id": first.map(|file| &file.id), "last_id": last.map(|file| &file.id),
+        "data": page.data,
+    });
+    Ok(Json(answer).into_response())
+}
+
+/// `GET /v1/files/{id}`
+pub(super) async fn show(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let file = state
+        .agent
+        .parts()
+        .files
+        .get(&owner, &path_id(&id)?)
+        .await?;
+    Ok(Json(file).into_response())
+}
+
+/// `DELETE /v1/files/{id}`
+pub(super) async fn delete(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = path_id(&id)?;
+    if !state.agent.parts().files.delete(&owner, &id).await? {
+        return Err(FileError::NotFound.into());
+    }
+    Ok(Json(json!({"id": id, "object": "file", "deleted": true})).into_response())
+}
+
+/// The id of a file that should exist: what cannot be an id is not there.
+fn path_id(text: &str) -> Result<FileId, ApiError> {
+    FileId::parse(text).ok_or_else(|| FileError::NotFound.into())
+}
+
+fn purpose(text: &str) -> Result<Purpose, RequestError> {
+    Purpose::parse(text).ok_or_else(|| {
+        let known: Vec<&str> = Purpose::ALL.into_iter().map(Purpose::as_str).collect();
+        let message = format!("'purpose' must be one of {}", known.join(", "));
+        RequestError::field("purpose", message)
+    })
+}
+
+fn session_id(text: &str) -> Result<SessionId, RequestError> {
+    SessionId::parse(text).map_err(|problem| {
+        let message = format!("the session id in 'session_id' {problem}");
+        RequestError::field("session_id", message)
+    })
+}

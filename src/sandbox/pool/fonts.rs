@@ -1,0 +1,48 @@
+//! The list of fonts that matplotlib makes at its first import in an empty configuration directory.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::super::Cell;
+use super::super::selftest::Silent;
+use super::{Counted, Pool};
+
+/// Makes the list and leaves it in the working directory.
+const LISTING: &str = r#"
+import glob, os, shutil
+import matplotlib.font_manager
+for path in glob.glob(os.path.join(matplotlib.get_cachedir(), "fontlist-*.json")):
+    shutil.copy(path, ".")
+"#;
+/// Longest time for it; a host may have thousands of fonts.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Lists the fonts in an interpreter of its own, which no workspace gets.
+pub(super) async fn list(
+    pool: &Pool,
+    permit: OwnedSemaphorePermit,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let Counted { mut worker, permit } = pool.start(permit).await?;
+    let cell = Cell {
+        code: LISTING,
+        outputs: &[],
+        inputs: &[],
+        timeout: TIME_LIMIT,
+    };
+    let (outcome, _) = worker.run(&cell, &Silent).await;
+    worker.end().await;
+    drop(permit);
+    let list = outcome
+        .files
+        .iter()
+        .find(|file| file.name.starts_with("fontlist-") && !file.name.contains('/'));
+    match list {
+        Some(list) => Ok(pool.plan.keep_fonts(&list.name, &list.bytes)?),
+        None => Err(outcome
+            .error
+            .map_or_else(|| "it made none".to_owned(), |error| error.message)
+            .into()),
+    }
+}

@@ -1,0 +1,103 @@
+//! File names that are safe to show, to store and to give to a program: one path component of ordinary characters.
+//!
+//! Unicode stays, and so do leading dots, which are part of a name such as `.gitignore`.
+
+/// Longest name, in bytes: what file systems take.
+const MAX_BYTES: usize = 255;
+/// Longest ending that is kept when a name is shortened, in bytes, its dot included.
+const MAX_ENDING_BYTES: usize = 32;
+/// The name of what has none.
+const NAMELESS: &str = "file";
+
+/// The name as it is stored.
+pub fn clean(raw: &str) -> String {
+    let component = raw.rsplit(['/', '\\']).next().unwrap_or_default();
+    let shown: String = component.chars().filter(|char| is_shown(*char)).collect();
+    match shown.trim() {
+        "" | "." | ".." => NAMELESS.to_owned(),
+        name => shortened(name),
+    }
+}
+
+/// The ending of a name without its dot, in lower case; empty where there is none.
+pub(super) fn ending(name: &str) -> String {
+    match name.rsplit_once('.') {
+        Some((_, ending)) if ending.len() < MAX_ENDING_BYTES => ending.to_ascii_lowercase(),
+        Some(_) | None => String::new(),
+    }
+}
+
+/// Whether a character shows as what it is. Those that order the text around them could make one ending look like
+/// another.
+fn is_shown(char: char) -> bool {
+    let orders = matches!(
+        char,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    let breaks = matches!(char, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    !char.is_control() && !orders && !breaks
+}
+
+/// Takes from the end of the stem, so that the ending still tells what it is.
+fn shortened(name: &str) -> String {
+    if name.len() <= MAX_BYTES {
+        return name.to_owned();
+    }
+    let (stem, ending) = match name.rsplit_once('.') {
+        Some((stem, ending)) if ending.len() < MAX_ENDING_BYTES => (stem, format!(".{ending}")),
+        Some(_) | None => (name, String::new()),
+    };
+    let mut short = String::with_capacity(MAX_BYTES);
+    for char in stem.chars() {
+        if short.len() + char.len_utf8() + ending.len() > MAX_BYTES {
+            break;
+        }
+        short.push(char);
+    }
+    short + &ending
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_one_component_of_characters_that_show() {
+        let table = [
+            ("report.csv", "report.csv"),
+            ("Übersicht 2026 – 数据.xlsx", "Übersicht 2026 – 数据.xlsx"),
+            ("👩‍💻.txt", "👩‍💻.txt"),
+            ("../../etc/passwd", "passwd"),
+            ("C:\\Users\\me\\a.txt", "a.txt"),
+            ("/", "file"),
+            ("a/", "file"),
+            ("", "file"),
+            (".", "file"),
+            ("..", "file"),
+            ("x/..", "file"),
+            (" \u{202e}.. ", "file"),
+            (".gitignore", ".gitignore"),
+            ("a\0b\r\nc\u{7f}\u{85}.txt", "abc.txt"),
+            ("invoice\u{202e}fdp.exe", "invoicefdp.exe"),
+            ("a\u{2066}b\u{2069}\u{feff}\u{2028}.txt", "ab.txt"),
+            ("  a b.txt  ", "a b.txt"),
+            ("\"quoted\";x=1", "\"quoted\";x=1"),
+        ];
+        for (raw, expected) in table {
+            assert_eq!(clean(raw), expected, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn long_names_keep_their_ending() {
+        let long = clean(&format!("{}.parquet", "ä".repeat(300)));
+        assert!(
+            long.len() <= MAX_BYTES && long.len() > MAX_BYTES - 2,
+            "{}",
+            long.len()
+        );
+        assert!(long.starts_with("ää") && long.ends_with("ä.parquet"));
+        let no_ending = clean(&format!("a.{}", "x".repeat(400)));
+        assert_eq!(no_ending.len(), MAX_BYTES);
+    }
+}

@@ -1,0 +1,328 @@
+//! Code execution as tools: `execute_python`, `reset_python`, `read_file` and `list_files`.
+//!
+//! Owns what models are told: descriptions, results and the words for every way in which code can end. Knows nothing of
+//! how code is isolated, which is the sandbox's business, nor of stored files: what comes in are paths, what goes out
+//! are bytes.
+
+mod arguments;
+mod describe;
+mod execute;
+mod files;
+mod live;
+mod media;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::{
+    SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
+};
+use crate::ids::WorkspaceId;
+use crate::openai::tool::ToolDefinition;
+use crate::sandbox::settings::Settings;
+use crate::sandbox::{
+    Cell, CellOutcome, FileContent, FilePart, Live, Report, RunError, Sandbox, WorkFile,
+    WorkingFile,
+};
+
+pub use crate::sandbox::Stats;
+pub use media::media_type;
+
+/// The tool that runs code.
+pub const EXECUTE_PYTHON: &str = "execute_python";
+/// The tool that forgets variables.
+pub const RESET_PYTHON: &str = "reset_python";
+/// The tool that shows a working file.
+pub const READ_FILE: &str = "read_file";
+/// The tool that lists the working files.
+pub const LIST_FILES: &str = "list_files";
+/// All of them.
+pub const NAMES: [&str; 4] = [EXECUTE_PYTHON, RESET_PYTHON, READ_FILE, LIST_FILES];
+
+/// How long a call may wait for an interpreter on top of its own time.
+const QUEUE_ROOM: Duration = Duration::from_secs(120);
+/// How long it may take until code that is out of time has ended, and its files are taken.
+const END_ROOM: Duration = Duration::from_secs(30);
+
+/// Code execution; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct CodeExecution {
+    interpreters: Arc<dyn Interpreters>,
+    tools: Arc<[SharedTool]>,
+}
+
+/// A file that the caller of a request wants produced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedFile {
+    /// The path relative to the working directory.
+    pub name: String,
+    /// What kind of file it is to be, in the caller's words.
+    pub format: Option<String>,
+    /// What it is to hold, in the caller's words.
+    pub description: Option<String>,
+}
+
+/// A workspace that ends with its last owner, for turns that are not stored.
+pub struct WorkspaceGuard {
+    workspace: WorkspaceId,
+    interpreters: Arc<dyn Interpreters>,
+}
+
+/// What the tools need of the sandbox.
+///
+/// [`Sandbox`] implements it, and what the tests put in its place. The methods mean what they mean there.
+pub(crate) trait Interpreters: Send + Sync + fmt::Debug {
+    /// Runs one cell.
+    fn run<'a>(
+        &'a self,
+        workspace: &'a WorkspaceId,
+        cell: Cell<'a>,
+        live: &'a dyn Live,
+    ) -> BoxFuture<'a, Result<CellOutcome, RunError>>;
+    /// Forgets all variables.
+    fn reset<'a>(&'a self, workspace: &'a WorkspaceId) -> BoxFuture<'a, Result<(), RunError>>;
+    /// The working files.
+    fn list_files<'a>(
+        &'a self,
+        workspace: &'a WorkspaceId,
+        inputs: &'a [WorkFile],
+    ) -> BoxFuture<'a, Result<Vec<WorkingFile>, RunError>>;
+    /// Part of a working file.
+    fn read_file<'a>(
+        &'a self,
+        workspace: &'a WorkspaceId,
+        inputs: &'a [WorkFile],
+        part: FilePart<'a>,
+    ) -> BoxFuture<'a, Result<FileContent, RunError>>;
+    /// Ends the interpreter and deletes the files.
+    fn forget(&self, workspace: &WorkspaceId);
+    /// What was found out about the isolation.
+    fn report(&self) -> &Report;
+    /// The settings.
+    fn settings(&self) -> &Settings;
+    /// What there is at this moment.
+    fn stats(&self) -> Stats;
+}
+
+impl CodeExecution {
+    /// The tools over a sandbox.
+    pub fn new(sandbox: Sandbox) -> Self {
+        Self::over(Arc::new(sandbox))
+    }
+
+    fn over(interpreters: Arc<dyn Interpreters>) -> Self {
+        let actions = [
+            Action::Execute(Vec::new()),
+            Action::Reset,
+            Action::Read,
+            Action::List,
+        ];
+        let tools = actions
+            .into_iter()
+            .map(|action| CodeTool::shared(&interpreters, action))
+            .collect();
+        Self {
+            interpreters,
+            tools,
+        }
+    }
+
+    /// The tools, in the order in which they are offered.
+    pub fn list(&self) -> impl Iterator<Item = &SharedTool> {
+        self.tools.iter()
+    }
+
+    /// The tools of a request that wants these files produced.
+    pub fn tools(&self, wanted: &[WantedFile]) -> Vec<SharedTool> {
+        let mut tools = self.tools.to_vec();
+        if !wanted.is_empty()
+            && let Some(execute) = tools.first_mut()
+        {
+            *execute = CodeTool::shared(&self.interpreters, Action::Execute(wanted.to_vec()));
+        }
+        tools
+    }
+
+    /// Ends the interpreter of a workspace and deletes its working files.
+    pub fn forget(&self, workspace: &WorkspaceId) {
+        self.interpreters.forget(workspace);
+    }
+
+    /// A fresh workspace, which is forgotten with its guard.
+    pub fn fresh_workspace(&self) -> WorkspaceGuard {
+        WorkspaceGuard {
+            workspace: WorkspaceId::fresh(),
+            interpreters: self.interpreters.clone(),
+        }
+    }
+
+    /// What was found out about the isolation.
+    pub fn report(&self) -> &Report {
+        self.interpreters.report()
+    }
+
+    /// What there is at this moment.
+    pub fn stats(&self) -> Stats {
+        self.interpreters.stats()
+    }
+}
+
+impl WorkspaceGuard {
+    /// The workspace.
+    pub fn workspace(&self) -> &WorkspaceId {
+        &self.workspace
+    }
+}
+
+impl fmt::Debug for WorkspaceGuard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_tuple("WorkspaceGuard")
+            .field(&self.workspace)
+            .finish()
+    }
+}
+
+impl Drop for WorkspaceGuard {
+    fn drop(&mut self) {
+        self.interpreters.forget(&self.workspace);
+    }
+}
+
+/// What one of the tools does.
+#[derive(Debug)]
+enum Action {
+    /// Runs code; the files are those that the caller wants produced.
+    Execute(Vec<WantedFile>),
+    Reset,
+    Read,
+    List,
+}
+
+/// One of the tools.
+#[derive(Debug)]
+struct CodeTool {
+    interpreters: Arc<dyn Interpreters>,
+    action: Action,
+    definition: ToolDefinition,
+    policy: ToolPolicy,
+}
+
+impl CodeTool {
+    fn shared(interpreters: &Arc<dyn Interpreters>, action: Action) -> SharedTool {
+        let (report, settings) = (interpreters.report(), interpreters.settings());
+        let definition = match &action {
+            Action::Execute(wanted) => describe::execute(report, settings, wanted),
+            Action::Reset => describe::reset(),
+            Action::Read => describe::read(),
+            Action::List => describe::list(),
+        };
+        let (timeout, kind) = match &action {
+            Action::Execute(_) => (settings.timeout, ToolKind::CodeExecution),
+            Action::Reset | Action::Read | Action::List => (Duration::ZERO, ToolKind::Custom),
+        };
+        let policy = ToolPolicy {
+            timeout: timeout + QUEUE_ROOM + END_ROOM,
+            sequential: true,
+            idempotent: matches!(action, Action::Read | Action::List),
+            source: ToolSource::BuiltIn,
+            kind,
+        };
+        Arc::new(Self {
+            interpreters: interpreters.clone(),
+            action,
+            definition,
+            policy,
+        })
+    }
+}
+
+impl Tool for CodeTool {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    fn policy(&self) -> &ToolPolicy {
+        &self.policy
+    }
+
+    fn call<'a>(
+        &'a self,
+        invocation: &'a ToolInvocation,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        let interpreters = &*self.interpreters;
+        match &self.action {
+            Action::Execute(wanted) => execute::execute(interpreters, wanted, invocation).boxed(),
+            Action::Reset => files::reset(interpreters, invocation).boxed(),
+            Action::Read => files::read(interpreters, invocation).boxed(),
+            Action::List => files::list(interpreters, invocation).boxed(),
+        }
+    }
+}
+
+impl From<RunError> for ToolError {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::File { .. } => Self::Rejected(error.to_string()),
+            RunError::Overloaded | RunError::Start(_) | RunError::Closed => Self::Failed {
+                message: error.to_string(),
+                source: Some(Box::new(error)),
+            },
+        }
+    }
+}
+
+impl Interpreters for Sandbox {
+    fn run<'a>(
+        &'a self,
+        workspace: &'a WorkspaceId,
+        cell: Cell<'a>,
+        live: &'a dyn Live,
+    ) -> BoxFuture<'a, Result<CellOutcome, RunError>> {
+        self.run(workspace, cell, live).boxed()
+    }
+
+    fn reset<'a>(&'a self, workspace: &'a WorkspaceId) -> BoxFuture<'a, Result<(), RunError>> {
+        self.reset(workspace).boxed()
+    }
+
+    fn list_files<'a>(
+        &'a self,
+        workspace: &'a WorkspaceId,
+        inputs: &'a [WorkFile],
+    ) -> BoxFuture<'a, Result<Vec<WorkingFile>, RunError>> {
+        self.list_files(workspace, inputs).boxed()
+    }
+
+    fn read_file<'a>(
+        &'a self,
+        workspace: &'a WorkspaceId,
+        inputs: &'a [WorkFile],
+        part: FilePart<'a>,
+    ) -> BoxFuture<'a, Result<FileContent, RunError>> {
+        self.read_file(workspace, inputs, part).boxed()
+    }
+
+    fn forget(&self, workspace: &WorkspaceId) {
+        self.forget(workspace);
+    }
+
+    fn report(&self) -> &Report {
+        self.report()
+    }
+
+    fn settings(&self) -> &Settings {
+        self.settings()
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats()
+    }
+}

@@ -1,0 +1,116 @@
+//! `execute_python`: one cell, and what becomes of its outcome.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::arguments::Execute;
+use super::describe::working_directory;
+use super::live::LiveOutput;
+use super::media::media_type;
+use super::{Interpreters, WantedFile, report};
+use crate::sandbox::{CapturedFile, Cell, CellOutcome, Image};
+use crate::tools::{CodeDetail, ToolError, ToolFile, ToolInvocation, ToolNotice, ToolOutput};
+
+pub(super) async fn execute(
+    interpreters: &dyn Interpreters,
+    wanted: &[WantedFile],
+    invocation: &ToolInvocation,
+) -> Result<ToolOutput, ToolError> {
+    let settings = interpreters.settings();
+    let directory = working_directory(interpreters.report());
+    let Execute {
+        code,
+        mut outputs,
+        refused,
+    } = Execute::from_arguments(&invocation.arguments, directory)?;
+    let asked = outputs.clone();
+    for file in wanted {
+        if !outputs.contains(&file.name) {
+            outputs.push(file.name.clone());
+        }
+    }
+    let cell = Cell {
+        code,
+        outputs: &outputs,
+        inputs: &invocation.files,
+        timeout: settings.timeout,
+    };
+    let live = LiveOutput::new(&invocation.progress);
+    let outcome = interpreters.run(&invocation.workspace, cell, &live).await?;
+    live.flush();
+    let mut more = not_there(&outcome, &asked);
+    more.extend(refused.iter().map(|name| {
+        format!("'{name}' is not handed over: 'outputs' takes paths inside the working directory")
+    }));
+    let content = report::text(&outcome, settings, &more);
+    let notices = report::lost(outcome.end).map(|why| ToolNotice {
+        kind: "interpreter_lost",
+        message: format!("{why}; its variables are lost, its files are kept"),
+    });
+    Ok(ToolOutput {
+        content,
+        status: report::status(&outcome),
+        images: outcome.images.iter().map(encoded).collect(),
+        frames: outcome.frames.iter().map(encoded).collect(),
+        detail: Some(Box::new(CodeDetail {
+            code: code.to_owned(),
+            result: result(&outcome),
+            exception: report::exception(&outcome, settings),
+            execution_time_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
+            stdout: outcome.stdout,
+            stderr: outcome.stderr,
+            working_directory: outcome.working_directory,
+        })),
+        files: outcome.files.into_iter().map(file).collect(),
+        notices: notices.into_iter().collect(),
+        terminate: false,
+    })
+}
+
+/// What is said of files that the model asked for and that nobody has said a word about yet.
+fn not_there(outcome: &CellOutcome, asked: &[String]) -> Vec<String> {
+    let told = |name: &String| {
+        let quoted = format!("'{name}'");
+        outcome.files.iter().any(|file| file.name == *name)
+            || outcome
+                .notices
+                .iter()
+                .any(|notice| notice.contains(&quoted))
+    };
+    let missing = asked.iter().filter(|name| !told(name));
+    missing
+        .map(|name| {
+            format!("'{name}' is not handed over: there is no such file in the working directory")
+        })
+        .collect()
+}
+
+fn result(outcome: &CellOutcome) -> Option<String> {
+    let value = outcome.value.iter().map(|value| value.text.as_str());
+    let texts: Vec<&str> = outcome
+        .texts
+        .iter()
+        .map(String::as_str)
+        .chain(value)
+        .collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
+}
+
+/// An image as results hold it: plain base64 for PNG, a `data:` URL for any other type.
+fn encoded(image: &Image) -> String {
+    let data = STANDARD.encode(&image.bytes);
+    match image.mime_type {
+        "image/png" => data,
+        other => format!("data:{other};base64,{data}"),
+    }
+}
+
+fn file(file: CapturedFile) -> ToolFile {
+    let name = file.name.rsplit('/').next().unwrap_or(&file.name);
+    ToolFile {
+        name: name.to_owned(),
+        mime_type: media_type(name, &file.bytes).to_owned(),
+        path: file.name,
+        content: file.bytes,
+    }
+}

@@ -1,0 +1,134 @@
+//! `reset_python`, `list_files` and `read_file`.
+
+use super::Interpreters;
+use super::arguments::Read;
+use super::describe::{size, working_directory};
+use super::media::{is_text, media_type};
+use crate::sandbox::FilePart;
+use crate::tools::cap::first_chars;
+use crate::tools::{ToolError, ToolInvocation, ToolOutput};
+
+/// Most of a file that is read for one page, in bytes.
+const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
+/// Lines of a page where the call does not say.
+const DEFAULT_LINES: usize = 500;
+/// Most characters of a page.
+const MAX_PAGE_CHARS: usize = 40_000;
+/// Most characters shown of one line.
+const MAX_LINE_CHARS: usize = 4_000;
+/// Most files listed.
+const MAX_LISTED: usize = 500;
+
+pub(super) async fn reset(
+    interpreters: &dyn Interpreters,
+    invocation: &ToolInvocation,
+) -> Result<ToolOutput, ToolError> {
+    interpreters.reset(&invocation.workspace).await?;
+    Ok(plain(
+        "All variables are cleared. Files in the working directory are kept.".to_owned(),
+    ))
+}
+
+pub(super) async fn list(
+    interpreters: &dyn Interpreters,
+    invocation: &ToolInvocation,
+) -> Result<ToolOutput, ToolError> {
+    let files = interpreters
+        .list_files(&invocation.workspace, &invocation.files)
+        .await?;
+    if files.is_empty() {
+        return Ok(plain("The working directory is empty.".to_owned()));
+    }
+    let mut text = match files.len() {
+        1 => "1 file in the working directory:".to_owned(),
+        count => format!("{count} files in the working directory:"),
+    };
+    for file in files.iter().take(MAX_LISTED) {
+        text.push_str(&format!("\n- {} ({})", file.name, size(file.size)));
+    }
+    if let Some(more) = files.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
+        text.push_str(&format!("\n({more} more are not listed)"));
+    }
+    Ok(plain(text))
+}
+
+pub(super) async fn read(
+    interpreters: &dyn Interpreters,
+    invocation: &ToolInvocation,
+) -> Result<ToolOutput, ToolError> {
+    let directory = working_directory(interpreters.report());
+    let asked = Read::from_arguments(&invocation.arguments, directory)?;
+    let part = FilePart {
+        name: &asked.name,
+        offset: 0,
+        max_bytes: MAX_READ_BYTES,
+    };
+    let content = interpreters
+        .read_file(&invocation.workspace, &invocation.files, part)
+        .await?;
+    let kind = media_type(&asked.name, &content.bytes);
+    let head = format!("{} ({kind}, {})", asked.name, size(content.size));
+    if !is_text(&content.bytes) {
+        return Ok(plain(format!(
+            "{head} is not a text file. Use execute_python to look into it."
+        )));
+    }
+    let whole = content.bytes.len() as u64 >= content.size;
+    let text = String::from_utf8_lossy(&content.bytes);
+    page(&head, &text, whole, &asked).map(plain)
+}
+
+/// One page of a text: what it is, where the page lies, how to go on, and its lines.
+fn page(head: &str, text: &str, whole: bool, asked: &Read) -> Result<String, ToolError> {
+    let total = text.lines().count();
+    if total == 0 {
+        return Ok(format!("{head} is empty."));
+    }
+    let of_total = if whole {
+        total.to_string()
+    } else {
+        format!("the first {total} that can be read this way")
+    };
+    if asked.offset > total {
+        return Err(ToolError::Rejected(format!(
+            "'offset' is {}, but the file has only {total} lines that can be shown; send a smaller one",
+            asked.offset
+        )));
+    }
+    let most = asked.limit.unwrap_or(DEFAULT_LINES);
+    let (mut shown, mut chars, mut lines, mut cut) = (String::new(), 0, 0, 0);
+    for line in text.lines().skip(asked.offset - 1).take(most) {
+        let part = first_chars(line, MAX_LINE_CHARS);
+        let count = part.chars().count() + 1;
+        if lines > 0 && chars + count > MAX_PAGE_CHARS {
+            break;
+        }
+        (chars, lines) = (chars + count, lines + 1);
+        shown.push('\n');
+        shown.push_str(part);
+        if part.len() < line.len() {
+            cut += 1;
+            shown.push_str(" [line cut here]");
+        }
+    }
+    let last = asked.offset + lines - 1;
+    let mut top = format!("{head}, lines {}-{last} of {of_total}", asked.offset);
+    if last < total {
+        top.push_str(&format!("; go on with offset {}", last + 1));
+    } else if !whole {
+        top.push_str("; use execute_python for the rest");
+    }
+    if cut > 0 {
+        top.push_str(&format!(
+            "; {cut} long line(s) cut to {MAX_LINE_CHARS} characters, use execute_python to see them whole"
+        ));
+    }
+    Ok(format!("{top}:\n{shown}"))
+}
+
+fn plain(content: String) -> ToolOutput {
+    ToolOutput {
+        content,
+        ..ToolOutput::default()
+    }
+}

@@ -1,0 +1,187 @@
+//! What the model is told of a cell that has run: labelled sections, and the words for every kind of end.
+
+use super::describe::{limit_texts, seconds, size};
+use super::media::media_type;
+use crate::sandbox::settings::Settings;
+use crate::sandbox::{CapturedFile, CellEnd, CellOutcome, Limit};
+use crate::tools::OutputStatus;
+
+/// What a call that brought nothing is answered with.
+const NO_OUTPUT: &str = "(no output)";
+
+/// The text for the model; never empty.
+pub(super) fn text(outcome: &CellOutcome, settings: &Settings, more: &[String]) -> String {
+    let mut sections = Sections::default();
+    sections.add("stdout", &outcome.stdout);
+    sections.add("stderr", &outcome.stderr);
+    sections.add("displayed", &outcome.texts.join("\n"));
+    if let Some(value) = &outcome.value {
+        sections.add("result", &value.text);
+    }
+    if let Some(error) = &outcome.error {
+        let traceback = error.traceback.trim_end();
+        let whole = match traceback {
+            "" => format!("{}: {}", error.name, error.message),
+            traceback => traceback.to_owned(),
+        };
+        sections.add("exception", &whole);
+    }
+    if let Some(end) = end_text(outcome.end, settings) {
+        sections.add("ended", &end);
+    }
+    sections.add("images", &images_text(outcome));
+    sections.add("files", &files_text(&outcome.files));
+    let notices: Vec<String> = outcome
+        .notices
+        .iter()
+        .chain(more)
+        .map(|notice| format!("- {notice}"))
+        .collect();
+    sections.add("notices", &notices.join("\n"));
+    sections.finish()
+}
+
+/// How the end counts.
+pub(super) fn status(outcome: &CellOutcome) -> OutputStatus {
+    match outcome.end {
+        CellEnd::Interrupted | CellEnd::TimedOut => OutputStatus::Timeout,
+        CellEnd::LimitPassed(_) | CellEnd::Crashed => OutputStatus::Error,
+        CellEnd::Completed => match &outcome.error {
+            Some(error) if !is_clean_exit(&error.name, &error.message) => OutputStatus::Error,
+            Some(_) | None => OutputStatus::Ok,
+        },
+    }
+}
+
+/// The traceback, or else why the code was ended.
+pub(super) fn exception(outcome: &CellOutcome, settings: &Settings) -> Option<String> {
+    let traceback = outcome
+        .error
+        .as_ref()
+        .map(|error| match error.traceback.trim_end() {
+            "" => format!("{}: {}", error.name, error.message),
+            traceback => traceback.to_owned(),
+        });
+    let end = end_text(outcome.end, settings);
+    match (traceback, end) {
+        (Some(traceback), Some(end)) => Some(format!("{traceback}\n{end}")),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Why the interpreter of the workspace is gone; `None` where it lives on.
+pub(super) fn lost(end: CellEnd) -> Option<&'static str> {
+    match end {
+        CellEnd::Completed | CellEnd::Interrupted => None,
+        CellEnd::TimedOut => Some("the code ran out of time and would not be interrupted"),
+        CellEnd::LimitPassed(Limit::Memory) => Some("the code ran out of memory"),
+        CellEnd::LimitPassed(Limit::Disk) => Some("the disk space of the code was full"),
+        CellEnd::LimitPassed(Limit::Processes) => Some("the code started too many processes"),
+        CellEnd::LimitPassed(Limit::Output) => Some("the code wrote too much output"),
+        CellEnd::LimitPassed(Limit::Protocol) | CellEnd::Crashed => {
+            Some("the interpreter ended unexpectedly")
+        }
+    }
+}
+
+fn end_text(end: CellEnd, settings: &Settings) -> Option<String> {
+    let time = seconds(settings.timeout);
+    let [memory, disk, output] = limit_texts(&settings.limits);
+    let lost = "The interpreter was ended: all variables and imports are lost, files are kept. The next call starts a \
+         fresh interpreter.";
+    let text = match end {
+        CellEnd::Completed => return None,
+        CellEnd::Interrupted => format!(
+            "The code was interrupted after {time}, the longest time of a call. Variables and files are kept. Do less \
+             in one call, or split the work."
+        ),
+        CellEnd::TimedOut => format!(
+            "The code did not end within {time}, the longest time of a call, and could not be interrupted. {lost}"
+        ),
+        CellEnd::LimitPassed(Limit::Memory) => format!(
+            "Out of memory: the code used more than {memory}. {lost} Work on smaller pieces of the data."
+        ),
+        CellEnd::LimitPassed(Limit::Disk) => format!(
+            "Disk full: the code wrote more than {disk} or too many files. {lost} Delete files that are not needed \
+             any more."
+        ),
+        CellEnd::LimitPassed(Limit::Processes) => format!(
+            "Too many processes: the code had more than {} processes and threads at the same time. {lost} Use fewer.",
+            settings.limits.processes
+        ),
+        CellEnd::LimitPassed(Limit::Output) => format!(
+            "Too much output: the code printed more than {output} in one call. {lost} Print less, or write to a file."
+        ),
+        CellEnd::LimitPassed(Limit::Protocol) => format!(
+            "The interpreter sent messages that it must not send, as code does that meddles with its descriptors. \
+             {lost}"
+        ),
+        CellEnd::Crashed => format!(
+            "The interpreter ended unexpectedly, as after os._exit(), a crash of native code or a kill by the \
+             operating system. {lost}"
+        ),
+    };
+    Some(text)
+}
+
+/// `sys.exit()` without a word of failure.
+fn is_clean_exit(name: &str, message: &str) -> bool {
+    name == "SystemExit" && matches!(message.trim(), "" | "0" | "None")
+}
+
+fn images_text(outcome: &CellOutcome) -> String {
+    let counted = |count: usize, one: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {one} captured")),
+        count => Some(format!("{count} {one}s captured")),
+    };
+    let texts = [
+        counted(outcome.images.len(), "image"),
+        counted(outcome.frames.len(), "animation frame"),
+    ];
+    texts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn files_text(files: &[CapturedFile]) -> String {
+    let line = |file: &CapturedFile| {
+        format!(
+            "- {} ({}, {})",
+            file.name,
+            media_type(&file.name, &file.bytes),
+            size(file.bytes.len() as u64)
+        )
+    };
+    match files {
+        [] => String::new(),
+        files => {
+            let lines: Vec<String> = files.iter().map(line).collect();
+            format!("handed to the user:\n{}", lines.join("\n"))
+        }
+    }
+}
+
+/// Sections of a text, those without content left out.
+#[derive(Debug, Default)]
+struct Sections(String);
+
+impl Sections {
+    fn add(&mut self, label: &str, content: &str) {
+        let content = content.trim_end_matches(['\n', '\r']);
+        if content.trim().is_empty() {
+            return;
+        }
+        if !self.0.is_empty() {
+            self.0.push_str("\n\n");
+        }
+        self.0.push_str(label);
+        self.0.push_str(":\n");
+        self.0.push_str(content);
+    }
+
+    fn finish(self) -> String {
+        match self.0.is_empty() {
+            true => NO_OUTPUT.to_owned(),
+            false => self.0,
+        }
+    }
+}
