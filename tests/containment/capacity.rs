@@ -11,7 +11,8 @@ use loopwright::ids::WorkspaceId;
 use loopwright::sandbox::settings::Settings;
 use loopwright::sandbox::{Cell, RunError};
 
-use crate::stage::{CELL_LIMIT, Deaf, SERVER, Stage, play_with, processes, settings};
+use crate::bait::SERVER;
+use crate::stage::{CELL_LIMIT, Deaf, Stage, play_with, processes, settings};
 use crate::world::World;
 
 /// Workspaces of a crowd, fewer where the crowd is not what is tested; calls of each, and interpreters for all.

@@ -15,6 +15,7 @@
     reason = "a test fails by panicking, its support code included; what it prints is its report"
 )]
 
+mod bait;
 mod capacity;
 mod capture;
 mod files;
@@ -79,4 +80,14 @@ suite! {
     user: User;
     container_root: ContainerRoot;
     container_user: ContainerUser;
+}
+
+/// That the attacks would work if nothing were in their way; as root, on a world of the tests' own.
+mod unprotected {
+    use crate::world::{World, inside};
+
+    suite!(@tests unprotected, Root,
+        files: crate::files::probes_are_real;
+        network: crate::files::calls_are_real;
+    );
 }

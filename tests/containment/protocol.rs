@@ -71,7 +71,6 @@ pub(crate) fn forgeries_fool_only_their_own_workspace(world: World) {
             "for _ in range(10): frame(b'D', {'id': 1 << 40, 'elapsed_ms': 1})",
             "for _ in range(10): frame(b'R', {'protocol': 1, 'python': '9.9', 'pid': 1})",
             "for _ in range(10): frame(b'I', b'\\xff\\xff{}')",
-            "for _ in range(101_000): frame(b'N', {'id': 2, 'text': 'x'})",
         ] {
             let outcome = forge(stage, code).await;
             assert!(
@@ -81,6 +80,11 @@ pub(crate) fn forgeries_fool_only_their_own_workspace(world: World) {
                 outcome.notices
             );
         }
+        // A flood that is stopped by its number or, on a busy machine, by the deadline.
+        let flood = "for _ in range(101_000): frame(b'N', {'id': 2, 'text': 'x'})";
+        let outcome = forge(stage, flood).await;
+        assert_ne!(outcome.end, CellEnd::Completed);
+        assert!(outcome.notices.len() <= 30, "{}", outcome.notices.len());
         // Half a frame: what follows is read as its rest, and the end never comes or is nonsense.
         let outcome = forge(stage, "raw(struct.pack('<I', 1000) + b'V')").await;
         assert_ne!(outcome.end, CellEnd::Completed, "{outcome:?}");

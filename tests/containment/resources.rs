@@ -251,18 +251,18 @@ print(number)"
 }
 
 /// What heeds an interrupt, though some of it not soon enough.
-const LOOPS: [&str; 6] = [
+const LOOPS: [&str; 7] = [
     "while True:\n    pass",
     "import time; time.sleep(1000)",
+    "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
     "import re; re.match('(a+)+$', 'a' * 40 + 'b')",
     "x = 3 ** 3 ** 16 % 7; x = 7 ** (10 ** 9)",
     "class R:\n    def __repr__(self):\n        while True: pass\nR()",
     "import threading; threading.Lock().acquire() and threading.Event().wait()",
 ];
 /// What does not.
-const DEAF_LOOPS: [&str; 4] = [
+const DEAF_LOOPS: [&str; 3] = [
     "import signal, time; signal.signal(2, signal.SIG_IGN)\nwhile True: time.sleep(100)",
-    "def on():\n    while True:\n        try:\n            while True: pass\n        except BaseException: on()\non()",
     "import signal, ctypes; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); ctypes.CDLL(None).pause()",
     "import signal, time; signal.signal(2, lambda *_: None)\nwhile True: time.sleep(100)",
 ];
@@ -290,7 +290,7 @@ pub(crate) fn time_is_bounded(world: World) {
             let outcome = survive(stage, &workspace, &begun, SECOND).await;
             let kept = stage.value(&workspace, "globals().get('kept', 0)").await;
             stage.sandbox.forget(&workspace);
-            let ends = match (deaf, code.contains("**")) {
+            let ends = match (deaf, code.contains("**") || code.contains("Base")) {
                 (true, _) => [CellEnd::TimedOut; 2],
                 (false, false) => [CellEnd::Interrupted; 2],
                 (false, true) => [CellEnd::Interrupted, CellEnd::TimedOut],
