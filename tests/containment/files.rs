@@ -4,7 +4,8 @@ use loopwright::ids::WorkspaceId;
 use loopwright::sandbox::settings::Limits;
 use serde_json::json;
 
-use crate::stage::{Stage, judge, play};
+use crate::bait::canaries;
+use crate::stage::{Stage, judge, play, unprotected};
 use crate::world::World;
 
 const PROBES: &str = include_str!("probes/files.py");
@@ -48,4 +49,84 @@ print('\\n'.join(paths))";
     let paths: Vec<String> = outcome.stdout.lines().map(str::to_owned).collect();
     assert!(paths.len() >= 2, "{outcome:?}");
     paths
+}
+
+/// The probes of files and of the network do find something where nothing is in their way.
+pub(crate) fn probes_are_real(world: World) {
+    let before = canaries();
+    let (found, _) = unprotected(world, PROBES);
+    for name in [
+        "01 read /etc/shadow",
+        "02 read the host's /etc/passwd",
+        "03 list /root",
+        "03 list /home",
+        "03 list /run",
+        "03 read /root/.ssh/id_ed25519",
+        "03 read /var/tmp/canary",
+        "04 read the server's loopwright.db",
+        "04 list the server's directory",
+        "05 the server's environ",
+        "05 the server's mem",
+        "05 the server's root",
+        "05 the server's fd",
+        "08 the secret in the environment",
+        "10 create /run/stray",
+        "10 create /var/tmp/stray",
+        "10 create /tmp/stray",
+        "10 write to /run/canary",
+        "10 write to /run/server/open.txt",
+        "11 hard link to /run/server/open.txt",
+        "12 read through a symbolic link",
+        "12 read through a link in /proc",
+        "15 paths of the server in mountinfo",
+        "16 read /tmp/canary",
+        "16 read /dev/shm/canary",
+    ] {
+        let what = found.get(name).map(String::as_str).unwrap_or_default();
+        assert!(what.starts_with("done"), "{name}: {what}");
+    }
+    let now = canaries();
+    for path in [
+        "/run/server/open.txt",
+        "/run/canary",
+        "/root/.ssh/id_ed25519",
+    ] {
+        let path = std::path::Path::new(path);
+        assert_ne!(before.get(path), now.get(path), "{path:?} was not changed");
+    }
+}
+
+pub(crate) fn calls_are_real(world: World) {
+    let (found, contacts) = unprotected(world, include_str!("probes/network.py"));
+    for name in [
+        "26 TCP to the server",
+        "26 TCP to the server by IPv6",
+        "27 the metadata service",
+        "28 UDP to the server",
+        "28 DNS",
+        "29 raw socket",
+        "29 netlink socket",
+        "30 abstract socket",
+        "31 /run/docker.sock",
+        "31 /run/server/admin.sock",
+        "32 listen on TCP",
+        "32 bind UDP",
+    ] {
+        let what = found.get(name).map(String::as_str).unwrap_or_default();
+        assert!(what.starts_with("done"), "{name}: {what}");
+    }
+    for name in [
+        "tcp 127.0.0.1",
+        "tcp [::1]",
+        "tcp 169.254",
+        "udp 127",
+        "udp 169",
+        "abstract",
+        "/run/docker.sock",
+    ] {
+        assert!(
+            contacts.iter().any(|contact| contact.starts_with(name)),
+            "{name}: {contacts:?}"
+        );
+    }
 }

@@ -15,10 +15,14 @@
     reason = "a test fails by panicking, its support code included; what it prints is its report"
 )]
 
+mod bait;
+mod capacity;
 mod capture;
 mod files;
 mod lives;
 mod outside;
+mod protocol;
+mod resources;
 mod stage;
 mod works;
 mod world;
@@ -42,6 +46,20 @@ macro_rules! suite {
                 strays: crate::lives::nothing_outlives_its_interpreter;
                 late_output: crate::lives::late_output_is_told_apart;
                 interrupts: crate::lives::interrupts_between_cells_are_harmless;
+                process_bombs: crate::resources::bombs_of_processes_are_contained;
+                memory: crate::resources::memory_is_bounded;
+                disk: crate::resources::disk_is_bounded;
+                time: crate::resources::time_is_bounded;
+                output: crate::resources::output_is_bounded;
+                descriptors: crate::resources::descriptors_and_buffers_are_bounded;
+                forgeries: crate::protocol::forgeries_fool_only_their_own_workspace;
+                closed_descriptors: crate::protocol::closed_descriptors_are_noticed;
+                no_protocol: crate::protocol::output_is_no_protocol;
+                crashes: crate::protocol::crashes_are_clean;
+                patches: crate::protocol::patched_interpreters_stay_alone;
+                churn: crate::capacity::coming_and_going_leaks_nothing;
+                crowd: crate::capacity::a_crowd_is_served_in_turn;
+                overload: crate::capacity::too_many_are_told_so;
                 ordinary_code: crate::works::ordinary_code_works;
                 rights: crate::outside::interpreters_hold_no_rights;
             );
@@ -62,4 +80,14 @@ suite! {
     user: User;
     container_root: ContainerRoot;
     container_user: ContainerUser;
+}
+
+/// That the attacks would work if nothing were in their way; as root, on a world of the tests' own.
+mod unprotected {
+    use crate::world::{World, inside};
+
+    suite!(@tests unprotected, Root,
+        files: crate::files::probes_are_real;
+        network: crate::files::calls_are_real;
+    );
 }

@@ -2,27 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
-use std::net::{TcpListener, UdpSocket};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use loopwright::ids::WorkspaceId;
 use loopwright::sandbox::settings::{Limits, Network, Settings, Tier};
 use loopwright::sandbox::{Cell, CellEnd, CellOutcome, Live, OutputStream, Sandbox};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
+use crate::bait::{Contacts, SERVER, canaries, server_state, set_out};
 use crate::world::{self, World};
 
-/// The server's own directory.
-pub(crate) const SERVER: &str = "/run/server";
-const ABSTRACT: &str = "loopwright-canary";
 /// Longest time of a cell that is not about time.
 pub(crate) const CELL_LIMIT: Duration = Duration::from_secs(30);
 /// Longest time until what was ended is gone.
@@ -34,7 +26,7 @@ pub(crate) struct Stage {
     pub(crate) sandbox: Sandbox,
     /// What the probes know of the server.
     pub(crate) facts: Value,
-    contacts: Arc<Mutex<Vec<String>>>,
+    contacts: Contacts,
     tasks: TaskTracker,
     /// The processes of the world before there were interpreters.
     processes: Vec<u32>,
@@ -83,7 +75,7 @@ pub(crate) fn settings() -> Settings {
         limits: Limits::default(),
         preload: Vec::new(),
         spares: 1,
-        max_workers: 4,
+        max_workers: 8,
         max_waiting: 10,
         idle_ttl: Duration::from_secs(600),
         max_age: Duration::from_secs(3600),
@@ -97,19 +89,8 @@ pub(crate) fn settings() -> Settings {
 
 impl Stage {
     async fn set_up(world: World, settings: Settings) -> Self {
-        let contacts = Arc::default();
-        let ports = listen(&contacts);
-        for (name, mode) in [
-            ("loopwright.db", 0o600),
-            ("loopwright.toml", 0o600),
-            ("open.txt", 0o666),
-        ] {
-            let path = Path::new(SERVER).join(name);
-            fs::write(&path, format!("CANARY {name}")).unwrap();
-            fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-        }
-        // A container has another /dev/shm than the world.
-        fs::write("/dev/shm/canary", "CANARY").unwrap();
+        let contacts = Contacts::default();
+        let facts = set_out(world, &contacts);
         let processes = processes();
         let tasks = TaskTracker::new();
         let sandbox = match Sandbox::start(settings, &tasks).await {
@@ -128,17 +109,6 @@ impl Stage {
             "{:?}",
             sandbox.report().missing
         );
-        let facts = json!({
-            "strong": world.is_strong(),
-            "server": std::process::id(),
-            "server_directory": SERVER,
-            "abstract": ABSTRACT,
-            "tcp": ports.0,
-            "udp": ports.1,
-            "secret": world::SECRET.1,
-            "python": world::python(),
-            "python_home": sandbox.settings().python,
-        });
         let mut stage = Self {
             world,
             sandbox,
@@ -256,6 +226,24 @@ pub(crate) fn probe_code(facts: &Value, probes: &str) -> String {
     format!("{common}\nfacts = json.loads({facts})\n{probes}\nprint(json.dumps(found))")
 }
 
+/// Runs probes as the server itself, without any isolation: what they find and whom they reach, to show that they
+/// would.
+pub(crate) fn unprotected(world: World, probes: &str) -> (Found, Vec<String>) {
+    let contacts = Contacts::default();
+    let mut facts = set_out(world, &contacts);
+    facts["strong"] = false.into();
+    let python = Command::new(world::python())
+        .args(["-I", "-c", &probe_code(&facts, probes)])
+        .current_dir(SERVER)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&python.stdout);
+    let found = serde_json::from_str(said.lines().last().unwrap_or_default());
+    let found = found.unwrap_or_else(|error| panic!("{error}: {python:?}"));
+    let contacts = contacts.lock().unwrap().clone();
+    (found, contacts)
+}
+
 /// Every probe was refused, or found nothing to attack, except for those that begin like one of `allowed`, which all
 /// did what they tried.
 pub(crate) fn judge(found: &Found, allowed: &[&str]) {
@@ -310,128 +298,4 @@ pub(crate) fn processes() -> Vec<u32> {
     entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
-}
-
-/// The files that attacks are after, with everything about them that an attack could change.
-fn canaries() -> BTreeMap<PathBuf, String> {
-    let files = [
-        "/root/.ssh/id_ed25519",
-        "/home/user/.ssh/id_ed25519",
-        "/var/tmp/canary",
-        "/tmp/canary",
-        "/run/canary",
-        "/run/shadow",
-        "/run/server/loopwright.db",
-        "/run/server/loopwright.toml",
-        "/run/server/open.txt",
-    ];
-    let directories = ["/root", "/home", "/var/tmp", "/tmp", "/run", "/usr", "/etc"];
-    let listing = |path: &Path| {
-        let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
-        names.sort();
-        format!("{names:?}")
-    };
-    let describe = |path: &str| {
-        let path = PathBuf::from(path);
-        let (about, content) = match fs::metadata(&path) {
-            Ok(about) if about.is_dir() => (about, listing(&path)),
-            Ok(about) => (about, fs::read_to_string(&path).unwrap_or_default()),
-            Err(error) => return (path, error.to_string()),
-        };
-        let times = (
-            about.mtime(),
-            about.mtime_nsec(),
-            about.ctime(),
-            about.ctime_nsec(),
-        );
-        let rights = (about.mode(), about.uid(), about.gid(), about.nlink());
-        (
-            path,
-            format!("{times:?} {rights:?} {} {content:?}", about.len()),
-        )
-    };
-    files.into_iter().chain(directories).map(describe).collect()
-}
-
-/// What an attack on the server as a process could change.
-fn server_state() -> Vec<String> {
-    let limits = fs::read_to_string("/proc/self/limits").unwrap();
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let allowed = status
-        .lines()
-        .find(|line| line.starts_with("Cpus_allowed_list"));
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // Behind the name, which may hold anything: priority and niceness, then scheduling policy.
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .collect();
-    let scheduling = [15, 16, 37, 38].map(|number| fields[number]);
-    vec![
-        limits,
-        allowed.unwrap().to_owned(),
-        format!("{scheduling:?}"),
-    ]
-}
-
-/// Listens on everything that an attack could call; returns the ports for TCP and UDP.
-fn listen(contacts: &Arc<Mutex<Vec<String>>>) -> (u16, u16) {
-    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = tcp.local_addr().unwrap().port();
-    let over_tcp = [
-        tcp,
-        TcpListener::bind(("::1", port)).unwrap(),
-        TcpListener::bind("169.254.169.254:80").unwrap(),
-    ];
-    for listener in over_tcp {
-        let name = format!("tcp {}", listener.local_addr().unwrap());
-        watch(contacts, name, move || {
-            listener
-                .accept()
-                .map(|(mut peer, _)| drop(peer.read(&mut [])))
-        });
-    }
-    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let udp_port = udp.local_addr().unwrap().port();
-    for socket in [udp, UdpSocket::bind("169.254.169.254:53").unwrap()] {
-        let name = format!("udp {}", socket.local_addr().unwrap());
-        watch(contacts, name, move || {
-            socket.recv_from(&mut [0; 16]).map(drop)
-        });
-    }
-    let paths = [
-        format!("{SERVER}/admin.sock"),
-        "/run/docker.sock".to_owned(),
-    ];
-    let by_path = paths.map(|path| {
-        let listener = UnixListener::bind(&path).unwrap();
-        fs::set_permissions(&path, PermissionsExt::from_mode(0o777)).unwrap();
-        (path, listener)
-    });
-    let address = SocketAddr::from_abstract_name(ABSTRACT).unwrap();
-    let by_name = (
-        "abstract".to_owned(),
-        UnixListener::bind_addr(&address).unwrap(),
-    );
-    for (name, listener) in by_path.into_iter().chain([by_name]) {
-        watch(contacts, name, move || listener.accept().map(drop));
-    }
-    (port, udp_port)
-}
-
-/// Notes every contact, until the end of the process.
-fn watch(
-    contacts: &Arc<Mutex<Vec<String>>>,
-    name: String,
-    mut contact: impl FnMut() -> std::io::Result<()> + Send + 'static,
-) {
-    let contacts = contacts.clone();
-    thread::spawn(move || {
-        while contact().is_ok() {
-            contacts.lock().unwrap().push(name.clone());
-        }
-    });
 }

@@ -97,6 +97,24 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
     rules.insert(libc::SYS_prlimit64, vec![other_process]);
     let options = calls::REFUSED_OPTIONS.map(|option| option.unsigned_abs().into());
     rules.insert(libc::SYS_prctl, equal(0, &options)?);
+    let larger_buffers = |option: i32| {
+        rule([
+            half(1, SeccompCmpOp::Eq, family(libc::SOL_SOCKET)),
+            half(2, SeccompCmpOp::Eq, family(option)),
+        ])
+    };
+    // The kernel's memory for what is in transit between sockets belongs to no process that could be measured.
+    let buffers = [
+        libc::SO_SNDBUF,
+        libc::SO_RCVBUF,
+        libc::SO_SNDBUFFORCE,
+        libc::SO_RCVBUFFORCE,
+    ];
+    let buffers = buffers.into_iter().map(larger_buffers);
+    rules.insert(
+        libc::SYS_setsockopt,
+        buffers.collect::<io::Result<Vec<_>>>()?,
+    );
     let not_unix = || rule([half(0, SeccompCmpOp::Ne, family(libc::AF_UNIX))]);
     rules.insert(libc::SYS_socketpair, vec![not_unix()?]);
     match (network, host_in_sight) {
