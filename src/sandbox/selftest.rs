@@ -46,7 +46,7 @@ pub(super) async fn choose(mut settings: Settings) -> Result<(Arc<Plan>, Report)
     let places = Places::open(&settings)
         .map(Arc::new)
         .map_err(at("opening the directory for working files"))?;
-    let host = Host::set_up(&settings).map_err(at("setting up the self-test"))?;
+    let host = Host::set_up(&settings.work_dir).map_err(at("setting up the self-test"))?;
     let mut missing = Vec::new();
     for way in Way::candidates() {
         let plan = Plan::new(settings.clone(), interpreter.clone(), way, places.clone());
