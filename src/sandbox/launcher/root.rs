@@ -25,7 +25,7 @@ const STAGE: &str = "/tmp";
 /// Room for directories, links and the made-up `/etc`.
 const ROOT_OPTIONS: &str = "mode=0755,size=2m,nr_inodes=1024";
 /// What a host may have below `/etc` that programs need, and what only a network makes useful.
-const ETC: [&str; 3] = ["ld.so.cache", "localtime", "alternatives"];
+const ETC: [&str; 4] = ["ld.so.cache", "localtime", "alternatives", "fonts"];
 const ETC_NETWORK: [&str; 6] = [
     "resolv.conf",
     "hosts",

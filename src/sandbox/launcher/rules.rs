@@ -13,7 +13,7 @@ use super::spec::{DATA, Spec};
 use super::{At, Failure, Step};
 
 /// What programs read besides their own trees where they see the host's files.
-const HOST_FILES: [&str; 14] = [
+const HOST_FILES: [&str; 15] = [
     "/bin",
     "/sbin",
     "/lib",
@@ -21,6 +21,7 @@ const HOST_FILES: [&str; 14] = [
     "/lib32",
     "/etc/ld.so.cache",
     "/etc/localtime",
+    "/etc/fonts",
     // Python's mimetypes fails, and with it what writes office files, on one that is there and cannot be read.
     "/etc/mime.types",
     "/etc/apache2/mime.types",
