@@ -4,6 +4,7 @@
 //! A file that comes inline is kept under an id made of its content, so that a client that sends the whole conversation
 //! again sends what the history holds. A conversation that is not stored keeps such files as long as the run.
 
+mod named;
 mod part;
 
 use std::collections::{HashMap, HashSet};
@@ -16,20 +17,18 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
+pub use self::named::use_named_files;
 use self::part::{FilePart, Inline, file_parts, with_parts};
 use super::code::CodeAsk;
 use super::{AgentError, Parts, give_way};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::message::Message;
 use crate::openai::request::RequestError;
-use crate::session::StoredMessage;
 use crate::session::files::{Draft, FileError, NewFile, Purpose, StoredFile, name};
 use crate::tools::WorkFile;
 
 /// Largest file that is sent to a model inline, in bytes.
 const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
-/// Most files that are looked for in the messages of an import.
-const MAX_NAMED_FILES: usize = 1000;
 /// Base64 text that takes long to decode, in bytes.
 const LONG_BASE64: usize = 1024 * 1024;
 
@@ -59,35 +58,6 @@ struct Input {
     mime_type: String,
     size: u64,
     path: PathBuf,
-}
-
-/// Makes a session use the files that its messages name, as far as they exist, so that they stay as long as it does.
-pub async fn use_named_files(
-    parts: &Parts,
-    owner: &Owner,
-    session: &SessionId,
-    messages: &[StoredMessage],
-) {
-    let mut seen = HashSet::new();
-    let parts_of = |stored: &StoredMessage| file_parts(&stored.message).unwrap_or_default();
-    for part in messages.iter().flat_map(parts_of) {
-        let FilePart::Stored { id, .. } = FilePart::read(&part) else {
-            continue;
-        };
-        if seen.len() == MAX_NAMED_FILES {
-            return;
-        }
-        if !seen.insert(id.as_str().to_owned()) {
-            continue;
-        }
-        match parts.files.attach(owner, &id, session).await {
-            Ok(_) | Err(FileError::NotFound) => {}
-            Err(error) => {
-                tracing::error!(error = %error, "a file could not be made part of a session");
-                return;
-            }
-        }
-    }
 }
 
 impl Keeper<'_> {
