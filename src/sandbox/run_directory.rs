@@ -25,6 +25,15 @@ pub(super) struct RunDirectory {
 impl RunDirectory {
     /// Makes the directory and deletes those of servers that are gone.
     pub(super) fn open(work_dir: &Path) -> io::Result<Self> {
+        Self::make(work_dir).map_err(|error| {
+            let path = work_dir.display();
+            let text =
+                format!("{path}: {error}; let loopwright write there, or set sandbox.work_dir");
+            io::Error::new(error.kind(), text)
+        })
+    }
+
+    fn make(work_dir: &Path) -> io::Result<Self> {
         make(work_dir, 0o711)?;
         delete_abandoned(work_dir)?;
         let path = work_dir.join(format!("{PREFIX}{}", WorkspaceId::fresh().as_str()));
