@@ -15,6 +15,7 @@
     reason = "a test fails by panicking, its support code included; what it prints is its report"
 )]
 
+mod bounds;
 mod capture;
 mod files;
 mod lives;
@@ -44,6 +45,7 @@ macro_rules! suite {
                 interrupts: crate::lives::interrupts_between_cells_are_harmless;
                 ordinary_code: crate::works::ordinary_code_works;
                 rights: crate::outside::interpreters_hold_no_rights;
+                unmapped: crate::bounds::unmapped_memory_does_not_escape;
             );
         }
     )*};

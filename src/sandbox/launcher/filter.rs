@@ -93,6 +93,10 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
         libc::SYS_ioctl,
         equal(1, &[libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSCTTY])?,
     );
+    // Such memory stays when it is mapped no more but for a page, and belongs to no process that could be measured.
+    let shared = u64::from((libc::MAP_SHARED | libc::MAP_ANONYMOUS).unsigned_abs());
+    let shared = rule([whole(3, SeccompCmpOp::MaskedEq(shared), shared)])?;
+    rules.insert(libc::SYS_mmap, vec![shared]);
     let other_process = rule([half(0, SeccompCmpOp::Ne, 0)])?;
     rules.insert(libc::SYS_prlimit64, vec![other_process]);
     let options = calls::REFUSED_OPTIONS.map(|option| option.unsigned_abs().into());

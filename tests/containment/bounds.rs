@@ -1,0 +1,67 @@
+//! What a bound must hold against besides plain use: memory and disk that nobody's count includes, directories that
+//! cannot be deleted, code that keeps the server itself busy, and calls that are given up at the wrong moment.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use loopwright::ids::WorkspaceId;
+use loopwright::sandbox::settings::{Limits, Settings};
+use loopwright::sandbox::{Cell, CellEnd, CellOutcome};
+
+use crate::stage::{CELL_LIMIT, Deaf, SERVER, Stage, play, play_with, settings};
+use crate::world::World;
+
+const MIB: u64 = 1024 * 1024;
+
+fn cell(code: &str) -> Cell<'_> {
+    Cell {
+        code,
+        outputs: &[],
+        inputs: &[],
+        timeout: CELL_LIMIT,
+    }
+}
+
+/// Memory that is shared with nobody and mapped nowhere: what was written stays for as long as one page is mapped.
+pub(crate) fn unmapped_memory_does_not_escape(world: World) {
+    let limits = Limits {
+        memory: 256 * MIB,
+        ..Limits::default()
+    };
+    play(world, limits, async |stage| {
+        let code = "
+import ctypes, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+size, held = 32 << 20, 0
+for kind in (0x21, 0x23):
+    for _ in range(12):
+        at = libc.mmap(None, size, 3, kind, -1, 0)
+        if at in (None, ctypes.c_void_p(-1).value):
+            break
+        ctypes.memset(at, 1, size)
+        libc.munmap(at + 4096, size - 4096)
+        held += size
+        time.sleep(0.06)
+held";
+        let outcome = stage.run(&WorkspaceId::fresh(), code).await;
+        let held = outcome.value.as_ref().map(|value| value.text.as_str());
+        assert_eq!(held, Some("0"), "{outcome:?}");
+        // What people use instead goes on working.
+        let code = "
+import mmap, tempfile
+with tempfile.TemporaryFile() as file:
+    file.truncate(4096)
+    with mmap.mmap(file.fileno(), 4096) as shared:
+        shared[:4] = b'used'
+        seen = bytes(shared[:4])
+seen, len(mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))";
+        assert_eq!(
+            stage.value(&WorkspaceId::fresh(), code).await,
+            "(b'used', 4096)"
+        );
+    });
+}
