@@ -65,3 +65,26 @@ seen, len(mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))";
         );
     });
 }
+
+/// The host's files are in sight without namespaces: what changes or watches them in ways that Landlock does not know.
+pub(crate) fn files_in_sight_are_not_watched_or_changed(world: World) {
+    play(world, Limits::default(), async |stage| {
+        let code = "
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+watching = libc.inotify_init1(0)
+seen = [libc.inotify_add_watch(watching, path, 0x100) for path in (b'/', b'/etc', b'/run')] if watching >= 0 else []
+seen = [number for number in seen if number >= 0]
+with open('mode', 'w') as file:
+    os.fchmod(file.fileno(), 0o640)
+    os.utime(file.fileno(), (1, 1))
+    about = os.fstat(file.fileno())
+len(seen), oct(about.st_mode & 0o777), about.st_mtime == 1";
+        let value = stage.value(&WorkspaceId::fresh(), code).await;
+        match world {
+            World::Root | World::User => assert_eq!(value, "(3, '0o640', True)"),
+            World::ContainerRoot => assert_eq!(value, "(0, '0o640', True)"),
+            World::ContainerUser => assert_eq!(value, "(0, '0o600', False)"),
+        }
+    });
+}

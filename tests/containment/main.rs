@@ -46,6 +46,7 @@ macro_rules! suite {
                 ordinary_code: crate::works::ordinary_code_works;
                 rights: crate::outside::interpreters_hold_no_rights;
                 unmapped: crate::bounds::unmapped_memory_does_not_escape;
+                in_sight: crate::bounds::files_in_sight_are_not_watched_or_changed;
             );
         }
     )*};
