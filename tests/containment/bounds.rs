@@ -66,6 +66,80 @@ seen, len(mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))";
     });
 }
 
+/// The working directory and the temporary one are counted; what lies beside them is nobody's.
+pub(crate) fn nothing_is_writable_beside_what_is_counted(world: World) {
+    play(world, Limits::default(), async |stage| {
+        let code = "
+import os
+home, done = os.getcwd(), []
+def attempt(name, action):
+    try:
+        action()
+        done.append(name)
+    except OSError:
+        pass
+for base in (os.path.dirname(home), os.path.dirname(os.environ['TMPDIR']) or '/'):
+    attempt('create', lambda: open(base + '/beside', 'x').close())
+    attempt('mkdir', lambda: os.mkdir(base + '/beside.d'))
+    attempt('symlink', lambda: os.symlink('/etc', base + '/beside.l'))
+    attempt('rename', lambda: os.rename(home, base + '/moved'))
+open('inside', 'x').close()
+os.rename('inside', os.environ['TMPDIR'] + '/inside') if os.stat('.').st_dev == os.stat(os.environ['TMPDIR']).st_dev else None
+done";
+        assert_eq!(stage.value(&WorkspaceId::fresh(), code).await, "[]");
+    });
+}
+
+/// Directories that are deeper than a stack, closed to their owner, or full.
+pub(crate) fn hostile_directories_are_deleted(world: World) {
+    play(world, Limits::default(), async |stage| {
+        for code in [
+            "
+import os, time
+if os.fork() == 0:
+    end = time.time() + 1.5
+    for _ in range(18000):
+        if time.time() > end:
+            break
+        os.mkdir('d')
+        os.chdir('d')
+    os._exit(0)
+'begun'",
+            "
+import os
+for mode in (0o000, 0o300, 0o500):
+    os.mkdir('m%o' % mode)
+    open('m%o/file' % mode, 'w').close()
+    os.mkdir('m%o/inner' % mode)
+    os.fchmod(os.open('m%o' % mode, os.O_RDONLY), mode)
+os.mkdir('made', 0o300)
+open('made/file', 'w').close()
+'made'",
+        ] {
+            let workspace = WorkspaceId::fresh();
+            let outcome = stage.run(&workspace, code).await;
+            println!("directories: {:?}", outcome.end);
+            tokio::time::sleep(Duration::from_millis(2500)).await;
+            stage.sandbox.forget(&workspace);
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while directories() > usize::from(!world.is_strong()) {
+            assert!(Instant::now() < deadline, "{} are left", directories());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+}
+
+/// Working directories of interpreters.
+fn directories() -> usize {
+    let list = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    list(&Path::new(SERVER).join("work"))
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("run-"))
+        .flat_map(|run| list(&run.path()).collect::<Vec<_>>())
+        .filter(|entry| entry.path().join("data").is_dir())
+        .count()
+}
+
 /// The host's files are in sight without namespaces: what changes or watches them in ways that Landlock does not know.
 pub(crate) fn files_in_sight_are_not_watched_or_changed(world: World) {
     play(world, Limits::default(), async |stage| {

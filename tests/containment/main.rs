@@ -46,6 +46,8 @@ macro_rules! suite {
                 ordinary_code: crate::works::ordinary_code_works;
                 rights: crate::outside::interpreters_hold_no_rights;
                 unmapped: crate::bounds::unmapped_memory_does_not_escape;
+                beside: crate::bounds::nothing_is_writable_beside_what_is_counted;
+                directories: crate::bounds::hostile_directories_are_deleted;
                 in_sight: crate::bounds::files_in_sight_are_not_watched_or_changed;
             );
         }
