@@ -23,6 +23,27 @@ fn cell(code: &str) -> Cell<'_> {
     }
 }
 
+/// Runs a cell and measures how long it held up its own thread of the server at a time.
+async fn run_and_measure(
+    stage: &Stage,
+    workspace: &WorkspaceId,
+    code: &str,
+) -> (CellOutcome, Duration) {
+    let mut longest = Duration::ZERO;
+    let mut running = std::pin::pin!(stage.sandbox.run(workspace, cell(code), &Deaf));
+    let mut ticks = tokio::time::interval(Duration::from_millis(5));
+    let outcome = loop {
+        let from = Instant::now();
+        let polled = futures_util::poll!(running.as_mut());
+        longest = longest.max(from.elapsed());
+        if let std::task::Poll::Ready(outcome) = polled {
+            break outcome.unwrap();
+        }
+        ticks.tick().await;
+    };
+    (outcome, longest)
+}
+
 /// Memory that is shared with nobody and mapped nowhere: what was written stays for as long as one page is mapped.
 pub(crate) fn unmapped_memory_does_not_escape(world: World) {
     let limits = Limits {
@@ -87,6 +108,41 @@ open('inside', 'x').close()
 os.rename('inside', os.environ['TMPDIR'] + '/inside') if os.stat('.').st_dev == os.stat(os.environ['TMPDIR']).st_dev else None
 done";
         assert_eq!(stage.value(&WorkspaceId::fresh(), code).await, "[]");
+    });
+}
+
+/// Processes that write without end hold up neither the end of a cell nor the beginning of the next.
+pub(crate) fn endless_writers_hold_nobody_up(world: World) {
+    play(world, Limits::default(), async |stage| {
+        let workspace = WorkspaceId::fresh();
+        let code = "
+import os, time
+for _ in range(24):
+    if os.fork() == 0:
+        end = time.time() + 12
+        piece = b'x' * 65536
+        try:
+            while time.time() < end:
+                os.write(1, piece)
+        finally:
+            os._exit(0)
+'done'";
+        let from = Instant::now();
+        let (outcome, longest) = run_and_measure(stage, &workspace, code).await;
+        println!(
+            "writers: {:?} {longest:?} {:?}",
+            from.elapsed(),
+            outcome.end
+        );
+        assert!(longest < Duration::from_millis(500), "{longest:?}");
+        let (outcome, longest) = run_and_measure(stage, &workspace, "'next'").await;
+        println!(
+            "writers, next: {:?} {longest:?} {:?}",
+            from.elapsed(),
+            outcome.end
+        );
+        assert!(longest < Duration::from_millis(500), "{longest:?}");
+        stage.sandbox.forget(&workspace);
     });
 }
 

@@ -47,6 +47,7 @@ macro_rules! suite {
                 rights: crate::outside::interpreters_hold_no_rights;
                 unmapped: crate::bounds::unmapped_memory_does_not_escape;
                 beside: crate::bounds::nothing_is_writable_beside_what_is_counted;
+                writers: crate::bounds::endless_writers_hold_nobody_up;
                 directories: crate::bounds::hostile_directories_are_deleted;
                 in_sight: crate::bounds::files_in_sight_are_not_watched_or_changed;
             );
