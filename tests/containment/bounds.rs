@@ -218,3 +218,18 @@ len(seen), oct(about.st_mode & 0o777), about.st_mtime == 1";
         }
     });
 }
+
+/// When a host runs out of memory, interpreters end before anything else; one that crashes starts no handler of dumps.
+pub(crate) fn interpreters_go_first(world: World) {
+    play(world, Limits::default(), async |stage| {
+        let code = "import ctypes; _ = ctypes.CDLL(None).prctl(15, b'goes-first'); import resource; resource.getrlimit(resource.RLIMIT_CORE)";
+        let value = stage.value(&WorkspaceId::fresh(), code).await;
+        // With 0 a handler of dumps is still started, as root and outside; 1 means none.
+        assert_eq!(value, "(1, 1)");
+        let score = crate::stage::processes().into_iter().find_map(|pid| {
+            let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+            (read("comm")?.trim() == "goes-first").then(|| read("oom_score_adj"))?
+        });
+        assert_eq!(score.as_deref(), Some("1000\n"));
+    });
+}

@@ -50,6 +50,7 @@ macro_rules! suite {
                 writers: crate::bounds::endless_writers_hold_nobody_up;
                 directories: crate::bounds::hostile_directories_are_deleted;
                 in_sight: crate::bounds::files_in_sight_are_not_watched_or_changed;
+                go_first: crate::bounds::interpreters_go_first;
             );
         }
     )*};
