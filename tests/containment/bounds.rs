@@ -146,6 +146,32 @@ for _ in range(24):
     });
 }
 
+/// Looking at the memory of many processes that share a lot of it takes long, and must not take the server's threads.
+pub(crate) fn measuring_holds_nobody_up(world: World) {
+    play(world, Limits::default(), async |stage| {
+        let workspace = WorkspaceId::fresh();
+        let code = "
+import os, time
+data = bytearray(600 << 20)
+for at in range(0, len(data), 4096):
+    data[at] = 1
+children = []
+for _ in range(40):
+    child = os.fork()
+    if child == 0:
+        time.sleep(6)
+        os._exit(0)
+    children.append(child)
+time.sleep(4)
+for child in children:
+    os.kill(child, 9)
+'done'";
+        let (outcome, longest) = run_and_measure(stage, &workspace, code).await;
+        println!("measuring: {longest:?} {:?}", outcome.end);
+        assert!(longest < Duration::from_millis(100), "{longest:?}");
+    });
+}
+
 /// Directories that are deeper than a stack, closed to their owner, or full.
 pub(crate) fn hostile_directories_are_deleted(world: World) {
     play(world, Limits::default(), async |stage| {
@@ -194,6 +220,49 @@ fn directories() -> usize {
         .flat_map(|run| list(&run.path()).collect::<Vec<_>>())
         .filter(|entry| entry.path().join("data").is_dir())
         .count()
+}
+
+/// A call that is given up while its files are being put back loses none of them and keeps nobody else waiting.
+pub(crate) fn calls_given_up_early_lose_nothing(world: World) {
+    let settings = Settings {
+        spares: 0,
+        max_workers: 1,
+        ..settings()
+    };
+    play_with(world, settings, async |stage| {
+        let workspace = WorkspaceId::fresh();
+        let make = "
+for number in range(3000):
+    with open('f%d' % number, 'w') as file:
+        file.write('x' * 20000)
+import os; os._exit(0)";
+        stage.run(&workspace, make).await;
+        let began = Instant::now();
+        stage.run(&workspace, "1").await;
+        let whole = began.elapsed();
+        stage.run(&workspace, "os._exit(0)").await;
+        let mut pinned = 0;
+        for step in 8..22 {
+            let delay = (whole * step / 20).as_millis() as u64;
+            let running = stage.sandbox.run(&workspace, cell("1"), &Deaf);
+            let _given_up = tokio::time::timeout(Duration::from_millis(delay), running).await;
+            // Somebody else gets the only interpreter.
+            let other = WorkspaceId::fresh();
+            let waited = stage.sandbox.run(&other, cell("'other'"), &Deaf);
+            match tokio::time::timeout(Duration::from_secs(10), waited).await {
+                Ok(outcome) => assert_eq!(outcome.unwrap().end, CellEnd::Completed),
+                Err(_) => pinned += 1,
+            }
+            stage.sandbox.forget(&other);
+            let count = stage
+                .value(&workspace, "import os; len(os.listdir())")
+                .await;
+            assert_eq!(count, "3000", "given up after {delay} ms; pinned {pinned}");
+            stage.run(&workspace, "os._exit(0)").await;
+            assert_eq!(pinned, 0, "given up after {delay} ms");
+        }
+        stage.sandbox.forget(&workspace);
+    });
 }
 
 /// The host's files are in sight without namespaces: what changes or watches them in ways that Landlock does not know.
