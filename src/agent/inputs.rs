@@ -169,6 +169,23 @@ impl Keeper<'_> {
         }
     }
 
+    /// Adds the files that were uploaded for the session and that no message names.
+    async fn add_uploaded(&self, found: &mut Found) {
+        let Some(session) = self.session else { return };
+        match self.parts.files.of_session(self.owner, session).await {
+            Ok(files) => {
+                let given = files
+                    .into_iter()
+                    .filter(|file| file.purpose != Purpose::AssistantsOutput);
+                for file in given {
+                    found.add(self.input(file));
+                }
+            }
+            // The turn does without them rather than not at all.
+            Err(error) => tracing::error!(%error, "the files of a session could not be listed"),
+        }
+    }
+
     /// Finds the files of a conversation, and puts its messages into the form that the upstream is sent: with the files
     /// named where code can read them, else with the files inline.
     ///
@@ -217,6 +234,9 @@ impl Keeper<'_> {
             };
             let stored = self.stored(param, &id).await?;
             found.add(self.input(stored));
+        }
+        if runs_code {
+            self.add_uploaded(&mut found).await;
         }
         let inputs = Inputs {
             files: found.work_files(),

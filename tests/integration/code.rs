@@ -545,3 +545,33 @@ async fn the_hosted_interpreter_is_nobodys_where_code_execution_is_off() {
     assert!(message.contains("code_interpreter"), "{message}");
     assert_eq!(app.get("/readyz").await.json().get("code_execution"), None);
 }
+
+#[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
+async fn files_that_were_uploaded_for_a_session_or_named_by_the_tool_are_there() {
+    let upstream = ScriptedUpstream::start([
+        run("open('own.txt').read()"),
+        text("done"),
+        run("open('named.txt').read(), open('own.txt').read()"),
+        text("done"),
+    ])
+    .await;
+    let app = builder(&upstream).start().await;
+    super::files::uploaded_for(app.client(), "s", "own.txt", b"own").await;
+    let first = in_session(with_code(ask("x")), "s");
+    let first = app.post_chat(first).await.completion();
+    assert_eq!(results(&first), ["result:\n'own'"]);
+    let named = super::files::uploaded(app.client(), "named.txt", b"named").await;
+    let tools = json!([{"type": "code_interpreter", "container": {"type": "auto", "file_ids": [named["id"]]}}]);
+    let second = in_session(with(ask("again"), "tools", tools), "s");
+    let second = app.post_chat(second).await.completion();
+    assert_eq!(results(&second), ["result:\n('named', 'own')"]);
+    let kept = app.get("/v1/sessions/s").await.json();
+    let names: Vec<&Value> = kept["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| &file["filename"])
+        .collect();
+    assert_eq!(names, ["own.txt", "named.txt"]);
+}

@@ -75,6 +75,14 @@ pub(crate) async fn uploaded(client: &Client, name: &str, content: &[u8]) -> Val
     answer.json()
 }
 
+pub(crate) async fn uploaded_for(client: &Client, session: &str, name: &str, content: &[u8]) {
+    let form = Form::default()
+        .field("session_id", session)
+        .file(name, "text/plain", content);
+    let answer = form.send(client).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
 async fn server(toml: &str) -> TestApp {
     start(TestApp::builder().toml(toml)).await
 }
