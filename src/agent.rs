@@ -9,7 +9,7 @@ pub mod code;
 mod conversation;
 pub mod driver;
 pub mod event;
-mod inputs;
+pub mod inputs;
 pub mod machine;
 pub mod options;
 pub mod repeat;

@@ -64,6 +64,10 @@ pub struct DemoConfig {
     pub listen: SocketAddr,
     /// Logs.
     pub log: telemetry::Settings,
+    /// `PATH`, where a Python interpreter is looked up.
+    pub search_path: Option<String>,
+    /// `TMPDIR`, where working files of code lie while the demo runs.
+    pub temporary: Option<String>,
 }
 
 /// Why the settings cannot be used: one line that says where, what and what to do.
@@ -169,6 +173,8 @@ impl DemoConfig {
         Ok(Self {
             listen: listen.map_or(edge::DEFAULT_LISTEN, |found| found.value),
             log: limits::log_from(&flags.log, env)?,
+            search_path: env("PATH"),
+            temporary: env("TMPDIR"),
         })
     }
 }

@@ -1,15 +1,20 @@
 //! `loopwright demo`: the product at work with no model server and no key.
 //!
 //! Starts a scripted model and a sample tool server on loopback ports, a real loopwright in front of them, sends a few
-//! requests through its HTTP API, prints what happened round by round, and stays up for curl.
+//! requests through its HTTP API, prints what happened round by round, and stays up for curl. Code execution is part of it
+//! where this host can isolate code; where it cannot, one line says why.
 
 pub mod model;
 mod rules;
 pub mod tool;
 mod tour;
 
+use std::error::Error;
+use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,9 +23,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use crate::app::App;
-use crate::config::Config;
+use crate::app::{App, AppError};
 use crate::config::cli::ServeFlags;
+use crate::config::{Config, ConfigError, DemoConfig};
 use crate::session::settings::StoreUrl;
 use crate::tools::settings::{EndpointSettings, HttpToolSettings};
 
@@ -35,6 +40,27 @@ pub struct Demo {
     app: App,
     model: (TcpListener, axum::Router),
     tool: (TcpListener, axum::Router),
+    code: Code,
+    _work_directory: Option<WorkDirectory>,
+}
+
+/// Whether code can be run here.
+#[derive(Debug)]
+enum Code {
+    Offered,
+    /// It cannot, and this is why and what would help.
+    Missing(String),
+}
+
+/// Where working files of ended interpreters are kept; deleted when dropped, which must come after the server's end.
+#[derive(Debug)]
+struct WorkDirectory(PathBuf);
+
+impl Drop for WorkDirectory {
+    fn drop(&mut self) {
+        // It is not there where no isolation was tried.
+        let _nothing_is_left = fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Demo {
@@ -42,30 +68,42 @@ impl Demo {
     ///
     /// # Errors
     /// When a port cannot be bound.
-    pub async fn build(listen: SocketAddr) -> anyhow::Result<Self> {
+    pub async fn build(settings: &DemoConfig) -> anyhow::Result<Self> {
         let model = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
             .context("cannot start the scripted model")?;
         let tool = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
             .context("cannot start the sample tool")?;
-        let flags = ServeFlags {
-            listen: Some(listen),
-            upstream: Some(Url::parse(&format!("http://{}/v1", model.local_addr()?))?),
-            session_store: Some(StoreUrl::Memory),
-            ..ServeFlags::default()
+        let upstream = Url::parse(&format!("http://{}/v1", model.local_addr()?))?;
+        let tools = Url::parse(&format!("http://{}/run", tool.local_addr()?))?;
+        let config = |enable_code_execution| {
+            let flags = ServeFlags {
+                listen: Some(settings.listen),
+                upstream: Some(upstream.clone()),
+                session_store: Some(StoreUrl::Memory),
+                enable_code_execution: Some(enable_code_execution),
+                ..ServeFlags::default()
+            };
+            serve_config(&flags, settings, &tools)
         };
-        let mut config = Config::load(&flags, &|_| None)?;
-        let url = Url::parse(&format!("http://{}/run", tool.local_addr()?))?;
-        config.tools.http_tools = tool::definitions()
-            .iter()
-            .map(|tool| sample(tool, &url))
-            .collect();
-        let app = App::build(config).await?;
+        let with_code = config(true)?;
+        let work_directory = with_code.sandbox.as_ref();
+        let work_directory = work_directory.map(|code| WorkDirectory(code.work_dir.clone()));
+        let (app, code) = match App::build(with_code).await {
+            Ok(app) => (app, Code::Offered),
+            Err(AppError::Sandbox(error)) => {
+                let missing = Code::Missing(one_line(&error));
+                (App::build(config(false)?).await?, missing)
+            }
+            Err(error) => return Err(error.into()),
+        };
         Ok(Self {
             app,
             model: (model, model::router()),
             tool: (tool, tool::router()),
+            code,
+            _work_directory: work_directory,
         })
     }
 
@@ -87,24 +125,60 @@ impl Demo {
         let model = axum::serve(self.model.0, self.model.1).into_future();
         let tool = axum::serve(self.tool.0, self.tool.1).into_future();
         let stopping = CancellationToken::new();
-        let app = self.app.run(async {
-            shutdown.await;
-            stopping.cancel();
-        });
+        let mut app = pin!(self.app.run(async {
+            tokio::select! {
+                () = shutdown => stopping.cancel(),
+                () = stopping.cancelled() => {}
+            }
+        }));
         let tour = async {
-            match tour::show(&base, out).await {
+            match tour::show(&base, &self.code, out).await {
                 Err(error) if !stopping.is_cancelled() => Err(error),
                 // Shown, or cut short by a signal, which is no failure.
                 Ok(()) | Err(_) => std::future::pending::<anyhow::Result<()>>().await,
             }
         };
-        tokio::select! {
-            ended = app => Ok(ended?),
+        let failed = tokio::select! {
+            ended = &mut app => return Ok(ended?),
             failed = tour => failed,
             ended = model => ended.context("the scripted model stopped"),
             ended = tool => ended.context("the sample tool stopped"),
-        }
+        };
+        // What runs is ended in order even so, interpreters among it.
+        stopping.cancel();
+        app.await?;
+        failed
     }
+}
+
+/// The settings of the server in the middle.
+fn serve_config(
+    flags: &ServeFlags,
+    settings: &DemoConfig,
+    tools: &Url,
+) -> Result<Config, ConfigError> {
+    let environment = |name: &str| match name {
+        "PATH" => settings.search_path.clone(),
+        "TMPDIR" => settings.temporary.clone(),
+        _ => None,
+    };
+    let mut config = Config::load(flags, &environment)?;
+    config.tools.http_tools = tool::definitions()
+        .iter()
+        .map(|tool| sample(tool, tools))
+        .collect();
+    Ok(config)
+}
+
+/// An error with its causes, without line ends.
+fn one_line(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text.replace('\n', " ")
 }
 
 fn sample(definition: &tool::SampleTool, url: &Url) -> HttpToolSettings {

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use loopwright::app::App;
+use loopwright::app::{App, AppError};
 use loopwright::config::cli::{Cli, Command, DemoFlags, ServeFlags};
 use loopwright::config::{Config, ConfigError, DemoConfig};
 use loopwright::demo;
-use loopwright::sandbox::launcher;
+use loopwright::sandbox::{SandboxError, launcher};
 use loopwright::shutdown::Signals;
 use loopwright::telemetry::{self, Format};
 
@@ -39,12 +39,20 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _stderr_may_be_closed = writeln!(std::io::stderr(), "loopwright: {error:#}");
-            if error.is::<ConfigError>() {
+            if is_configuration_error(&error) {
                 ExitCode::from(CONFIGURATION_ERROR)
             } else {
                 ExitCode::FAILURE
             }
         }
+    }
+}
+
+/// Whether the settings are at fault; a Python that is not where they say is a missing file.
+fn is_configuration_error(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<AppError>() {
+        Some(AppError::Sandbox(SandboxError::NoPython(_))) => true,
+        Some(_) | None => error.is::<ConfigError>(),
     }
 }
 
@@ -75,7 +83,7 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
     let format = config.log.format;
     runtime()?.block_on(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
-        let demo = demo::Demo::build(config.listen).await?;
+        let demo = demo::Demo::build(&config).await?;
         announce(format, demo.address());
         let mut out = std::io::stdout();
         demo.run(&mut out, async {

@@ -21,6 +21,7 @@ mod output;
 mod plan;
 mod pool;
 mod process;
+mod remove;
 mod run_directory;
 mod selftest;
 pub mod settings;

@@ -4,6 +4,7 @@
 //! A file that comes inline is kept under an id made of its content, so that a client that sends the whole conversation
 //! again sends what the history holds. A conversation that is not stored keeps such files as long as the run.
 
+mod named;
 mod part;
 
 use std::collections::{HashMap, HashSet};
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
+pub use self::named::use_named_files;
 use self::part::{FilePart, Inline, file_parts, with_parts};
 use super::code::CodeAsk;
 use super::{AgentError, Parts, give_way};

@@ -452,11 +452,15 @@ fn the_demo_reads_flags_and_variables() {
     let env = |name: &str| match name {
         "LOOPWRIGHT_LISTEN" => Some("127.0.0.1:1".to_owned()),
         "LOOPWRIGHT_LOG_LEVEL" => Some("warn".to_owned()),
+        "PATH" => Some("/opt/bin".to_owned()),
+        "TMPDIR" => Some("/scratch".to_owned()),
         _ => None,
     };
     let demo = DemoConfig::load(&DemoFlags::default(), &env).unwrap();
     assert_eq!(demo.listen.port(), 1);
     assert_eq!(demo.log.level, "warn");
+    assert_eq!(demo.search_path.as_deref(), Some("/opt/bin"));
+    assert_eq!(demo.temporary.as_deref(), Some("/scratch"));
     let defaults = DemoConfig::load(&DemoFlags::default(), &|_| None).unwrap();
     assert_eq!(defaults.listen, edge::DEFAULT_LISTEN);
 }

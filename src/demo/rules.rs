@@ -2,9 +2,12 @@
 //!
 //! Pure. Knows nothing of HTTP, of streams or of how the tools are run; like any model it sees messages only.
 
+pub(super) mod code;
+
 use serde_json::{Map, Value, json};
 
 use super::tool::{CITIES, GET_TICKET, GET_WEATHER, LIST_COMMENTS};
+use crate::tools::python::EXECUTE_PYTHON;
 
 /// Said at the end of every answer, so that nobody takes the script for a language model.
 pub(super) const LABEL: &str = "(scripted demo model)";
@@ -46,6 +49,9 @@ pub(super) fn decide(request: &Value) -> Turn {
     let scene = Scene::of(request);
     let mut calls = scene.weather_calls();
     calls.extend(scene.ticket_calls());
+    if calls.is_empty() {
+        calls.extend(scene.code_call());
+    }
     if calls.is_empty() {
         calls.extend(scene.named_call());
     }
@@ -160,9 +166,11 @@ impl<'a> Scene<'a> {
     }
 
     fn announcement(&self, calls: &[(String, Value)]) -> String {
-        let comments = calls.iter().any(|(name, _)| name == LIST_COMMENTS);
-        if comments {
+        let calls_for = |wanted: &str| calls.iter().any(|(name, _)| name == wanted);
+        if calls_for(LIST_COMMENTS) {
             "The ticket is there; now its comments.".to_owned()
+        } else if calls_for(EXECUTE_PYTHON) {
+            "I write some Python for that.".to_owned()
         } else if self.done.is_empty() {
             "Let me look that up.".to_owned()
         } else {
@@ -192,6 +200,9 @@ impl<'a> Scene<'a> {
 
     /// Says why nothing was looked up.
     fn nothing_to_call(&self) -> String {
+        if let Some(text) = self.no_code() {
+            return text;
+        }
         if self.asks_for_weather() {
             let cities = CITIES.map(|city| city.name).join(", ");
             return if self.may_call(GET_WEATHER) {
@@ -208,7 +219,7 @@ impl<'a> Scene<'a> {
             };
         }
         "I am a script that stands in for a language model. Ask me for the weather in one city or in several \
-         (Lisbon, Oslo, Tokyo, …), for ticket 4711, or tell me your name and ask for it in the next message of \
+         (Lisbon, Oslo, Tokyo, …), for a plot of their temperatures, for ticket 4711, or tell me your name and ask for it in the next message of \
          the same session."
             .to_owned()
     }
@@ -233,6 +244,7 @@ impl Done<'_> {
                 .zip(field("status"))
                 .map(|((id, title), status)| format!("- Ticket {id} “{title}” is {status}.")),
             LIST_COMMENTS => result["comments"].as_array().map(|list| comments(list)),
+            EXECUTE_PYTHON => Some(code::sentence(self)),
             _ => None,
         };
         known.unwrap_or_else(|| format!("- {}: {}", self.name, self.result))
@@ -353,11 +365,11 @@ mod tests {
     use super::super::tool;
     use super::*;
 
-    fn user(text: &str) -> Value {
+    pub(super) fn user(text: &str) -> Value {
         json!({"role": "user", "content": text})
     }
 
-    fn calling(calls: &[(&str, Value)]) -> Value {
+    pub(super) fn calling(calls: &[(&str, Value)]) -> Value {
         let calls: Vec<Value> = calls
             .iter()
             .map(|(name, arguments)| {
@@ -368,11 +380,11 @@ mod tests {
         json!({"role": "assistant", "content": null, "tool_calls": calls})
     }
 
-    fn result(name: &str, arguments: &Value, text: &str) -> Value {
+    pub(super) fn result(name: &str, arguments: &Value, text: &str) -> Value {
         json!({"role": "tool", "tool_call_id": format!("call_{name}_{arguments}"), "content": text})
     }
 
-    fn request(messages: &[Value]) -> Value {
+    pub(super) fn request(messages: &[Value]) -> Value {
         let mut names: Vec<&str> = tool::definitions().iter().map(|tool| tool.name).collect();
         names.push("send_mail");
         let tools: Vec<Value> = names

@@ -1,5 +1,7 @@
 //! The requests that the demo sends through its own HTTP API, and how it prints what comes back.
 
+mod code;
+
 use std::io::Write;
 use std::time::Duration;
 
@@ -7,8 +9,10 @@ use anyhow::{Context, ensure};
 use reqwest::Client;
 use serde_json::{Value, json};
 
+use super::Code;
+
 /// Longest time of one request of the tour.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// One stop of the tour.
 struct Stop {
@@ -16,43 +20,68 @@ struct Stop {
     prompt: &'static str,
     session: Option<&'static str>,
     stream: bool,
+    /// Whether the request asks for code execution.
+    code: bool,
 }
 
-const STOPS: [Stop; 5] = [
+const STOPS: [Stop; 7] = [
     Stop {
         title: "Two tools in one batch, streamed: the client declares nothing and runs nothing",
         prompt: "What is the weather in Oslo and Nairobi?",
         session: None,
         stream: true,
+        code: false,
     },
     Stop {
         title: "Several rounds, answered in one piece",
         prompt: "What is the state of ticket 4711?",
         session: None,
         stream: false,
+        code: false,
     },
     Stop {
         title: "A session: only what is new is sent",
         prompt: "Hello, my name is Ada.",
         session: Some("demo-session"),
         stream: true,
+        code: false,
     },
     Stop {
         title: "The same session, one message later: the history is the server's",
         prompt: "What is my name?",
         session: Some("demo-session"),
         stream: true,
+        code: false,
+    },
+    Stop {
+        title: "Python, isolated from this machine: code with live output, a plot and a file",
+        prompt: "Plot the temperatures of Lisbon, Oslo and Nairobi.",
+        session: Some("demo-plot"),
+        stream: true,
+        code: true,
+    },
+    Stop {
+        title: "The same session: the interpreter still has its variables",
+        prompt: "What is the average of them?",
+        session: Some("demo-plot"),
+        stream: true,
+        code: true,
     },
     Stop {
         title: "No tool needed",
         prompt: "What can you do?",
         session: None,
         stream: true,
+        code: false,
     },
 ];
 
 /// Sends the requests one after another and prints each answer.
-pub(super) async fn show(base: &str, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+pub(super) async fn show(
+    base: &str,
+    code: &Code,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
     let client = Client::builder()
         .no_proxy()
         .timeout(REQUEST_TIMEOUT)
@@ -62,12 +91,18 @@ pub(super) async fn show(base: &str, out: &mut (impl Write + Send)) -> anyhow::R
         "\nloopwright demo. The model is scripted and only looks for words; the loop, the tools, the"
     )?;
     writeln!(out, "sessions and the HTTP API are the real ones.")?;
-    for (number, stop) in (1..).zip(&STOPS) {
+    if let Code::Missing(why) = code {
+        writeln!(out, "\nWithout code execution: {why}")?;
+    }
+    let possible = |stop: &&Stop| !stop.code || matches!(code, Code::Offered);
+    for (number, stop) in (1..).zip(STOPS.iter().filter(possible)) {
         writeln!(out, "\n[{number}] {}", stop.title)?;
         writeln!(out, "    user       {}", stop.prompt)?;
         let answer = ask(&client, base, stop).await?;
         if stop.stream {
-            print_stream(&answer, out)?;
+            for file in print_stream(&answer, out)? {
+                code::show_file(&client, base, &file, out).await?;
+            }
         } else {
             print_answer(&serde_json::from_str(&answer)?, out)?;
         }
@@ -83,6 +118,9 @@ async fn ask(client: &Client, base: &str, stop: &Stop) -> anyhow::Result<String>
     });
     if let Some(session) = stop.session {
         body["session_id"] = session.into();
+    }
+    if stop.code {
+        body["enable_code_execution"] = true.into();
     }
     let request = client.post(format!("{base}/v1/chat/completions"));
     let request = request
@@ -101,7 +139,9 @@ async fn ask(client: &Client, base: &str, stop: &Stop) -> anyhow::Result<String>
     Ok(text)
 }
 
-fn print_stream(text: &str, out: &mut impl Write) -> anyhow::Result<()> {
+/// Returns the files that were produced.
+fn print_stream(text: &str, out: &mut impl Write) -> anyhow::Result<Vec<Value>> {
+    let mut files = Vec::new();
     let mut said = String::new();
     for line in text.lines() {
         let Some(data) = line.strip_prefix("data: ").filter(|data| *data != "[DONE]") else {
@@ -116,24 +156,33 @@ fn print_stream(text: &str, out: &mut impl Write) -> anyhow::Result<()> {
             print_text(&mut said, out)?;
             print_progress(&chunk, out)?;
         }
+        if chunk["type"] == "agentic_tool_output" {
+            code::print_output(&chunk, out)?;
+        }
+        if chunk["type"] == "file_produced" {
+            files.push(chunk["file"].clone());
+        }
         if chunk["choices"][0]["finish_reason"].is_string() {
             print_text(&mut said, out)?;
             print_summary(&chunk, out)?;
         }
     }
-    Ok(())
+    Ok(files)
 }
 
 fn print_progress(chunk: &Value, out: &mut impl Write) -> anyhow::Result<()> {
     let round = &chunk["round"];
     if chunk["phase"] == "calling" {
+        if code::print_calling(chunk, out)? {
+            return Ok(());
+        }
         let name = chunk["tool_name"].as_str().unwrap_or_default();
         writeln!(
             out,
             "    round {round}    -> {name} {}",
             chunk["data"]["arguments"]
         )?;
-    } else {
+    } else if !code::print_complete(chunk, out)? {
         let content = chunk["data"]["content"].as_str().unwrap_or_default();
         let status = chunk["status"].as_str().unwrap_or_default();
         writeln!(

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::{AppState, body};
+use crate::agent::inputs::use_named_files;
 use crate::ids::{Owner, SessionId, WorkspaceId};
 use crate::openai::request::RequestError;
 use crate::session::export;
@@ -87,6 +88,7 @@ pub(super) async fn import(
     let session = export::import(text, parts.max_session_messages)?;
     let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
     let replaced = parts.store.replace(&owner, &id, &session).await?;
+    use_named_files(parts, &owner, &id, &session.messages).await;
     let status = match replaced {
         Replaced::Created => StatusCode::CREATED,
         Replaced::Replaced => StatusCode::OK,

@@ -143,3 +143,92 @@ impl Collected {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(bytes: usize) -> Image {
+        Image {
+            mime_type: "image/png",
+            bytes: vec![0; bytes].into(),
+        }
+    }
+
+    fn outcome(collected: Collected) -> CellOutcome {
+        collected.into_outcome(CellEnd::Completed, Duration::ZERO, String::new())
+    }
+
+    #[test]
+    fn frames_of_another_call_are_not_taken() {
+        let mut collected = Collected::new(&Limits::default());
+        let text = |id| FromWorker::Text {
+            id,
+            text: "t".to_owned(),
+        };
+        assert!(collected.take(text(7), 7));
+        assert!(!collected.take(text(6), 7));
+        assert!(!collected.take(FromWorker::Done { id: 7 }, 7));
+        assert_eq!(outcome(collected).texts, ["t"]);
+    }
+
+    #[test]
+    fn images_are_bounded_in_number_and_size() {
+        let limits = Limits {
+            images: 2,
+            image_bytes: 100,
+            ..Limits::default()
+        };
+        let mut collected = Collected::new(&limits);
+        for bytes in [101, 100, 1, 1] {
+            let frame = FromWorker::Image {
+                id: 1,
+                frame: false,
+                image: image(bytes),
+            };
+            assert!(collected.take(frame, 1));
+        }
+        let outcome = outcome(collected);
+        let sizes: Vec<usize> = outcome
+            .images
+            .iter()
+            .map(|image| image.bytes.len())
+            .collect();
+        assert_eq!(sizes, [100, 1]);
+        assert!(
+            outcome.notices[0].starts_with("2 displayed objects"),
+            "{:?}",
+            outcome.notices
+        );
+    }
+
+    #[test]
+    fn texts_and_notices_are_bounded() {
+        let mut collected = Collected::new(&Limits::default());
+        for _ in 0..1000 {
+            let text = FromWorker::Text {
+                id: 1,
+                text: "x".repeat(1024),
+            };
+            assert!(collected.take(text, 1));
+            collected.note("n");
+        }
+        let outcome = outcome(collected);
+        assert_eq!(outcome.texts.len(), MAX_TEXTS);
+        assert_eq!(outcome.notices.len(), MAX_NOTICES + 1);
+    }
+
+    #[test]
+    fn the_first_exception_counts() {
+        let mut collected = Collected::new(&Limits::default());
+        for name in ["First", "Second"] {
+            let error = CellError {
+                name: name.to_owned(),
+                message: String::new(),
+                traceback: String::new(),
+            };
+            assert!(collected.take(FromWorker::Error { id: 1, error }, 1));
+        }
+        assert_eq!(outcome(collected).error.unwrap().name, "First");
+    }
+}

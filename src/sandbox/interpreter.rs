@@ -42,7 +42,7 @@ impl Interpreter {
     pub(super) async fn find(settings: &Settings) -> Result<Self, SandboxError> {
         let name = settings.python.display();
         let program = look_up(&settings.python, &settings.search_path).ok_or_else(|| {
-            SandboxError::Unavailable(format!(
+            SandboxError::NoPython(format!(
                 "there is no Python interpreter '{name}'; install one or set --code-exec-python"
             ))
         })?;
@@ -56,22 +56,20 @@ impl Interpreter {
         let output = tokio::time::timeout(TIME_LIMIT, command.output())
             .await
             .map_err(|_| {
-                SandboxError::Unavailable(format!(
-                    "the Python interpreter '{name}' does not answer"
-                ))
+                SandboxError::NoPython(format!("the Python interpreter '{name}' does not answer"))
             })?
             .map_err(|source| SandboxError::Step {
                 step: "starting the Python interpreter",
                 source,
             })?;
         let answers: Answers = serde_json::from_slice(&output.stdout).map_err(|_| {
-            SandboxError::Unavailable(format!(
+            SandboxError::NoPython(format!(
                 "'{name}' is no Python interpreter that works; see what it says to: {name} -I -c 'import json'"
             ))
         })?;
         let (major, minor, patch) = answers.version;
         if (major, minor) < OLDEST {
-            return Err(SandboxError::Unavailable(format!(
+            return Err(SandboxError::NoPython(format!(
                 "the Python interpreter '{name}' is version {major}.{minor}; code execution needs {}.{} or newer",
                 OLDEST.0, OLDEST.1
             )));

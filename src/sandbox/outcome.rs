@@ -194,6 +194,9 @@ pub enum SandboxError {
     /// The host cannot form what is required.
     #[error("{0}")]
     Unavailable(String),
+    /// There is no usable Python where the settings say.
+    #[error("{0}")]
+    NoPython(String),
     /// A step that a launcher reports failed.
     #[error("{step} failed")]
     Launch {

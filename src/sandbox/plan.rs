@@ -1,7 +1,6 @@
 //! How interpreters are started on this host, and the places that they are given.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -11,6 +10,7 @@ use parking_lot::Mutex;
 use super::SandboxError;
 use super::interpreter::Interpreter;
 use super::launcher::spec::Form;
+use super::remove::remove_tree;
 use super::run_directory::RunDirectory;
 use super::settings::{Settings, Tier};
 
@@ -49,6 +49,8 @@ pub(super) struct Places {
 #[derive(Debug, Default)]
 struct Taken {
     uids: BTreeSet<u32>,
+    /// The user id that was taken last: one that was given back is not taken again at once.
+    last_uid: Option<u32>,
     slots: BTreeSet<usize>,
 }
 
@@ -124,7 +126,7 @@ impl Plan {
         let root = rustix::process::geteuid().is_root();
         let mut taken = self.places.taken.lock();
         let uid = match root {
-            true => Some(free_uid(&mut taken.uids, self.settings.uids)?),
+            true => Some(free_uid(&mut taken, self.settings.uids)?),
             false => None,
         };
         let slot = (0..).find(|slot| !taken.slots.contains(slot)).unwrap_or(0);
@@ -190,7 +192,7 @@ impl Drop for Place {
         }
         drop(taken);
         if let Some(directory) = &self.directory
-            && let Err(error) = fs::remove_dir_all(directory)
+            && let Err(error) = remove_tree(directory)
         {
             tracing::warn!(%error, "a working directory could not be deleted");
         }
@@ -198,15 +200,41 @@ impl Drop for Place {
 }
 
 /// The next user id that no interpreter has. Begins at one that differs between servers on one host.
-fn free_uid(taken: &mut BTreeSet<u32>, range: (u32, u32)) -> Result<u32, SandboxError> {
+fn free_uid(taken: &mut Taken, range: (u32, u32)) -> Result<u32, SandboxError> {
     let count = range.1.saturating_sub(range.0).saturating_add(1);
-    let start = std::process::id() % count;
+    let start = match taken.last_uid {
+        Some(last) => last.saturating_sub(range.0) + 1,
+        None => std::process::id() % count,
+    };
     let uid = (0..count)
         .map(|offset| range.0 + (start + offset) % count)
-        .find(|uid| !taken.contains(uid))
+        .find(|uid| !taken.uids.contains(uid))
         .ok_or_else(|| {
             SandboxError::Unavailable("every user id of 'sandbox.uids' is in use".to_owned())
         })?;
-    taken.insert(uid);
+    taken.uids.insert(uid);
+    taken.last_uid = Some(uid);
     Ok(uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_id_that_was_given_back_is_the_last_to_be_taken_again() {
+        let mut taken = Taken::default();
+        let mut next = || {
+            let uid = free_uid(&mut taken, (100, 103)).unwrap();
+            taken.uids.remove(&uid);
+            uid
+        };
+        let mut first = [next(), next(), next(), next()];
+        assert_eq!(next(), first[0]);
+        first.sort_unstable();
+        assert_eq!(first, [100, 101, 102, 103]);
+        taken.uids.extend([100, 101, 103]);
+        assert_eq!(free_uid(&mut taken, (100, 103)).unwrap(), 102);
+        assert!(free_uid(&mut taken, (100, 103)).is_err());
+    }
 }

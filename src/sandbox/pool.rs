@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -25,6 +25,7 @@ use self::spares::Spares;
 pub(super) use self::workspace::Held;
 use self::workspace::Workspace;
 use super::plan::Plan;
+use super::remove::remove_tree;
 use super::worker::{After, Worker};
 use super::{RunError, SandboxError, Stats};
 use crate::ids::WorkspaceId;
@@ -98,21 +99,46 @@ impl Pool {
         let workspace = self.workspace(id)?;
         let _queued = workspace.queue(MAX_QUEUED).ok_or(RunError::Overloaded)?;
         let mut slot = tokio::select! {
-            slot = workspace.slot.clone().lock_owned() => slot,
+            biased;
             () = self.closing.cancelled() => return Err(RunError::Closed),
+            slot = workspace.slot.clone().lock_owned() => slot,
         };
         slot.retire_if(|worker| worker.started.elapsed() > self.plan.settings.max_age);
         if slot.has_retired() {
-            self.save(id, &mut slot).await;
+            let (pool, id) = (self.clone(), id.clone());
+            let saving = self.to_the_end(async move {
+                pool.save(&id, &mut slot).await;
+                slot
+            });
+            slot = saving.await?;
         }
-        if slot.counted.is_none() {
-            let counted = self.acquire().await?;
+        if slot.counted.is_some() {
+            return Ok(self.held(id, slot));
+        }
+        let counted = self.acquire().await?;
+        let (pool, id) = (self.clone(), id.clone());
+        let preparing = self.to_the_end(async move {
             counted.worker.give_fonts().await;
             slot.counted = Some(counted);
-            slot.restored = self.restore(id, &mut slot).await;
-        }
+            slot.restored = pool.restore(&id, &mut slot).await;
+            pool.held(&id, slot)
+        });
+        preparing.await
+    }
+
+    fn held(self: &Arc<Self>, id: &WorkspaceId, slot: workspace::OwnedSlot) -> Held {
         self.busy.fetch_add(1, Ordering::Relaxed);
-        Ok(Held::new(self.clone(), id.clone(), slot))
+        Held::new(self.clone(), id.clone(), slot)
+    }
+
+    /// What is done to its end even if nobody waits for it any more: half of it would lose files, or leave an
+    /// interpreter to nobody. Its result is then dropped.
+    async fn to_the_end<T: Send + 'static>(
+        &self,
+        doing: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, RunError> {
+        let done = self.tasks.spawn(doing).await;
+        done.map_err(|_| RunError::Closed)
     }
 
     /// The entry of a workspace.
@@ -133,9 +159,7 @@ impl Pool {
                 return Ok(spare);
             }
             tokio::select! {
-                permit = &mut permit => {
-                    return self.start(permit?).await.map_err(RunError::Start);
-                }
+                permit = &mut permit => return self.start_for_call(permit?).await,
                 () = self.spares.arrived() => {}
             }
         }
@@ -159,6 +183,24 @@ impl Pool {
         }
     }
 
+    /// Starts an interpreter for a call; where that is given up meanwhile, the interpreter is ended as others are.
+    async fn start_for_call(
+        self: &Arc<Self>,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Counted, RunError> {
+        let (give, started) = oneshot::channel();
+        let pool = self.clone();
+        self.tasks.spawn(async move {
+            let started = pool.start(permit).await;
+            if let Err(Ok(unwanted)) = give.send(started) {
+                unwanted.worker.end().await;
+                pool.refill();
+            }
+        });
+        let started = started.await.map_err(|_| RunError::Closed)?;
+        started.map_err(RunError::Start)
+    }
+
     async fn start(&self, permit: OwnedSemaphorePermit) -> Result<Counted, SandboxError> {
         let place = self.plan.place()?;
         let worker = Worker::start(&self.plan, place).await?;
@@ -179,7 +221,11 @@ impl Pool {
             let pool = self.clone();
             self.tasks.spawn(async move {
                 match pool.start(permit).await {
-                    Ok(spare) => expected.fulfil(spare),
+                    Ok(spare) => {
+                        if let Some(unwanted) = expected.fulfil(spare) {
+                            unwanted.worker.end().await;
+                        }
+                    }
                     Err(error) => tracing::warn!(
                         error = %error,
                         cause = ?std::error::Error::source(&error),
@@ -280,7 +326,7 @@ impl Pool {
         }
         if self.plan.settings.temporary {
             let work_dir = self.plan.settings.work_dir.clone();
-            let deleting = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(work_dir));
+            let deleting = tokio::task::spawn_blocking(move || remove_tree(&work_dir));
             if let Ok(Err(error)) = deleting.await {
                 tracing::warn!(%error, "the temporary directory for working files could not be deleted");
             }

@@ -22,6 +22,9 @@ const LAUNCH_LIMIT: Duration = Duration::from_secs(20);
 /// Longest time for a whole tree to be killed and reaped.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
+/// The most that a pipe can hold.
+const MAX_PIPE: usize = 1024 * 1024;
+
 /// A launcher and what it started. Dropping it ends all of that without waiting.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -196,13 +199,18 @@ pub(super) async fn ended(link: &mut Link) -> Ended {
     }
 }
 
-/// Takes what a pipe holds at this moment, without waiting for more.
+/// Takes what a pipe holds at this moment, without waiting for more: not all that comes meanwhile, as processes that
+/// write without end would make that endless too.
 pub(super) fn drain(pipe: impl AsFd, mut take: impl FnMut(&[u8])) {
     let mut buffer = [0_u8; 16 * 1024];
-    loop {
+    let mut left = MAX_PIPE;
+    while left > 0 {
         match rustix::io::read(&pipe, &mut buffer) {
             Ok(0) => return,
-            Ok(read) => take(buffer.get(..read).unwrap_or_default()),
+            Ok(read) => {
+                left = left.saturating_sub(read);
+                take(buffer.get(..read).unwrap_or_default());
+            }
             Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
         }

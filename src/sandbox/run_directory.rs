@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
 
+use super::remove::remove_tree;
 use crate::ids::WorkspaceId;
 
 /// What the names of these directories begin with.
@@ -25,6 +26,15 @@ pub(super) struct RunDirectory {
 impl RunDirectory {
     /// Makes the directory and deletes those of servers that are gone.
     pub(super) fn open(work_dir: &Path) -> io::Result<Self> {
+        Self::make(work_dir).map_err(|error| {
+            let path = work_dir.display();
+            let text =
+                format!("{path}: {error}; let loopwright write there, or set sandbox.work_dir");
+            io::Error::new(error.kind(), text)
+        })
+    }
+
+    fn make(work_dir: &Path) -> io::Result<Self> {
         make(work_dir, 0o711)?;
         delete_abandoned(work_dir)?;
         let path = work_dir.join(format!("{PREFIX}{}", WorkspaceId::fresh().as_str()));
@@ -44,11 +54,13 @@ impl RunDirectory {
         Ok(path)
     }
 
-    /// A fresh directory with `data` and `tmp`, for its owner only.
+    /// A fresh directory with `data` and `tmp`, which are for this user only.
     pub(super) fn fresh(&self, uid: Option<u32>) -> io::Result<PathBuf> {
         let directory = self.path.join(WorkspaceId::fresh().as_str());
         let inner = ["data", "tmp"].map(|name| directory.join(name));
-        for path in [&directory].into_iter().chain(&inner) {
+        // An interpreter's user passes through it too, and can put nothing beside what is counted.
+        make(&directory, if uid.is_some() { 0o711 } else { 0o700 })?;
+        for path in &inner {
             make(path, 0o700)?;
             if let Some(uid) = uid {
                 chown(path, Some(uid), Some(uid))?;
@@ -60,7 +72,7 @@ impl RunDirectory {
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        let _next_server_deletes_it = fs::remove_dir_all(&self.path);
+        let _next_server_deletes_it = remove_tree(&self.path);
     }
 }
 
@@ -81,7 +93,10 @@ fn delete_abandoned(work_dir: &Path) -> io::Result<()> {
             continue;
         };
         if lock.try_lock().is_ok() {
-            fs::remove_dir_all(entry.path())?;
+            // One that cannot be deleted is no reason not to start.
+            if let Err(error) = remove_tree(&entry.path()) {
+                tracing::warn!(%error, "a directory that a former server left could not be deleted");
+            }
         }
     }
     Ok(())

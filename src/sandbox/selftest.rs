@@ -46,7 +46,7 @@ pub(super) async fn choose(mut settings: Settings) -> Result<(Arc<Plan>, Report)
     let places = Places::open(&settings)
         .map(Arc::new)
         .map_err(at("opening the directory for working files"))?;
-    let host = Host::set_up(&settings).map_err(at("setting up the self-test"))?;
+    let host = Host::set_up(&settings.work_dir).map_err(at("setting up the self-test"))?;
     let mut missing = Vec::new();
     for way in Way::candidates() {
         let plan = Plan::new(settings.clone(), interpreter.clone(), way, places.clone());
@@ -128,4 +128,28 @@ pub(super) struct Silent;
 
 impl Live for Silent {
     fn output(&self, _stream: OutputStream, _text: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_landlock_a_user_id_is_no_border() {
+        for (way, landlock, expected) in [
+            (Way::RootNamespaces, 0, Tier::Strong),
+            (Way::UserNamespaces, 0, Tier::Strong),
+            (Way::PrivateUser, 7, Tier::Medium),
+            (Way::PrivateUser, 1, Tier::Medium),
+            (Way::PrivateUser, 0, Tier::Weak),
+            (Way::SameUser, 6, Tier::Basic),
+            (Way::SameUser, 5, Tier::Weak),
+            (Way::SameUser, 0, Tier::Weak),
+        ] {
+            assert_eq!(tier(way, landlock), expected, "{way:?} {landlock}");
+        }
+        assert!(
+            Tier::Weak < Tier::Basic && Tier::Basic < Tier::Medium && Tier::Medium < Tier::Strong
+        );
+    }
 }

@@ -12,7 +12,7 @@ pub struct Settings {
     pub python: PathBuf,
     /// Where `python` is looked up.
     pub search_path: String,
-    /// Longest time of one call if the request asks for no less.
+    /// Longest time of one call.
     pub timeout: Duration,
     /// What is tried to isolate; a tier below this one is refused.
     pub require: Tier,

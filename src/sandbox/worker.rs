@@ -1,8 +1,10 @@
 //! One live interpreter: its start, one cell at a time, its end.
 
 mod cell;
+mod watch;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ use super::plan::{Place, Plan};
 use super::process::{self, Ended, Process};
 use super::{Cell, CellOutcome, Live, SandboxError};
 use cell::Running;
+use watch::Watch;
 
 /// The Python side.
 const PROGRAM: &str = include_str!("worker.py");
@@ -37,6 +40,8 @@ pub(super) struct Worker {
     pub(super) files: Arc<WorkDir>,
     /// The directory for temporary files.
     tmp: Arc<WorkDir>,
+    /// Other writable directories whose use counts as memory.
+    others: Arc<[OwnedFd]>,
     /// The working directory as the last call left it.
     before: Snapshot,
     last_id: u32,
@@ -71,7 +76,7 @@ impl Worker {
             .next()
             .ok_or_else(|| at("opening the temporary directory")(io::ErrorKind::NotFound.into()))?;
         let tmp = Arc::new(WorkDir::new(tmp, private));
-        process.directories = directories.collect();
+        let others = directories.collect();
         let files = WorkDir::new(data, private).seen_as(working_directory(&place));
         let files = Arc::new(files);
         let mut worker = Self {
@@ -80,6 +85,7 @@ impl Worker {
             decoder: Decoder::new(&plan.settings.limits),
             files,
             tmp,
+            others,
             last_id: 0,
             plan: plan.clone(),
             place,
@@ -211,19 +217,38 @@ impl Worker {
         self.before = self.files.snapshot();
     }
 
-    /// Ends the interpreter and everything it started, and waits for that.
-    pub(super) async fn end(self) {
-        let Self {
-            mut process, place, ..
-        } = self;
-        process.kill().await;
-        // Only now may the user id and the directory go to another.
-        drop(place);
+    /// Ends the interpreter and everything it started, and waits for that; its files stay.
+    pub(super) async fn stop(&mut self) {
+        self.process.kill().await;
+    }
+
+    /// The same, and what it had to itself is given back.
+    pub(super) async fn end(mut self) {
+        self.stop().await;
+        // Only now may the user id and the directory go to another. What is in the directory may take long to delete.
+        let Self { place, .. } = self;
+        let giving_back = tokio::task::spawn_blocking(move || drop(place));
+        if let Err(error) = giving_back.await {
+            tracing::error!(%error, "what an interpreter had could not be given back");
+        }
     }
 
     /// Whether memory or disk are past their limits; looked at while no cell runs.
-    pub(super) fn passes_limits(&self) -> bool {
-        cell::passed(self).is_some()
+    pub(super) async fn passes_limits(&self) -> bool {
+        let watch = self.watch();
+        let looking = tokio::task::spawn_blocking(move || watch.passed(true));
+        looking.await.is_ok_and(|passed| passed.is_some())
+    }
+
+    fn watch(&self) -> Watch {
+        Watch {
+            launcher: self.process.id(),
+            form: self.place.form(),
+            settings: self.plan.settings.clone(),
+            files: self.files.clone(),
+            tmp: self.tmp.clone(),
+            others: self.others.clone(),
+        }
     }
 
     pub(super) fn landlock(&self) -> i32 {

@@ -16,6 +16,7 @@
 )]
 
 mod bait;
+mod bounds;
 mod capacity;
 mod capture;
 mod files;
@@ -65,6 +66,14 @@ macro_rules! suite {
                 overload: crate::capacity::too_many_are_told_so;
                 ordinary_code: crate::works::ordinary_code_works;
                 rights: crate::outside::interpreters_hold_no_rights;
+                unmapped: crate::bounds::unmapped_memory_does_not_escape;
+                beside: crate::bounds::nothing_is_writable_beside_what_is_counted;
+                writers: crate::bounds::endless_writers_hold_nobody_up;
+                measuring: crate::bounds::measuring_holds_nobody_up;
+                directories: crate::bounds::hostile_directories_are_deleted;
+                given_up: crate::bounds::calls_given_up_early_lose_nothing;
+                in_sight: crate::bounds::files_in_sight_are_not_watched_or_changed;
+                go_first: crate::bounds::interpreters_go_first;
             );
         }
     )*};

@@ -19,7 +19,7 @@ done <<<"$WORLD_CGROUPS"
 unset WORLD_CGROUPS
 
 # Bounds of last resort, far above those of the sandbox.
-ulimit -c 0 -f $((2 * 1024 * 1024)) -v $((12 * 1024 * 1024))
+ulimit -c 1 -f $((2 * 1024 * 1024)) -v $((12 * 1024 * 1024))
 
 mount --make-rprivate /
 # Read-only, every mount that can be reached; one that another hides cannot.

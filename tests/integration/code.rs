@@ -4,6 +4,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::support::app::{Builder, TestApp};
@@ -128,6 +129,59 @@ async fn code_that_runs_out_of_time_or_crashes_is_told_and_the_turn_goes_on() {
     assert!(told[3].starts_with("result:\n('x', False)"), "{}", told[3]);
     let notices = body["agent"]["notices"].to_string();
     assert!(notices.contains("interpreter_lost"), "{notices}");
+}
+
+#[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
+async fn code_that_ends_itself_has_not_failed_unless_it_says_so_and_keeps_its_variables() {
+    let upstream = ScriptedUpstream::start([
+        run("import sys\nx = 1\nsys.exit()"),
+        run("quit()"),
+        run("sys.exit(0)"),
+        run("sys.exit(3)"),
+        run("x"),
+        text("done"),
+    ])
+    .await;
+    let app = builder(&upstream).start().await;
+    let body = app.post_chat(with_code(ask("x"))).await.completion();
+    let calls = body["agentic_tool_calls"].as_array().unwrap();
+    let statuses: Vec<&Value> = calls.iter().map(|call| &call["status"]).collect();
+    assert_eq!(statuses, ["ok", "ok", "ok", "error", "ok"]);
+    let told = results(&body);
+    let clean = "exception:\nsys.exit() was called; the interpreter goes on";
+    assert_eq!(told[..2], [clean, clean]);
+    assert!(told[3].contains("line 1"), "{}", told[3]);
+    assert!(told[3].ends_with("the interpreter goes on"), "{}", told[3]);
+    assert_eq!(told[4], "result:\n1");
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_run_code_says_why_in_one_line() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let missing = ["--code-exec-python", "/nowhere/python3"];
+    let ended = builder(&upstream).args(missing).run("serve").await;
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert_eq!(
+        ended.stderr,
+        "loopwright: cannot start code execution: there is no Python interpreter '/nowhere/python3'; install one or set \
+         --code-exec-python\n"
+    );
+}
+
+#[tokio::test]
+#[ignore = "needs Python"]
+async fn a_directory_for_working_files_that_cannot_be_used_is_named() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let ended = builder(&upstream)
+        .toml("[sandbox]\nwork_dir = \"/dev/null/work\"\n")
+        .run("serve")
+        .await;
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    for part in ["/dev/null/work: ", "set sandbox.work_dir"] {
+        assert!(ended.stderr.contains(part), "{}", ended.stderr);
+    }
 }
 
 #[tokio::test]
@@ -289,6 +343,30 @@ async fn a_file_that_a_user_sends_lies_in_the_working_directory_and_is_sent_once
     assert!(id.starts_with("file-") && id.len() == 37, "{part}");
     assert_eq!(part["file"].get("file_data"), None);
     assert_eq!(stored["messages"].as_array().unwrap().len(), 9, "{stored}");
+}
+
+#[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
+async fn a_copy_of_a_session_keeps_the_files_that_its_messages_name() {
+    let upstream =
+        ScriptedUpstream::start([text("one"), run("open('sales.csv').read()"), text("two")]).await;
+    let app = builder(&upstream).start().await;
+    let message = user_with(json!([csv_part("sales.csv", "a,b\n")]));
+    let body = json!({"model": MODEL, "messages": [message], "session_id": "s"});
+    app.post_chat(with_code(body)).await.completion();
+    let exported = app.get("/v1/sessions/s").await.json();
+    let copy = app
+        .client()
+        .send(Method::PUT, "/v1/sessions/copy", &exported)
+        .await;
+    let files = copy.json()["files"].clone();
+    assert_eq!(files[0]["id"], exported["files"][0]["id"], "{files}");
+    app.client().delete("/v1/sessions/s").await;
+    let answer = app
+        .post_chat(in_session(with_code(ask("more")), "copy"))
+        .await
+        .completion();
+    assert_eq!(results(&answer), ["result:\n'a,b\\n'"]);
 }
 
 #[tokio::test]

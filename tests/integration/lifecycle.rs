@@ -485,27 +485,79 @@ async fn a_public_address_without_keys_shows_in_the_summary() {
     );
 }
 
+/// A demo whose temporary files lie in a directory of the test's.
+fn demo(temporary: &std::path::Path) -> tokio::process::Command {
+    let mut demo = tokio::process::Command::new(env!("CARGO_BIN_EXE_loopwright"));
+    demo.args(["demo", "--listen", "127.0.0.1:0"])
+        .env("TMPDIR", temporary)
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true);
+    demo
+}
+
+/// Follows a tour until a line begins like this, then stops the demo; returns everything that was shown.
+async fn stopped_at(mut demo: tokio::process::Command, until: &str) -> String {
+    let mut demo = demo.spawn().unwrap();
+    let mut lines = tokio::io::BufReader::new(demo.stdout.take().unwrap()).lines();
+    let mut shown = String::new();
+    loop {
+        let line = within("the tour", lines.next_line()).await.unwrap();
+        let line = line.expect("the tour goes on");
+        shown.push_str(&line);
+        shown.push('\n');
+        if line.starts_with(until) {
+            break;
+        }
+    }
+    let kill = format!("kill -TERM {}", demo.id().unwrap());
+    let killed = tokio::process::Command::new("/bin/sh")
+        .args(["-c", &kill])
+        .status();
+    assert!(killed.await.unwrap().success());
+    let status = within("the demo to stop", demo.wait()).await.unwrap();
+    assert_eq!(status.code(), Some(0), "after {until}");
+    shown
+}
+
+fn is_empty(directory: &std::path::Path) -> bool {
+    std::fs::read_dir(directory).unwrap().next().is_none()
+}
+
 #[tokio::test]
 async fn the_demo_stops_cleanly_in_the_middle_of_its_tour_and_after_it() {
-    for until in ["[2] ", "Still serving at "] {
-        let mut demo = tokio::process::Command::new(env!("CARGO_BIN_EXE_loopwright"))
-            .args(["demo", "--listen", "127.0.0.1:0"])
-            .stdout(std::process::Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let mut lines = tokio::io::BufReader::new(demo.stdout.take().unwrap()).lines();
-        let mut shown = String::new();
-        while !shown.starts_with(until) {
-            let line = within("the tour", lines.next_line()).await.unwrap();
-            shown = line.expect("the tour goes on");
+    // The fifth stop runs code.
+    for until in ["loopwright demo", "[2] ", "[5] ", "Still serving at "] {
+        let temporary = tempfile::tempdir().unwrap();
+        let shown = stopped_at(demo(temporary.path()), until).await;
+        assert!(is_empty(temporary.path()), "after {until}");
+        if until.starts_with("Still") {
+            for part in [
+                "code       | ",
+                "stdout     | ",
+                "downloaded: PNG",
+                "result 18.3",
+            ] {
+                assert!(shown.contains(part), "{part}\n{shown}");
+            }
         }
-        let kill = format!("kill -TERM {}", demo.id().unwrap());
-        let killed = tokio::process::Command::new("/bin/sh")
-            .args(["-c", &kill])
-            .status();
-        assert!(killed.await.unwrap().success());
-        let status = within("the demo to stop", demo.wait()).await.unwrap();
-        assert_eq!(status.code(), Some(0), "after {until}");
     }
+}
+
+#[tokio::test]
+async fn without_python_the_demo_says_so_and_shows_the_rest() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut demo = demo(temporary.path());
+    demo.env("PATH", temporary.path());
+    let shown = stopped_at(demo, "Still serving at ").await;
+    let said: Vec<&str> = shown
+        .lines()
+        .filter(|line| line.starts_with("Without code execution: "))
+        .collect();
+    let [said] = said[..] else {
+        panic!("{shown}");
+    };
+    assert!(said.contains("install one"), "{said}");
+    assert!(!shown.contains("execute_python"), "{shown}");
+    assert!(shown.contains("No tool needed"), "{shown}");
+    assert!(is_empty(temporary.path()));
 }

@@ -2,6 +2,8 @@
 //!
 //! Everything is framed once at the start, so that answering costs the harness one write.
 
+use serde_json::{Value, json};
+
 /// The text that every streamed token holds; generators look for it to tell the first token.
 pub(crate) const TOKEN: &str = "tok ";
 
@@ -32,6 +34,8 @@ pub(crate) struct Answers {
     /// One token, as a chunk of its own.
     pub(crate) token: Vec<u8>,
     rounds: Vec<[Vec<u8>; 3]>,
+    cells: Vec<[Vec<u8>; 3]>,
+    plots: Vec<[Vec<u8>; 3]>,
     last: [Vec<u8>; 3],
     closing: [Vec<u8>; 2],
 }
@@ -65,19 +69,19 @@ impl Answers {
     pub(crate) fn new() -> Self {
         let text = "The quick brown fox jumps over the lazy dog. ".repeat(4);
         Self {
-            plain: json(
+            plain: answer(
                 "200 OK",
                 &completion(
                     &format!(r#"{{"role":"assistant","content":"{text}"}}"#),
                     "stop",
                 ),
             ),
-            tool: json("200 OK", r#"{"content":"ok"}"#),
-            models: json(
+            tool: answer("200 OK", r#"{"content":"ok"}"#),
+            models: answer(
                 "200 OK",
                 r#"{"object":"list","data":[{"id":"load","object":"model","created":1760000000,"owned_by":"load"}]}"#,
             ),
-            missing: json(
+            missing: answer(
                 "404 Not Found",
                 r#"{"error":{"message":"no such path","type":"invalid_request_error","param":null,"code":null}}"#,
             ),
@@ -87,7 +91,10 @@ impl Answers {
             ]
             .concat(),
             token: event(&delta(&format!(r#"{{"content":"{TOKEN}"}}"#), None)),
-            rounds: (0..MAX_ROUNDS).map(round).collect(),
+            // The arguments differ from round to round: a repeated call is one that a proxy may refuse to run.
+            rounds: rounds(|done| ("lookup", json!({"n": done}))),
+            cells: rounds(|done| ("execute_python", json!({"code": cell(done)}))),
+            plots: rounds(|done| ("execute_python", json!({"code": plot(done)}))),
             last: last(),
             closing: [closing("stop", false), closing("stop", true)],
         }
@@ -96,6 +103,20 @@ impl Answers {
     /// The answer that asks for the tool for the `done`-th time.
     pub(crate) fn round(&self, done: usize, form: Form) -> &[u8] {
         self.rounds
+            .get(done)
+            .map_or(&self.missing, |forms| pick(forms, form))
+    }
+
+    /// The answer that asks for a sum for the `done`-th time.
+    pub(crate) fn cell(&self, done: usize, form: Form) -> &[u8] {
+        self.cells
+            .get(done)
+            .map_or(&self.missing, |forms| pick(forms, form))
+    }
+
+    /// The answer that asks for a plot for the `done`-th time.
+    pub(crate) fn plot(&self, done: usize, form: Form) -> &[u8] {
+        self.plots
             .get(done)
             .map_or(&self.missing, |forms| pick(forms, form))
     }
@@ -116,7 +137,7 @@ impl Answers {
 }
 
 /// Frames a JSON answer.
-fn json(status: &str, body: &str) -> Vec<u8> {
+fn answer(status: &str, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
@@ -133,10 +154,30 @@ fn pick(forms: &[Vec<u8>; 3], form: Form) -> &[u8] {
     }
 }
 
-fn round(done: usize) -> [Vec<u8>; 3] {
-    // The arguments differ from round to round: a repeated call is one that a proxy may refuse to run.
+/// The code of a cell that adds two numbers.
+pub(crate) fn cell(done: usize) -> String {
+    format!("1+1 # {done}")
+}
+
+/// The code of a cell that plots.
+pub(crate) fn plot(done: usize) -> String {
+    format!("import matplotlib.pyplot as plt\nplt.plot([1, 4, 2, 8])\nplt.title('Plot {done}');")
+}
+
+/// The answers that ask for a tool with these arguments, by the number of calls so far.
+fn rounds(call: impl Fn(usize) -> (&'static str, Value)) -> Vec<[Vec<u8>; 3]> {
+    (0..MAX_ROUNDS)
+        .map(|done| {
+            let (name, arguments) = call(done);
+            round(done, name, &arguments)
+        })
+        .collect()
+}
+
+fn round(done: usize, name: &str, arguments: &Value) -> [Vec<u8>; 3] {
+    let arguments = Value::String(arguments.to_string());
     let call = format!(
-        r#""id":"call_{done}","type":"function","function":{{"name":"lookup","arguments":"{{\"n\":{done}}}"}}"#
+        r#""id":"call_{done}","type":"function","function":{{"name":"{name}","arguments":{arguments}}}"#
     );
     let stream = |usage| {
         [
@@ -152,7 +193,7 @@ fn round(done: usize) -> [Vec<u8>; 3] {
     };
     let message = format!(r#"{{"role":"assistant","content":null,"tool_calls":[{{{call}}}]}}"#);
     [
-        json("200 OK", &completion(&message, "tool_calls")),
+        answer("200 OK", &completion(&message, "tool_calls")),
         stream(false),
         stream(true),
     ]
@@ -170,7 +211,7 @@ fn last() -> [Vec<u8>; 3] {
     };
     let message = format!(r#"{{"role":"assistant","content":"{LAST_WORDS}"}}"#);
     [
-        json("200 OK", &completion(&message, "stop")),
+        answer("200 OK", &completion(&message, "stop")),
         stream(false),
         stream(true),
     ]

@@ -9,8 +9,10 @@
 #![expect(clippy::print_stderr, reason = "progress goes beside the report")]
 
 mod answers;
+mod code;
 mod figures;
 mod generator;
+mod interpreter;
 mod measure;
 mod memory;
 mod process;
@@ -29,6 +31,7 @@ use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
+    code::CodeBench,
     measure::Pace,
     proxies::{Launcher, Proxy, Role},
     report::{Report, Table},
@@ -77,6 +80,14 @@ struct Args {
     /// The nginx program.
     #[arg(long, env = "LOAD_NGINX", value_name = "PATH", default_value = "nginx")]
     nginx: PathBuf,
+    /// The Python of code execution; plots are measured where it has matplotlib.
+    #[arg(
+        long,
+        env = "LOOPWRIGHT_TEST_CODE_PYTHON",
+        value_name = "PATH",
+        default_value = "python3"
+    )]
+    code_python: PathBuf,
     /// Given by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
@@ -89,6 +100,7 @@ enum Scenario {
     History,
     FirstToken,
     Chunks,
+    Code,
     Memory,
 }
 
@@ -200,7 +212,7 @@ async fn measure_placement(
         pace: if args.quick { QUICK } else { FULL },
         placement,
     };
-    let [pass, tool_loop, history, first, chunks, ..] = tables else {
+    let [pass, tool_loop, history, first, chunks, code @ ..] = tables else {
         return;
     };
     let progress = |what: &str| eprintln!("load: {what}, cores: {placement}");
@@ -223,6 +235,17 @@ async fn measure_placement(
     if wanted(args, Scenario::History) {
         progress("length of history");
         bench.history(history, report).await;
+    }
+    if let (true, [cells, starts, calls, plots, ..]) = (wanted(args, Scenario::Code), code) {
+        progress("code");
+        let bench = CodeBench {
+            launcher,
+            python: &args.code_python,
+            pace: bench.pace,
+            repeats: if args.quick { 3 } else { 12 },
+            placement,
+        };
+        bench.run([cells, starts, calls, plots], report).await;
     }
 }
 

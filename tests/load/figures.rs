@@ -24,10 +24,15 @@ impl Rounds {
 
     /// Time per tool round beyond what the direct connection takes for the same calls.
     pub(crate) fn own(&self, direct: Option<&Self>) -> Option<f64> {
+        self.own_of(direct, |it| it.median)
+    }
+
+    /// The same of another time than the median.
+    pub(crate) fn own_of(&self, direct: Option<&Self>, of: fn(Slice) -> f64) -> Option<f64> {
         if self.name == DIRECT {
             return None;
         }
-        Some(self.slope(|it| it.median)? - direct?.slope(|it| it.median)?)
+        Some(self.slope(of)? - direct?.slope(of)?)
     }
 
     /// CPU seconds per tool round.

@@ -76,6 +76,23 @@ pub(crate) struct Slice {
     pub(crate) median: f64,
     /// 99th percentile of the time of a unit in seconds.
     pub(crate) p99: f64,
+    /// Least time of a unit in seconds.
+    pub(crate) least: f64,
+}
+
+impl Slice {
+    /// Sums up the times of units, in nanoseconds, and what they took together.
+    pub(crate) fn of(mut samples: Vec<u64>, seconds: f64, cpu: f64) -> Self {
+        samples.sort_unstable();
+        let units = samples.len() as f64;
+        Self {
+            rate: units / seconds,
+            cpu: cpu / units,
+            median: quantile(&samples, 0.5),
+            p99: quantile(&samples, 0.99),
+            least: quantile(&samples, 0.0),
+        }
+    }
 }
 
 /// Drives `connections` connections for `length` and reads `cpu_time` before and after.
@@ -108,15 +125,7 @@ pub(crate) async fn slice(
     let seconds = started.elapsed().as_secs_f64();
     let cpu = cpu_time().since(cpu_before);
 
-    let mut samples = samples.concat();
-    samples.sort_unstable();
-    let units = samples.len() as f64;
-    Ok(Slice {
-        rate: units / seconds,
-        cpu: cpu / units,
-        median: quantile(&samples, 0.5),
-        p99: quantile(&samples, 0.99),
-    })
+    Ok(Slice::of(samples.concat(), seconds, cpu))
 }
 
 /// Does one unit of work.

@@ -58,7 +58,8 @@ pub(crate) async fn compare(
         .collect()
 }
 
-fn middle(slices: &[Slice]) -> Result<Slice> {
+/// The median of several slices, figure by figure.
+pub(crate) fn middle(slices: &[Slice]) -> Result<Slice> {
     let median = |of: fn(&Slice) -> f64| {
         let mut values: Vec<f64> = slices.iter().map(of).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -72,5 +73,9 @@ fn middle(slices: &[Slice]) -> Result<Slice> {
         cpu: median(|slice| slice.cpu)?,
         median: median(|slice| slice.median)?,
         p99: median(|slice| slice.p99)?,
+        least: slices
+            .iter()
+            .map(|slice| slice.least)
+            .fold(f64::INFINITY, f64::min),
     })
 }

@@ -17,7 +17,7 @@ use tokio::{net::TcpStream, time::sleep};
 use crate::process::{CpuTime, memory_kib};
 
 /// How long a proxy may take to accept connections.
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Between two looks at a proxy that starts.
 const START_POLL: Duration = Duration::from_millis(10);
@@ -91,26 +91,48 @@ impl Launcher {
 
     /// Starts loopwright.
     pub(crate) async fn loopwright(&self, role: Role) -> Result<Proxy> {
-        let upstream = self.upstream;
         let directory = self.fresh_directory()?;
         let store = match role {
             Role::PassThrough | Role::LoopInMemory => "memory:".to_owned(),
             Role::LoopInSqlite => format!("sqlite:{}", directory.join("load.db").display()),
         };
+        let tools = format!("http://{}/tool", self.upstream);
+        let mut arguments = vec!["--session-store", &store];
+        if role != Role::PassThrough {
+            arguments.extend(["--tool-dispatch-url", &tools]);
+        }
+        self.serve(&directory, &arguments).await
+    }
+
+    /// Starts loopwright with code execution, sessions in memory; `sandbox` is what stands in that table of its file.
+    pub(crate) async fn loopwright_with_code(&self, python: &Path, sandbox: &str) -> Result<Proxy> {
+        let directory = self.fresh_directory()?;
+        let file = directory.join("load.toml");
+        let work = directory.join("work");
+        let text =
+            format!("code_exec_python = {python:?}\n[sandbox]\nwork_dir = {work:?}\n{sandbox}\n");
+        fs::write(&file, text).context("writing a configuration file")?;
+        let file = file.display().to_string();
+        let arguments = [
+            "--session-store",
+            "memory:",
+            "--enable-code-execution",
+            "--config",
+            &file,
+        ];
+        self.serve(&directory, &arguments).await
+    }
+
+    async fn serve(&self, directory: &Path, arguments: &[&str]) -> Result<Proxy> {
+        let upstream = self.upstream;
         let log = directory.join("stderr");
-        let mut command = self.command(&self.loopwright);
-        command
+        let child = self
+            .command(&self.loopwright)
             .args(["serve", "--listen", "127.0.0.1:0", "--upstream"])
             .arg(format!("http://{upstream}/v1"))
-            .args(["--session-store", &store]);
-        if role != Role::PassThrough {
-            command
-                .arg("--tool-dispatch-url")
-                .arg(format!("http://{upstream}/tool"));
-        }
-        let child = command
+            .args(arguments)
             .args(&self.arguments)
-            .current_dir(&directory)
+            .current_dir(directory)
             .env("NO_PROXY", "127.0.0.1")
             .stderr(File::create(&log).context("creating a log file")?)
             .spawn()

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::script::Plan;
+use crate::{answers, script::Plan};
 
 /// Whether a request offers the tool, which is what makes it one for the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,46 @@ pub(crate) fn client_loop(address: SocketAddr, rounds: usize, history: usize) ->
         }
     }
     requests
+}
+
+/// A request whose session has an interpreter. Sent again it takes the place of what it brought before, so that the
+/// history of the session does not grow.
+pub(crate) fn code(address: SocketAddr, plan: Plan, session: &str) -> Vec<u8> {
+    let mut body = body(plan, Tools::None, &messages(0));
+    body["session_id"] = json!(session);
+    body["enable_code_execution"] = json!(true);
+    body["agent"] = json!({"session_mode": "replay"});
+    chat(address, &body)
+}
+
+/// The model calls of a client that runs the cells itself.
+pub(crate) fn client_cells(address: SocketAddr, plan: Plan, rounds: usize) -> Vec<Vec<u8>> {
+    let mut messages = messages(0);
+    let mut requests = Vec::new();
+    for round in 0..=rounds {
+        let mut model = body(plan, Tools::None, &messages);
+        model["stream"] = json!(true);
+        model["stream_options"] = json!({"include_usage": true});
+        model["tools"] = json!([{"type": "function", "function": {
+            "name": "execute_python", "description": "Runs Python code.",
+            "parameters": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+        }}]);
+        requests.push(chat(address, &model));
+        let id = format!("call_{round}");
+        let arguments = json!({"code": answers::cell(round)}).to_string();
+        messages.push(json!({
+            "role": "assistant", "content": null,
+            "tool_calls": [{"id": id, "type": "function", "function": {"name": "execute_python", "arguments": arguments}}],
+        }));
+        messages.push(json!({"role": "tool", "tool_call_id": id, "content": "result:\n2"}));
+    }
+    requests
+}
+
+/// A request without a body.
+pub(crate) fn bare(address: SocketAddr, method: &str, path: &str) -> Vec<u8> {
+    format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer load\r\n\r\n")
+        .into_bytes()
 }
 
 /// A conversation of `history` messages of 1 KB; a short one for 0.

@@ -60,6 +60,10 @@ pub(crate) enum Plan {
     Plain,
     /// `load-rounds-N`: N requests for the tool, told apart by the tool messages in the request, then text.
     Rounds(usize),
+    /// `load-cells-N`: the same with the Python tool and the sum of two numbers.
+    Cells(usize),
+    /// `load-plots-N`: the same with a plot.
+    Plots(usize),
     /// `load-burst-N`: a stream of N tokens, each written by itself, as fast as they are taken.
     Burst(usize),
     /// `load-paced-N`: the same with a pause after each token, so that every chunk travels alone.
@@ -76,6 +80,8 @@ impl Plan {
         match self {
             Self::Plain => "load-plain-1".to_owned(),
             Self::Rounds(rounds) => format!("load-rounds-{rounds}"),
+            Self::Cells(rounds) => format!("load-cells-{rounds}"),
+            Self::Plots(rounds) => format!("load-plots-{rounds}"),
             Self::Burst(tokens) => format!("load-burst-{tokens}"),
             Self::Paced(tokens) => format!("load-paced-{tokens}"),
             Self::FirstToken => "load-first-1".to_owned(),
@@ -91,6 +97,8 @@ impl Plan {
         match kind {
             "plain" => Some(Self::Plain),
             "rounds" => Some(Self::Rounds(count)),
+            "cells" => Some(Self::Cells(count)),
+            "plots" => Some(Self::Plots(count)),
             "burst" => Some(Self::Burst(count)),
             "paced" => Some(Self::Paced(count)),
             "first" => Some(Self::FirstToken),
@@ -218,7 +226,9 @@ async fn answer(
     match plan {
         Plan::Plain => peer.send(&answers.plain).await,
         Plan::Rounds(rounds) if done < rounds => peer.send(answers.round(done, form)).await,
-        Plan::Rounds(_) => peer.send(answers.last(form)).await,
+        Plan::Cells(rounds) if done < rounds => peer.send(answers.cell(done, form)).await,
+        Plan::Plots(rounds) if done < rounds => peer.send(answers.plot(done, form)).await,
+        Plan::Rounds(_) | Plan::Cells(_) | Plan::Plots(_) => peer.send(answers.last(form)).await,
         Plan::Burst(tokens) => {
             peer.send(&answers.opening).await?;
             for _ in 0..tokens {

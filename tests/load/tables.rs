@@ -13,8 +13,25 @@ pub(crate) const LOOP: &str = "loopwright loop";
 /// The row of loopwright with tools, sessions in SQLite.
 pub(crate) const LOOP_SQLITE: &str = "loopwright loop, sqlite";
 
+/// The row of loopwright whose sessions find an interpreter ready.
+pub(crate) const SPARE: &str = "loopwright, a spare";
+/// The row of loopwright whose sessions wait for an interpreter.
+pub(crate) const NO_SPARE: &str = "loopwright, no spare";
+
 /// The tables, in the order in which they are printed.
 pub(crate) fn tables() -> Vec<Table> {
+    let mut tables = proxy_tables();
+    tables.extend(code_tables());
+    tables.push(Table::new(
+        "MEMORY OF OPEN STREAMS, each with a few tokens passed and more to come",
+        "Proportional set size of the proxy process; kernel socket buffers are not in it.",
+        &["streams", "target"],
+        &["MiB idle", "MiB open", "KiB/stream", "KiB/stream ÷nginx"],
+    ));
+    tables
+}
+
+fn proxy_tables() -> Vec<Table> {
     vec![
         Table::new(
             "PASS-THROUGH: a request of 0.4 KB, an answer of 0.5 KB in one piece",
@@ -83,11 +100,55 @@ pub(crate) fn tables() -> Vec<Table> {
                 "CPU ÷nginx",
             ],
         ),
+    ]
+}
+
+fn code_tables() -> [Table; 4] {
+    [
         Table::new(
-            "MEMORY OF OPEN STREAMS, each with a few tokens passed and more to come",
-            "Proportional set size of the proxy process; kernel socket buffers are not in it.",
-            &["streams", "target"],
-            &["MiB idle", "MiB open", "KiB/stream", "KiB/stream ÷nginx"],
+            "CODE, 5 CELLS OF `1+1` IN A WARM SESSION: 6 model calls and 5 cells per request, 1 connection",
+            "direct: the client makes the model calls and runs the cells in a bare interpreter, the same Python program at the same priority without isolation\n\
+             and without HTTP. cell µs: one cell there. own µs/cell: time per cell beyond the same model call and cell made directly, as the slope of the\n\
+             loop above; least own: the same of the least times of all.",
+            &["cores", "target"],
+            &[
+                "p50 µs",
+                "p99 µs",
+                "+p99 µs",
+                "µs/cell",
+                "own µs/cell",
+                "least own",
+                "CPU µs/cell",
+                "cell µs",
+                "p50 ÷direct",
+            ],
+        ),
+        Table::new(
+            "CODE, START OF AN INTERPRETER",
+            "isolated, to ready: the first call of a session without a spare less the next call of that session. min: the least of all, where other work on the\n\
+             machine is least in it.",
+            &["cores", "target"],
+            &["p50 ms", "min ms", "p50 ÷python", "p50 ÷bare"],
+        ),
+        Table::new(
+            "CODE, FIRST CALL OF A SESSION: 2 model calls and a cell of `1+1`",
+            "direct: a bare interpreter is started for the call. next: the same request again, in the session that is now warm.",
+            &["cores", "target"],
+            &["p50 ms", "min ms", "next p50 ms", "+p50 ms", "p50 ÷direct"],
+        ),
+        Table::new(
+            "CODE, A PLOT WITH MATPLOTLIB: 2 model calls and a cell whose figure is captured, in an interpreter that is ready",
+            "first: the first of a session, which imports what is not preloaded. next: another in the same session. +: beyond direct's.",
+            &["cores", "preload", "target"],
+            &[
+                "first p50 ms",
+                "first min ms",
+                "next p50 ms",
+                "next min ms",
+                "+first ms",
+                "+next ms",
+                "next ÷direct",
+            ],
         ),
     ]
 }

@@ -458,6 +458,33 @@ def test_files_go_in_and_come_out(alice, servers):
         alice.files.content(file.id)
 
 
+@pytest.mark.parametrize("tools", [(), ({"type": "code_interpreter", "container": {"type": "auto"}},)])
+def test_code_reads_a_file_and_a_stream_brings_what_it_wrote(alice, servers, tools):
+    sent = alice.files.create(file=("in.csv", b"20\n22\n"), purpose="user_data")
+    parts = [{"type": "text", "text": "code please"}, {"type": "file", "file": {"file_id": sent.id}}]
+    more = {"tools": list(tools)} if tools else {"extra_body": {"enable_code_execution": True}}
+    messages = [{"role": "user", "content": parts}]
+    chunks = list(alice.chat.completions.create(model=MODEL, messages=messages, stream=True, **more))
+    assert collect(chunks).startswith("Let me run that. \n\nIt says: stdout:\nseen 20\nseen 22\n\nresult:\n42")
+    shown = [extra(chunk) for chunk in chunks if "type" in extra(chunk)]
+    live = "".join(event["text"] for event in shown if event["type"] == "agentic_tool_output")
+    assert live == "seen 20\nseen 22\n"
+    (ended,) = [event for event in shown if event.get("phase") == "complete"]
+    assert (ended["status"], ended["data"]["tool_type"], ended["data"]["result"]) == ("ok", "code_execution", "42")
+    (made,) = [event["file"] for event in shown if event["type"] == "file_produced"]
+    assert ended["file_ids"] == [made["id"]]
+    assert alice.files.content(made["id"]).read() == b"total\n42\n"
+    session = extra(chunks[-1])["session_id"]
+    assert {file.id for file in alice.files.list(extra_query={"session_id": session})} == {sent.id, made["id"]}
+    with OpenAI(base_url=servers.keyed_url, api_key=BOB) as bob, pytest.raises(openai.NotFoundError):
+        bob.files.content(made["id"])
+    # What was made in a session goes with it; what was uploaded on its own does not.
+    alice.delete(f"/sessions/{session}", cast_to=object)
+    with pytest.raises(openai.NotFoundError):
+        alice.files.retrieve(made["id"])
+    assert alice.files.delete(sent.id).deleted
+
+
 def test_a_file_that_is_refused_names_the_field(alice):
     with pytest.raises(openai.BadRequestError) as refused:
         alice.files.create(file=b"x", purpose="fun")

@@ -9,6 +9,7 @@ The first word of the last user message chooses the scenario:
     five            five rounds of get_ticket
     json            one round without text, then a JSON object
     recall          text that tells which roles and user texts the request holds
+    code            one round of execute_python, which reads in.csv and writes out.csv, then text that quotes the result
     charge          one round of charge_card, after which the server is broken
     refuse          400 for a parameter
     down            503
@@ -28,6 +29,15 @@ MODEL = "scripted-model"
 OWN_FIELDS = ("session_id", "max_tool_rounds", "enable_code_execution", "files", "agent_permission", "agent")
 
 ARGUMENT_PIECE = 7
+
+# Adds up the column of a file, prints as it goes, and writes a file.
+CODE = """\
+numbers = [int(line) for line in open("in.csv").read().split()]
+for number in numbers:
+    print("seen", number, flush=True)
+open("out.csv", "w").write(f"total\\n{sum(numbers)}\\n")
+sum(numbers)
+"""
 
 
 class Refused(Exception):
@@ -188,6 +198,10 @@ def script(turn):
             roles = " ".join(message["role"] for message in turn.messages)
             said = [text_of(message["content"]) for message in turn.messages if message["role"] == "user"]
             return Answer(f"Roles: {roles}. You said: {' / '.join(said)}")
+        case "code" if turn.rounds == 0:
+            return Answer("Let me run that. ", [("execute_python", {"code": CODE})])
+        case "code":
+            return Answer(f"It says: {turn.result('execute_python')}")
         case "charge" if turn.rounds == 0:
             return Answer("", [("charge_card", {"reference": turn.prompt})])
         case "charge":

@@ -6,7 +6,8 @@
 //!    and x32 numbers and calls that are newer than this list;
 //! 2. extended attributes cannot be written (`ENOTSUP`), where the host's files are in sight;
 //! 3. changing modes, owners and times by path does nothing and says that it worked, likewise: Landlock does not
-//!    guard them, and programs fail without need if they are refused;
+//!    guard them, and programs fail without need if they are refused; under the server's own user id the same goes for
+//!    open files, as one that may only be read can be changed like this by its owner;
 //! 4. what is known to be dangerous is refused (`EPERM`).
 
 mod calls;
@@ -20,7 +21,7 @@ use seccompiler::{
 };
 
 use super::super::settings::Network;
-use super::spec::Spec;
+use super::spec::{Form, Spec};
 use super::{At, Step};
 
 /// Rules by system call; none means that every use of it matches.
@@ -33,7 +34,7 @@ pub(super) fn install(spec: &Spec) -> Step<()> {
     if host_in_sight {
         let attributes = always(calls::WRITES_ATTRIBUTES);
         filters.push(filter(attributes, Answer::Refuse(libc::ENOTSUP)));
-        filters.push(faked().and_then(|rules| filter(rules, Answer::Refuse(0))));
+        filters.push(faked(spec.form).and_then(|rules| filter(rules, Answer::Refuse(0))));
     }
     filters.push(
         dangerous(spec.network, host_in_sight)
@@ -77,9 +78,13 @@ fn always(calls: impl IntoIterator<Item = i64>) -> Rules {
     calls.into_iter().map(|call| (call, Vec::new())).collect()
 }
 
-/// Changes of files by path; those of an open file stay, as the file was opened by the rules.
-fn faked() -> io::Result<Rules> {
+/// Changes of files by path; those of an open file stay where only files of the interpreter's own can be changed.
+fn faked(form: Form) -> io::Result<Rules> {
     let mut rules = always(calls::changes_by_path());
+    if form == Form::SameUser {
+        rules.extend(always(calls::CHANGES_OF_OPEN_FILES));
+        return Ok(rules);
+    }
     // Without a path it is about the open file.
     let by_path = rule([whole(1, SeccompCmpOp::Ne, 0)])?;
     rules.insert(libc::SYS_utimensat, vec![by_path]);
@@ -89,10 +94,17 @@ fn faked() -> io::Result<Rules> {
 fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
     let mut rules = always(calls::refused());
     rules.insert(libc::SYS_clone, namespaces(0)?);
-    rules.insert(
-        libc::SYS_ioctl,
-        equal(1, &[libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSCTTY])?,
-    );
+    let mut requests = vec![libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSCTTY];
+    if host_in_sight {
+        // The kernel tells of changes in any directory that can be read, whatever Landlock says.
+        rules.extend(always(calls::watches()));
+        requests.extend(calls::CHANGES_FLAGS);
+    }
+    rules.insert(libc::SYS_ioctl, equal(1, &requests)?);
+    // Such memory stays when it is mapped no more but for a page, and belongs to no process that could be measured.
+    let shared = u64::from((libc::MAP_SHARED | libc::MAP_ANONYMOUS).unsigned_abs());
+    let shared = rule([whole(3, SeccompCmpOp::MaskedEq(shared), shared)])?;
+    rules.insert(libc::SYS_mmap, vec![shared]);
     let other_process = rule([half(0, SeccompCmpOp::Ne, 0)])?;
     rules.insert(libc::SYS_prlimit64, vec![other_process]);
     let options = calls::REFUSED_OPTIONS.map(|option| option.unsigned_abs().into());
@@ -180,4 +192,68 @@ fn half(argument: u8, compare: SeccompCmpOp, value: u64) -> io::Result<SeccompCo
 fn whole(argument: u8, compare: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Qword, compare, value)
         .map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What the kernel takes.
+    const MAX_INSTRUCTIONS: usize = 4096;
+
+    #[test]
+    fn every_filter_fits_the_kernel() {
+        let programs = [
+            filter(always(calls::allowed()), Answer::OnlyThese),
+            filter(
+                always(calls::WRITES_ATTRIBUTES),
+                Answer::Refuse(libc::ENOTSUP),
+            ),
+            filter(faked(Form::SameUser).unwrap(), Answer::Refuse(0)),
+            filter(
+                faked(Form::PrivateUser { uid: 1 }).unwrap(),
+                Answer::Refuse(0),
+            ),
+        ];
+        let dangerous = [Network::None, Network::Full]
+            .into_iter()
+            .flat_map(|network| {
+                [false, true].map(|host| {
+                    filter(
+                        dangerous(network, host).unwrap(),
+                        Answer::Refuse(libc::EPERM),
+                    )
+                })
+            });
+        for program in programs.into_iter().chain(dangerous) {
+            let length = program.unwrap().len();
+            assert!((1..MAX_INSTRUCTIONS).contains(&length), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_in_one_list_only() {
+        let set = |calls: &mut dyn Iterator<Item = i64>| {
+            let list: Vec<i64> = calls.collect();
+            let set: BTreeSet<i64> = list.iter().copied().collect();
+            assert_eq!(set.len(), list.len(), "a call is listed twice");
+            set
+        };
+        let (allowed, refused) = (set(&mut calls::allowed()), set(&mut calls::refused()));
+        // Needed to install the later filters, the last of which refuses it.
+        let both: Vec<i64> = allowed.intersection(&refused).copied().collect();
+        assert_eq!(both, [libc::SYS_seccomp]);
+        let faked = set(&mut calls::changes_by_path());
+        assert!(faked.is_subset(&allowed));
+        for call in [
+            libc::SYS_ptrace,
+            libc::SYS_mount,
+            libc::SYS_unshare,
+            libc::SYS_bpf,
+        ] {
+            assert!(!allowed.contains(&call));
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, wait};
+use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, kill_process, wait};
 
 use super::link::Link;
 use super::raw::{self, Forked};
@@ -22,6 +22,11 @@ const SWEEPS: usize = 1000;
 pub(super) fn run(spec: &Spec, link: &mut Link) -> Step<()> {
     let landlock = raw::landlock_version();
     let root = prepare(spec)?;
+    if landlock == 0 {
+        // Nothing else keeps the interpreter, of the same user, out of this process, which has no filter of calls.
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+            .at("closing the first process")?;
+    }
     let signals = raw::child_signals().at("watching for ended processes")?;
     let kind = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, kind, None)

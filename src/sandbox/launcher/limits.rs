@@ -25,7 +25,8 @@ pub(super) fn apply(limits: &Limits, slot: usize, shared_user: bool) -> Step<()>
         (Resource::Nproc, limits.processes.saturating_add(others)),
         (Resource::Fsize, limits.file_size),
         (Resource::Nofile, limits.open_files),
-        (Resource::Core, 0),
+        // With 0 a handler of dumps is still started, as root and outside; 1 means none.
+        (Resource::Core, 1),
         (Resource::Stack, STACK),
         (Resource::Memlock, 0),
         (Resource::Msgqueue, 0),

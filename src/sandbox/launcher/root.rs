@@ -25,7 +25,7 @@ const STAGE: &str = "/tmp";
 /// Room for directories, links and the made-up `/etc`.
 const ROOT_OPTIONS: &str = "mode=0755,size=2m,nr_inodes=1024";
 /// What a host may have below `/etc` that programs need, and what only a network makes useful.
-const ETC: [&str; 3] = ["ld.so.cache", "localtime", "alternatives"];
+const ETC: [&str; 4] = ["ld.so.cache", "localtime", "alternatives", "fonts"];
 const ETC_NETWORK: [&str; 6] = [
     "resolv.conf",
     "hosts",
@@ -65,10 +65,11 @@ pub(super) fn enter(spec: &Spec, id: u32) -> Step<Root> {
     mount_tmpfs(STAGE, ROOT_OPTIONS, MountFlags::NOSUID | MountFlags::NODEV)
         .at("mounting the root")?;
     std::env::set_current_dir(STAGE).at("entering the root")?;
+    // An interpreter's tree may lie below one of the writable places, and would be hidden by it.
+    let proc = mount_writable(spec, id)?;
     put_down(&trees)?;
     make_links().at("linking the system's directories")?;
     make_etc(id).at("making /etc")?;
-    let proc = mount_writable(spec, id)?;
     rustix::process::pivot_root(".", ".").at("changing the root")?;
     unmount(".", UnmountFlags::DETACH).at("leaving the old root")?;
     std::env::set_current_dir("/").at("entering the new root")?;

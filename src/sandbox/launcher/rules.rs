@@ -13,7 +13,7 @@ use super::spec::{DATA, Spec};
 use super::{At, Failure, Step};
 
 /// What programs read besides their own trees where they see the host's files.
-const HOST_FILES: [&str; 14] = [
+const HOST_FILES: [&str; 15] = [
     "/bin",
     "/sbin",
     "/lib",
@@ -21,6 +21,7 @@ const HOST_FILES: [&str; 14] = [
     "/lib32",
     "/etc/ld.so.cache",
     "/etc/localtime",
+    "/etc/fonts",
     // Python's mimetypes fails, and with it what writes office files, on one that is there and cannot be read.
     "/etc/mime.types",
     "/etc/apache2/mime.types",
@@ -83,7 +84,9 @@ fn apply(spec: &Spec, abi: ABI) -> Result<(), landlock::RulesetError> {
             for path in host_paths(spec) {
                 created = allow(created, &path, read)?;
             }
-            allow(created, directory, writing(abi))?
+            // Not the directory itself: nobody counts what lies beside these two.
+            let created = allow(created, &directory.join("tmp"), writing(abi))?;
+            allow(created, &directory.join("data"), writing(abi))?
         }
     };
     let null = AccessFs::ReadFile | AccessFs::WriteFile;

@@ -51,9 +51,11 @@ impl Pool {
 
     /// Keeps the files of a retired interpreter, ends it and frees its permit.
     pub(super) async fn save(&self, id: &WorkspaceId, slot: &mut Slot) {
-        let Some(Counted { worker, permit }) = slot.retired.take() else {
+        let Some(Counted { mut worker, permit }) = slot.retired.take() else {
             return;
         };
+        // What still runs would go on using memory and writing files while they are copied.
+        worker.stop().await;
         let (saved, id, placed) = (self.saved.clone(), id.clone(), slot.placed.clone());
         let (files, limits) = (worker.files.clone(), self.plan.settings.limits.clone());
         let keeping =
@@ -138,8 +140,12 @@ impl Pool {
                 continue;
             };
             let too_long = since.elapsed() > settings.idle_ttl;
+            let passes_limits = match &slot.counted {
+                Some(Counted { worker, .. }) => worker.passes_limits().await,
+                None => false,
+            };
             slot.retire_if(|worker| {
-                too_long || worker.started.elapsed() > settings.max_age || worker.passes_limits()
+                too_long || passes_limits || worker.started.elapsed() > settings.max_age
             });
             if slot.has_retired() {
                 workspace.settle(None);

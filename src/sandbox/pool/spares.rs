@@ -77,14 +77,16 @@ impl Spares {
 }
 
 impl Expected {
-    /// It is ready; where none are taken any more it is ended.
-    pub(super) fn fulfil(self, spare: Counted) {
+    /// It is ready; given back where none are taken any more.
+    pub(super) fn fulfil(self, spare: Counted) -> Option<Counted> {
         let mut inner = self.0.inner.lock();
-        if !inner.closed {
-            inner.ready.push_back(spare);
+        if inner.closed {
+            return Some(spare);
         }
+        inner.ready.push_back(spare);
         drop(inner);
         self.0.arrived.notify_one();
+        None
     }
 }
 

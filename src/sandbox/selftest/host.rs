@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::super::settings::Settings;
+/// Longest path of a socket in bytes, the kernel's limit.
+const MAX_SOCKET_PATH: usize = 107;
+/// Where the socket goes whose path would be longer.
+const SHORT_DIRECTORY: &str = "/tmp";
 
 /// Stand-ins for what the server has; gone when dropped.
 #[derive(Debug)]
@@ -23,14 +26,15 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn set_up(settings: &Settings) -> io::Result<Self> {
-        let directory = std::path::absolute(&settings.work_dir)?;
+    pub(super) fn set_up(work_dir: &Path) -> io::Result<Self> {
+        let directory = std::path::absolute(work_dir)?;
         fs::create_dir_all(&directory)?;
         let name = Uuid::now_v7().simple().to_string();
-        let (secret, socket) = (
-            directory.join(format!(".selftest-{name}")),
-            directory.join(format!(".selftest-{name}.sock")),
-        );
+        let secret = directory.join(format!(".selftest-{name}"));
+        let mut socket = secret.with_extension("sock");
+        if socket.as_os_str().len() > MAX_SOCKET_PATH {
+            socket = Path::new(SHORT_DIRECTORY).join(format!(".selftest-{name}.sock"));
+        }
         let mut file = fs::OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -77,6 +81,29 @@ impl Drop for Host {
     fn drop(&mut self) {
         for path in [&self.secret, &self.socket] {
             let _may_be_gone = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn the_socket_can_be_reached_however_long_the_path_of_the_directory_is() {
+        let folder = tempfile::tempdir().unwrap();
+        for directory in [
+            folder.path().to_owned(),
+            folder.path().join("d".repeat(200)),
+        ] {
+            let host = Host::set_up(&directory).unwrap();
+            assert!(host.secret().starts_with(&directory));
+            UnixStream::connect(host.socket()).unwrap();
+            let socket = host.socket().to_owned();
+            drop(host);
+            assert!(!socket.exists() && fs::read_dir(&directory).unwrap().next().is_none());
         }
     }
 }

@@ -11,6 +11,8 @@ use super::{SCOPED_LANDLOCK, Tried};
 const USER_NAMESPACES: &str = "run it in a container with the seccomp profile docker/seccomp.json and, where AppArmor is on, \
      apparmor=unconfined; on a host, allow unprivileged user namespaces \
      (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)";
+/// What the self-test says of a working directory that its user cannot reach.
+const NO_WORK: &str = "working_directory: PermissionError";
 /// Packages that a model should know of when they are there.
 const NAMED_PACKAGES: [&str; 24] = [
     "numpy",
@@ -98,10 +100,15 @@ pub(super) fn report(plan: &Plan, tried: &Tried, mut missing: Vec<String>) -> Re
 pub(super) fn not_enough(tried: &Tried) -> String {
     let way = name(tried.way);
     if !tried.leaks.is_empty() {
-        return format!(
-            "{way}: the self-test got through ({})",
-            tried.leaks.join("; ")
-        );
+        let leaks = tried.leaks.join("; ");
+        // Nothing got through to an interpreter that cannot even work.
+        if tried.leaks.iter().all(|leak| leak.starts_with(NO_WORK)) {
+            return format!(
+                "{way}: the interpreter cannot work ({leaks}); every user must be able to pass through the directories \
+                 above sandbox.work_dir (chmod a+x)"
+            );
+        }
+        return format!("{way}: the self-test got through ({leaks})");
     }
     let landlock = match tried.landlock {
         0 => "the kernel has no Landlock; boot one with 'landlock' among lsm=".to_owned(),

@@ -4,16 +4,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::process::Pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use super::{After, READ_SIZE, Worker};
 use crate::sandbox::collect::Collected;
-use crate::sandbox::files::WorkDir;
 use crate::sandbox::frame::{self, FromWorker, Violation};
-use crate::sandbox::launcher::spec::Form;
-use crate::sandbox::monitor;
 use crate::sandbox::output::Capture;
 use crate::sandbox::process::{self, Ended};
 use crate::sandbox::{Cell, CellEnd, CellOutcome, Limit, Live, OutputStream};
@@ -41,6 +38,7 @@ pub(super) struct Running<'w> {
     frames: u32,
     violations: u32,
     looks: u32,
+    looking: Option<JoinHandle<Option<Limit>>>,
     started: Instant,
 }
 
@@ -69,6 +67,7 @@ impl<'w> Running<'w> {
             frames: 0,
             violations: 0,
             looks: 0,
+            looking: None,
             started: Instant::now(),
         }
     }
@@ -105,8 +104,9 @@ impl<'w> Running<'w> {
 
     /// Follows the code until it is done or something ends it; `order` is sent first.
     async fn until(&mut self, deadline: Instant, mut order: &[u8]) -> Step {
-        let mut looking = interval_at(Instant::now() + MEMORY_INTERVAL, MEMORY_INTERVAL);
-        looking.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = interval_at(Instant::now() + MEMORY_INTERVAL, MEMORY_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look_began = Instant::now();
         let mut buffers = Buffers::default();
         loop {
             let ends = self.worker.process.ends();
@@ -117,7 +117,8 @@ impl<'w> Running<'w> {
                 read = ends.stdout.read(&mut buffers.stdout), if buffers.stdout_open => Happened::Output(OutputStream::Stdout, read),
                 read = ends.stderr.read(&mut buffers.stderr), if buffers.stderr_open => Happened::Output(OutputStream::Stderr, read),
                 ended = process::ended(ends.link) => return Step::Ended(ended),
-                _ = looking.tick() => Happened::Look,
+                _ = looks.tick(), if self.looking.is_none() => Happened::Look,
+                passed = looked(&mut self.looking), if self.looking.is_some() => Happened::Looked(passed),
                 () = sleep_until(deadline) => return Step::TimeUp,
             };
             let step = match happened {
@@ -144,7 +145,17 @@ impl<'w> Running<'w> {
                     buffers.close(stream);
                     None
                 }
-                Happened::Look => self.look().map(Step::Passed),
+                Happened::Look => {
+                    look_began = Instant::now();
+                    self.look();
+                    None
+                }
+                Happened::Looked(passed) => {
+                    self.looking = None;
+                    // Code can make a look take long; it must not take all of a processor.
+                    looks.reset_after(look_began.elapsed().max(MEMORY_INTERVAL));
+                    passed.map(Step::Passed)
+                }
             };
             if let Some(step) = step {
                 return step;
@@ -186,11 +197,12 @@ impl<'w> Running<'w> {
         (total > self.worker.plan.settings.limits.output).then_some(Step::Passed(Limit::Output))
     }
 
-    /// Looks at what no kernel limit bounds.
-    fn look(&mut self) -> Option<Limit> {
+    /// Has somebody look at what no kernel limit bounds.
+    fn look(&mut self) {
         self.looks += 1;
         let disk = self.looks.is_multiple_of(DISK_EVERY);
-        memory_passed(self.worker).or_else(|| disk.then(|| disk_passed(self.worker)).flatten())
+        let watch = self.worker.watch();
+        self.looking = Some(tokio::task::spawn_blocking(move || watch.passed(disk)));
     }
 
     /// The control socket was closed: most often because the interpreter is ending.
@@ -281,6 +293,15 @@ enum Happened {
     Frames(io::Result<usize>),
     Output(OutputStream, io::Result<usize>),
     Look,
+    Looked(Option<Limit>),
+}
+
+/// Waits for what somebody who looks has seen.
+async fn looked(looking: &mut Option<JoinHandle<Option<Limit>>>) -> Option<Limit> {
+    match looking {
+        Some(looking) => looking.await.unwrap_or_default(),
+        None => None,
+    }
 }
 
 /// What is read into, and whether there is more to read.
@@ -311,46 +332,4 @@ impl Buffers {
             OutputStream::Stderr => self.stderr_open = false,
         }
     }
-}
-
-/// The limit that an interpreter has passed, if any.
-pub(super) fn passed(worker: &Worker) -> Option<Limit> {
-    memory_passed(worker).or_else(|| disk_passed(worker))
-}
-
-fn memory_passed(worker: &Worker) -> Option<Limit> {
-    let root = worker
-        .process
-        .id()
-        .and_then(|id| Pid::from_raw(id.try_into().ok()?))?;
-    let mut directories: Vec<_> = worker.process.directories.iter().map(AsFd::as_fd).collect();
-    if super::is_private(worker.place.form()) {
-        directories.extend([worker.files.as_fd(), worker.tmp.as_fd()]);
-    } else {
-        // On a disk of the host nothing of it is memory.
-        directories.clear();
-    }
-    let limits = &worker.plan.settings.limits;
-    let used = monitor::memory(root, &directories, limits.memory);
-    // The kernel counts all processes of a user id together, so a shared id has a wider limit there.
-    let shared = worker.place.form() == Form::SameUser;
-    match used {
-        used if used.over => Some(Limit::Memory),
-        used if shared && used.processes as u64 > limits.processes => Some(Limit::Processes),
-        _ => None,
-    }
-}
-
-/// Sized mounts bound themselves; directories on the host's disk are measured.
-fn disk_passed(worker: &Worker) -> Option<Limit> {
-    if super::is_private(worker.place.form()) {
-        return None;
-    }
-    let limits = &worker.plan.settings.limits;
-    let over = |directory: &WorkDir, bytes: u64| {
-        directory
-            .usage()
-            .is_ok_and(|usage| usage.bytes > bytes || usage.inodes > limits.inodes)
-    };
-    (over(&worker.files, limits.disk) || over(&worker.tmp, limits.tmp)).then_some(Limit::Disk)
 }

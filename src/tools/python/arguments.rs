@@ -80,7 +80,7 @@ impl Read {
         let name = text(arguments, "name")?
             .ok_or_else(|| rejected("'name' is missing; list_files shows the names"))?;
         let path = working_path(name, working_directory).ok_or_else(|| {
-            rejected("'name' must be a file in the working directory; list_files shows the names")
+            rejected("'name' must be a path relative to the working directory; list_files shows the names")
         })?;
         Ok(Self {
             name: path,

@@ -39,12 +39,13 @@ pub(super) fn execute(
     let mut text = format!(
         "Runs {python} code and returns what it prints, the value of its last expression, its traceback if it fails, \
          its figures and its files.\n\
-         - State: one interpreter per conversation, like the cells of a notebook. Variables, functions and imports \
-         stay between calls and between turns until the result of a call says that they are lost; {RESET_PYTHON} \
+         - State: one interpreter per conversation, like the cells of a notebook, but plain Python without \
+         %magics and !commands. Variables, functions and imports stay between calls and between turns until the result of a call says that they are lost; {RESET_PYTHON} \
          clears them. Top-level await works.\n\
          - Files: the current directory{directory} is the working directory; use relative paths. Files that the user \
          sent are there. Every file that a call creates or changes there is handed to the user (at most {} files, {} \
-         each); name files in 'outputs' to hand them over although they did not change. Files stay when variables \
+         each), but hidden files and caches; name files in 'outputs' to hand them over all the same or although they \
+         did not change. Files stay when variables \
          are lost.\n\
          - Plots: matplotlib figures, displayed images and animations are captured by themselves; no savefig() and no \
          show() is needed.\n\
@@ -106,6 +107,7 @@ pub(super) fn size(bytes: u64) -> String {
     const MIB: u64 = 1024 * KIB;
     const GIB: u64 = 1024 * MIB;
     match bytes {
+        1 => "1 byte".to_owned(),
         0..KIB => format!("{bytes} bytes"),
         KIB..MIB => format!("{} KiB", bytes / KIB),
         MIB..GIB => format!("{} MiB", bytes / MIB),

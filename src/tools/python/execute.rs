@@ -40,7 +40,7 @@ pub(super) async fn execute(
     live.flush();
     let mut more = not_there(&outcome, &asked);
     more.extend(refused.iter().map(|name| {
-        format!("'{name}' is not handed over: 'outputs' takes paths inside the working directory")
+        format!("'{name}' is not handed over: 'outputs' takes paths relative to the working directory, such as 'report.csv'")
     }));
     let content = report::text(&outcome, settings, &more);
     let notices = report::lost(outcome.end).map(|why| ToolNotice {

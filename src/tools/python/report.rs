@@ -3,11 +3,15 @@
 use super::describe::{limit_texts, seconds, size};
 use super::media::media_type;
 use crate::sandbox::settings::Settings;
-use crate::sandbox::{CapturedFile, CellEnd, CellOutcome, Limit};
+use crate::sandbox::{CapturedFile, CellEnd, CellError, CellOutcome, Limit};
 use crate::tools::OutputStatus;
 
 /// What a call that brought nothing is answered with.
 const NO_OUTPUT: &str = "(no output)";
+/// The exception with which code ends itself.
+const EXIT: &str = "SystemExit";
+/// What its message begins with where nothing is wrong.
+const CLEAN_EXITS: [&str; 3] = ["sys.exit() ", "sys.exit(0) ", "sys.exit(False) "];
 
 /// The text for the model; never empty.
 pub(super) fn text(outcome: &CellOutcome, settings: &Settings, more: &[String]) -> String {
@@ -19,12 +23,7 @@ pub(super) fn text(outcome: &CellOutcome, settings: &Settings, more: &[String]) 
         sections.add("result", &value.text);
     }
     if let Some(error) = &outcome.error {
-        let traceback = error.traceback.trim_end();
-        let whole = match traceback {
-            "" => format!("{}: {}", error.name, error.message),
-            traceback => traceback.to_owned(),
-        };
-        sections.add("exception", &whole);
+        sections.add("exception", &error_text(error));
     }
     if let Some(end) = end_text(outcome.end, settings) {
         sections.add("ended", &end);
@@ -47,7 +46,7 @@ pub(super) fn status(outcome: &CellOutcome) -> OutputStatus {
         CellEnd::Interrupted | CellEnd::TimedOut => OutputStatus::Timeout,
         CellEnd::LimitPassed(_) | CellEnd::Crashed => OutputStatus::Error,
         CellEnd::Completed => match &outcome.error {
-            Some(error) if !is_clean_exit(&error.name, &error.message) => OutputStatus::Error,
+            Some(error) if !is_clean_exit(error) => OutputStatus::Error,
             Some(_) | None => OutputStatus::Ok,
         },
     }
@@ -55,13 +54,7 @@ pub(super) fn status(outcome: &CellOutcome) -> OutputStatus {
 
 /// The traceback, or else why the code was ended.
 pub(super) fn exception(outcome: &CellOutcome, settings: &Settings) -> Option<String> {
-    let traceback = outcome
-        .error
-        .as_ref()
-        .map(|error| match error.traceback.trim_end() {
-            "" => format!("{}: {}", error.name, error.message),
-            traceback => traceback.to_owned(),
-        });
+    let traceback = outcome.error.as_ref().map(error_text);
     let end = end_text(outcome.end, settings);
     match (traceback, end) {
         (Some(traceback), Some(end)) => Some(format!("{traceback}\n{end}")),
@@ -125,8 +118,22 @@ fn end_text(end: CellEnd, settings: &Settings) -> Option<String> {
 }
 
 /// `sys.exit()` without a word of failure.
-fn is_clean_exit(name: &str, message: &str) -> bool {
-    name == "SystemExit" && matches!(message.trim(), "" | "0" | "None")
+/// The traceback. Of an end that the code asked for the message goes with it, which says that nothing has ended.
+fn error_text(error: &CellError) -> String {
+    match error.traceback.trim_end() {
+        "" => format!("{}: {}", error.name, error.message),
+        _ if is_clean_exit(error) => error.message.clone(),
+        traceback if error.name == EXIT => format!("{traceback}\n{}", error.message),
+        traceback => traceback.to_owned(),
+    }
+}
+
+/// Whether the code ended itself and found nothing wrong; the interpreter words the message.
+fn is_clean_exit(error: &CellError) -> bool {
+    error.name == EXIT
+        && CLEAN_EXITS
+            .iter()
+            .any(|call| error.message.starts_with(call))
 }
 
 fn images_text(outcome: &CellOutcome) -> String {

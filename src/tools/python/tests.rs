@@ -384,14 +384,14 @@ async fn an_exception_is_an_error_with_its_traceback_and_a_clean_exit_is_none() 
             "ValueError: no",
         ),
         (
-            error("SystemExit", "0", ""),
+            error("SystemExit", "sys.exit(0) was called", "SystemExit: 0\n"),
             OutputStatus::Ok,
-            "SystemExit: 0",
+            "sys.exit(0) was called",
         ),
         (
-            error("SystemExit", "3", ""),
+            error("SystemExit", "sys.exit(3) was called", "SystemExit: 3\n"),
             OutputStatus::Error,
-            "SystemExit: 3",
+            "SystemExit: 3\nsys.exit(3) was called",
         ),
     ] {
         let output = ran(CellOutcome {

@@ -235,7 +235,10 @@ const ALLOWED_HERE: &[i64] = &[
     libc::SYS_utimes,
     libc::SYS_vfork,
 ];
-#[cfg(not(target_arch = "x86_64"))]
+/// What the C library renames files with there; it is missing in the tables of `libc`.
+#[cfg(target_arch = "aarch64")]
+const ALLOWED_HERE: &[i64] = &[38];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ALLOWED_HERE: &[i64] = &[];
 
 /// What is refused although other programs may need it.
@@ -387,6 +390,27 @@ const CHANGES_BY_PATH_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const CHANGES_BY_PATH_HERE: &[i64] = &[];
 
+/// Changes of mode, owner and times of open files; the last one is by path too.
+pub(super) const CHANGES_OF_OPEN_FILES: [i64; 3] =
+    [libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_utimensat];
+
+/// Requests of `ioctl` that change a file that may only be read: its flags, its version, its project, its encryption,
+/// and whether it can ever be changed again.
+pub(super) const CHANGES_FLAGS: [u64; 5] = [
+    0x4008_6602,
+    0x4008_7602,
+    0x401c_5820,
+    0x800c_6613,
+    0x4080_6685,
+];
+
+/// What tells of changes in directories.
+const WATCHES_EVERYWHERE: &[i64] = &[libc::SYS_inotify_init1, libc::SYS_inotify_add_watch];
+#[cfg(target_arch = "x86_64")]
+const WATCHES_HERE: &[i64] = &[libc::SYS_inotify_init];
+#[cfg(not(target_arch = "x86_64"))]
+const WATCHES_HERE: &[i64] = &[];
+
 /// Writes of extended attributes.
 pub(super) const WRITES_ATTRIBUTES: [i64; 6] = [
     libc::SYS_fremovexattr,
@@ -443,6 +467,11 @@ pub(super) fn refused() -> impl Iterator<Item = i64> {
 /// Changes of mode, owner and times by path.
 pub(super) fn changes_by_path() -> impl Iterator<Item = i64> {
     both(CHANGES_BY_PATH_EVERYWHERE, CHANGES_BY_PATH_HERE)
+}
+
+/// What tells of changes in directories.
+pub(super) fn watches() -> impl Iterator<Item = i64> {
+    both(WATCHES_EVERYWHERE, WATCHES_HERE)
 }
 
 fn both(everywhere: &'static [i64], here: &'static [i64]) -> impl Iterator<Item = i64> {
