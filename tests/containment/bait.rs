@@ -8,9 +8,10 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::world::{self, World};
@@ -167,7 +168,7 @@ fn watch(
     let contacts = contacts.clone();
     thread::spawn(move || {
         while contact().is_ok() {
-            contacts.lock().unwrap().push(name.clone());
+            contacts.lock().push(name.clone());
         }
     });
 }

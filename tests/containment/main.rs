@@ -52,8 +52,11 @@ macro_rules! suite {
                 disk: crate::resources::disk_is_bounded;
                 time: crate::resources::time_is_bounded;
                 output: crate::resources::output_is_bounded;
-                descriptors: crate::resources::descriptors_and_buffers_are_bounded;
+                descriptors: crate::resources::descriptors_are_bounded;
+                buffers: crate::resources::buffers_are_bounded;
+                raised_limits: crate::resources::limits_cannot_be_raised;
                 forgeries: crate::protocol::forgeries_fool_only_their_own_workspace;
+                own_results: crate::protocol::own_results_stay_bounded;
                 closed_descriptors: crate::protocol::closed_descriptors_are_noticed;
                 no_protocol: crate::protocol::output_is_no_protocol;
                 crashes: crate::protocol::crashes_are_clean;

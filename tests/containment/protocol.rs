@@ -85,10 +85,18 @@ pub(crate) fn forgeries_fool_only_their_own_workspace(world: World) {
         let outcome = forge(stage, flood).await;
         assert_ne!(outcome.end, CellEnd::Completed);
         assert!(outcome.notices.len() <= 30, "{}", outcome.notices.len());
+        assert_eq!(stage.value(&neighbour, "kept").await, "71");
+    });
+}
+
+/// Its own results code can forge, as it could print anything; they are as bounded as real ones.
+pub(crate) fn own_results_stay_bounded(world: World) {
+    play(world, Limits::default(), async |stage| {
+        let neighbour = WorkspaceId::fresh();
+        stage.run(&neighbour, "kept = 71").await;
         // Half a frame: what follows is read as its rest, and the end never comes or is nonsense.
         let outcome = forge(stage, "raw(struct.pack('<I', 1000) + b'V')").await;
         assert_ne!(outcome.end, CellEnd::Completed, "{outcome:?}");
-        // Its own results it can forge, as it could print anything; they are as bounded as real ones.
         let outcome = forge(
             stage,
             "frame(b'V', {'id': 2, 'text': 'forged', 'type': 'str'})",

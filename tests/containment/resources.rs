@@ -349,7 +349,7 @@ pub(crate) fn output_is_bounded(world: World) {
     });
 }
 
-pub(crate) fn descriptors_and_buffers_are_bounded(world: World) {
+pub(crate) fn descriptors_are_bounded(world: World) {
     play(world, limits(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let open_all = "
@@ -368,7 +368,13 @@ print(len(held))";
             outcome.stdout.starts_with("Too many open files"),
             "{outcome:?}"
         );
-        // 69: what the kernel holds for one process.
+    });
+}
+
+/// 69: what the kernel holds for one process.
+pub(crate) fn buffers_are_bounded(world: World) {
+    play(world, limits(), async |stage| {
+        let workspace = WorkspaceId::fresh();
         let code = "
 import fcntl, os, socket
 held, buffered = [], 0
@@ -422,7 +428,13 @@ print(sockets >> 20, buffered >> 20)";
             .map(|count| count.parse().unwrap())
             .collect();
         assert!(held.iter().all(|&mib| mib < 150), "{outcome:?}");
-        // 70: limits stay.
+    });
+}
+
+/// 70: limits stay.
+pub(crate) fn limits_cannot_be_raised(world: World) {
+    play(world, limits(), async |stage| {
+        let workspace = WorkspaceId::fresh();
         let code = "
 import os, resource
 for name in dir(resource):
@@ -497,7 +509,8 @@ impl Peak {
                     .filter(|&pid| pid != own)
                     .filter_map(anonymous);
                 highest.fetch_max(sizes.sum(), Ordering::Relaxed);
-                thread::sleep(Duration::from_millis(5));
+                // A pause that the end can cut short.
+                thread::park_timeout(Duration::from_millis(5));
             }
         });
         Self {

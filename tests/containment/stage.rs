@@ -178,7 +178,7 @@ impl Stage {
     /// Nothing of the server has changed and nobody has called on it.
     pub(crate) fn is_untouched(&self) {
         assert_eq!(
-            *self.contacts.lock().unwrap(),
+            *self.contacts.lock(),
             Vec::<String>::new(),
             "listeners were reached"
         );
@@ -240,7 +240,7 @@ pub(crate) fn unprotected(world: World, probes: &str) -> (Found, Vec<String>) {
     let said = String::from_utf8_lossy(&python.stdout);
     let found = serde_json::from_str(said.lines().last().unwrap_or_default());
     let found = found.unwrap_or_else(|error| panic!("{error}: {python:?}"));
-    let contacts = contacts.lock().unwrap().clone();
+    let contacts = contacts.lock().clone();
     (found, contacts)
 }
 

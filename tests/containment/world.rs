@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
 
+use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 /// Says inside a world which one it is.
@@ -84,9 +84,9 @@ pub(crate) fn inside(world: World, name: &str, test: impl FnOnce(World)) {
     let alone = ALONE.iter().any(|test| name.ends_with(test));
     let (_alone, _shared);
     if alone {
-        _alone = TURN.write().unwrap_or_else(PoisonError::into_inner);
+        _alone = TURN.write();
     } else {
-        _shared = TURN.read().unwrap_or_else(PoisonError::into_inner);
+        _shared = TURN.read();
     }
     let groups = Groups::make();
     let output = command(world, name, &groups)
@@ -214,7 +214,7 @@ pub(crate) fn python() -> PathBuf {
 
 /// Whether the interpreter has numpy and the others.
 pub(crate) fn has_packages() -> bool {
-    std::env::var("HAS_PACKAGES").is_ok_and(|has| has == "1")
+    std::env::var_os("HAS_PACKAGES").is_some_and(|has| has == "1")
 }
 
 /// Control groups that bound a world, removed when dropped; none where the machine does not let us make them.

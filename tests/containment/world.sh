@@ -102,7 +102,8 @@ chown "$WORLD_UID:$WORLD_UID" /run/server
 
 cd /
 if [[ -n $WORLD_OCI ]]; then
-  mkdir -p -m 0700 /run/oci/bundle/rootfs
+  mkdir -m 0700 /run/oci
+  mkdir -p /run/oci/bundle/rootfs
   mount --rbind / /run/oci/bundle/rootfs
   printf '%s' "$WORLD_OCI" >/run/oci/bundle/config.json
   unset WORLD_OCI
