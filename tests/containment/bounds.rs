@@ -135,14 +135,14 @@ for _ in range(24):
             from.elapsed(),
             outcome.end
         );
-        assert!(longest < Duration::from_millis(500), "{longest:?}");
+        assert!(longest < Duration::from_millis(1500), "{longest:?}");
         let (outcome, longest) = run_and_measure(stage, &workspace, "'next'").await;
         println!(
             "writers, next: {:?} {longest:?} {:?}",
             from.elapsed(),
             outcome.end
         );
-        assert!(longest < Duration::from_millis(500), "{longest:?}");
+        assert!(longest < Duration::from_millis(1500), "{longest:?}");
         stage.sandbox.forget(&workspace);
     });
 }

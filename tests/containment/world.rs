@@ -107,7 +107,14 @@ pub(crate) fn inside(world: World, name: &str, test: impl FnOnce(World)) {
     println!("{said}");
 }
 
-const ALONE: [&str; 4] = ["::process_bombs", "::memory", "::churn", "::crowd"];
+const ALONE: [&str; 6] = [
+    "::process_bombs",
+    "::memory",
+    "::writers",
+    "::measuring",
+    "::churn",
+    "::crowd",
+];
 const REMEDY: &str = "(If no world could be made: this suite needs root or sudo without a password, namespaces, and the \
                       programs unshare, setpriv, ip and crun: Debian packages util-linux, iproute2, crun.)";
 
