@@ -62,7 +62,8 @@ pub(crate) fn canaries() -> BTreeMap<PathBuf, String> {
         "/run/server/loopwright.toml",
         "/run/server/open.txt",
     ];
-    let directories = ["/root", "/home", "/var/tmp", "/tmp", "/run", "/usr", "/etc"];
+    // Of the machine itself nothing: others change it meanwhile.
+    let directories = ["/root", "/home", "/var/tmp", "/tmp", "/run"];
     let listing = |path: &Path| {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();

@@ -273,7 +273,7 @@ pub(crate) fn files_in_sight_are_not_watched_or_changed(world: World) {
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
 watching = libc.inotify_init1(0)
-seen = [libc.inotify_add_watch(watching, path, 0x100) for path in (b'/', b'/etc', b'/tmp')] if watching >= 0 else []
+seen = [libc.inotify_add_watch(watching, path, 0x100) for path in (b'/', b'/etc', b'/usr')] if watching >= 0 else []
 seen = [number for number in seen if number >= 0]
 with open('mode', 'w') as file:
     os.fchmod(file.fileno(), 0o640)

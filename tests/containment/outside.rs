@@ -44,14 +44,17 @@ fn probes_fail(world: World, probes: &'static str) {
 pub(crate) fn interpreters_hold_no_rights(world: World) {
     play(world, Limits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
-        let code = "import subprocess\nchild = subprocess.Popen(['sleep', '100'])";
+        let code = "
+import subprocess
+child = subprocess.Popen(['sh', '-c', 'echo; read word'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()";
         stage.run(&workspace, code).await;
         let mut seen = Vec::new();
         for pid in processes() {
             let read =
                 |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
             let comm = read("comm").trim().to_owned();
-            if !(comm.starts_with("python") || comm == "sleep") {
+            if !(comm.starts_with("python") || comm == "sh") {
                 continue;
             }
             seen.push(comm);
@@ -88,7 +91,7 @@ pub(crate) fn interpreters_hold_no_rights(world: World) {
             );
         }
         assert!(
-            seen.iter().any(|comm| comm == "sleep") && seen.len() >= 2,
+            seen.iter().any(|comm| comm == "sh") && seen.len() >= 2,
             "{seen:?}"
         );
     });

@@ -108,7 +108,9 @@ print(len(threads))";
                 "{outcome:?}"
             );
             let count: u64 = outcome.stdout.lines().last().unwrap().parse().unwrap();
-            assert!(count < limits().processes, "{count}");
+            // Where the user is the server's too, processes are counted every now and then, and not by the kernel.
+            let most = limits().processes * if world == World::ContainerUser { 2 } else { 1 };
+            assert!(count < most, "{count}");
         } else {
             assert_eq!(
                 outcome.end,

@@ -82,7 +82,7 @@ pub(crate) fn settings() -> Settings {
         work_dir: Path::new(SERVER).join("work"),
         saved_ttl: None,
         temporary: false,
-        uids: (60_100, 60_999),
+        uids: world::uids(),
         launcher: world::launcher().into(),
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 use serde_json::{Value, json};
@@ -19,6 +19,8 @@ const TIME_LIMIT: &str = "150";
 /// Most processes and threads, and most memory, of a whole world.
 const MAX_PROCESSES: &str = "1500";
 const MAX_MEMORY: u64 = 6 * 1024 * 1024 * 1024;
+/// Tells worlds that exist at the same time apart.
+const NUMBER: &str = "LOOPWRIGHT_CONTAINMENT_NUMBER";
 /// What is left to root in a container by Docker's defaults.
 const CONTAINER_CAPABILITIES: [&str; 14] = [
     "CAP_AUDIT_WRITE",
@@ -66,8 +68,9 @@ impl World {
         !self.is_container()
     }
 
-    fn uid(self) -> u32 {
-        if self.is_root() { 0 } else { USER }
+    /// The server's user. Another for each world: the kernel counts a user's processes across them.
+    fn uid(self, number: u32) -> u32 {
+        if self.is_root() { 0 } else { USER + number }
     }
 }
 
@@ -121,6 +124,7 @@ fn command(world: World, name: &str, groups: &Groups) -> Command {
         (CODE_PYTHON, python.program.display().to_string()),
         ("HAS_PACKAGES", u8::from(python.has_packages).to_string()),
         ("RUST_BACKTRACE", "0".to_owned()),
+        (NUMBER, groups.number.to_string()),
         (
             "PATH",
             "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
@@ -138,14 +142,14 @@ fn command(world: World, name: &str, groups: &Groups) -> Command {
     .map(str::to_owned)
     .into();
     let oci = match world.is_container() {
-        true => container(world, &inner, &inner_environment).to_string(),
+        true => container(world, groups.number, &inner, &inner_environment).to_string(),
         false => String::new(),
     };
     let mut command = as_root("env");
     command
         .arg("-i")
         .args(inner_environment.map(|(name, value)| format!("{name}={value}")))
-        .arg(format!("WORLD_UID={}", world.uid()))
+        .arg(format!("WORLD_UID={}", world.uid(groups.number)))
         .arg(format!("WORLD_KEEP={}", keep.join("\n")))
         .arg(format!("WORLD_CGROUPS={}", groups.lines()))
         .arg(format!("WORLD_OCI={oci}"))
@@ -212,17 +216,28 @@ pub(crate) fn python() -> PathBuf {
         .expect("the world names its interpreter")
 }
 
+/// User ids for interpreters that no other world gives out, as the kernel counts a user's processes across worlds.
+pub(crate) fn uids() -> (u32, u32) {
+    const COUNT: u32 = 100;
+    let number = std::env::var_os(NUMBER).and_then(|number| number.to_str()?.parse::<u32>().ok());
+    let first = 60_100 + number.expect("worlds have numbers") * COUNT;
+    (first, first + COUNT - 1)
+}
+
 /// Whether the interpreter has numpy and the others.
 pub(crate) fn has_packages() -> bool {
     std::env::var_os("HAS_PACKAGES").is_some_and(|has| has == "1")
 }
 
 /// Control groups that bound a world, removed when dropped; none where the machine does not let us make them.
-struct Groups(Vec<PathBuf>);
+struct Groups {
+    number: u32,
+    made: Vec<PathBuf>,
+}
 
 impl Groups {
     fn make() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("loopwright-containment-{}-{number}", std::process::id());
         let memory = MAX_MEMORY.to_string();
@@ -242,13 +257,12 @@ impl Groups {
                 let _not_made = fs::remove_dir(&group);
             }
         }
-        made.dedup();
-        Self(made)
+        Self { number, made }
     }
 
     fn lines(&self) -> String {
         let lines: Vec<String> = self
-            .0
+            .made
             .iter()
             .map(|path| path.display().to_string())
             .collect();
@@ -258,7 +272,7 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        for group in &self.0 {
+        for group in &self.made {
             // The last process of the world may be a moment away from its end.
             let removed = (0..200).any(|_| {
                 let removed = fs::remove_dir(group).is_ok();
@@ -275,7 +289,12 @@ impl Drop for Groups {
 }
 
 /// What Docker makes of `docker run` without options, as configuration of an OCI runtime.
-fn container(world: World, arguments: &[String], environment: &[(&str, String)]) -> Value {
+fn container(
+    world: World,
+    number: u32,
+    arguments: &[String],
+    environment: &[(&str, String)],
+) -> Value {
     let environment: Vec<String> = environment
         .iter()
         .map(|(name, value)| format!("{name}={value}"))
@@ -295,7 +314,7 @@ fn container(world: World, arguments: &[String], environment: &[(&str, String)])
         "ociVersion": "1.0.2",
         "process": {
             "terminal": false,
-            "user": {"uid": world.uid(), "gid": world.uid()},
+            "user": {"uid": world.uid(number), "gid": world.uid(number)},
             "args": arguments,
             "env": environment,
             "cwd": "/",
