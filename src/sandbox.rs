@@ -57,6 +57,12 @@ impl Sandbox {
     /// When there is no usable Python, or the host does not allow the isolation that is required; the text has the
     /// remedy.
     pub async fn start(settings: Settings, tasks: &TaskTracker) -> Result<Self, SandboxError> {
+        if !settings.command.is_empty() {
+            return Err(SandboxError::Unavailable(
+                "'sandbox.command' is not available in this version of loopwright; leave it out"
+                    .to_owned(),
+            ));
+        }
         close_to_others();
         let (plan, report) = selftest::choose(settings).await?;
         log(&report);

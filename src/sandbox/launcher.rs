@@ -1,6 +1,6 @@
 //! The process that builds isolation around one interpreter: this binary, run again under a hidden name.
 //!
-//! Reads its [`Spec`](spec::Spec) from descriptor 0, a socket to the server ([`link`]), makes namespaces and a root of
+//! Reads its [`Spec`] from descriptor 0, a socket to the server ([`link`]), makes namespaces and a root of
 //! its own where the form asks for them, starts Python with its rights taken away, hands the server the descriptors that
 //! it works with, and stays as supervisor: when the interpreter ends or the server closes the link, everything that the
 //! interpreter started is ended too. Has one thread from beginning to end, so forking is safe in it.

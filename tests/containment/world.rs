@@ -284,7 +284,7 @@ impl Drop for Groups {
             let removed = (0..200).any(|_| {
                 let removed = fs::remove_dir(group).is_ok();
                 if !removed {
-                    std::thread::yield_now();
+                    std::thread::park_timeout(std::time::Duration::from_millis(5));
                 }
                 removed
             });
