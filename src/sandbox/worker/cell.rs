@@ -20,9 +20,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long until the interrupt is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How often memory is looked at while code runs.
-const MEMORY_INTERVAL: Duration = Duration::from_millis(50);
+const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 /// Every so many looks at memory, the disk is looked at where no mount bounds it.
-const DISK_EVERY: u32 = 5;
+const DISK_EVERY: u32 = 12;
 /// Frames of one cell that loopwright's own Python side would not send, before it is ended.
 const MAX_VIOLATIONS: u32 = 3;
 /// Frames of one cell.
