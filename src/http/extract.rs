@@ -49,3 +49,19 @@ where
         }
     }
 }
+
+/// The number of entries that the query of a list asks for.
+pub(super) fn page_limit(
+    asked: Option<&str>,
+    default: usize,
+    most: usize,
+) -> Result<usize, ApiError> {
+    match asked.map(str::parse::<usize>) {
+        None => Ok(default),
+        Some(Ok(limit)) if (1..=most).contains(&limit) => Ok(limit),
+        Some(_) => {
+            let message = format!("'limit' must be a whole number from 1 to {most}");
+            Err(RequestError::field("limit", message).into())
+        }
+    }
+}

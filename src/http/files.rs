@@ -13,7 +13,7 @@ pub(super) use self::content::content;
 pub(super) use self::upload::upload;
 use super::AppState;
 use super::error::ApiError;
-use super::extract::{Path, Query};
+use super::extract::{Path, Query, page_limit};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::request::RequestError;
 use crate::session::files::{FileError, ListFilter, Order, Purpose};
@@ -39,14 +39,7 @@ pub(super) async fn list(
     Extension(owner): Extension<Owner>,
     Query(query): Query<ListQuery>,
 ) -> Result<Response, ApiError> {
-    let limit = match query.limit.as_deref().map(str::parse::<usize>) {
-        None => DEFAULT_LIMIT,
-        Some(Ok(limit @ 1..=MAX_LIMIT)) => limit,
-        Some(_) => {
-            let message = format!("'limit' must be a whole number from 1 to {MAX_LIMIT}");
-            return Err(RequestError::field("limit", message).into());
-        }
-    };
+    let limit = page_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let order = match query.order.as_deref() {
         None | Some("desc") => Order::Descending,
         Some("asc") => Order::Ascending,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::extract::{Path, Query};
+use super::extract::{Path, Query, page_limit};
 use super::{AppState, body};
 use crate::agent::inputs::use_named_files;
 use crate::ids::{Owner, SessionId, WorkspaceId};
@@ -35,14 +35,7 @@ pub(super) async fn list(
     Extension(owner): Extension<Owner>,
     Query(query): Query<ListQuery>,
 ) -> Result<Response, ApiError> {
-    let limit = match query.limit.as_deref().map(str::parse::<usize>) {
-        None => DEFAULT_LIMIT,
-        Some(Ok(limit @ 1..=MAX_LIMIT)) => limit,
-        Some(_) => {
-            let message = format!("'limit' must be a whole number from 1 to {MAX_LIMIT}");
-            return Err(RequestError::field("limit", message).into());
-        }
-    };
+    let limit = page_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let after = query
         .after
         .as_deref()
