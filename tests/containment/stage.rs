@@ -212,11 +212,29 @@ impl Stage {
                 .collect()
         })
         .await;
-        let run = Path::new(SERVER).join("work/run");
-        let left: Vec<_> = fs::read_dir(run).into_iter().flatten().flatten().collect();
+        let left = working_directories();
         assert!(left.is_empty(), "working directories are left: {left:?}");
         self.is_untouched();
     }
+}
+
+/// The working directories in the directory of the server that lives, which must be there for them to be looked for.
+fn working_directories() -> Vec<PathBuf> {
+    let entries = |path: &Path| {
+        let entries = fs::read_dir(path).unwrap();
+        entries
+            .map(|entry| entry.unwrap().path())
+            .collect::<Vec<_>>()
+    };
+    let named =
+        |path: &PathBuf, test: fn(&str) -> bool| test(&path.file_name().unwrap().to_string_lossy());
+    let mut run = entries(&Path::new(SERVER).join("work"));
+    run.retain(|path| named(path, |name| name.starts_with("run-")));
+    assert_eq!(run.len(), 1, "{run:?}");
+    let mut left = entries(&run[0]);
+    // The server's own.
+    left.retain(|path| !named(path, |name| name == ".lock" || name == "kept"));
+    left
 }
 
 /// The cell that runs a file of probes.
