@@ -5,6 +5,9 @@
 //! of that the host allows is found out by a self-test at start-up and reported ([`Report`]). The only place of the
 //! crate that starts processes.
 //!
+//! An operator may have a command isolate instead, such as gVisor or a container: then a relay runs inside, and frames of
+//! the command's stdin and stdout carry what descriptors carry otherwise ([`process`], [`relay`]).
+//!
 //! A call goes from [`Sandbox`] through the pool, which gives a workspace its interpreter, to a worker, which follows one
 //! cell: frames on a socket of their own, output through pipes, files through a descriptor of the working directory.
 //! Everything that comes back is the word of untrusted code.
@@ -21,6 +24,7 @@ mod output;
 mod plan;
 mod pool;
 mod process;
+mod relay;
 mod remove;
 mod run_directory;
 mod selftest;
@@ -57,12 +61,6 @@ impl Sandbox {
     /// When there is no usable Python, or the host does not allow the isolation that is required; the text has the
     /// remedy.
     pub async fn start(settings: Settings, tasks: &TaskTracker) -> Result<Self, SandboxError> {
-        if !settings.command.is_empty() {
-            return Err(SandboxError::Unavailable(
-                "'sandbox.command' is not available in this version of loopwright; leave it out"
-                    .to_owned(),
-            ));
-        }
         close_to_others();
         let (plan, report) = selftest::choose(settings).await?;
         log(&report);
@@ -125,9 +123,7 @@ impl Sandbox {
     ) -> Result<Vec<WorkingFile>, RunError> {
         let (mut held, _) = self.hold(workspace, inputs).await?;
         let (worker, _) = held.parts().ok_or(RunError::Closed)?;
-        let files = worker.files.clone();
-        let listing = tokio::task::spawn_blocking(move || files.list());
-        listing.await.map_err(|_| RunError::Closed)
+        worker.list_files().await
     }
 
     /// Part of a working file.
@@ -142,7 +138,7 @@ impl Sandbox {
     ) -> Result<FileContent, RunError> {
         let (mut held, _) = self.hold(workspace, inputs).await?;
         let (worker, _) = held.parts().ok_or(RunError::Closed)?;
-        worker.files.read(part)
+        worker.read_file(part).await
     }
 
     /// Ends the workspace's interpreter and deletes its files.
@@ -202,16 +198,8 @@ async fn place(held: &mut Held, inputs: &[WorkFile]) -> Vec<String> {
     if new.is_empty() {
         return Vec::new();
     }
-    let (files, owner) = (worker.files.clone(), worker.owner());
-    let placing = tokio::task::spawn_blocking(move || {
-        let place = |file: WorkFile| {
-            let result = files.place(&file.name, &file.path, owner);
-            (file, result)
-        };
-        new.into_iter().map(place).collect::<Vec<_>>()
-    });
     let mut notices = Vec::new();
-    for (file, result) in placing.await.unwrap_or_default() {
+    for (file, result) in worker.place_files(new).await {
         match result {
             Ok(name) => {
                 if name != file.name {
@@ -228,6 +216,5 @@ async fn place(held: &mut Held, inputs: &[WorkFile]) -> Vec<String> {
             }
         }
     }
-    worker.settle_files();
     notices
 }

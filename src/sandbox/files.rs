@@ -7,6 +7,7 @@
 mod beneath;
 mod capture;
 mod copy;
+pub(super) mod remote;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -149,34 +150,19 @@ impl WorkDir {
 
     /// The files that could be handed back, by name.
     pub(super) fn list(&self) -> Vec<WorkingFile> {
-        let files = self.snapshot().files.into_iter();
-        files
-            .map(|(name, stamp)| WorkingFile {
-                name,
-                size: stamp.size,
-                modified: stamp.modified.0,
-            })
-            .collect()
+        self.snapshot().listing()
     }
 
     /// Part of a file.
     pub(super) fn read(&self, part: FilePart<'_>) -> Result<FileContent, RunError> {
-        let refused = |problem| RunError::File {
-            name: super::output::clean(part.name, MAX_PLACED_NAME),
-            problem,
-        };
-        let (_, file, meta) = self.open(part.name).map_err(|refusal| {
-            refused(match refusal {
-                Refusal::Missing => "there is no such file in the working directory",
-                Refusal::Problem(problem) => problem,
-            })
-        })?;
+        let refused = |refusal| refused(part.name, refusal);
+        let (_, file, meta) = self.open(part.name).map_err(refused)?;
         // No more is held than there is, whatever was asked for.
         let rest = meta.size.saturating_sub(part.offset).min(part.max_bytes);
         let bytes = usize::try_from(rest)
             .map_err(io::Error::other)
             .and_then(|length| read_at(&file, part.offset, length))
-            .map_err(|_| refused("reading it failed"))?;
+            .map_err(|_| refused(Refusal::Problem("reading it failed")))?;
         Ok(FileContent {
             bytes,
             size: meta.size,
@@ -241,15 +227,7 @@ impl WorkDir {
 
     /// Opens a regular file by the name that somebody gave, and says what name it has here.
     fn open(&self, name: &str) -> Result<(String, File, Meta), Refusal> {
-        if name.chars().any(char::is_control) {
-            return Err(Refusal::Problem("its name has control characters"));
-        }
-        let name = name
-            .strip_prefix(&self.seen_as)
-            .and_then(|rest| rest.strip_prefix('/'))
-            .unwrap_or(name);
-        let path = Relative::new(name.as_bytes())
-            .ok_or(Refusal::Problem("it is not in the working directory"))?;
+        let path = relative(name, &self.seen_as)?;
         let (file, meta) = self.root.open(&path).map_err(|error| Refusal::of(&error))?;
         match meta.kind {
             FileType::RegularFile => {}
@@ -261,6 +239,50 @@ impl WorkDir {
         }
         let name = String::from_utf8_lossy(path.bytes()).into_owned();
         Ok((name, file, meta))
+    }
+}
+
+impl Snapshot {
+    fn listing(self) -> Vec<WorkingFile> {
+        let files = self.files.into_iter();
+        files
+            .map(|(name, stamp)| WorkingFile {
+                name,
+                size: stamp.size,
+                modified: stamp.modified.0,
+            })
+            .collect()
+    }
+
+    /// The files that are new or changed, by name.
+    fn changed_since<'s>(&'s self, before: &'s Self) -> impl Iterator<Item = &'s str> {
+        let files = self.files.iter();
+        files
+            .filter(|(name, stamp)| before.files.get(*name) != Some(stamp))
+            .map(|(name, _)| name.as_str())
+    }
+}
+
+/// The path that a name stands for that somebody gave, in a directory that is seen as this.
+fn relative(name: &str, seen_as: &str) -> Result<Relative, Refusal> {
+    if name.chars().any(char::is_control) {
+        return Err(Refusal::Problem("its name has control characters"));
+    }
+    let name = name
+        .strip_prefix(seen_as)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .unwrap_or(name);
+    Relative::new(name.as_bytes()).ok_or(Refusal::Problem("it is not in the working directory"))
+}
+
+/// A file that cannot be read, in words.
+fn refused(name: &str, refusal: Refusal) -> RunError {
+    RunError::File {
+        name: super::output::clean(name, MAX_PLACED_NAME),
+        problem: match refusal {
+            Refusal::Missing => "there is no such file in the working directory",
+            Refusal::Problem(problem) => problem,
+        },
     }
 }
 

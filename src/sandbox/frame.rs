@@ -6,12 +6,14 @@
 //! belongs to the call that runs is for the caller to see. Does no I/O.
 
 mod picture;
+mod split;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+pub(super) use self::split::Splitter;
 use super::output::clean;
 use super::settings::Limits;
 use super::{CellError, Image, Value};
@@ -21,8 +23,6 @@ pub(super) const MAX_FRAME_BYTES: usize = 8 * 1024 * 1024 + 64 * 1024;
 
 /// The protocol that the Python side must speak.
 const PROTOCOL: u32 = 1;
-/// An empty buffer that has grown beyond this is given back.
-const MAX_IDLE_BUFFER: usize = 256 * 1024;
 /// Longest name of a class, version or module, in bytes.
 const MAX_NAME: usize = 128;
 /// Longest notice, in bytes.
@@ -109,19 +109,10 @@ pub(super) enum Violation {
 /// nothing; it holds one frame and the piece that was pushed last.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    buffer: BytesMut,
-    state: Flow,
+    frames: Splitter,
     max_text: usize,
     max_value: usize,
     max_image: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flow {
-    Open,
-    /// A frame too long was seen and not reported yet.
-    Broken,
-    Closed,
 }
 
 #[derive(Deserialize)]
@@ -177,8 +168,7 @@ impl Decoder {
     /// Cuts texts and refuses images by these limits.
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
-            buffer: BytesMut::new(),
-            state: Flow::Open,
+            frames: Splitter::default(),
             max_text: limits.output_kept,
             max_value: limits.value,
             max_image: limits.image_bytes,
@@ -187,55 +177,16 @@ impl Decoder {
 
     /// Takes bytes in.
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        if self.state != Flow::Open {
-            return;
-        }
-        self.buffer.extend_from_slice(bytes);
-        // The length decides before the frame is there, so that no more than the cap is ever held; more than two frames
-        // pile up only where the caller does not take them.
-        let too_long = self
-            .frame_length()
-            .is_some_and(|length| length > MAX_FRAME_BYTES);
-        if too_long || self.buffer.len() > 2 * MAX_FRAME_BYTES {
-            self.state = Flow::Broken;
-            self.buffer = BytesMut::new();
-        }
+        self.frames.push(bytes);
     }
 
     /// The next frame that is whole.
     pub(super) fn next(&mut self) -> Option<Result<FromWorker, Violation>> {
-        if self.state == Flow::Broken {
-            self.state = Flow::Closed;
-            return Some(Err(Violation::TooLong));
-        }
-        let length = self.frame_length()?;
-        if length > MAX_FRAME_BYTES {
-            self.state = Flow::Closed;
-            self.buffer = BytesMut::new();
-            return Some(Err(Violation::TooLong));
-        }
-        let end = length.checked_add(size_of::<u32>())?;
-        if self.buffer.len() < end {
-            return None;
-        }
-        let mut frame = self.buffer.split_to(end);
-        frame.advance(size_of::<u32>());
-        let read = self.read(&frame);
-        drop(frame);
-        if self.buffer.is_empty() && self.buffer.capacity() > MAX_IDLE_BUFFER {
-            self.buffer = BytesMut::new();
-        }
-        Some(read)
+        let split = self.frames.next()?;
+        Some(split.and_then(|(kind, payload)| self.read(kind, &payload)))
     }
 
-    /// The length that the frame at the beginning of the buffer claims.
-    fn frame_length(&self) -> Option<usize> {
-        let length = self.buffer.first_chunk()?;
-        usize::try_from(u32::from_le_bytes(*length)).ok()
-    }
-
-    fn read(&self, frame: &[u8]) -> Result<FromWorker, Violation> {
-        let (kind, payload) = frame.split_first().ok_or(Violation::Malformed)?;
+    fn read(&self, kind: u8, payload: &[u8]) -> Result<FromWorker, Violation> {
         match kind {
             b'R' => ready(payload),
             b'I' => self.image(payload),

@@ -14,7 +14,8 @@ use super::settings::Settings;
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// The oldest version whose grammar and modules the worker needs.
 const OLDEST: (u32, u32) = (3, 9);
-const QUESTIONS: &str = include_str!("interpreter.py");
+/// The program that says it.
+pub(super) const QUESTIONS: &str = include_str!("interpreter.py");
 
 /// A Python interpreter.
 #[derive(Debug, Clone)]
@@ -62,7 +63,22 @@ impl Interpreter {
                 step: "starting the Python interpreter",
                 source,
             })?;
-        let answers: Answers = serde_json::from_slice(&output.stdout).map_err(|_| {
+        Self::of(&name.to_string(), &output.stdout)
+    }
+
+    /// One that only a command can reach, of which nothing is known yet.
+    pub(super) fn beyond(settings: &Settings) -> Self {
+        Self {
+            program: settings.python.clone(),
+            version: String::new(),
+            trees: Vec::new(),
+            packages: Vec::new(),
+        }
+    }
+
+    /// One that has answered the [`QUESTIONS`].
+    pub(super) fn of(name: &str, answers: &[u8]) -> Result<Self, SandboxError> {
+        let answers: Answers = serde_json::from_slice(answers).map_err(|_| {
             SandboxError::NoPython(format!(
                 "'{name}' is no Python interpreter that works; see what it says to: {name} -I -c 'import json'"
             ))

@@ -25,6 +25,8 @@ pub(super) enum Way {
     PrivateUser,
     /// Neither.
     SameUser,
+    /// A command of the operator's isolates.
+    Command,
 }
 
 /// What all interpreters of a server have in common.
@@ -57,7 +59,8 @@ struct Taken {
 /// What one interpreter has to itself; given back when it is dropped, which must come after the interpreter's end.
 #[derive(Debug)]
 pub(super) struct Place {
-    form: Form,
+    /// None where a command isolates.
+    form: Option<Form>,
     slot: usize,
     uid: Option<u32>,
     directory: Option<PathBuf>,
@@ -94,6 +97,7 @@ impl Way {
             Self::RootNamespaces | Self::UserNamespaces => Tier::Strong,
             Self::PrivateUser => Tier::Medium,
             Self::SameUser => Tier::Basic,
+            Self::Command => Tier::External,
         }
     }
 }
@@ -123,7 +127,7 @@ impl Plan {
 
     /// Takes a place.
     pub(super) fn place(&self) -> Result<Place, SandboxError> {
-        let root = rustix::process::geteuid().is_root();
+        let root = self.way != Way::Command && rustix::process::geteuid().is_root();
         let mut taken = self.places.taken.lock();
         let uid = match root {
             true => Some(free_uid(&mut taken, self.settings.uids)?),
@@ -133,10 +137,11 @@ impl Plan {
         taken.slots.insert(slot);
         drop(taken);
         let form = match (self.way, uid) {
-            (Way::RootNamespaces, Some(uid)) => Form::RootNamespaces { uid },
-            (Way::PrivateUser, Some(uid)) => Form::PrivateUser { uid },
-            (Way::UserNamespaces, uid) => Form::UserNamespaces { uid },
-            (Way::RootNamespaces | Way::PrivateUser | Way::SameUser, _) => Form::SameUser,
+            (Way::Command, _) => None,
+            (Way::RootNamespaces, Some(uid)) => Some(Form::RootNamespaces { uid }),
+            (Way::PrivateUser, Some(uid)) => Some(Form::PrivateUser { uid }),
+            (Way::UserNamespaces, uid) => Some(Form::UserNamespaces { uid }),
+            (Way::RootNamespaces | Way::PrivateUser | Way::SameUser, _) => Some(Form::SameUser),
         };
         let mut place = Place {
             form,
@@ -145,7 +150,7 @@ impl Plan {
             directory: None,
             places: self.places.clone(),
         };
-        if !form.has_namespaces() {
+        if form.is_some_and(|form| !form.has_namespaces()) {
             let directory = self.places.run.fresh(uid);
             place.directory = Some(directory.map_err(|source| SandboxError::Step {
                 step: "making a working directory",
@@ -163,7 +168,8 @@ impl Plan {
 }
 
 impl Place {
-    pub(super) fn form(&self) -> Form {
+    /// How loopwright's launcher isolates; none where a command does.
+    pub(super) fn form(&self) -> Option<Form> {
         self.form
     }
 

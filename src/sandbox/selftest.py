@@ -66,8 +66,14 @@ def _selftest(facts):
     refused("homes", homes)
     refused("system", lambda: write("/usr/.loopwright-selftest"))
     refused("var_tmp", lambda: write("/var/tmp/.loopwright-selftest"))
-    refused("server_environ", lambda: read("/proc/%d/environ" % facts["pid"]) if facts["host_proc"] else None)
-    refused("server_signal", lambda: os.kill(facts["pid"], 0) or "may be signalled" if facts["host_proc"] else None)
+    host_proc = facts["host_proc"]
+    if host_proc and facts["pid_namespace"]:
+        try:
+            host_proc = os.readlink("/proc/self/ns/pid") == facts["pid_namespace"]
+        except OSError:
+            pass
+    refused("server_environ", lambda: read("/proc/%d/environ" % facts["pid"]) if host_proc else None)
+    refused("server_signal", lambda: os.kill(facts["pid"], 0) or "may be signalled" if host_proc else None)
     if facts["network"] == "none":
         refused("tcp", lambda: reach(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", facts["port"])))
         refused("udp", lambda: reach(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 9)))
@@ -77,7 +83,8 @@ def _selftest(facts):
     numbers = {
         "unshare": (272, 97, (0,)),
         "mount": (165, 40, (0, 0, 0, 0, 0)),
-        "ptrace": (101, 117, (0, 0, 0, 0)),
+        # PTRACE_ATTACH to nobody; another request would leave this process stopped where it is allowed.
+        "ptrace": (101, 117, (16, 0, 0, 0)),
         "memfd_create": (319, 279, (0, 0)),
         "io_uring_setup": (425, 425, (0, 0)),
         "bpf": (321, 280, (0, 0, 0)),

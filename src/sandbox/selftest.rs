@@ -1,6 +1,7 @@
 //! What isolation this host allows: every way is tried from the strongest on, with a real interpreter that tries to get
 //! out ([`PROBE`]), and the first one that holds is taken.
 
+mod command;
 mod host;
 mod report;
 
@@ -38,6 +39,9 @@ pub(super) struct Tried {
 /// Finds the strongest way that holds.
 pub(super) async fn choose(mut settings: Settings) -> Result<(Arc<Plan>, Report), SandboxError> {
     let at = |step| move |source| SandboxError::Step { step, source };
+    if !settings.command.is_empty() {
+        return command::choose(settings).await;
+    }
     let interpreter = Interpreter::find(&settings).await?;
     // The launcher has another current directory.
     settings.work_dir = std::path::absolute(&settings.work_dir)
@@ -69,41 +73,10 @@ pub(super) async fn choose(mut settings: Settings) -> Result<(Arc<Plan>, Report)
 async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
     let place = plan.place()?;
     let mut worker = Worker::start(plan, place).await?;
-    let private = plan.way.tier() == Tier::Strong;
-    let facts = json!({
-        "secret": host.secret(),
-        "socket": host.socket(),
-        "abstract": host.abstract_name(),
-        "port": host.port(),
-        "pid": std::process::id(),
-        "host_proc": !private,
-        "network": plan.settings.network,
-        "trees": plan.interpreter.trees,
-    });
-    // A JSON object without true, false and null is a Python literal, but for those three.
-    let facts = facts
-        .to_string()
-        .replace(":true", ":True")
-        .replace(":false", ":False");
-    let code = format!("{PROBE}\n_selftest({facts})");
-    let cell = Cell {
-        code: &code,
-        outputs: &[],
-        inputs: &[],
-        timeout: PROBE_LIMIT,
-    };
-    let (outcome, _) = worker.run(&cell, &Silent).await;
-    let (landlock, proc) = (worker.landlock(), worker.has_proc());
+    let leaks = probe(&mut worker, host).await;
+    let (landlock, proc) = worker.launched_with().unwrap_or_default();
     let preload_failed = std::mem::take(&mut worker.preload_failed);
     worker.end().await;
-    let leaks = match serde_json::from_str::<BTreeMap<String, String>>(&outcome.stdout) {
-        Ok(found) => found
-            .into_iter()
-            .filter(|(_, happened)| !happened.is_empty())
-            .map(|(name, happened)| format!("{name}: {happened}"))
-            .collect(),
-        Err(_) => vec![report::no_answer(&outcome)],
-    };
     Ok(Tried {
         way: plan.way,
         tier: tier(plan.way, landlock),
@@ -112,6 +85,45 @@ async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
         preload_failed,
         leaks,
     })
+}
+
+/// Lets an interpreter try to get out; gives what it got through with.
+async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
+    let plan = worker.plan();
+    let facts = json!({
+        "secret": host.secret(),
+        "socket": host.socket(),
+        "abstract": host.abstract_name(),
+        "port": host.port(),
+        "pid": std::process::id(),
+        "host_proc": plan.way.tier() != Tier::Strong,
+        // What a command isolates may have process numbers of its own, where the server's is another's.
+        "pid_namespace": (plan.way == Way::Command).then(host::pid_namespace),
+        "network": plan.settings.network,
+        "trees": plan.interpreter.trees,
+    });
+    // A JSON object without true, false and null is a Python literal, but for those three.
+    let facts = facts
+        .to_string()
+        .replace(":true", ":True")
+        .replace(":false", ":False")
+        .replace(":null", ":None");
+    let code = format!("{PROBE}\n_selftest({facts})");
+    let cell = Cell {
+        code: &code,
+        outputs: &[],
+        inputs: &[],
+        timeout: PROBE_LIMIT,
+    };
+    let (outcome, _) = worker.run(&cell, &Silent).await;
+    match serde_json::from_str::<BTreeMap<String, String>>(&outcome.stdout) {
+        Ok(found) => found
+            .into_iter()
+            .filter(|(_, happened)| !happened.is_empty())
+            .map(|(name, happened)| format!("{name}: {happened}"))
+            .collect(),
+        Err(_) => vec![report::no_answer(&outcome)],
+    }
 }
 
 /// What a way is worth on a kernel with this Landlock.

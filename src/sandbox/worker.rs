@@ -1,47 +1,53 @@
 //! One live interpreter: its start, one cell at a time, its end.
 
 mod cell;
+mod files;
 mod watch;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::files::{Snapshot, WorkDir};
+use super::files::Snapshot;
 use super::frame::{self, Decoder, FromWorker};
 use super::launcher::spec::{CONTROL_FD, DATA, Form, Spec};
+use super::output::Capture;
 use super::plan::{Place, Plan};
-use super::process::{self, Ended, Process};
-use super::{Cell, CellOutcome, Live, SandboxError};
+use super::process::launched::Launched;
+use super::process::relayed::Relayed;
+use super::process::{Ended, Event, Process};
+use super::{Cell, CellOutcome, Live, OutputStream, SandboxError};
 use cell::Running;
 use watch::Watch;
 
 /// The Python side.
-const PROGRAM: &str = include_str!("worker.py");
+pub(super) const PROGRAM: &str = include_str!("worker.py");
+/// What tells libraries how many threads to use.
+pub(super) const THREAD_VARIABLES: [&str; 4] = [
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+];
 /// Longest time for Python to start and to import what is preloaded.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How long until an interrupt is repeated, and abandoned output is read away.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Longest time for an interpreter to forget its variables.
 const RESET_LIMIT: Duration = Duration::from_secs(5);
-/// Bytes read from the control socket at a time.
-const READ_SIZE: usize = 64 * 1024;
+/// What is kept of the output of an interpreter that is not ready yet, in bytes.
+const KEPT_EARLY: usize = 8 * 1024;
 
 /// A live interpreter.
 #[derive(Debug)]
 pub(super) struct Worker {
     process: Process,
     decoder: Decoder,
-    pub(super) files: Arc<WorkDir>,
-    /// The directory for temporary files.
-    tmp: Arc<WorkDir>,
-    /// Other writable directories whose use counts as memory.
-    others: Arc<[OwnedFd]>,
+    /// What was written to stderr while no cell ran.
+    said: Capture,
     /// The working directory as the last call left it.
     before: Snapshot,
     last_id: u32,
@@ -64,34 +70,27 @@ pub(super) enum After {
 impl Worker {
     /// Starts an interpreter and waits until it is ready.
     pub(super) async fn start(plan: &Arc<Plan>, place: Place) -> Result<Self, SandboxError> {
-        let spec = spec(plan, &place);
-        let mut process = Process::start(&plan.settings.launcher, &spec).await?;
-        let at = |step| move |source: io::Error| SandboxError::Step { step, source };
-        let mut directories = std::mem::take(&mut process.directories).into_iter();
-        let data = directories
-            .next()
-            .ok_or_else(|| at("opening the working directory")(io::ErrorKind::NotFound.into()))?;
-        let private = spec.form.has_namespaces();
-        let tmp = directories
-            .next()
-            .ok_or_else(|| at("opening the temporary directory")(io::ErrorKind::NotFound.into()))?;
-        let tmp = Arc::new(WorkDir::new(tmp, private));
-        let others = directories.collect();
-        let files = WorkDir::new(data, private).seen_as(working_directory(&place));
-        let files = Arc::new(files);
+        let process = match place.form() {
+            Some(form) => {
+                let spec = spec(plan, &place, form);
+                let launcher = &plan.settings.launcher;
+                let launched = Launched::start(launcher, &spec, data_directory(&place)).await?;
+                Process::Launched(Box::new(launched))
+            }
+            None => Process::Relayed(Box::new(Relayed::start(&plan.settings).await?)),
+        };
         let mut worker = Self {
-            before: files.snapshot(),
+            before: Snapshot::default(),
             process,
             decoder: Decoder::new(&plan.settings.limits),
-            files,
-            tmp,
-            others,
+            said: Capture::new(KEPT_EARLY),
             last_id: 0,
             plan: plan.clone(),
             place,
             started: Instant::now(),
             preload_failed: Vec::new(),
         };
+        worker.settle_files().await;
         let ready = timeout(READY_LIMIT, worker.ready()).await;
         let error = match ready.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(()) => return Ok(worker),
@@ -119,27 +118,33 @@ impl Worker {
             if let Some(frame) = self.decoder.next() {
                 return frame.map_err(|_| io::ErrorKind::InvalidData.into());
             }
-            let mut buffer = [0; 4096];
-            let ends = self.process.ends();
-            let read = tokio::select! {
-                // A closed control socket is explained by what the launcher says.
-                read = ends.control.read(&mut buffer) => read?,
-                ended = process::ended(ends.link) => return Err(ended.into()),
-            };
-            if read == 0 {
-                let ends = self.process.ends();
-                return Err(process::ended(ends.link).await.into());
+            match self.process.next().await {
+                Event::Control(bytes) => self.decoder.push(&bytes),
+                Event::Output(OutputStream::Stdout, _) => {}
+                Event::Output(OutputStream::Stderr, bytes) => drop(self.said.push(&bytes)),
+                // A closed control socket is explained by how the interpreter ended.
+                Event::Closed => return Err(self.process.ended().await.into()),
+                Event::Violation => return Err(io::ErrorKind::InvalidData.into()),
+                Event::Ended(ended) => return Err(ended.into()),
             }
-            self.decoder.push(buffer.get(..read).unwrap_or_default());
         }
     }
 
     /// What an interpreter that did not start wrote to stderr: its last lines, for the operator.
     fn last_words(&mut self) -> String {
-        let mut said = Vec::new();
-        process::drain(&self.process.stderr, |bytes| said.extend_from_slice(bytes));
-        let said = String::from_utf8_lossy(&said);
-        let lines: Vec<&str> = said.lines().rev().take(3).collect();
+        let said = &mut self.said;
+        self.process.take_output(|stream, bytes| {
+            if stream == OutputStream::Stderr {
+                let _live = said.push(bytes);
+            }
+        });
+        let said = format!("{}\n{}", self.process.said(), self.said.take().text);
+        let lines: Vec<&str> = said
+            .lines()
+            .rev()
+            .filter(|line| !line.is_empty())
+            .take(3)
+            .collect();
         lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
     }
 
@@ -159,8 +164,7 @@ impl Worker {
                 if self.process.interrupt().is_err() {
                     return After::Over;
                 }
-                // Output is read away, as a full pipe would hold up the code.
-                self.discard_output();
+                // Output is read away meanwhile, as a full pipe would hold up the code.
                 match timeout(AGAIN, self.next_frame()).await {
                     Ok(Ok(FromWorker::Done { id })) if id == self.last_id => return After::Ready,
                     Ok(Ok(_)) | Err(_) => {}
@@ -170,7 +174,7 @@ impl Worker {
         })
         .await;
         self.discard_output();
-        self.before = self.files.snapshot();
+        self.settle_files().await;
         done.unwrap_or(After::Over)
     }
 
@@ -178,8 +182,8 @@ impl Worker {
     pub(super) async fn reset(&mut self) -> After {
         self.last_id = self.last_id.wrapping_add(1);
         let order = frame::reset(self.last_id);
+        self.process.send(&order);
         let done = timeout(RESET_LIMIT, async {
-            self.process.control.write_all(&order).await?;
             loop {
                 match self.next_frame().await? {
                     FromWorker::Done { id } if id == self.last_id => return Ok::<_, Lost>(()),
@@ -195,36 +199,14 @@ impl Worker {
         }
     }
 
-    /// Gives matplotlib the list of fonts, which it takes long to make for itself.
-    pub(super) async fn give_fonts(&self) {
-        let Some(list) = self.plan.fonts.get().cloned() else {
-            return;
-        };
-        let (tmp, owner) = (self.tmp.clone(), self.owner());
-        let name = list
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let giving = tokio::task::spawn_blocking(move || tmp.place(&name, &list, owner));
-        if let Ok(Err(error)) = giving.await {
-            tracing::warn!(%error, "the list of fonts could not be given to an interpreter");
-        }
-    }
-
-    /// Remembers the working directory as it is, so that what is there does not count as made by the next cell.
-    pub(super) fn settle_files(&mut self) {
-        self.before = self.files.snapshot();
-    }
-
     /// Ends the interpreter and everything it started, and waits for that; its files stay.
     pub(super) async fn stop(&mut self) {
-        self.process.kill().await;
+        self.process.stop().await;
     }
 
     /// The same, and what it had to itself is given back.
     pub(super) async fn end(mut self) {
-        self.stop().await;
+        self.process.kill().await;
         // Only now may the user id and the directory go to another. What is in the directory may take long to delete.
         let Self { place, .. } = self;
         let giving_back = tokio::task::spawn_blocking(move || drop(place));
@@ -235,43 +217,50 @@ impl Worker {
 
     /// Whether memory or disk are past their limits; looked at while no cell runs.
     pub(super) async fn passes_limits(&self) -> bool {
-        let watch = self.watch();
+        let Some(watch) = self.watch() else {
+            return false;
+        };
         let looking = tokio::task::spawn_blocking(move || watch.passed(true));
         looking.await.is_ok_and(|passed| passed.is_some())
     }
 
-    fn watch(&self) -> Watch {
-        Watch {
-            launcher: self.process.id(),
-            form: self.place.form(),
+    /// What of it is looked at; nothing where a command bounds it.
+    fn watch(&self) -> Option<Watch> {
+        let (Process::Launched(process), Some(form)) = (&self.process, self.place.form()) else {
+            return None;
+        };
+        Some(Watch {
+            launcher: process.id(),
+            form,
             settings: self.plan.settings.clone(),
-            files: self.files.clone(),
-            tmp: self.tmp.clone(),
-            others: self.others.clone(),
+            files: process.files.clone(),
+            tmp: process.tmp.clone(),
+            others: process.others.clone(),
+        })
+    }
+
+    pub(super) fn plan(&self) -> Arc<Plan> {
+        self.plan.clone()
+    }
+
+    /// The version of the kernel's Landlock, and whether there is a `/proc`, where loopwright's launcher has seen to it.
+    pub(super) fn launched_with(&self) -> Option<(i32, bool)> {
+        match &self.process {
+            Process::Launched(process) => Some((process.landlock, process.proc)),
+            Process::Relayed(_) => None,
         }
     }
 
-    pub(super) fn landlock(&self) -> i32 {
-        self.process.landlock
-    }
-
-    pub(super) fn has_proc(&self) -> bool {
-        self.process.proc
-    }
-
-    /// Who owns the working files, where the server has to say so.
-    pub(super) fn owner(&self) -> Option<(u32, u32)> {
-        self.place.owner()
-    }
-
     fn discard_output(&mut self) {
-        process::drain(&self.process.stdout, |_| {});
-        process::drain(&self.process.stderr, |_| {});
+        self.process.take_output(|_, _| {});
     }
 
     /// Where the code runs, as the code sees it.
     pub(super) fn working_directory(&self) -> String {
-        working_directory(&self.place)
+        match &self.process {
+            Process::Launched(_) => data_directory(&self.place),
+            Process::Relayed(process) => process.directory.clone(),
+        }
     }
 }
 
@@ -304,16 +293,16 @@ impl From<Ended> for Lost {
     }
 }
 
-fn working_directory(place: &Place) -> String {
+fn data_directory(place: &Place) -> String {
     match place.directory() {
         None => DATA.to_owned(),
         Some(directory) => directory.join("data").display().to_string(),
     }
 }
 
-fn spec(plan: &Plan, place: &Place) -> Spec {
+fn spec(plan: &Plan, place: &Place, form: Form) -> Spec {
     let settings = &plan.settings;
-    let data = working_directory(place);
+    let data = data_directory(place);
     let tmp = match place.directory() {
         None => "/tmp".to_owned(),
         Some(directory) => directory.join("tmp").display().to_string(),
@@ -321,7 +310,7 @@ fn spec(plan: &Plan, place: &Place) -> Spec {
     let options = json!({"fd": CONTROL_FD, "preload": settings.preload, "workdir": data});
     let arguments = ["-I", "-B", "-u", "-c", PROGRAM];
     Spec {
-        form: place.form(),
+        form,
         python: plan.interpreter.program.clone(),
         arguments: arguments
             .into_iter()
@@ -334,7 +323,7 @@ fn spec(plan: &Plan, place: &Place) -> Spec {
         limits: settings.limits.clone(),
         network: settings.network,
         slot: place.slot(),
-        weak: plan.accepts_weak(place.form()),
+        weak: plan.accepts_weak(form),
     }
 }
 
@@ -356,13 +345,8 @@ fn environment(plan: &Plan, tmp: &str) -> Vec<(String, String)> {
     .map(|(name, value)| (name.to_owned(), value))
     .into();
     // As many threads as processors: more would only wait for each other, and count against the limit.
-    for library in ["OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"] {
-        environment.push((format!("{library}_NUM_THREADS"), threads.clone()));
+    for name in THREAD_VARIABLES {
+        environment.push((name.to_owned(), threads.clone()));
     }
     environment
-}
-
-/// Whether code of this form has a root of its own.
-pub(super) fn is_private(form: Form) -> bool {
-    form.has_namespaces()
 }

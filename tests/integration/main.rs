@@ -20,6 +20,7 @@ mod analysis;
 mod architecture;
 mod code;
 mod edge;
+mod external;
 mod faults;
 mod files;
 mod lifecycle;

@@ -24,58 +24,79 @@ impl WorkDir {
         limits: &Limits,
     ) -> Capture {
         let after = self.snapshot();
-        let mut taking = Taking {
-            limits,
-            capture: Capture::default(),
-            taken: 0,
-            too_many: Vec::new(),
-            refused: 0,
-        };
-        for name in declared.iter().take(MAX_DECLARED) {
+        let mut taking = Taking::new(limits);
+        for name in Taking::bounded(declared) {
             match self.open(name) {
                 Ok((name, file, meta)) => taking.take(&name, file, &meta),
-                Err(Refusal::Missing) => taking.capture.missing.push(shown(name)),
-                Err(Refusal::Problem(problem)) => taking.refuse(name, problem),
+                Err(refusal) => taking.refused(name, refusal),
             }
         }
-        for (name, stamp) in &after.files {
-            if before.files.get(name) == Some(stamp) {
-                continue;
-            }
+        for name in after.changed_since(before) {
             match self.open(name) {
                 Ok((name, file, meta)) => taking.take(&name, file, &meta),
                 // Deleted between look and use.
                 Err(Refusal::Missing) => {}
-                Err(Refusal::Problem(problem)) => taking.refuse(name, problem),
+                Err(refusal) => taking.refused(name, refusal),
             }
         }
         taking.finish(before, &after)
     }
 }
 
-struct Taking<'a> {
+/// A capture that is being made.
+pub(super) struct Taking<'a> {
     limits: &'a Limits,
     capture: Capture,
     /// Bytes.
     taken: u64,
     too_many: Vec<String>,
-    refused: usize,
+    unnamed: usize,
 }
 
-impl Taking<'_> {
+impl<'a> Taking<'a> {
+    pub(super) fn new(limits: &'a Limits) -> Self {
+        Self {
+            limits,
+            capture: Capture::default(),
+            taken: 0,
+            too_many: Vec::new(),
+            unnamed: 0,
+        }
+    }
+
+    /// The files asked for that are looked at.
+    pub(super) fn bounded(declared: &[String]) -> &[String] {
+        declared.get(..MAX_DECLARED).unwrap_or(declared)
+    }
+
+    /// Whether a file is in it.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.capture.files.iter().any(|taken| taken.name == name)
+    }
+
     fn take(&mut self, name: &str, file: File, meta: &Meta) {
-        if self.capture.files.iter().any(|taken| taken.name == name) {
+        if self.has(name) {
             return;
         }
+        if let Some(max) = self.room(name, meta.size, meta.stored) {
+            match read(file, meta.size, max) {
+                Ok((bytes, whole)) => self.taken(name, bytes, whole),
+                Err(_) => self.refuse(name, "reading it failed"),
+            }
+        }
+    }
+
+    /// The most bytes that a file of this size may have, or none if it is not taken.
+    pub(super) fn room(&mut self, name: &str, size: u64, stored: u64) -> Option<u64> {
         if self.capture.files.len() >= self.limits.files {
             self.too_many.push(name.to_owned());
-            return;
+            return None;
         }
         let left = self.limits.captured_total.saturating_sub(self.taken);
         let max = self.limits.captured_file.min(left);
-        if meta.size > self.limits.captured_file {
-            let (size, max) = (meta.size, self.limits.captured_file);
-            let sparse = if meta.stored < size / 2 {
+        if size > self.limits.captured_file {
+            let max = self.limits.captured_file;
+            let sparse = if stored < size / 2 {
                 ", most of it holes"
             } else {
                 ""
@@ -84,30 +105,38 @@ impl Taking<'_> {
                 name,
                 &format!("it has {size} bytes{sparse}; {max} are the most"),
             );
-            return;
+            return None;
         }
-        if meta.size > max {
+        if size > max {
             let total = self.limits.captured_total;
             let problem = format!("all files of one call would have more than {total} bytes");
             self.refuse(name, &problem);
-            return;
+            return None;
         }
-        match read(file, meta.size, max) {
-            Ok((bytes, whole)) => {
-                if !whole {
-                    self.note(format!(
-                        "'{}' grew while it was read; its first {} bytes are handed back",
-                        shown(name),
-                        bytes.len()
-                    ));
-                }
-                self.taken += bytes.len() as u64;
-                self.capture.files.push(CapturedFile {
-                    name: name.to_owned(),
-                    bytes,
-                });
-            }
-            Err(_) => self.refuse(name, "reading it failed"),
+        Some(max)
+    }
+
+    /// Takes a file, or its beginning.
+    pub(super) fn taken(&mut self, name: &str, bytes: Bytes, whole: bool) {
+        if !whole {
+            self.note(format!(
+                "'{}' grew while it was read; its first {} bytes are handed back",
+                shown(name),
+                bytes.len()
+            ));
+        }
+        self.taken += bytes.len() as u64;
+        self.capture.files.push(CapturedFile {
+            name: name.to_owned(),
+            bytes,
+        });
+    }
+
+    /// A file that cannot be had.
+    pub(super) fn refused(&mut self, name: &str, refusal: Refusal) {
+        match refusal {
+            Refusal::Missing => self.capture.missing.push(shown(name)),
+            Refusal::Problem(problem) => self.refuse(name, problem),
         }
     }
 
@@ -119,16 +148,16 @@ impl Taking<'_> {
         if self.capture.notices.len() < MAX_NAMED {
             self.capture.notices.push(notice);
         } else {
-            self.refused += 1;
+            self.unnamed += 1;
         }
     }
 
-    fn finish(mut self, before: &Snapshot, after: &Snapshot) -> Capture {
+    pub(super) fn finish(mut self, before: &Snapshot, after: &Snapshot) -> Capture {
         let notices = &mut self.capture.notices;
-        if self.refused > 0 {
+        if self.unnamed > 0 {
             notices.push(format!(
                 "{} more files are not handed back or not whole",
-                self.refused
+                self.unnamed
             ));
         }
         if !self.too_many.is_empty() {

@@ -18,8 +18,8 @@ use super::{Saved, WorkDir, own};
 use crate::sandbox::settings::Limits;
 
 /// What is copied: deeper than anybody lists, so that programs with trees of their own find them again.
-const COPIED_DEPTH: usize = 32;
-const COPIED_ENTRIES: usize = 65_536;
+pub(super) const COPIED_DEPTH: usize = 32;
+pub(super) const COPIED_ENTRIES: usize = 65_536;
 /// Directories that are made again at need.
 const REMADE: [&[u8]; 2] = [b"__pycache__", b".ipynb_checkpoints"];
 
@@ -31,29 +31,17 @@ impl WorkDir {
         directory: &Path,
         limits: &Limits,
     ) -> io::Result<Saved> {
-        let name = directory.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut beside = std::ffi::OsString::from(".");
-        beside.push(name);
-        beside.push(format!(".{:016x}", rand::random::<u64>()));
-        let temporary = Unfinished(directory.with_file_name(beside));
-        if let Some(parent) = directory.parent() {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(parent)?;
-        }
-        DirBuilder::new().mode(0o700).create(&temporary.0)?;
-        let target = Root::new(open_directory(&temporary.0)?);
+        let staged = Staged::new(directory)?;
         let saved = copy_tree(&Copy {
             source: &self.root,
-            target: &target,
+            target: &staged.root,
             owner: None,
             single: !self.private_mount,
             max_file: limits.file_size,
             max_bytes: limits.disk,
             max_entries: usize::try_from(limits.inodes).unwrap_or(COPIED_ENTRIES),
         })?;
-        put_in_place(&temporary.0, directory)?;
+        staged.put_in_place(directory)?;
         Ok(saved)
     }
 
@@ -74,6 +62,37 @@ impl WorkDir {
             max_entries: COPIED_ENTRIES,
         })?;
         Ok(copied.files)
+    }
+}
+
+/// A directory of the server's that is being filled.
+pub(super) struct Staged {
+    pub(super) root: Root,
+    temporary: Unfinished,
+}
+
+impl Staged {
+    /// Makes one beside the directory that it is to become.
+    pub(super) fn new(directory: &Path) -> io::Result<Self> {
+        let name = directory.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut beside = std::ffi::OsString::from(".");
+        beside.push(name);
+        beside.push(format!(".{:016x}", rand::random::<u64>()));
+        let temporary = Unfinished(directory.with_file_name(beside));
+        if let Some(parent) = directory.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(parent)?;
+        }
+        DirBuilder::new().mode(0o700).create(&temporary.0)?;
+        let root = Root::new(open_directory(&temporary.0)?);
+        Ok(Self { root, temporary })
+    }
+
+    /// Makes it the directory, at once.
+    pub(super) fn put_in_place(self, directory: &Path) -> io::Result<()> {
+        put_in_place(&self.temporary.0, directory)
     }
 }
 
@@ -191,7 +210,7 @@ fn times((seconds, nanoseconds): Moment) -> Timestamps {
     }
 }
 
-fn open_directory(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
+pub(super) fn open_directory(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut options = fs::OpenOptions::new();
     options.read(true).custom_flags(flags.bits().cast_signed());

@@ -181,7 +181,7 @@ fn a_forged_length_ends_the_connection() {
             decoder.push(&[b'D'; 1 << 20]);
             assert_eq!(decoder.next(), None);
         }
-        assert_eq!(decoder.buffer.capacity(), 0);
+        assert_eq!(decoder.frames.capacity(), 0);
     }
 }
 
@@ -194,13 +194,13 @@ fn the_longest_frame_is_held_and_then_given_back() {
     for piece in frame.chunks(65_536) {
         assert_eq!(decoder.next(), None);
         decoder.push(piece);
-        assert!(decoder.buffer.capacity() <= 2 * MAX_FRAME_BYTES + 65_536);
+        assert!(decoder.frames.capacity() <= 2 * MAX_FRAME_BYTES + 65_536);
     }
     let Some(Ok(FromWorker::Text { text, .. })) = decoder.next() else {
         panic!("no text");
     };
     assert!(text.len() < Limits::default().output_kept + 16);
-    assert!(decoder.buffer.capacity() <= MAX_IDLE_BUFFER);
+    assert!(decoder.frames.capacity() <= split::MAX_IDLE_BUFFER);
 }
 
 #[test]
@@ -324,7 +324,7 @@ proptest! {
         for piece in bytes.chunks(37) {
             decoder.push(piece);
             let _ = all(&mut decoder);
-            prop_assert!(decoder.buffer.capacity() <= MAX_FRAME_BYTES);
+            prop_assert!(decoder.frames.capacity() <= MAX_FRAME_BYTES);
         }
     }
 }

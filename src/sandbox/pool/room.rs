@@ -56,14 +56,10 @@ impl Pool {
         };
         // What still runs would go on using memory and writing files while they are copied.
         worker.stop().await;
-        let (saved, id, placed) = (self.saved.clone(), id.clone(), slot.placed.clone());
-        let (files, limits) = (worker.files.clone(), self.plan.settings.limits.clone());
-        let keeping =
-            tokio::task::spawn_blocking(move || saved.keep(&id, &files, &placed, &limits));
-        match keeping.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "working files could not be kept"),
-            Err(error) => tracing::error!(%error, "working files could not be kept"),
+        let limits = &self.plan.settings.limits;
+        let keeping = self.saved.keep(id, &mut worker, &slot.placed, limits);
+        if let Err(error) = keeping.await {
+            tracing::error!(%error, "working files could not be kept");
         }
         slot.placed.clear();
         worker.end().await;
@@ -75,24 +71,12 @@ impl Pool {
         let Some(Counted { worker, .. }) = &mut slot.counted else {
             return false;
         };
-        let (saved, id, files, owner) = (
-            self.saved.clone(),
-            id.clone(),
-            worker.files.clone(),
-            worker.owner(),
-        );
-        let putting = tokio::task::spawn_blocking(move || saved.put_back(&id, &files, owner));
-        match putting.await {
-            Ok(Ok(Some(placed))) => {
+        match self.saved.put_back(id, worker).await {
+            Ok(Some(placed)) => {
                 slot.placed = placed;
-                worker.settle_files();
                 true
             }
-            Ok(Ok(None)) => false,
-            Ok(Err(error)) => {
-                tracing::error!(%error, "working files could not be put back");
-                true
-            }
+            Ok(None) => false,
             Err(error) => {
                 tracing::error!(%error, "working files could not be put back");
                 true

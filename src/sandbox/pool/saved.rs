@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::super::files::WorkDir;
 use super::super::settings::Limits;
+use super::super::worker::Worker;
 use crate::ids::WorkspaceId;
 
 /// Beside the kept files: the ids of the input files among them, as a JSON list.
@@ -37,19 +37,20 @@ impl Saved {
     }
 
     /// Keeps the files of a workspace in place of what was kept before.
-    pub(super) fn keep(
+    pub(super) async fn keep(
         &self,
         id: &WorkspaceId,
-        files: &WorkDir,
+        worker: &mut Worker,
         placed: &BTreeSet<String>,
         limits: &Limits,
     ) -> io::Result<()> {
         let directory = self.directory(id);
-        fs::DirBuilder::new()
+        tokio::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(&directory)?;
-        let saved = files.save_to(&directory.join(FILES), limits)?;
+            .create(&directory)
+            .await?;
+        let saved = worker.save_files(&directory.join(FILES), limits).await?;
         if saved.skipped > 0 {
             tracing::warn!(
                 skipped = saved.skipped,
@@ -57,23 +58,22 @@ impl Saved {
             );
         }
         let placed = serde_json::to_vec(placed).map_err(io::Error::other)?;
-        fs::write(directory.join(PLACED), placed)
+        tokio::fs::write(directory.join(PLACED), placed).await
     }
 
     /// Puts kept files into a working directory; returns the input files among them, or none where nothing was kept.
-    pub(super) fn put_back(
+    pub(super) async fn put_back(
         &self,
         id: &WorkspaceId,
-        files: &WorkDir,
-        owner: Option<(u32, u32)>,
+        worker: &mut Worker,
     ) -> io::Result<Option<BTreeSet<String>>> {
         let directory = self.directory(id);
-        let placed = match fs::read(directory.join(PLACED)) {
+        let placed = match tokio::fs::read(directory.join(PLACED)).await {
             Ok(placed) => placed,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        files.restore_from(&directory.join(FILES), owner)?;
+        worker.restore_files(&directory.join(FILES)).await?;
         serde_json::from_slice(&placed)
             .map(Some)
             .map_err(io::Error::other)

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use super::super::interpreter::Interpreter;
 use super::super::plan::{Plan, Way};
 use super::super::settings::{Network, Settings, Tier};
 use super::super::{CellOutcome, Report, SandboxError};
@@ -43,12 +44,7 @@ const NAMED_PACKAGES: [&str; 24] = [
 
 /// The report on a way that holds.
 pub(super) fn report(plan: &Plan, tried: &Tried, mut missing: Vec<String>) -> Report {
-    if !tried.preload_failed.is_empty() {
-        missing.push(format!(
-            "modules of sandbox.preload could not be imported: {}; install them for this interpreter or leave them out",
-            tried.preload_failed.join(", ")
-        ));
-    }
+    missing.extend(not_preloaded(tried));
     let settings = &plan.settings;
     let strong = tried.way.tier() == Tier::Strong;
     let either = |yes: &str, no: &str| if strong { yes } else { no }.to_owned();
@@ -61,6 +57,7 @@ pub(super) fn report(plan: &Plan, tried: &Tried, mut missing: Vec<String>) -> Re
         Way::RootNamespaces | Way::PrivateUser => "one per interpreter",
         Way::UserNamespaces => "mapped in a user namespace",
         Way::SameUser => "the server's",
+        Way::Command => "the command's",
     };
     let landlock = match tried.landlock {
         0 => "none".to_owned(),
@@ -83,17 +80,64 @@ pub(super) fn report(plan: &Plan, tried: &Tried, mut missing: Vec<String>) -> Re
             "faults of the kernel and the processor".to_owned(),
         ),
     ];
-    let named = |(name, version): &(String, String)| {
-        let known = NAMED_PACKAGES.contains(&name.to_lowercase().as_str());
-        known.then(|| format!("{name} {version}"))
-    };
     Report {
         level: tried.tier,
         properties,
         missing,
         python: plan.interpreter.version.clone(),
-        packages: plan.interpreter.packages.iter().filter_map(named).collect(),
+        packages: named_packages(&plan.interpreter),
     }
+}
+
+/// The report on what a command isolates.
+pub(super) fn external(plan: &Plan, tried: &Tried, interpreter: &Interpreter) -> Report {
+    let mut missing = Vec::new();
+    if !tried.leaks.is_empty() {
+        missing.push(format!(
+            "sandbox.command: the self-test got through ({}); what the command isolates is for its operator to judge",
+            tried.leaks.join("; ")
+        ));
+    }
+    missing.extend(not_preloaded(tried));
+    let program = plan.settings.command.first().cloned().unwrap_or_default();
+    let by_command = "by the command, not verified beyond the self-test";
+    let properties = vec![
+        // Without its arguments, which may hold secrets.
+        ("command", program),
+        ("isolation", by_command.to_owned()),
+        ("network", by_command.to_owned()),
+        ("memory", by_command.to_owned()),
+        ("processes", by_command.to_owned()),
+        ("disk", by_command.to_owned()),
+        (
+            "bounded_by_loopwright",
+            "time, output, images, files handed back and kept".to_owned(),
+        ),
+    ];
+    Report {
+        level: tried.tier,
+        properties,
+        missing,
+        python: interpreter.version.clone(),
+        packages: named_packages(interpreter),
+    }
+}
+
+fn named_packages(interpreter: &Interpreter) -> Vec<String> {
+    let named = |(name, version): &(String, String)| {
+        let known = NAMED_PACKAGES.contains(&name.to_lowercase().as_str());
+        known.then(|| format!("{name} {version}"))
+    };
+    interpreter.packages.iter().filter_map(named).collect()
+}
+
+fn not_preloaded(tried: &Tried) -> Option<String> {
+    (!tried.preload_failed.is_empty()).then(|| {
+        format!(
+            "modules of sandbox.preload could not be imported: {}; install them for this interpreter or leave them out",
+            tried.preload_failed.join(", ")
+        )
+    })
 }
 
 /// A way that could be started and is not taken.
@@ -175,6 +219,7 @@ fn name(way: Way) -> &'static str {
         Way::UserNamespaces => "strong (user namespace)",
         Way::PrivateUser => "medium (a user id of its own)",
         Way::SameUser => "basic (the server's user id)",
+        Way::Command => "external (sandbox.command)",
     }
 }
 

@@ -1,18 +1,15 @@
 //! One cell while it runs: everything that can happen, and what it comes to.
 
-use std::io;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
-use super::{After, READ_SIZE, Worker};
+use super::{After, Worker};
 use crate::sandbox::collect::Collected;
 use crate::sandbox::frame::{self, FromWorker, Violation};
 use crate::sandbox::output::Capture;
-use crate::sandbox::process::{self, Ended};
+use crate::sandbox::process::{Ended, Event};
 use crate::sandbox::{Cell, CellEnd, CellOutcome, Limit, Live, OutputStream};
 
 /// How long code may take to heed an interrupt.
@@ -77,7 +74,8 @@ impl<'w> Running<'w> {
         let limits = &self.worker.plan.settings.limits;
         let order = frame::exec(self.worker.last_id, cell.code, limits);
         let deadline = self.started + cell.timeout;
-        let mut step = self.until(deadline, &order).await;
+        self.worker.process.send(&order);
+        let mut step = self.until(deadline).await;
         let interrupted = matches!(step, Step::TimeUp);
         let killed_at = deadline + GRACE;
         // Again and again: code may swallow an exception, and the first signal may come between two cells.
@@ -87,7 +85,7 @@ impl<'w> Running<'w> {
                 break;
             }
             next += AGAIN;
-            step = self.until(next, &[]).await;
+            step = self.until(next).await;
         }
         let end = match step {
             Step::Done if interrupted => CellEnd::Interrupted,
@@ -102,49 +100,28 @@ impl<'w> Running<'w> {
         self.finish(end, cell).await
     }
 
-    /// Follows the code until it is done or something ends it; `order` is sent first.
-    async fn until(&mut self, deadline: Instant, mut order: &[u8]) -> Step {
+    /// Follows the code until it is done or something ends it.
+    async fn until(&mut self, deadline: Instant) -> Step {
         let mut looks = interval_at(Instant::now() + MEMORY_INTERVAL, MEMORY_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut look_began = Instant::now();
-        let mut buffers = Buffers::default();
         loop {
-            let ends = self.worker.process.ends();
-            let (mut from_worker, mut to_worker) = ends.control.split();
             let happened = tokio::select! {
-                sent = to_worker.write(order), if !order.is_empty() => Happened::Sent(sent),
-                read = from_worker.read(&mut buffers.control) => Happened::Frames(read),
-                read = ends.stdout.read(&mut buffers.stdout), if buffers.stdout_open => Happened::Output(OutputStream::Stdout, read),
-                read = ends.stderr.read(&mut buffers.stderr), if buffers.stderr_open => Happened::Output(OutputStream::Stderr, read),
-                ended = process::ended(ends.link) => return Step::Ended(ended),
+                event = self.worker.process.next() => Happened::Event(event),
                 _ = looks.tick(), if self.looking.is_none() => Happened::Look,
                 passed = looked(&mut self.looking), if self.looking.is_some() => Happened::Looked(passed),
                 () = sleep_until(deadline) => return Step::TimeUp,
             };
             let step = match happened {
-                Happened::Sent(Ok(sent)) => {
-                    order = order.get(sent..).unwrap_or_default();
-                    None
-                }
-                Happened::Frames(Ok(read)) if read > 0 => {
-                    self.worker
-                        .decoder
-                        .push(buffers.control.get(..read).unwrap_or_default());
+                Happened::Event(Event::Control(bytes)) => {
+                    self.worker.decoder.push(&bytes);
                     self.frames()
                 }
+                Happened::Event(Event::Output(stream, bytes)) => self.output(stream, &bytes),
                 // The code has closed the socket: nothing can be heard of it any more.
-                Happened::Sent(Err(_)) | Happened::Frames(_) => Some(self.closed().await),
-                Happened::Output(stream, Ok(read)) if read > 0 => {
-                    let bytes = match stream {
-                        OutputStream::Stdout => buffers.stdout.get(..read),
-                        OutputStream::Stderr => buffers.stderr.get(..read),
-                    };
-                    self.output(stream, bytes.unwrap_or_default())
-                }
-                Happened::Output(stream, _) => {
-                    buffers.close(stream);
-                    None
-                }
+                Happened::Event(Event::Closed) => Some(self.closed().await),
+                Happened::Event(Event::Violation) => Some(Step::Passed(Limit::Protocol)),
+                Happened::Event(Event::Ended(ended)) => Some(Step::Ended(ended)),
                 Happened::Look => {
                     look_began = Instant::now();
                     self.look();
@@ -201,14 +178,14 @@ impl<'w> Running<'w> {
     fn look(&mut self) {
         self.looks += 1;
         let disk = self.looks.is_multiple_of(DISK_EVERY);
-        let watch = self.worker.watch();
-        self.looking = Some(tokio::task::spawn_blocking(move || watch.passed(disk)));
+        if let Some(watch) = self.worker.watch() {
+            self.looking = Some(tokio::task::spawn_blocking(move || watch.passed(disk)));
+        }
     }
 
     /// The control socket was closed: most often because the interpreter is ending.
     async fn closed(&mut self) -> Step {
-        let link = self.worker.process.ends().link;
-        match tokio::time::timeout(GRACE, process::ended(link)).await {
+        match tokio::time::timeout(GRACE, self.worker.process.ended()).await {
             Ok(ended) => Step::Ended(ended),
             Err(_) => Step::Passed(Limit::Protocol),
         }
@@ -217,9 +194,13 @@ impl<'w> Running<'w> {
     /// Output that came after the last cell had ended: threads and processes that it left behind.
     fn take_late_output(&mut self) {
         let (stdout, stderr) = (&mut self.stdout, &mut self.stderr);
-        let process = &self.worker.process;
-        process::drain(&process.stdout, |bytes| drop(stdout.push(bytes)));
-        process::drain(&process.stderr, |bytes| drop(stderr.push(bytes)));
+        self.worker.process.take_output(|stream, bytes| {
+            let capture = match stream {
+                OutputStream::Stdout => &mut *stdout,
+                OutputStream::Stderr => &mut *stderr,
+            };
+            let _live = capture.push(bytes);
+        });
         let late = stdout.total() + stderr.total();
         if late > 0 {
             self.collected.note(format!(
@@ -232,16 +213,14 @@ impl<'w> Running<'w> {
     fn drain_output(&mut self) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let most = usize::try_from(self.worker.plan.settings.limits.output).unwrap_or(usize::MAX);
-        let keep = |into: &mut Vec<u8>, bytes: &[u8]| {
+        self.worker.process.take_output(|stream, bytes| {
+            let into = match stream {
+                OutputStream::Stdout => &mut out,
+                OutputStream::Stderr => &mut err,
+            };
             if into.len() < most {
                 into.extend_from_slice(bytes);
             }
-        };
-        process::drain(self.worker.process.stdout.as_fd(), |bytes| {
-            keep(&mut out, bytes);
-        });
-        process::drain(self.worker.process.stderr.as_fd(), |bytes| {
-            keep(&mut err, bytes);
         });
         for (stream, bytes) in [(OutputStream::Stdout, out), (OutputStream::Stderr, err)] {
             if !bytes.is_empty() {
@@ -259,26 +238,18 @@ impl<'w> Running<'w> {
         };
         if after == After::Over {
             // What still runs would go on writing files while they are taken.
-            self.worker.process.kill().await;
+            self.worker.stop().await;
             self.drain_output();
         }
-        let files = self.worker.files.clone();
-        let before = std::mem::take(&mut self.worker.before);
-        let limits = self.worker.plan.settings.limits.clone();
-        let declared = cell.outputs.to_vec();
-        let taking = tokio::task::spawn_blocking(move || {
-            let captured = files.capture(&before, &declared, &limits);
-            (captured, files.snapshot())
-        });
+        let captured = self.worker.capture_files(cell.outputs).await;
         let working_directory = self.worker.working_directory();
         let mut outcome = self.collected.into_outcome(end, elapsed, working_directory);
-        match taking.await {
-            Ok((captured, snapshot)) => {
-                self.worker.before = snapshot;
+        match captured {
+            Some(captured) => {
                 outcome.files = captured.files;
                 outcome.notices.extend(captured.notices);
             }
-            Err(_) => outcome
+            None => outcome
                 .notices
                 .push("the files could not be taken".to_owned()),
         }
@@ -289,9 +260,7 @@ impl<'w> Running<'w> {
 }
 
 enum Happened {
-    Sent(io::Result<usize>),
-    Frames(io::Result<usize>),
-    Output(OutputStream, io::Result<usize>),
+    Event(Event),
     Look,
     Looked(Option<Limit>),
 }
@@ -301,35 +270,5 @@ async fn looked(looking: &mut Option<JoinHandle<Option<Limit>>>) -> Option<Limit
     match looking {
         Some(looking) => looking.await.unwrap_or_default(),
         None => None,
-    }
-}
-
-/// What is read into, and whether there is more to read.
-struct Buffers {
-    control: Vec<u8>,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    stdout_open: bool,
-    stderr_open: bool,
-}
-
-impl Default for Buffers {
-    fn default() -> Self {
-        Self {
-            control: vec![0; READ_SIZE],
-            stdout: vec![0; READ_SIZE],
-            stderr: vec![0; READ_SIZE / 4],
-            stdout_open: true,
-            stderr_open: true,
-        }
-    }
-}
-
-impl Buffers {
-    fn close(&mut self, stream: OutputStream) {
-        match stream {
-            OutputStream::Stdout => self.stdout_open = false,
-            OutputStream::Stderr => self.stderr_open = false,
-        }
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use rustix::process::Pid;
 
-use super::is_private;
 use crate::sandbox::Limit;
 use crate::sandbox::files::WorkDir;
 use crate::sandbox::launcher::spec::Form;
@@ -35,7 +34,7 @@ impl Watch {
         let root = Pid::from_raw(self.launcher?.try_into().ok()?)?;
         let mut directories = Vec::new();
         // On a disk of the host nothing of it is memory.
-        if is_private(self.form) {
+        if self.form.has_namespaces() {
             directories.extend(self.others.iter().map(AsFd::as_fd));
             directories.extend([self.files.as_fd(), self.tmp.as_fd()]);
         }
@@ -52,7 +51,7 @@ impl Watch {
 
     /// Sized mounts bound themselves; directories on the host's disk are measured.
     fn disk(&self) -> Option<Limit> {
-        if is_private(self.form) {
+        if self.form.has_namespaces() {
             return None;
         }
         let limits = &self.settings.limits;

@@ -1,0 +1,163 @@
+//! Working files behind a relay that outlive their interpreter: out into a directory of the server's, and back in.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::FileType;
+use tokio::task::spawn_blocking;
+
+use super::super::Saved;
+use super::super::beneath::{Bounds, Next, Relative, Root};
+use super::super::copy::{COPIED_DEPTH, COPIED_ENTRIES, Staged, open_directory};
+use super::{Entry, Failure, Remote, own_name};
+use crate::sandbox::relay::{MAX_CONTENT, Order};
+use crate::sandbox::settings::Limits;
+
+impl Remote<'_> {
+    /// Copies the files into a directory of the server's, whose former content is replaced at once or, on failure, not
+    /// at all.
+    pub(in crate::sandbox) async fn save_to(
+        &mut self,
+        directory: &Path,
+        limits: &Limits,
+    ) -> io::Result<Saved> {
+        let entries = usize::try_from(limits.inodes).unwrap_or(COPIED_ENTRIES);
+        let bounds = Bounds {
+            entries: entries.min(COPIED_ENTRIES),
+            depth: COPIED_DEPTH,
+        };
+        let listing = self.listing(bounds, true).await?;
+        let staged = Staged::new(directory)?;
+        let mut saved = Saved {
+            files: 0,
+            skipped: usize::from(!listing.complete) + listing.special + listing.odd_names,
+        };
+        let mut left = limits.disk;
+        for Entry(name, is_directory, size, ..) in listing.files {
+            let most = limits.file_size.min(left);
+            let copied = match own_name(&name, COPIED_DEPTH) {
+                None => Err(io::ErrorKind::InvalidInput.into()),
+                Some(path) if is_directory => staged.root.create_directory(&path).map(|_| 0),
+                Some(_) if size > most => Err(io::ErrorKind::QuotaExceeded.into()),
+                Some(path) => self.fetch(&name, &path, &staged.root, most).await,
+            };
+            match copied {
+                Ok(bytes) => {
+                    left = left.saturating_sub(bytes);
+                    saved.files += usize::from(!is_directory);
+                }
+                Err(error) if self.relayed.is_lost() => return Err(error),
+                Err(_) => saved.skipped += 1,
+            }
+        }
+        staged.put_in_place(directory)?;
+        Ok(saved)
+    }
+
+    /// Copies saved files in; what is there already is not overwritten.
+    pub(in crate::sandbox) async fn restore_from(&mut self, directory: &Path) -> io::Result<()> {
+        let source = Root::new(open_directory(directory)?);
+        let bounds = Bounds {
+            entries: COPIED_ENTRIES,
+            depth: COPIED_DEPTH,
+        };
+        let walking = spawn_blocking(move || {
+            let mut found = Vec::new();
+            source.walk(bounds, |path, meta| {
+                found.push((path.clone(), meta.kind));
+                Next::Enter
+            })?;
+            Ok::<_, io::Error>((source, found))
+        });
+        let (source, found) = walking.await.map_err(io::Error::other)??;
+        for (path, kind) in found {
+            let name = String::from_utf8_lossy(path.bytes());
+            let put = match kind {
+                FileType::Directory => {
+                    let made = self.ask(Order::Make { name: &name }).await;
+                    made.map(drop).map_err(Failure::into_io)
+                }
+                FileType::RegularFile => {
+                    let (file, _) = source.open(&path)?;
+                    self.put(&name, file).await
+                }
+                _ => Ok(()),
+            };
+            match put {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a file out, beneath a directory of the server's. Gives its size back.
+    async fn fetch(
+        &mut self,
+        name: &str,
+        path: &Relative,
+        target: &Root,
+        most: u64,
+    ) -> io::Result<u64> {
+        let mut file = target.create(path)?;
+        let mut offset = 0;
+        let copied = loop {
+            let order = Order::Get {
+                name,
+                offset,
+                most: MAX_CONTENT,
+            };
+            let answer = match self.ask(order).await {
+                Ok(answer) => answer,
+                Err(failure) => break Err(failure.into_io()),
+            };
+            let came = answer.body.len();
+            if offset + came as u64 > most || came > MAX_CONTENT {
+                break Err(io::ErrorKind::QuotaExceeded.into());
+            }
+            let body = answer.body;
+            let writing = spawn_blocking(move || file.write_all(&body).map(|()| file));
+            file = writing.await.map_err(io::Error::other)??;
+            offset += came as u64;
+            if came < MAX_CONTENT {
+                break Ok(offset);
+            }
+        };
+        if copied.is_err() {
+            target.remove(path)?;
+        }
+        copied
+    }
+
+    /// Copies a file of the server's in, under a name that nothing has yet.
+    pub(super) async fn put(&mut self, name: &str, file: File) -> io::Result<()> {
+        let file = Arc::new(file);
+        let mut offset = 0;
+        loop {
+            let source = file.clone();
+            let reading = spawn_blocking(move || {
+                let mut piece = vec![0; MAX_CONTENT];
+                let read = source.read_at(&mut piece, offset)?;
+                piece.truncate(read);
+                Ok::<_, io::Error>(piece)
+            });
+            let piece = reading.await.map_err(io::Error::other)??;
+            if piece.is_empty() && offset > 0 {
+                return Ok(());
+            }
+            let order = Order::Put {
+                name,
+                offset,
+                content: &piece,
+            };
+            self.ask(order).await.map_err(Failure::into_io)?;
+            if piece.is_empty() {
+                return Ok(());
+            }
+            offset += piece.len() as u64;
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Frames out of a stream of bytes, whatever is in them.
+
+use bytes::{Buf, BytesMut};
+
+use super::{MAX_FRAME_BYTES, Violation};
+
+/// An empty buffer that has grown beyond this is given back.
+pub(super) const MAX_IDLE_BUFFER: usize = 256 * 1024;
+
+/// Takes a stream apart. After each [`Splitter::push`], [`Splitter::next`] is called until it gives nothing; it holds one
+/// frame and the piece that was pushed last.
+#[derive(Debug, Default)]
+pub(in crate::sandbox) struct Splitter {
+    buffer: BytesMut,
+    flow: Flow,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Flow {
+    #[default]
+    Open,
+    /// A frame too long was seen and not reported yet.
+    Broken,
+    Closed,
+}
+
+impl Splitter {
+    /// Takes bytes in.
+    pub(in crate::sandbox) fn push(&mut self, bytes: &[u8]) {
+        if self.flow != Flow::Open {
+            return;
+        }
+        self.buffer.extend_from_slice(bytes);
+        // The length decides before the frame is there, so that no more than the cap is ever held; more than two frames
+        // pile up only where the caller does not take them.
+        let too_long = self
+            .frame_length()
+            .is_some_and(|length| length > MAX_FRAME_BYTES);
+        if too_long || self.buffer.len() > 2 * MAX_FRAME_BYTES {
+            self.flow = Flow::Broken;
+            self.buffer = BytesMut::new();
+        }
+    }
+
+    /// The kind and the payload of the next frame that is whole.
+    pub(in crate::sandbox) fn next(&mut self) -> Option<Result<(u8, BytesMut), Violation>> {
+        if self.flow == Flow::Broken {
+            self.flow = Flow::Closed;
+            return Some(Err(Violation::TooLong));
+        }
+        let length = self.frame_length()?;
+        if length > MAX_FRAME_BYTES {
+            self.flow = Flow::Closed;
+            self.buffer = BytesMut::new();
+            return Some(Err(Violation::TooLong));
+        }
+        let end = length.checked_add(size_of::<u32>())?;
+        if self.buffer.len() < end {
+            return None;
+        }
+        let mut frame = self.buffer.split_to(end);
+        frame.advance(size_of::<u32>());
+        if self.buffer.is_empty() && self.buffer.capacity() > MAX_IDLE_BUFFER {
+            self.buffer = BytesMut::new();
+        }
+        let Some(kind) = frame.first().copied() else {
+            return Some(Err(Violation::Malformed));
+        };
+        frame.advance(1);
+        Some(Ok((kind, frame)))
+    }
+
+    /// The length that the frame at the beginning of the buffer claims.
+    fn frame_length(&self) -> Option<usize> {
+        let length = self.buffer.first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*length)).ok()
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+}

@@ -1,0 +1,227 @@
+//! An interpreter that loopwright's own launcher isolates: descriptors for everything.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::time::timeout;
+
+use super::super::files::WorkDir;
+use super::super::launcher::ARGUMENT;
+use super::super::launcher::spec::{FromLauncher, Spec};
+use super::super::link::Link;
+use super::super::{OutputStream, SandboxError};
+use super::{Ended, Event, MAX_PIPE, READ_SIZE, drain};
+
+/// Longest time for the steps before Python begins.
+const LAUNCH_LIMIT: Duration = Duration::from_secs(20);
+/// Longest time for a whole tree to be killed and reaped.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// A launcher and what it started.
+#[derive(Debug)]
+pub(in crate::sandbox) struct Launched {
+    launcher: Child,
+    link: Link,
+    interpreter: OwnedFd,
+    control: UnixStream,
+    /// What is still to be written to it.
+    outgoing: BytesMut,
+    read: Read,
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+    stdout_open: bool,
+    stderr_open: bool,
+    /// The working files.
+    pub(in crate::sandbox) files: Arc<WorkDir>,
+    /// The directory for temporary files.
+    pub(in crate::sandbox) tmp: Arc<WorkDir>,
+    /// Other writable directories, whose use counts as memory.
+    pub(in crate::sandbox) others: Arc<[OwnedFd]>,
+    /// The version of the kernel's Landlock interface.
+    pub(in crate::sandbox) landlock: i32,
+    /// Whether the interpreter has a `/proc`.
+    pub(in crate::sandbox) proc: bool,
+}
+
+/// What was read last, by channel.
+#[derive(Debug, Default)]
+struct Read {
+    control: BytesMut,
+    stdout: BytesMut,
+    stderr: BytesMut,
+}
+
+impl Launched {
+    /// Starts a launcher and has it start the interpreter, which sees its working directory under this name.
+    pub(in crate::sandbox) async fn start(
+        launcher: &Path,
+        spec: &Spec,
+        seen_as: String,
+    ) -> Result<Self, SandboxError> {
+        let at = |step| move |source| SandboxError::Step { step, source };
+        let (mut link, theirs) = Link::pair().map_err(at("making the launcher's socket"))?;
+        let mut launcher = Command::new(launcher)
+            .arg(ARGUMENT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(at("starting the launcher"))?;
+        let (Some(stdout), Some(stderr)) = (launcher.stdout.take(), launcher.stderr.take()) else {
+            let cause = io::ErrorKind::NotFound.into();
+            return Err(at("making the output pipes")(cause));
+        };
+        let launched = timeout(LAUNCH_LIMIT, async {
+            link.send(spec).await?;
+            link.receive().await
+        });
+        let (message, descriptors) = launched
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(at("launching the interpreter"))?;
+        let (landlock, proc) = match message {
+            FromLauncher::Started { landlock, proc } => (landlock, proc),
+            FromLauncher::Failed { step, errno } => {
+                let source = io::Error::from_raw_os_error(errno);
+                return Err(SandboxError::Launch { step, source });
+            }
+            FromLauncher::Ended { .. } => {
+                let cause = io::ErrorKind::BrokenPipe.into();
+                return Err(at("launching the interpreter")(cause));
+            }
+        };
+        let mut descriptors = descriptors.into_iter();
+        let mut descriptor = || {
+            let cause = || at("launching the interpreter")(io::ErrorKind::InvalidData.into());
+            descriptors.next().ok_or_else(cause)
+        };
+        let (control, interpreter) = (descriptor()?, descriptor()?);
+        let (data, tmp) = (descriptor()?, descriptor()?);
+        let control = StdStream::from(control);
+        let control = control
+            .set_nonblocking(true)
+            .and_then(|()| UnixStream::from_std(control))
+            .map_err(at("opening the control socket"))?;
+        let private = spec.form.has_namespaces();
+        Ok(Self {
+            launcher,
+            link,
+            interpreter,
+            control,
+            outgoing: BytesMut::new(),
+            read: Read::default(),
+            stdout,
+            stderr,
+            stdout_open: true,
+            stderr_open: true,
+            files: Arc::new(WorkDir::new(data, private).seen_as(seen_as)),
+            tmp: Arc::new(WorkDir::new(tmp, private)),
+            others: descriptors.collect(),
+            landlock,
+            proc,
+        })
+    }
+
+    /// The launcher's process number while it lives.
+    pub(in crate::sandbox) fn id(&self) -> Option<u32> {
+        self.launcher.id()
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        self.outgoing.extend_from_slice(bytes);
+    }
+
+    pub(super) async fn next(&mut self) -> Event {
+        loop {
+            let Read {
+                control,
+                stdout,
+                stderr,
+            } = &mut self.read;
+            for (buffer, size) in [
+                (&mut *control, READ_SIZE),
+                // Less, as it takes longer to look at; endless output must not hold up what else the server does.
+                (&mut *stdout, READ_SIZE / 4),
+                (&mut *stderr, READ_SIZE / 4),
+            ] {
+                buffer.reserve(size);
+            }
+            let (mut from_worker, mut to_worker) = self.control.split();
+            tokio::select! {
+                sent = to_worker.write(&self.outgoing), if !self.outgoing.is_empty() => match sent {
+                    Ok(sent) => self.outgoing.advance(sent),
+                    Err(_) => {
+                        self.outgoing.clear();
+                        return Event::Closed;
+                    }
+                },
+                read = from_worker.read_buf(control) => return match read {
+                    Ok(read) if read > 0 => Event::Control(control.split()),
+                    _ => Event::Closed,
+                },
+                read = self.stdout.read_buf(stdout), if self.stdout_open => match read {
+                    Ok(read) if read > 0 => return Event::Output(OutputStream::Stdout, stdout.split()),
+                    _ => self.stdout_open = false,
+                },
+                read = self.stderr.read_buf(stderr), if self.stderr_open => match read {
+                    Ok(read) if read > 0 => return Event::Output(OutputStream::Stderr, stderr.split()),
+                    _ => self.stderr_open = false,
+                },
+                ended = ended(&mut self.link) => return Event::Ended(ended),
+            }
+        }
+    }
+
+    pub(super) async fn ended(&mut self) -> Ended {
+        ended(&mut self.link).await
+    }
+
+    pub(super) fn take_output(&mut self, mut take: impl FnMut(OutputStream, &[u8])) {
+        drain(&self.stdout, MAX_PIPE, |bytes| {
+            take(OutputStream::Stdout, bytes);
+        });
+        drain(&self.stderr, MAX_PIPE, |bytes| {
+            take(OutputStream::Stderr, bytes);
+        });
+    }
+
+    pub(super) fn interrupt(&self) -> io::Result<()> {
+        rustix::process::pidfd_send_signal(&self.interpreter, Signal::INT).map_err(Into::into)
+    }
+
+    /// Closes the link, upon which the launcher ends everything, and waits for that.
+    pub(super) async fn kill(&mut self) {
+        self.link.close();
+        if timeout(END_LIMIT, self.launcher.wait()).await.is_err() {
+            tracing::error!("a code launcher did not end in time and is killed");
+            let _may_have_ended = self.launcher.start_kill();
+        }
+    }
+}
+
+/// Waits until the interpreter has ended by itself.
+async fn ended(link: &mut Link) -> Ended {
+    match link.receive().await {
+        Ok((FromLauncher::Failed { step, errno }, _)) => {
+            Ended::Failed(step, io::Error::from_raw_os_error(errno))
+        }
+        Ok((FromLauncher::Ended { code, signal }, _)) => match (code, signal) {
+            (Some(code), _) => Ended::Code(code),
+            (None, Some(signal)) => Ended::Signal(signal),
+            (None, None) => Ended::Unknown,
+        },
+        Ok((FromLauncher::Started { .. }, _)) | Err(_) => Ended::Unknown,
+    }
+}

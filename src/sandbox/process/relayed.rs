@@ -1,0 +1,340 @@
+//! An interpreter that a command of the operator's isolates: the relay inside speaks frames on the command's stdin and
+//! stdout, and everything goes through them.
+//!
+//! What comes is as hostile as the code. It is bounded by what is held here, by the time that an order may take, and by
+//! the deadline of the call that runs.
+
+mod start;
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::time::timeout;
+
+use super::super::OutputStream;
+use super::super::output::Capture;
+use super::super::relay::{self, Answer, Decoder, FromRelay, Order};
+use super::{Ended, Event, READ_SIZE, drain};
+
+/// Longest time for an answer to an order about files.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// Longest time for an interpreter to be killed.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// Longest time for the command to end after its stdin was closed, then after SIGTERM, then after SIGKILL.
+const END_STEPS: [(Option<Signal>, Duration); 3] = [
+    (None, Duration::from_secs(2)),
+    (Some(Signal::TERM), Duration::from_secs(1)),
+    (Some(Signal::KILL), Duration::from_secs(2)),
+];
+/// Most bytes that are held of what comes while an answer is waited for. More is left out.
+const MAX_HELD: usize = 1024 * 1024;
+/// Most bytes that are taken without waiting.
+const MAX_TAKEN: usize = 4 * 1024 * 1024;
+/// What is kept of the command's own stderr, in bytes.
+const KEPT_STDERR: usize = 8 * 1024;
+
+/// A command and the relay that it runs.
+#[derive(Debug)]
+pub(in crate::sandbox) struct Relayed {
+    command: Child,
+    /// Closed to end everything.
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+    stderr_open: bool,
+    outgoing: BytesMut,
+    read: BytesMut,
+    incoming: Decoder,
+    /// What came while an answer was waited for.
+    held: VecDeque<Event>,
+    held_bytes: usize,
+    said: Capture,
+    last_order: u32,
+    /// Where the code runs, as it sees it.
+    pub(in crate::sandbox) directory: String,
+    interpreter_ended: bool,
+    /// Nothing can be heard any more.
+    lost: Option<Lost>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Lost {
+    /// The command has ended.
+    Ended,
+    /// What came is not of our relay.
+    Violation,
+    /// An answer did not come in time.
+    Deaf,
+}
+
+impl Relayed {
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        self.outgoing.extend_from_slice(&relay::control(bytes));
+    }
+
+    pub(super) fn interrupt(&mut self) {
+        self.outgoing.extend_from_slice(&relay::interrupt());
+    }
+
+    pub(super) async fn next(&mut self) -> Event {
+        if let Some(event) = self.held.pop_front() {
+            self.held_bytes = self.held_bytes.saturating_sub(event.size());
+            return event;
+        }
+        loop {
+            let message = self.message().await;
+            if let Some(event) = self.event(message) {
+                return event;
+            }
+        }
+    }
+
+    pub(super) async fn ended(&mut self) -> Ended {
+        loop {
+            let message = self.message().await;
+            match self.event(message) {
+                Some(Event::Ended(ended)) => return ended,
+                // Nothing more will come, and the caller's time is limited.
+                Some(Event::Violation) => std::future::pending().await,
+                Some(event) => self.hold(event),
+                None => {}
+            }
+        }
+    }
+
+    pub(super) fn take_output(&mut self, mut take: impl FnMut(OutputStream, &[u8])) {
+        let incoming = &mut self.incoming;
+        let mut messages = Vec::new();
+        drain(&self.stdout, MAX_TAKEN, |bytes| {
+            incoming.push(bytes);
+            messages.extend(std::iter::from_fn(|| incoming.next()));
+        });
+        for message in messages {
+            let message = self.checked(message);
+            if let Some(event) = self.event(message) {
+                self.hold_all(event);
+            }
+        }
+        for event in std::mem::take(&mut self.held) {
+            match event {
+                Event::Output(stream, bytes) => take(stream, &bytes),
+                other => self.held.push_back(other),
+            }
+        }
+        self.held_bytes = self.held.iter().map(Event::size).sum();
+    }
+
+    /// Has an order about files done.
+    ///
+    /// # Cancel safety
+    /// After a dropped future the order is done or not; what comes of it is passed over.
+    pub(in crate::sandbox) async fn ask(&mut self, order: Order<'_>) -> io::Result<Answer> {
+        if self.is_lost() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.last_order = self.last_order.wrapping_add(1);
+        let id = self.last_order;
+        self.outgoing.extend_from_slice(&order.encode(id));
+        let answer = timeout(ANSWER_LIMIT, async {
+            loop {
+                match self.message().await {
+                    Ok(FromRelay::Answer(answer)) if answer.id == id => return Ok(answer),
+                    message => {
+                        if let Some(event) = self.event(message) {
+                            let over = matches!(event, Event::Violation) || self.lost.is_some();
+                            self.hold(event);
+                            if over {
+                                return Err(io::ErrorKind::BrokenPipe.into());
+                            }
+                        }
+                    }
+                }
+            }
+        });
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.lost = Some(Lost::Deaf);
+                Err(io::ErrorKind::TimedOut.into())
+            }
+        }
+    }
+
+    /// Whether nothing can be heard of it any more.
+    pub(in crate::sandbox) fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Ends the interpreter; the relay goes on.
+    pub(super) async fn stop(&mut self) {
+        if self.interpreter_ended || self.lost.is_some() {
+            return;
+        }
+        self.outgoing.extend_from_slice(&relay::kill());
+        if timeout(STOP_LIMIT, self.ended()).await.is_err() {
+            self.lost = Some(Lost::Deaf);
+        }
+    }
+
+    /// Closes stdin, upon which the relay ends everything, and sees to it that the command ends.
+    pub(super) async fn kill(&mut self) {
+        self.stdin = None;
+        let group = self
+            .command
+            .id()
+            .and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        for (signal, time) in END_STEPS {
+            if let (Some(signal), Some(group)) = (signal, group) {
+                let _may_have_ended = kill_process_group(group, signal);
+            }
+            // What it still writes would hold it up.
+            let reading = discard(&mut self.stdout, &mut self.stderr, &mut self.said);
+            let ended = async {
+                tokio::select! {
+                    ended = self.command.wait() => drop(ended),
+                    () = reading => {}
+                }
+            };
+            if timeout(time, ended).await.is_ok() {
+                return;
+            }
+        }
+        tracing::error!("a command of sandbox.command did not end");
+    }
+
+    /// What the command itself wrote to stderr.
+    pub(super) fn said(&mut self) -> String {
+        let said = &mut self.said;
+        drain(&self.stderr, MAX_TAKEN, |bytes| drop(said.push(bytes)));
+        said.take().text
+    }
+
+    /// The next message, while what is queued is written.
+    ///
+    /// # Cancel safety
+    /// A dropped future loses nothing.
+    async fn message(&mut self) -> Result<FromRelay, Lost> {
+        loop {
+            if let Some(message) = self.incoming.next() {
+                return self.checked(message);
+            }
+            if let Some(lost) = self.lost {
+                return Err(lost);
+            }
+            self.read.reserve(READ_SIZE);
+            let mut said = [0; 1024];
+            let writing = !self.outgoing.is_empty();
+            tokio::select! {
+                sent = write(&mut self.stdin, &self.outgoing), if writing => match sent {
+                    Some(sent) => self.outgoing.advance(sent),
+                    None => {
+                        self.stdin = None;
+                        self.outgoing.clear();
+                    }
+                },
+                read = self.stdout.read_buf(&mut self.read) => match read {
+                    Ok(read) if read > 0 => {
+                        self.incoming.push(&self.read);
+                        self.read.clear();
+                    }
+                    _ => self.lost = Some(Lost::Ended),
+                },
+                read = self.stderr.read(&mut said), if self.stderr_open => match read {
+                    Ok(read) if read > 0 => drop(self.said.push(said.get(..read).unwrap_or_default())),
+                    _ => self.stderr_open = false,
+                },
+            }
+        }
+    }
+
+    fn checked(
+        &mut self,
+        message: Result<FromRelay, super::super::frame::Violation>,
+    ) -> Result<FromRelay, Lost> {
+        message.map_err(|violation| {
+            tracing::warn!(%violation, "what came from sandbox.command is not from the relay");
+            self.lost = Some(Lost::Violation);
+            Lost::Violation
+        })
+    }
+
+    /// What a message means to the one who follows the code.
+    fn event(&mut self, message: Result<FromRelay, Lost>) -> Option<Event> {
+        Some(match message {
+            Ok(FromRelay::Control(bytes)) => Event::Control(bytes),
+            Ok(FromRelay::Output(stream, bytes)) => Event::Output(stream, bytes),
+            Ok(FromRelay::Closed) => Event::Closed,
+            Ok(FromRelay::Ended { code, signal }) => {
+                self.interpreter_ended = true;
+                Event::Ended(match (code, signal) {
+                    (Some(code), _) => Ended::Code(code),
+                    (None, Some(signal)) => Ended::Signal(signal),
+                    (None, None) => Ended::Unknown,
+                })
+            }
+            // An answer that nobody waits for any more.
+            Ok(FromRelay::Answer(_)) => return None,
+            Ok(FromRelay::Hello(_)) => {
+                self.lost = Some(Lost::Violation);
+                Event::Violation
+            }
+            Err(Lost::Violation | Lost::Deaf) => Event::Violation,
+            Err(Lost::Ended) => {
+                if !self.interpreter_ended {
+                    self.interpreter_ended = true;
+                    let said = self.said();
+                    tracing::warn!(said, "sandbox.command has ended by itself");
+                }
+                Event::Ended(Ended::Command)
+            }
+        })
+    }
+
+    /// Keeps what came for the one who follows the code, as far as there is room.
+    fn hold(&mut self, event: Event) {
+        if self.held_bytes + event.size() <= MAX_HELD {
+            self.hold_all(event);
+        }
+    }
+
+    fn hold_all(&mut self, event: Event) {
+        self.held_bytes += event.size();
+        self.held.push_back(event);
+    }
+}
+
+impl Event {
+    /// What it costs to hold it.
+    fn size(&self) -> usize {
+        let content = match self {
+            Self::Control(bytes) | Self::Output(_, bytes) => bytes.len(),
+            Self::Closed | Self::Violation | Self::Ended(_) => 0,
+        };
+        content + size_of::<Self>()
+    }
+}
+
+async fn write(stdin: &mut Option<ChildStdin>, bytes: &[u8]) -> Option<usize> {
+    stdin.as_mut()?.write(bytes).await.ok()
+}
+
+/// Reads on and keeps nothing but what the operator may want to know.
+async fn discard(stdout: &mut ChildStdout, stderr: &mut ChildStderr, said: &mut Capture) {
+    let out = async {
+        let mut buffer = vec![0; READ_SIZE];
+        while stdout.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
+    };
+    let err = async {
+        let mut buffer = vec![0; 1024];
+        while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
+            let _live = said.push(buffer.get(..read).unwrap_or_default());
+        }
+    };
+    tokio::join!(out, err);
+    std::future::pending::<()>().await;
+}

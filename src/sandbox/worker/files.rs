@@ -1,0 +1,176 @@
+//! The working files of a live interpreter, wherever they are: behind a descriptor or behind a relay.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::Worker;
+use crate::sandbox::files::remote::Remote;
+use crate::sandbox::files::{Capture, Saved, Snapshot, WorkDir};
+use crate::sandbox::process::Process;
+use crate::sandbox::settings::Limits;
+use crate::sandbox::{FileContent, FilePart, RunError, WorkFile, WorkingFile};
+
+/// Longest time for files to be exchanged with a relay.
+const EXCHANGE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the working files are.
+enum Files<'w> {
+    /// In a directory that this process has open.
+    Descriptor(Arc<WorkDir>),
+    /// Where a relay can reach them.
+    Frames(Remote<'w>),
+}
+
+impl Worker {
+    fn files(&mut self) -> Files<'_> {
+        match &mut self.process {
+            Process::Launched(process) => Files::Descriptor(process.files.clone()),
+            Process::Relayed(process) => Files::Frames(Remote::new(process)),
+        }
+    }
+
+    /// Remembers the working directory as it is, so that what is there does not count as made by the next cell.
+    pub(in crate::sandbox) async fn settle_files(&mut self) {
+        self.before = match self.files() {
+            Files::Descriptor(files) => files.snapshot(),
+            // A relay that does not answer ends the next cell.
+            Files::Frames(mut remote) => remote.snapshot().await.unwrap_or_default(),
+        };
+    }
+
+    /// The working files, by name.
+    pub(in crate::sandbox) async fn list_files(&mut self) -> Result<Vec<WorkingFile>, RunError> {
+        match self.files() {
+            Files::Descriptor(files) => spawn_blocking(move || files.list())
+                .await
+                .map_err(|_| RunError::Closed),
+            Files::Frames(mut remote) => remote.list().await,
+        }
+    }
+
+    /// Part of a working file.
+    pub(in crate::sandbox) async fn read_file(
+        &mut self,
+        part: FilePart<'_>,
+    ) -> Result<FileContent, RunError> {
+        match self.files() {
+            Files::Descriptor(files) => files.read(part),
+            Files::Frames(mut remote) => remote.read(part).await,
+        }
+    }
+
+    /// Puts files of the server's into the working directory; gives back what names they got.
+    pub(in crate::sandbox) async fn place_files(
+        &mut self,
+        new: Vec<WorkFile>,
+    ) -> Vec<(WorkFile, io::Result<String>)> {
+        let owner = self.place.owner();
+        let placed = match self.files() {
+            Files::Descriptor(files) => {
+                let placing = spawn_blocking(move || {
+                    let place = |file: WorkFile| {
+                        let result = files.place(&file.name, &file.path, owner);
+                        (file, result)
+                    };
+                    new.into_iter().map(place).collect()
+                });
+                placing.await.unwrap_or_default()
+            }
+            Files::Frames(mut remote) => {
+                let mut placed = Vec::new();
+                for file in new {
+                    let result = within(remote.place(&file.name, &file.path)).await;
+                    placed.push((file, result));
+                }
+                placed
+            }
+        };
+        self.settle_files().await;
+        placed
+    }
+
+    /// Gives matplotlib the list of fonts, which it takes long to make for itself.
+    pub(in crate::sandbox) async fn give_fonts(&self) {
+        let (Process::Launched(process), Some(list)) = (&self.process, self.plan.fonts.get())
+        else {
+            return;
+        };
+        let (tmp, owner, list) = (process.tmp.clone(), self.place.owner(), list.clone());
+        let name = list
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let giving = spawn_blocking(move || tmp.place(&name, &list, owner));
+        if let Ok(Err(error)) = giving.await {
+            tracing::warn!(%error, "the list of fonts could not be given to an interpreter");
+        }
+    }
+
+    /// What the cell that has ended produced.
+    pub(super) async fn capture_files(&mut self, declared: &[String]) -> Option<Capture> {
+        let before = std::mem::take(&mut self.before);
+        let limits = self.plan.settings.limits.clone();
+        let captured: Option<(Capture, Snapshot)> = match self.files() {
+            Files::Descriptor(files) => {
+                let declared = declared.to_vec();
+                let taking = spawn_blocking(move || {
+                    let captured = files.capture(&before, &declared, &limits);
+                    (captured, files.snapshot())
+                });
+                taking.await.ok()
+            }
+            Files::Frames(mut remote) => {
+                let taking = remote.capture(&before, declared, &limits);
+                within(taking).await.ok()
+            }
+        };
+        let (captured, after) = captured?;
+        self.before = after;
+        Some(captured)
+    }
+
+    /// Copies the working files into a directory of the server's.
+    pub(in crate::sandbox) async fn save_files(
+        &mut self,
+        directory: &Path,
+        limits: &Limits,
+    ) -> io::Result<Saved> {
+        match self.files() {
+            Files::Descriptor(files) => {
+                let (directory, limits) = (directory.to_owned(), limits.clone());
+                spawn_blocking(move || files.save_to(&directory, &limits))
+                    .await
+                    .map_err(io::Error::other)?
+            }
+            Files::Frames(mut remote) => within(remote.save_to(directory, limits)).await,
+        }
+    }
+
+    /// Puts files that were saved back into the working directory.
+    pub(in crate::sandbox) async fn restore_files(&mut self, directory: &Path) -> io::Result<()> {
+        let owner = self.place.owner();
+        match self.files() {
+            Files::Descriptor(files) => {
+                let directory = directory.to_owned();
+                spawn_blocking(move || files.restore_from(&directory, owner))
+                    .await
+                    .map_err(io::Error::other)??;
+            }
+            Files::Frames(mut remote) => within(remote.restore_from(directory)).await?,
+        }
+        self.settle_files().await;
+        Ok(())
+    }
+}
+
+async fn within<T>(exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(EXCHANGE_LIMIT, exchange)
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
