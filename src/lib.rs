@@ -58,3 +58,4 @@ pub mod sse;
 pub mod telemetry;
 pub mod tools;
 pub mod upstream;
+pub mod web;

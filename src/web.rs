@@ -1,0 +1,18 @@
+//! The web: searching it through the operator's provider, and reading pages of it.
+//!
+//! Every byte that comes back is hostile, and so is every URL that a model asks for. One guarded client ([`fetch`]) makes
+//! every connection that a request, a model or a page chose; parsing happens in processes that can do nothing but
+//! compute ([`extractor`]); what comes out is text in passages, ranked and packed into a budget of tokens ([`rank`]).
+//! Knows nothing of tools, sessions or the loop.
+
+mod document;
+mod domains;
+mod outcome;
+mod query;
+pub mod settings;
+mod tokens;
+
+pub use document::{Document, DocumentKind};
+pub use domains::DomainFilter;
+pub use outcome::{Findings, Found, Reading, WebError};
+pub use query::{Freshness, Location, PageQuery, SearchQuery};
