@@ -5,6 +5,7 @@
 
 mod batch;
 mod calls;
+mod citations;
 pub mod code;
 mod conversation;
 pub mod driver;

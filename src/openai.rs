@@ -3,6 +3,7 @@
 //! Types name only the fields that loopwright acts on; everything else is kept as the JSON text it came in and
 //! written out again untouched. Knows nothing of sockets, sessions or tools that run.
 
+pub mod citation;
 pub mod error;
 pub mod event;
 pub mod message;

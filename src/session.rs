@@ -10,6 +10,7 @@ pub mod settings;
 pub mod splice;
 pub mod store;
 
+use crate::openai::citation::Source;
 use crate::openai::message::Message;
 
 /// A message of a stored conversation.
@@ -23,6 +24,8 @@ pub struct StoredMessage {
     pub view: Option<View>,
     /// A tool result's whole text, where the model was given a shortened one.
     pub full_text: Option<String>,
+    /// What a tool result found, by the numbers under which an answer refers to it.
+    pub sources: Vec<Source>,
 }
 
 /// What a client saw of one response: one assistant message.

@@ -10,6 +10,7 @@ pub mod repair;
 pub mod schema;
 pub mod set;
 pub mod settings;
+pub mod sources;
 pub mod webhook;
 
 use std::sync::Arc;
@@ -22,13 +23,15 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use crate::ids::{RequestId, SessionId, WorkspaceId};
+use self::sources::SourceBook;
+use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
+use crate::openai::citation::Source;
 use crate::openai::tool::ToolDefinition;
 pub use crate::sandbox::WorkFile;
 
 /// One server-side tool.
 ///
-/// An open set: the dispatch URL, configured HTTP tools and code execution implement it, search and MCP will. Called by
+/// An open set: the dispatch URL, configured HTTP tools and code execution and the web implement it, MCP will. Called by
 /// [`batch::run`] only, which bounds its time, catches its panics and drops the future to cancel it; everything that
 /// the call started must end with that drop.
 pub trait Tool: Send + Sync + std::fmt::Debug {
@@ -68,6 +71,8 @@ pub enum ToolKind {
     Custom,
     /// Runs code.
     CodeExecution,
+    /// Searches the web or reads a page of it.
+    WebSearch,
 }
 
 /// Where a tool comes from, as `GET /v1/agent/tools` names it.
@@ -107,6 +112,10 @@ pub struct ToolInvocation {
     pub workspace: WorkspaceId,
     /// Files of the conversation that belong among the working files.
     pub files: Arc<[WorkFile]>,
+    /// Who asks.
+    pub owner: Owner,
+    /// The sources of the conversation and their numbers.
+    pub sources: SourceBook,
     /// Where live output goes.
     pub progress: ProgressSender,
 }
@@ -130,6 +139,10 @@ pub struct CallContext {
     pub workspace: WorkspaceId,
     /// Files of the conversation that belong among the working files.
     pub files: Arc<[WorkFile]>,
+    /// Who asks.
+    pub owner: Owner,
+    /// The sources of the conversation and their numbers.
+    pub sources: SourceBook,
 }
 
 /// Live output of a running tool.
@@ -161,7 +174,9 @@ pub struct ToolOutput {
     /// Files.
     pub files: Vec<ToolFile>,
     /// What the client is told besides the text.
-    pub detail: Option<Box<CodeDetail>>,
+    pub detail: Option<Box<ToolDetail>>,
+    /// What it found, by the numbers under which the answer may refer to it.
+    pub sources: Vec<Source>,
     /// What the client may want to know of the run as a whole.
     pub notices: Vec<ToolNotice>,
 }
@@ -176,6 +191,27 @@ pub enum OutputStatus {
     Error,
     /// It took too long, and this is what there is.
     Timeout,
+}
+
+/// What the client is told of a call besides its text.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolDetail {
+    /// Of code.
+    Code(CodeDetail),
+    /// Of a search or of a page.
+    Web(WebDetail),
+}
+
+/// What the web had.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct WebDetail {
+    /// How many sources the model was given.
+    pub results_count: usize,
+    /// Their hosts, in order and each once.
+    pub sources: Vec<String>,
+    /// The sources themselves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<Source>,
 }
 
 /// What a piece of code came to, part by part.
@@ -268,6 +304,7 @@ impl ToolKind {
         match self {
             Self::Custom => "custom",
             Self::CodeExecution => "code_execution",
+            Self::WebSearch => "web_search",
         }
     }
 }

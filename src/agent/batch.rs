@@ -14,12 +14,13 @@ use super::calls::ResolvedCall;
 use super::event::{AgentEvent, Notice, ProducedFile, ToolCallRecord};
 use super::machine::Plan;
 use super::transcript;
+use crate::openai::citation::Source;
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
 use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult};
 use crate::tools::cap::cap_result;
-use crate::tools::{ToolFile, ToolOutput};
+use crate::tools::{ToolDetail, ToolFile, ToolOutput};
 use crate::upstream::assemble::Turn;
 pub(super) use context::Context;
 pub(super) use files::MAX_INLINE_BYTES;
@@ -45,6 +46,7 @@ struct Answer {
     content: String,
     /// The whole text, if it was shortened.
     full_text: Option<String>,
+    sources: Vec<Source>,
     images: Vec<String>,
     terminate: bool,
 }
@@ -113,6 +115,8 @@ impl Batch {
             trace: context.trace.clone(),
             workspace: context.workspace.clone(),
             files: context.files.clone(),
+            owner: context.owner.clone(),
+            sources: context.sources.clone(),
         };
         let running = crate::tools::batch::run(runnable, shared, limits).boxed();
         let answers = calls.iter().map(|_| None).collect();
@@ -189,6 +193,7 @@ impl Batch {
             hidden,
             view: None,
             full_text: None,
+            sources: Vec::new(),
         }];
         let (mut contents, mut images) = (Vec::new(), Vec::new());
         for (call, answer) in self.calls.iter().zip(self.answers) {
@@ -199,6 +204,7 @@ impl Batch {
                 hidden: true,
                 view: None,
                 full_text: answer.full_text,
+                sources: answer.sources,
             });
             images.extend(
                 answer
@@ -215,6 +221,7 @@ impl Batch {
                 hidden: true,
                 view: None,
                 full_text: None,
+                sources: Vec::new(),
             });
         }
         contents.retain(|content| !content.is_empty());
@@ -294,7 +301,7 @@ impl Batch {
             duration_ms = millis(duration),
             "tool call finished"
         );
-        if let Some(detail) = &output.detail {
+        if let Some(ToolDetail::Code(detail)) = output.detail.as_deref() {
             let seconds = Duration::from_millis(detail.execution_time_ms);
             self.context.parts.metrics.cell_finished(seconds);
         }
@@ -330,6 +337,7 @@ impl Batch {
         let answer = Answer {
             content,
             full_text,
+            sources: output.sources,
             images: [output.images, frames].concat(),
             terminate: output.terminate,
         };

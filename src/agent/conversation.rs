@@ -9,6 +9,7 @@ use super::inputs::Keeper;
 use super::request::RunRequest;
 use super::{AgentError, Parts, give_way};
 use crate::ids::{Owner, SessionId};
+use crate::openai::citation::Source;
 use crate::openai::message::{Message, Role};
 use crate::session::lock::SessionGuard;
 use crate::session::splice;
@@ -32,6 +33,8 @@ pub(super) struct Conversation {
     held: Option<Attached>,
     /// The call of an unstored turn that this request answers.
     answers: Option<String>,
+    /// What results that are still part of it found.
+    sources: Vec<Source>,
 }
 
 /// Where the conversation is kept.
@@ -120,7 +123,8 @@ impl Conversation {
             guard: Arc::new(guard),
         };
         let (unsaved, history) = join(&stored, request, incoming);
-        let conversation = Self::new(parts, owner, kept, unsaved);
+        let sources = sources(&stored, &unsaved);
+        let conversation = Self::new(parts, owner, kept, unsaved).knowing(sources);
         Ok((Some(conversation), history))
     }
 
@@ -132,7 +136,9 @@ impl Conversation {
     ) -> (Self, Vec<Message>) {
         let (unsaved, history) = join(&stored, request, incoming);
         let owner = request.caller.owner.clone();
-        let conversation = Self::new(parts, owner, Keeping::Parked(stored), unsaved);
+        let sources = sources(&stored, &unsaved);
+        let conversation =
+            Self::new(parts, owner, Keeping::Parked(stored), unsaved).knowing(sources);
         (conversation, history)
     }
 
@@ -145,7 +151,18 @@ impl Conversation {
             writing: None,
             held: None,
             answers: None,
+            sources: Vec::new(),
         }
+    }
+
+    fn knowing(mut self, sources: Vec<Source>) -> Self {
+        self.sources = sources;
+        self
+    }
+
+    /// What earlier results found, as far as they are still part of the conversation.
+    pub(super) fn sources(&self) -> Vec<Source> {
+        self.sources.clone()
     }
 
     /// What was kept for this turn while the client ran its tools.
@@ -292,6 +309,7 @@ fn join(
         hidden: false,
         view: None,
         full_text: None,
+        sources: Vec::new(),
     };
     let change = Change {
         instructions: joined.instructions,
@@ -300,6 +318,13 @@ fn join(
         client_calls: Vec::new(),
     };
     (change, history)
+}
+
+/// What the messages that stay found.
+fn sources(stored: &StoredSession, change: &Change) -> Vec<Source> {
+    let kept = stored.messages.iter().take(change.keep);
+    kept.flat_map(|stored| stored.sources.iter().cloned())
+        .collect()
 }
 
 fn apply(session: &mut StoredSession, change: &mut Change) {

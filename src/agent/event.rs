@@ -12,9 +12,10 @@ use serde_json::value::RawValue;
 
 use super::stop::StopReason;
 use crate::ids::SessionId;
+use crate::openai::citation::UrlCitation;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
-use crate::tools::{CodeDetail, ToolKind, ToolStatus};
+use crate::tools::{ToolDetail, ToolKind, ToolStatus};
 
 /// One thing that happened in a run.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub enum AgentEvent {
     File(Box<ProducedFile>),
     /// A server-side call has its result.
     Complete(Box<ToolCallRecord>),
+    /// The sources that the answer's text refers to; comes once, when the text is whole.
+    Annotations(Vec<UrlCitation>),
     /// Something the client may want to know.
     Notice(Notice),
     /// The run is over; always the last event of a run that did not fail.
@@ -109,9 +112,9 @@ pub struct ToolCallRecord {
     /// What kind of tool it is.
     #[serde(skip)]
     pub kind: ToolKind,
-    /// What code came to, part by part.
+    /// What there is to tell besides the text.
     #[serde(skip)]
-    pub detail: Option<Box<CodeDetail>>,
+    pub detail: Option<Box<ToolDetail>>,
     /// Frames of animations, base64.
     #[serde(skip)]
     pub frames: Vec<String>,

@@ -1,4 +1,5 @@
-//! Where the tools of a run work: the workspace of its conversation and the files that belong there.
+//! Where the tools of a run work: the workspace of its conversation, the files that belong there, and the sources that
+//! earlier results found.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use super::inputs::Inputs;
 use crate::ids::{Owner, WorkspaceId};
 use crate::tools::WorkFile;
 use crate::tools::python::WorkspaceGuard;
+use crate::tools::sources::SourceBook;
 
 /// The surroundings of a run.
 #[derive(Debug)]
@@ -16,6 +18,7 @@ pub(super) struct Surroundings {
     /// Ends the workspace with the turn; a stored conversation keeps its own.
     _guard: Option<Arc<WorkspaceGuard>>,
     inputs: Inputs,
+    sources: SourceBook,
 }
 
 impl Surroundings {
@@ -26,6 +29,8 @@ impl Surroundings {
         conversation: Option<&mut Conversation>,
         inputs: Inputs,
     ) -> Self {
+        let known = conversation.as_deref().map(Conversation::sources);
+        let sources = SourceBook::of(known.unwrap_or_default());
         let session = conversation.as_deref().and_then(Conversation::session_id);
         let (workspace, guard) = match (session, &parts.code) {
             (Some(session), _) => (WorkspaceId::of(owner, session), None),
@@ -43,11 +48,16 @@ impl Surroundings {
             workspace,
             _guard: guard,
             inputs,
+            sources,
         }
     }
 
     pub(super) fn workspace(&self) -> &WorkspaceId {
         &self.workspace
+    }
+
+    pub(super) fn sources(&self) -> &SourceBook {
+        &self.sources
     }
 
     pub(super) fn files(&self) -> &Arc<[WorkFile]> {

@@ -60,6 +60,11 @@ impl Collector {
             AgentEvent::ChunkExtra(extra) => self.chunk_extra = extra,
             AgentEvent::Complete(record) => self.records.push(*record),
             AgentEvent::File(file) => self.files.push(*file),
+            AgentEvent::Annotations(annotations) => {
+                let annotations = serde_json::to_value(annotations).unwrap_or_default();
+                self.delta_extra
+                    .merge_one("annotations".to_owned(), annotations);
+            }
             AgentEvent::Finished(outcome) => self.outcome = Some(outcome),
             AgentEvent::Started { .. }
             | AgentEvent::Model(_)
@@ -186,13 +191,17 @@ impl Merged {
             let Ok(piece) = serde_json::from_str::<Value>(&json) else {
                 continue;
             };
-            let place = self.places.get(&key).copied();
-            match place.and_then(|place| self.entries.get_mut(place)) {
-                Some((_, value)) => merge(value, piece),
-                None => {
-                    self.places.insert(key.clone(), self.entries.len());
-                    self.entries.push((key, piece));
-                }
+            self.merge_one(key, piece);
+        }
+    }
+
+    fn merge_one(&mut self, key: String, piece: Value) {
+        let place = self.places.get(&key).copied();
+        match place.and_then(|place| self.entries.get_mut(place)) {
+            Some((_, value)) => merge(value, piece),
+            None => {
+                self.places.insert(key.clone(), self.entries.len());
+                self.entries.push((key, piece));
             }
         }
     }

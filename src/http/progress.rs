@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::agent::event::{Calling, Notice, ProducedFile, ToolCallRecord, as_json};
 use crate::agent::options::ProgressMode;
-use crate::tools::{CodeDetail, ToolKind, ToolStatus};
+use crate::tools::{CodeDetail, ToolDetail, ToolKind, ToolStatus, WebDetail};
 
 /// How progress reaches this client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,21 @@ enum OfKind<'a> {
         #[serde(skip_serializing_if = "is_zero")]
         video_frame_count: usize,
     },
+    Web {
+        #[serde(flatten)]
+        asked: Asked<'a>,
+        #[serde(skip_serializing_if = "Option::is_none", flatten)]
+        found: Option<Cow<'a, WebDetail>>,
+    },
+}
+
+/// What a call of the web asks for.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Asked<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    query: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    url: Option<Cow<'a, str>>,
 }
 
 impl<'a> Data<'a> {
@@ -91,6 +106,10 @@ impl<'a> Data<'a> {
             },
             ToolKind::CodeExecution => OfKind::Code {
                 code: code(&calling.arguments),
+            },
+            ToolKind::WebSearch => OfKind::Web {
+                asked: asked(&calling.arguments),
+                found: None,
             },
         };
         Self {
@@ -106,13 +125,20 @@ impl<'a> Data<'a> {
                 content: Some(&record.result_content),
             },
             (ToolKind::CodeExecution, detail) => OfKind::CodeRan {
-                detail: match detail {
-                    Some(detail) => Cow::Borrowed(detail),
-                    None => Cow::Owned(not_run(record)),
+                detail: match detail.as_deref() {
+                    Some(ToolDetail::Code(detail)) => Cow::Borrowed(detail),
+                    _ => Cow::Owned(not_run(record)),
                 },
                 images_base64: &record.result_images_base64,
                 video_frames_base64: &record.frames,
                 video_frame_count: record.frames.len(),
+            },
+            (ToolKind::WebSearch, detail) => OfKind::Web {
+                asked: asked(&record.arguments),
+                found: Some(match detail.as_deref() {
+                    Some(ToolDetail::Web(detail)) => Cow::Borrowed(detail),
+                    _ => Cow::Owned(WebDetail::default()),
+                }),
             },
         };
         Self {
@@ -130,6 +156,10 @@ fn not_run(record: &ToolCallRecord) -> CodeDetail {
         execution_time_ms: record.duration_ms,
         ..CodeDetail::default()
     }
+}
+
+fn asked(arguments: &str) -> Asked<'_> {
+    serde_json::from_str(arguments).unwrap_or_default()
 }
 
 fn code(arguments: &str) -> Option<Cow<'_, str>> {
@@ -282,7 +312,7 @@ mod tests {
         }
     }
 
-    fn record(kind: ToolKind, detail: Option<CodeDetail>) -> ToolCallRecord {
+    fn record(kind: ToolKind, detail: Option<ToolDetail>) -> ToolCallRecord {
         ToolCallRecord {
             index: 0,
             round: 0,
@@ -329,7 +359,10 @@ mod tests {
             execution_time_ms: 3,
             ..CodeDetail::default()
         };
-        let complete = ProgressEvent::complete(&record(ToolKind::CodeExecution, Some(detail)));
+        let complete = ProgressEvent::complete(&record(
+            ToolKind::CodeExecution,
+            Some(ToolDetail::Code(detail)),
+        ));
         assert_eq!(
             data(&complete),
             json!({
@@ -355,8 +388,10 @@ mod tests {
 
     #[test]
     fn the_record_of_a_call_holds_nothing_but_the_contracts_fields() {
-        let record =
-            serde_json::to_value(record(ToolKind::CodeExecution, Some(CodeDetail::default())));
+        let record = serde_json::to_value(record(
+            ToolKind::CodeExecution,
+            Some(ToolDetail::Code(CodeDetail::default())),
+        ));
         let record = record.unwrap();
         let mut keys: Vec<&String> = record.as_object().unwrap().keys().collect();
         keys.sort_unstable();

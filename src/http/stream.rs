@@ -121,6 +121,11 @@ impl Encoder {
             }
             AgentEvent::File(file) => self.progress(out, || ProgressEvent::file(&file)),
             AgentEvent::Notice(notice) => self.progress(out, || ProgressEvent::notice(&notice)),
+            AgentEvent::Annotations(annotations) => {
+                let annotations =
+                    serde_json::to_string(&annotations).unwrap_or_else(|_| "[]".to_owned());
+                self.delta(out, "annotations", &annotations);
+            }
             AgentEvent::Finished(outcome) => self.finish(out, &outcome),
         }
     }

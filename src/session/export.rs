@@ -17,6 +17,7 @@ use self::mistral::Images;
 use super::files::StoredFile;
 use super::{SessionError, StoredMessage, StoredSession, View};
 use crate::ids::SessionId;
+use crate::openai::citation::Source;
 use crate::openai::message::{Message, Role};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 
@@ -31,6 +32,8 @@ struct Meta {
     view: Option<View>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_text: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<Source>,
 }
 
 /// Writes a session as JSON.
@@ -143,6 +146,7 @@ fn session(
                 hidden: hidden || meta.hidden,
                 view: meta.view,
                 full_text: meta.full_text,
+                sources: meta.sources,
             }
         });
     Ok(StoredSession {
@@ -154,7 +158,11 @@ fn session(
 }
 
 fn meta_json(index: usize, stored: &StoredMessage) -> Option<String> {
-    if !stored.hidden && stored.view.is_none() && stored.full_text.is_none() {
+    if !stored.hidden
+        && stored.view.is_none()
+        && stored.full_text.is_none()
+        && stored.sources.is_empty()
+    {
         return None;
     }
     let meta = Meta {
@@ -162,6 +170,7 @@ fn meta_json(index: usize, stored: &StoredMessage) -> Option<String> {
         hidden: stored.hidden,
         view: stored.view.clone(),
         full_text: stored.full_text.clone(),
+        sources: stored.sources.clone(),
     };
     serde_json::to_string(&meta).ok()
 }

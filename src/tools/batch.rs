@@ -175,6 +175,8 @@ async fn finish(
         trace: context.trace.clone(),
         workspace: context.workspace.clone(),
         files: context.files.clone(),
+        owner: context.owner.clone(),
+        sources: context.sources.clone(),
         progress,
     };
     let tool = call.tool;

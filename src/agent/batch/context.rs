@@ -12,6 +12,7 @@ use super::super::request::RunRequest;
 use super::super::surroundings::Surroundings;
 use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
 use crate::tools::WorkFile;
+use crate::tools::sources::SourceBook;
 use crate::upstream::settings::Quirks;
 
 /// What a batch needs to know of its run.
@@ -30,6 +31,7 @@ pub(in super::super) struct Context {
     pub(in super::super) workspace: WorkspaceId,
     pub(in super::super) files: Arc<[WorkFile]>,
     pub(in super::super) owner: Owner,
+    pub(in super::super) sources: SourceBook,
     /// Bytes of files that the answer still has room for.
     pub(in super::super) inline_left: u64,
 }
@@ -56,6 +58,7 @@ impl Context {
             workspace: surroundings.workspace().clone(),
             files: surroundings.files().clone(),
             owner: request.caller.owner.clone(),
+            sources: surroundings.sources().clone(),
             inline_left: 0,
         }
     }

@@ -3,7 +3,9 @@
 use super::super::AgentError;
 use super::super::batch::millis;
 use super::super::calls::ResolvedCall;
+use super::super::citations;
 use super::super::event::{AgentEvent, Notice, Outcome};
+use super::super::options::TextMode;
 use super::super::stop::StopReason;
 use super::super::transcript;
 use super::{Phase, Run};
@@ -83,6 +85,7 @@ impl Run {
             conversation.release();
         }
         self.note_missing_files(reason);
+        self.annotate();
         let finish_reason = finish_reason(reason, &self.finish_reason);
         let outcome = Outcome {
             stop_reason: reason,
@@ -159,6 +162,22 @@ impl Run {
         }
     }
 
+    /// Says which sources the text refers to that the client got.
+    fn annotate(&mut self) {
+        let sources = self.surroundings.sources();
+        if sources.is_empty() {
+            return;
+        }
+        let text = match self.request.options.text {
+            TextMode::All => self.spoken.joined(),
+            TextMode::Final => self.spoken.last_round(),
+        };
+        let found = citations::find(text, |number| sources.find(number));
+        if !found.is_empty() {
+            self.ready.push_back(AgentEvent::Annotations(found));
+        }
+    }
+
     /// Says once which of the files that the caller wants were not made.
     fn note_missing_files(&mut self, reason: StopReason) {
         let wanted = self.request.code.as_ref().map(|code| &*code.wanted);
@@ -219,6 +238,7 @@ pub(super) fn visible(message: Message) -> StoredMessage {
         hidden: false,
         view: None,
         full_text: None,
+        sources: Vec::new(),
     }
 }
 
@@ -228,6 +248,7 @@ fn hidden(message: Message) -> StoredMessage {
         hidden: true,
         view: None,
         full_text: None,
+        sources: Vec::new(),
     }
 }
 

@@ -17,6 +17,7 @@ fn stored(json: &str) -> StoredMessage {
         hidden: false,
         view: None,
         full_text: None,
+        sources: Vec::new(),
     }
 }
 

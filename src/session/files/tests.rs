@@ -439,6 +439,7 @@ async fn files_go_with_the_last_session_that_uses_them() {
         hidden: false,
         view: None,
         full_text: None,
+        sources: Vec::new(),
     };
     let made = files
         .put(&alice, of(&s, "made"), FileSource::Bytes(b"1"))

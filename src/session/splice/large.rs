@@ -52,6 +52,7 @@ fn visible(message: Message) -> StoredMessage {
         hidden: false,
         view: None,
         full_text: None,
+        sources: Vec::new(),
     }
 }
 

@@ -200,6 +200,7 @@ impl Conversation {
             hidden,
             view: None,
             full_text: None,
+            sources: Vec::new(),
         });
     }
 
@@ -237,6 +238,7 @@ impl Conversation {
                 hidden: false,
                 view: None,
                 full_text: None,
+                sources: Vec::new(),
             }));
         stored
     }

@@ -37,6 +37,7 @@ fn visible(value: &Value) -> StoredMessage {
         hidden: false,
         view: None,
         full_text: None,
+        sources: Vec::new(),
     }
 }
 

@@ -135,7 +135,12 @@ impl Parked {
 
 fn size(session: &StoredSession) -> usize {
     let of_message = |stored: &StoredMessage| {
-        stored.message.json().len() + stored.full_text.as_ref().map_or(0, String::len)
+        let sources = stored.sources.iter();
+        stored.message.json().len()
+            + stored.full_text.as_ref().map_or(0, String::len)
+            + sources
+                .map(|source| source.url.len() + source.title.len())
+                .sum::<usize>()
     };
     let instructions: usize = session
         .instructions

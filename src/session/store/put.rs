@@ -23,15 +23,16 @@ const OF_ROW: usize = 2;
 const PREPARED_ROWS: usize = 4;
 /// Parameters about the session, and about each message.
 const OF_SESSION: usize = 11;
-const OF_MESSAGE: usize = 4;
+const OF_MESSAGE: usize = 5;
 
 /// Of the connection, so that it goes with this code and not with the file.
 pub(super) const SETUP: &str = "
     CREATE TEMP VIEW puts AS SELECT
         NULL AS owner, NULL AS session_id, NULL AS now, NULL AS instructions, NULL AS instruction_count, NULL AS keep,
         NULL AS appended, NULL AS title_place, NULL AS title, NULL AS client_calls,
-        NULL AS place, NULL AS json, NULL AS hidden, NULL AS view, NULL AS full_text,
-        NULL AS next_json, NULL AS next_hidden, NULL AS next_view, NULL AS next_full_text;
+        NULL AS place, NULL AS json, NULL AS hidden, NULL AS view, NULL AS full_text, NULL AS sources,
+        NULL AS next_json, NULL AS next_hidden, NULL AS next_view, NULL AS next_full_text,
+        NULL AS next_sources;
     CREATE TEMP TRIGGER put INSTEAD OF INSERT ON puts BEGIN
         INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
                               created_at, updated_at)
@@ -55,13 +56,13 @@ pub(super) const SETUP: &str = "
             AND session = (SELECT id FROM sessions WHERE owner = NEW.owner AND session_id = NEW.session_id)
             AND seq >= (SELECT message_count - instruction_count - NEW.appended FROM sessions
                         WHERE owner = NEW.owner AND session_id = NEW.session_id);
-        INSERT INTO messages (session, seq, json, hidden, view, full_text)
+        INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
         SELECT id, message_count - instruction_count - NEW.appended + NEW.place,
-               NEW.json, NEW.hidden, NEW.view, NEW.full_text
+               NEW.json, NEW.hidden, NEW.view, NEW.full_text, NEW.sources
         FROM sessions WHERE owner = NEW.owner AND session_id = NEW.session_id AND NEW.json IS NOT NULL;
-        INSERT INTO messages (session, seq, json, hidden, view, full_text)
+        INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
         SELECT id, message_count - instruction_count - NEW.appended + NEW.place + 1,
-               NEW.next_json, NEW.next_hidden, NEW.next_view, NEW.next_full_text
+               NEW.next_json, NEW.next_hidden, NEW.next_view, NEW.next_full_text, NEW.next_sources
         FROM sessions WHERE owner = NEW.owner AND session_id = NEW.session_id AND NEW.next_json IS NOT NULL;
         INSERT INTO client_calls (owner, call_id, session)
         SELECT NEW.owner, call.value, s.id FROM sessions s, json_each(NEW.client_calls) call
@@ -154,11 +155,13 @@ async fn put_rows(
     let missing = rows * OF_ROW - messages.len();
     for stored in messages {
         let view = stored.view.as_ref().map(serde_json::to_string);
+        let sources = (!stored.sources.is_empty()).then(|| serde_json::to_string(&stored.sources));
         query = query
             .bind(stored.message.json_str())
             .bind(stored.hidden)
             .bind(view.transpose().map_err(json)?)
-            .bind(stored.full_text.as_deref());
+            .bind(stored.full_text.as_deref())
+            .bind(sources.transpose().map_err(json)?);
     }
     for _ in 0..missing * OF_MESSAGE {
         query = query.bind(None::<&str>);

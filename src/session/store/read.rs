@@ -25,6 +25,7 @@ struct MessageRow {
     hidden: Option<bool>,
     view: Option<String>,
     full_text: Option<String>,
+    sources: Option<String>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -39,7 +40,7 @@ struct SummaryRow {
 /// One statement, so that what it sees is of one moment; the instructions, which can be long, come once.
 const LOAD: &str = "
     SELECT CASE WHEN m.seq IS NULL OR m.seq = 0 THEN s.instructions END AS instructions,
-           s.created_at, s.updated_at, m.seq, m.json, m.hidden, m.view, m.full_text
+           s.created_at, s.updated_at, m.seq, m.json, m.hidden, m.view, m.full_text, m.sources
     FROM sessions s LEFT JOIN messages m ON m.session = s.id
     WHERE s.owner = ? AND s.session_id = ?
     ORDER BY m.seq";
@@ -164,11 +165,17 @@ fn stored_message(row: MessageRow) -> Result<Option<StoredMessage>, SessionError
         .map(|view| serde_json::from_str(&view))
         .transpose()
         .map_err(|error| SessionError::Store(Box::new(error)))?;
+    let sources = row
+        .sources
+        .map(|sources| serde_json::from_str(&sources))
+        .transpose()
+        .map_err(|error| SessionError::Store(Box::new(error)))?;
     Ok(Some(StoredMessage {
         message,
         hidden: row.hidden.unwrap_or_default(),
         view,
         full_text: row.full_text,
+        sources: sources.unwrap_or_default(),
     }))
 }
 

@@ -77,6 +77,7 @@ fn plain(message: Message) -> StoredMessage {
         hidden: false,
         view: None,
         full_text: None,
+        sources: Vec::new(),
     }
 }
 

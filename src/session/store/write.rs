@@ -207,8 +207,8 @@ pub(super) async fn fork(
     .await?
     .ok_or(SessionError::Exists)?;
     sqlx::query(
-        "INSERT INTO messages (session, seq, json, hidden, view, full_text)
-         SELECT ?, seq, json, hidden, view, full_text FROM messages WHERE session = ? AND seq < ?",
+        "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
+         SELECT ?, seq, json, hidden, view, full_text, sources FROM messages WHERE session = ? AND seq < ?",
     )
     .bind(copy)
     .bind(source.session)

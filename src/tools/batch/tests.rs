@@ -5,9 +5,10 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::ids::RequestId;
 use crate::ids::WorkspaceId;
+use crate::ids::{Owner, RequestId};
 use crate::openai::tool::ToolDefinition;
+use crate::tools::sources::SourceBook;
 use crate::tools::{OutputStatus, Tool, ToolKind, ToolPolicy, ToolSource};
 
 type Act =
@@ -106,6 +107,8 @@ fn context() -> CallContext {
         trace: http::HeaderMap::new(),
         workspace: WorkspaceId::fresh(),
         files: Arc::default(),
+        owner: Owner::everybody(),
+        sources: SourceBook::default(),
     }
 }
 

@@ -9,7 +9,9 @@ use super::live::LiveOutput;
 use super::media::media_type;
 use super::{Interpreters, WantedFile, report};
 use crate::sandbox::{CapturedFile, Cell, CellOutcome, Image};
-use crate::tools::{CodeDetail, ToolError, ToolFile, ToolInvocation, ToolNotice, ToolOutput};
+use crate::tools::{
+    CodeDetail, ToolDetail, ToolError, ToolFile, ToolInvocation, ToolNotice, ToolOutput,
+};
 
 pub(super) async fn execute(
     interpreters: &dyn Interpreters,
@@ -52,7 +54,7 @@ pub(super) async fn execute(
         status: report::status(&outcome),
         images: outcome.images.iter().map(encoded).collect(),
         frames: outcome.frames.iter().map(encoded).collect(),
-        detail: Some(Box::new(CodeDetail {
+        detail: Some(Box::new(ToolDetail::Code(CodeDetail {
             code: code.to_owned(),
             result: result(&outcome),
             exception: report::exception(&outcome, settings),
@@ -60,10 +62,11 @@ pub(super) async fn execute(
             stdout: outcome.stdout,
             stderr: outcome.stderr,
             working_directory: outcome.working_directory,
-        })),
+        }))),
         files: outcome.files.into_iter().map(file).collect(),
         notices: notices.into_iter().collect(),
         terminate: false,
+        sources: Vec::new(),
     })
 }
 

@@ -6,10 +6,11 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::*;
-use crate::ids::RequestId;
+use crate::ids::{Owner, RequestId};
 use crate::sandbox::settings::{Limits, Network, Tier};
 use crate::sandbox::{CapturedFile, CellEnd, CellError, Image, Limit, OutputStream, SandboxError};
-use crate::tools::{OutputStatus, ProgressSender, ToolProgress};
+use crate::tools::sources::SourceBook;
+use crate::tools::{CodeDetail, OutputStatus, ProgressSender, ToolDetail, ToolProgress};
 
 /// An interpreter that does what a test tells it to, and notes what it was asked.
 #[derive(Debug)]
@@ -196,6 +197,8 @@ fn invocation(arguments: &Value) -> (ToolInvocation, Receiver<ToolProgress>) {
             path: "/blob".into(),
         }]
         .into(),
+        owner: Owner::everybody(),
+        sources: SourceBook::default(),
         progress: ProgressSender(sender),
     };
     (invocation, progress)
@@ -210,6 +213,13 @@ async fn call(scripted: Scripted, name: &str, arguments: Value) -> Result<ToolOu
     let code = CodeExecution::over(Arc::new(scripted));
     let (invocation, _progress) = invocation(&arguments);
     tool(&code, name).call(&invocation).await
+}
+
+fn code(output: &ToolOutput) -> &CodeDetail {
+    match output.detail.as_deref() {
+        Some(ToolDetail::Code(detail)) => detail,
+        other => panic!("{other:?} is no detail of code"),
+    }
 }
 
 async fn ran(outcome: CellOutcome) -> ToolOutput {
@@ -342,7 +352,7 @@ async fn a_result_is_labelled_section_by_section() {
         (&*file.mime_type, &*file.content),
         ("text/csv", &b"a,b\n"[..])
     );
-    let detail = serde_json::to_value(output.detail.unwrap()).unwrap();
+    let detail = serde_json::to_value(code(&output)).unwrap();
     let expected = json!({
         "code": "x", "stdout": "hello\n", "stderr": "careful\n", "result": "a  b\n1  2\n3",
         "working_directory": "/mnt/data", "execution_time_ms": 12,
@@ -401,8 +411,8 @@ async fn an_exception_is_an_error_with_its_traceback_and_a_clean_exit_is_none() 
         })
         .await;
         let expected = format!("stdout:\nbefore\n\nexception:\n{shown}");
-        assert_eq!((output.content, output.status), (expected, status));
-        assert_eq!(output.detail.unwrap().exception.as_deref(), Some(shown));
+        assert_eq!((&output.content, output.status), (&expected, status));
+        assert_eq!(code(&output).exception.as_deref(), Some(shown));
     }
 }
 

@@ -14,7 +14,8 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::ids::WorkspaceId;
-use crate::ids::{RequestId, SessionId};
+use crate::ids::{Owner, RequestId, SessionId};
+use crate::tools::sources::SourceBook;
 use crate::tools::{ProgressSender, ToolProgress};
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -191,6 +192,8 @@ fn invocation() -> (ToolInvocation, Receiver<ToolProgress>) {
         trace: HeaderMap::new(),
         workspace: WorkspaceId::fresh(),
         files: Arc::default(),
+        owner: Owner::everybody(),
+        sources: SourceBook::default(),
         progress: ProgressSender(sender),
     };
     (invocation, progress)

@@ -1,0 +1,100 @@
+//! The sources of a conversation and their numbers.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::openai::citation::Source;
+
+/// Most sources of a conversation; later ones get no number.
+const MAX_SOURCES: usize = 10_000;
+
+/// The sources that a conversation knows, by number; cheap to clone. Calls that run at the same time share it.
+#[derive(Debug, Clone, Default)]
+pub struct SourceBook(Arc<Mutex<Vec<Source>>>);
+
+impl SourceBook {
+    /// A book of what earlier results found.
+    pub fn of(known: impl IntoIterator<Item = Source>) -> Self {
+        let book = Self::default();
+        let mut sources = book.0.lock();
+        for source in known {
+            if !sources.iter().any(|known| known.number == source.number) {
+                sources.push(source);
+            }
+        }
+        drop(sources);
+        book
+    }
+
+    /// The source at a URL, with the number that it has or now gets.
+    pub fn enter(&self, url: &str, title: &str) -> Option<Source> {
+        let mut sources = self.0.lock();
+        let same = |known: &&Source| without_fragment(&known.url) == without_fragment(url);
+        if let Some(known) = sources.iter().find(same) {
+            return Some(known.clone());
+        }
+        if sources.len() >= MAX_SOURCES {
+            return None;
+        }
+        let last = sources.iter().map(|source| source.number).max();
+        let source = Source {
+            number: last.unwrap_or(0).checked_add(1)?,
+            url: url.to_owned(),
+            title: title.to_owned(),
+        };
+        sources.push(source.clone());
+        Some(source)
+    }
+
+    /// The source with a number.
+    pub fn find(&self, number: u32) -> Option<Source> {
+        let sources = self.0.lock();
+        sources.iter().find(|known| known.number == number).cloned()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+fn without_fragment(url: &str) -> &str {
+    url.split_once('#').map_or(url, |(page, _)| page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(number: u32, url: &str) -> Source {
+        Source {
+            number,
+            url: url.to_owned(),
+            title: "t".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_page_keeps_its_number_and_a_new_one_gets_the_next() {
+        let book = SourceBook::of([source(1, "https://a.test/"), source(4, "https://b.test/")]);
+        let number = |url: &str| book.enter(url, "t").unwrap().number;
+        assert_eq!(number("https://a.test/"), 1);
+        assert_eq!(number("https://a.test/#part"), 1);
+        assert_eq!(number("https://c.test/"), 5);
+        assert_eq!(number("https://c.test/"), 5);
+        assert_eq!(book.find(4).unwrap().url, "https://b.test/");
+        assert_eq!(book.find(2), None);
+        assert!(!book.is_empty() && SourceBook::default().is_empty());
+    }
+
+    #[test]
+    fn a_conversation_has_only_so_many() {
+        let many = (1..=MAX_SOURCES).map(|n| source(n.try_into().unwrap(), &format!("u{n}")));
+        let book = SourceBook::of(many);
+        assert_eq!(book.enter("new", ""), None);
+        assert_eq!(book.enter("u7", "").unwrap().number, 7);
+        let last = SourceBook::of([source(u32::MAX, "u")]);
+        assert_eq!(last.enter("new", ""), None);
+    }
+}
