@@ -20,6 +20,7 @@ pub mod settings;
 pub mod stop;
 mod surroundings;
 mod transcript;
+pub mod web;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -36,6 +37,7 @@ use crate::session::store::SessionStore;
 use crate::tools::python::CodeExecution;
 use crate::tools::schema::SchemaCache;
 use crate::tools::set::ToolRegistry;
+use crate::tools::web::WebAccess;
 use crate::upstream::UpstreamError;
 use crate::upstream::retry::RetryPolicy;
 use crate::upstream::router::Router;
@@ -60,6 +62,8 @@ pub struct Parts {
     pub tools: ToolRegistry,
     /// Code execution, where it is switched on.
     pub code: Option<CodeExecution>,
+    /// The web, where it may be asked for.
+    pub web: Option<WebAccess>,
     /// Compiled argument schemas.
     pub schemas: SchemaCache,
     /// Where conversations are kept.

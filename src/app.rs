@@ -100,6 +100,7 @@ impl App {
             retry: pool.retry,
             tools,
             code,
+            web: None,
             schemas: SchemaCache::default(),
             store: store.clone(),
             files: store.files().clone(),

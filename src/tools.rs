@@ -11,6 +11,7 @@ pub mod schema;
 pub mod set;
 pub mod settings;
 pub mod sources;
+pub mod web;
 pub mod webhook;
 
 use std::sync::Arc;
@@ -163,6 +164,8 @@ pub struct ProgressSender(pub(crate) mpsc::Sender<ToolProgress>);
 pub struct ToolOutput {
     /// The whole text for the model, before any cap.
     pub content: String,
+    /// The text keeps to a bound of its own and is not cut again.
+    pub is_bounded: bool,
     /// How it ended, in the tool's own words.
     pub status: OutputStatus,
     /// The turn may end with this result.

@@ -9,6 +9,7 @@ mod document;
 mod domains;
 mod outcome;
 mod query;
+mod rank;
 pub mod settings;
 mod tokens;
 
@@ -16,3 +17,17 @@ pub use document::{Document, DocumentKind};
 pub use domains::DomainFilter;
 pub use outcome::{Findings, Found, Reading, WebError};
 pub use query::{Freshness, Location, PageQuery, SearchQuery};
+
+#[derive(Debug, Clone)]
+pub struct Web(std::sync::Arc<rank::Ranker>);
+impl Web {
+    pub async fn search(&self, _: &SearchQuery) -> Result<Findings, WebError> {
+        Err(WebError::Failed(String::new()))
+    }
+    pub async fn read(&self, _: &PageQuery) -> Result<Reading, WebError> {
+        Err(WebError::Failed(String::new()))
+    }
+    pub fn max_results(&self) -> usize {
+        10
+    }
+}

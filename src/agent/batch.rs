@@ -284,7 +284,10 @@ impl Batch {
         let Some(call) = self.calls.get(index) else {
             return;
         };
-        let most = self.context.parts.max_result_chars;
+        let most = match output.is_bounded {
+            true => usize::MAX,
+            false => self.context.parts.max_result_chars,
+        };
         let mut content = cap_result(&output.content, most).into_owned();
         let full_text = (content != output.content).then_some(output.content);
         let frames = frames_shown(&output.frames);

@@ -9,11 +9,14 @@ use super::code::{CODE_INTERPRETER, CodeAsk, is_code_interpreter};
 use super::conversation::find_by_call;
 use super::options::{EXTENSION_FIELDS, Options};
 use super::transcript;
+use super::web::{self, WEB_SEARCH_OPTIONS, is_web_search, names_web_search};
 use crate::ids::{Owner, RequestId, SessionId};
 use crate::openai::message::Message;
 use crate::openai::request::{ChatBody, RequestError};
 use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
+use crate::tools::python::EXECUTE_PYTHON;
 use crate::tools::set::{ToolFilter, ToolSet};
+use crate::tools::web::{WEB_SEARCH, WebAccess, WebAsk};
 use crate::upstream::router::Route;
 
 /// Body fields that a model call writes itself.
@@ -101,18 +104,19 @@ impl Agent {
     /// When a field that loopwright acts on is wrong; what passes through is left for the upstream to judge.
     pub fn decide(&self, body: &ChatBody<'_>, caller: &Caller) -> Result<Decision, RequestError> {
         let route = self.route(body)?;
-        let code = self.code(body)?;
-        let declared = declared(body, &route, self.parts.code.is_some())?;
-        let used = Options::used(body) || caller.session_header.is_some() || code.is_some();
+        let (code, web) = (self.code(body)?, self.web(body)?);
+        let declared = declared(body, &route, self.own())?;
+        let asks = code.is_some() || web.is_some();
+        let used = Options::used(body) || caller.session_header.is_some() || asks;
         let zero_rounds = !used
             && body
                 .field("max_tool_rounds")
                 .is_some_and(|value| value.get() == "0");
         // The legacy `functions` API knows no tool messages: what it offers can only be run by the client.
-        let client_only = zero_rounds || self.parts.tools.is_empty() || body.has("functions");
+        let client_only = zero_rounds || !self.offers_unasked() || body.has("functions");
         if used || !client_only {
             let options = self.options(body, caller)?;
-            let tools = self.tools(declared, &options, code.as_ref())?;
+            let tools = self.tools(declared, &options, (code.as_ref(), web.as_ref()))?;
             if used || tools.has_server_tools() {
                 let asked = Asked {
                     options,
@@ -146,9 +150,9 @@ impl Agent {
     ) -> Result<RunRequest, RequestError> {
         let route = self.route(body)?;
         let options = self.options(body, caller)?;
-        let code = self.code(body)?;
-        let declared = declared(body, &route, self.parts.code.is_some())?;
-        let tools = self.tools(declared, &options, code.as_ref())?;
+        let (code, web) = (self.code(body)?, self.web(body)?);
+        let declared = declared(body, &route, self.own())?;
+        let tools = self.tools(declared, &options, (code.as_ref(), web.as_ref()))?;
         let asked = Asked {
             options,
             tools,
@@ -159,6 +163,28 @@ impl Agent {
 
     fn code(&self, body: &ChatBody<'_>) -> Result<Option<CodeAsk>, RequestError> {
         CodeAsk::parse(body, self.parts.code.is_some())
+    }
+
+    /// What the request asks of the web; `None` also where that is the upstream's business.
+    fn web(&self, body: &ChatBody<'_>) -> Result<Option<WebAsk>, RequestError> {
+        match self.parts.web {
+            Some(_) => web::parse(body),
+            None => Ok(None),
+        }
+    }
+
+    /// The hosted tools of OpenAI's whose work is done here.
+    fn own(&self) -> Own {
+        Own {
+            code: self.parts.code.is_some(),
+            web: self.parts.web.is_some(),
+        }
+    }
+
+    /// Whether a request gets server-side tools that does not ask for any.
+    fn offers_unasked(&self) -> bool {
+        let web = self.parts.web.as_ref();
+        !self.parts.tools.is_empty() || web.is_some_and(WebAccess::is_unasked)
     }
 
     fn route(&self, body: &ChatBody<'_>) -> Result<Arc<Route>, RequestError> {
@@ -180,13 +206,18 @@ impl Agent {
         &self,
         declared: Vec<ToolDefinition>,
         options: &Options,
-        code: Option<&CodeAsk>,
+        (code, web): (Option<&CodeAsk>, Option<&WebAsk>),
     ) -> Result<ToolSet, RequestError> {
         let filter = tool_filter(options)?;
-        let asked = match (code, &self.parts.code) {
+        let mut asked = match (code, &self.parts.code) {
             (Some(ask), Some(code)) => code.tools(&ask.wanted),
             (None, _) | (_, None) => Vec::new(),
         };
+        match (web, &self.parts.web) {
+            (Some(ask), Some(access)) => asked.extend(access.tools(ask)),
+            (None, Some(access)) if access.is_unasked() => asked.extend(access.list().cloned()),
+            (None, _) | (_, None) => {}
+        }
         let set = self.parts.tools.for_request(declared, &asked, &filter);
         set.map_err(|error| RequestError::field("tools", error.to_string()))
     }
@@ -203,13 +234,15 @@ impl Agent {
             tools,
             code,
         } = asked;
-        let hosted = hosted_entries(body, self.parts.code.is_some())?;
+        let own = self.own();
+        let hosted = hosted_entries(body, own)?;
         let tools = tools.with_hosted(&hosted);
         refuse_several_choices(body, &tools)?;
         let left_out: Vec<&str> = [
             &EXTENSION_FIELDS[..],
             &REWRITTEN_FIELDS[..],
             &CONSUMED_FIELDS[..],
+            if own.web { &[WEB_SEARCH_OPTIONS] } else { &[] },
         ]
         .concat();
         Ok(RunRequest {
@@ -238,9 +271,26 @@ impl Agent {
 
     /// `tool_choice` as it is sent: what names OpenAI's hosted tool means ours.
     fn tool_choice(&self, choice: &str, tools: &ToolSet) -> Option<Arc<str>> {
-        match &self.parts.code {
-            Some(_) => transcript::offered(&transcript::with_own_interpreter(choice, tools), tools),
-            None => transcript::offered(choice, tools),
+        let own = self.own();
+        let meant = transcript::with_own(choice, tools, |kind| own.tool(kind));
+        transcript::offered(&meant, tools)
+    }
+}
+
+/// Which of OpenAI's hosted tools have their work done here.
+#[derive(Debug, Clone, Copy)]
+struct Own {
+    code: bool,
+    web: bool,
+}
+
+impl Own {
+    /// The tool that does the work of a hosted one.
+    fn tool(self, kind: &str) -> Option<&'static str> {
+        match kind {
+            CODE_INTERPRETER if self.code => Some(EXECUTE_PYTHON),
+            kind if self.web && names_web_search(kind) => Some(WEB_SEARCH),
+            _ => None,
         }
     }
 }
@@ -257,14 +307,13 @@ struct Asked {
 fn declared(
     body: &ChatBody<'_>,
     route: &Route,
-    runs_code: bool,
+    own: Own,
 ) -> Result<Vec<ToolDefinition>, RequestError> {
     let (declared, hosted) = body.tools()?;
     let known = &route.quirks.hosted_tools;
-    let own = |kind: &str| runs_code && kind == CODE_INTERPRETER;
     match hosted
         .iter()
-        .find(|kind| !known.contains(kind) && !own(kind))
+        .find(|kind| !known.contains(kind) && own.tool(kind).is_none())
     {
         Some(kind) => {
             let message = format!(
@@ -288,13 +337,13 @@ fn tool_filter(options: &Options) -> Result<ToolFilter, RequestError> {
 }
 
 /// The entries of `tools[]` that the upstream runs itself; they are offered as they are.
-fn hosted_entries(body: &ChatBody<'_>, runs_code: bool) -> Result<Vec<String>, RequestError> {
+fn hosted_entries(body: &ChatBody<'_>, own: Own) -> Result<Vec<String>, RequestError> {
     let hosted = |entry: &&serde_json::value::RawValue| {
         let is_hosted = matches!(
             ToolDefinition::parse(entry),
             Err(ToolDefinitionError::Hosted(_))
         );
-        is_hosted && !(runs_code && is_code_interpreter(entry))
+        is_hosted && !(own.code && is_code_interpreter(entry)) && !(own.web && is_web_search(entry))
     };
     Ok(body
         .tool_entries()?

@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::code::CODE_INTERPRETER;
 use super::event::AgentEvent;
 use crate::openai::message::{AssistantParts, FieldChange, Message, Role};
 use crate::openai::tool::ToolCall;
-use crate::tools::python::EXECUTE_PYTHON;
 use crate::tools::set::{Lookup, ToolSet};
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::Quirks;
@@ -67,31 +65,38 @@ pub(super) fn offered(choice: &str, tools: &ToolSet) -> Option<Arc<str>> {
     known.then(|| choice.into())
 }
 
-/// The tool choice with OpenAI's hosted `code_interpreter` replaced by the tool that does its work here.
-pub(super) fn with_own_interpreter(choice: &str, tools: &ToolSet) -> String {
+/// The tool choice with OpenAI's hosted tools replaced by those that do their work here.
+pub(super) fn with_own(
+    choice: &str,
+    tools: &ToolSet,
+    own: impl Fn(&str) -> Option<&'static str>,
+) -> String {
     let mut value: Value = serde_json::from_str(choice).unwrap_or_default();
-    let means_ours = |value: &Value| {
-        let named = value["function"]["name"] == CODE_INTERPRETER;
-        value["type"] == CODE_INTERPRETER
-            || (named && matches!(tools.lookup(CODE_INTERPRETER), Lookup::Unknown))
+    let ours = |value: &Value| {
+        let by_type = value["type"].as_str().and_then(&own);
+        let name = value["function"]["name"].as_str();
+        let undeclared = name.filter(|name| matches!(tools.lookup(name), Lookup::Unknown));
+        let name = by_type.or_else(|| undeclared.and_then(&own))?;
+        Some(json!({"type": "function", "function": {"name": name}}))
     };
-    let ours = || json!({"type": "function", "function": {"name": EXECUTE_PYTHON}});
-    if means_ours(&value) {
-        return ours().to_string();
+    if let Some(ours) = ours(&value) {
+        return ours.to_string();
     }
     let allowed = value.pointer_mut("/allowed_tools/tools");
     let Some(allowed) = allowed.and_then(Value::as_array_mut) else {
         return choice.to_owned();
     };
-    if !allowed.iter().any(means_ours) {
-        return choice.to_owned();
-    }
+    let mut replaced = false;
     for entry in allowed {
-        if means_ours(entry) {
-            *entry = ours();
+        if let Some(ours) = ours(entry) {
+            *entry = ours;
+            replaced = true;
         }
     }
-    value.to_string()
+    match replaced {
+        true => value.to_string(),
+        false => choice.to_owned(),
+    }
 }
 
 /// The tool choice of the rounds after the first: what forced a call no longer does.
@@ -210,8 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_of_the_hosted_interpreter_means_the_tool_that_runs_code() {
+    fn a_choice_of_a_hosted_tool_means_the_one_that_does_its_work() {
         let none = ToolSet::default();
+        let own = |kind: &str| (kind == "code_interpreter").then_some("execute_python");
         let ours = r#"{"function":{"name":"execute_python"},"type":"function"}"#;
         for (asked, sent) in [
             (r#"{"type":"code_interpreter"}"#, ours),
@@ -226,7 +232,7 @@ mod tests {
             ("\"required\"", "\"required\""),
             ("[\"nonsense", "[\"nonsense"),
         ] {
-            assert_eq!(with_own_interpreter(asked, &none), sent);
+            assert_eq!(with_own(asked, &none, own), sent);
         }
         let allowed = |tool: &str| {
             format!(
@@ -234,7 +240,7 @@ mod tests {
             )
         };
         let asked = allowed(r#"{"type":"code_interpreter"}"#);
-        assert_eq!(with_own_interpreter(&asked, &none), allowed(ours));
+        assert_eq!(with_own(&asked, &none, own), allowed(ours));
     }
 
     #[test]

@@ -17,6 +17,24 @@ impl DomainFilter {
             && !self.blocked.iter().any(within)
     }
 
+    /// The same, but only within these domains as well; none where nothing would be permitted.
+    pub fn narrowed(&self, domains: &[String]) -> Option<Self> {
+        let mut allowed = Vec::new();
+        for domain in domains {
+            let inside = self.allowed.is_empty()
+                || self.allowed.iter().any(|known| is_within(domain, known));
+            let narrower = self.allowed.iter().filter(|known| is_within(known, domain));
+            match inside {
+                true => allowed.push(domain.clone()),
+                false => allowed.extend(narrower.cloned()),
+            }
+        }
+        (!allowed.is_empty()).then(|| Self {
+            allowed,
+            blocked: self.blocked.clone(),
+        })
+    }
+
     /// Whether it permits every host.
     pub fn is_open(&self) -> bool {
         self.allowed.is_empty() && self.blocked.is_empty()

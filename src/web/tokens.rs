@@ -11,12 +11,10 @@ pub(super) fn estimate(text: &str) -> usize {
 }
 
 /// Quarters of a token.
-fn quarters(character: char) -> usize {
+pub(super) fn quarters(character: char) -> usize {
     match character {
         'a'..='z' | 'A'..='Z' | ' ' => 1,
-        '\u{0}'..='\u{7f}' => 2,
-        '\u{80}'..='\u{24f}' => 2,
-        '\u{250}'..='\u{10ff}' => 2,
+        '\u{0}'..='\u{10ff}' => 2,
         _ => 4,
     }
 }

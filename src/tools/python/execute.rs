@@ -66,6 +66,7 @@ pub(super) async fn execute(
         files: outcome.files.into_iter().map(file).collect(),
         notices: notices.into_iter().collect(),
         terminate: false,
+        is_bounded: false,
         sources: Vec::new(),
     })
 }

@@ -1,0 +1,311 @@
+//! What a request asks of the web: `web_search_options`, and `web_search` in `tools[]`.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use url::Host;
+
+use crate::openai::raw::RawObject;
+use crate::openai::request::{ChatBody, RequestError};
+use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
+use crate::tools::web::{ContextSize, DomainFilter, Location, WebAsk};
+
+/// The field that asks for search.
+pub const WEB_SEARCH_OPTIONS: &str = "web_search_options";
+/// OpenAI's hosted tools that mean the same; versions are dated, such as `web_search_2025_08_26`.
+const HOSTED: [&str; 2] = ["web_search_preview", "web_search"];
+/// Most domains of a list.
+const MAX_DOMAINS: usize = 100;
+/// Longest text of a location, in bytes.
+const MAX_PLACE_BYTES: usize = 128;
+/// Longest description of a tool, in bytes.
+const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
+
+/// Reads what a request asks for; `None` where it does not ask.
+///
+/// # Errors
+/// When a field has the wrong form.
+pub(super) fn parse(body: &ChatBody<'_>) -> Result<Option<WebAsk>, RequestError> {
+    if let Some(options) = body.field(WEB_SEARCH_OPTIONS) {
+        return options_of(options, WEB_SEARCH_OPTIONS).map(Some);
+    }
+    let entries = body.tool_entries()?.into_iter().enumerate();
+    let asked = entries.into_iter().find(|(_, entry)| is_web_search(entry));
+    match asked {
+        Some((index, entry)) => options_of(entry, &format!("tools[{index}]")).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Whether an entry of `tools[]` asks for the hosted tool.
+pub(super) fn is_web_search(entry: &RawValue) -> bool {
+    matches!(ToolDefinition::parse(entry), Err(ToolDefinitionError::Hosted(kind)) if names_web_search(&kind))
+}
+
+/// Whether a type of `tools[]` or `tool_choice` is the hosted tool.
+pub(super) fn names_web_search(kind: &str) -> bool {
+    let dated = |rest: &str| {
+        rest.is_empty()
+            || (rest.starts_with('_')
+                && rest
+                    .bytes()
+                    .all(|byte| byte.is_ascii_digit() || byte == b'_'))
+    };
+    HOSTED
+        .iter()
+        .any(|hosted| kind.strip_prefix(hosted).is_some_and(dated))
+}
+
+fn options_of(value: &RawValue, param: &str) -> Result<WebAsk, RequestError> {
+    let wrong = |part: &str, problem: &str| {
+        let param = format!("{param}{part}");
+        RequestError::field(&param, format!("'{param}' {problem}"))
+    };
+    let object = RawObject::parse(value.get()).map_err(|_| {
+        wrong(
+            "",
+            "must be an object, such as {\"search_context_size\": \"medium\"}",
+        )
+    })?;
+    let text = |name: &str| -> Result<Option<String>, RequestError> {
+        let Some(value) = object.get_some(name) else {
+            return Ok(None);
+        };
+        let text: String = serde_json::from_str(value.get())
+            .map_err(|_| wrong(&format!(".{name}"), "must be a string"))?;
+        if text.len() > MAX_DESCRIPTION_BYTES {
+            let problem = "is longer than 16 KiB; shorten it";
+            return Err(wrong(&format!(".{name}"), problem));
+        }
+        Ok(Some(text))
+    };
+    let context_size = match text("search_context_size")?.as_deref() {
+        None | Some("medium") => ContextSize::Medium,
+        Some("low") => ContextSize::Low,
+        Some("high") => ContextSize::High,
+        Some(_) => {
+            let problem = "must be \"low\", \"medium\" or \"high\"";
+            return Err(wrong(".search_context_size", problem));
+        }
+    };
+    if object
+        .get_some("external_web_access")
+        .is_some_and(|access| access.get() == "false")
+    {
+        let problem = "is false, but this server has no stored copy of the web to search instead; leave out the web search";
+        return Err(wrong(".external_web_access", problem));
+    }
+    let location = match object.get_some("user_location") {
+        Some(value) => Some(Arc::new(location(
+            value,
+            &format!("{param}.user_location"),
+        )?)),
+        None => None,
+    };
+    let domains = match object.get_some("filters") {
+        Some(value) => domains(value, &format!("{param}.filters"))?,
+        None => DomainFilter::default(),
+    };
+    Ok(WebAsk {
+        context_size,
+        location,
+        domains: Arc::new(domains),
+        search_description: text("search_description")?,
+        extract_description: text("extract_description")?,
+    })
+}
+
+#[derive(Deserialize)]
+struct RawLocation {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    /// Where chat completions have the rest; the Responses API has it beside `type`.
+    approximate: Option<Place>,
+    #[serde(flatten)]
+    flat: Place,
+}
+
+#[derive(Default, Deserialize)]
+struct Place {
+    country: Option<String>,
+    region: Option<String>,
+    city: Option<String>,
+    timezone: Option<String>,
+}
+
+fn location(value: &RawValue, param: &str) -> Result<Location, RequestError> {
+    let wrong = |problem: &str| RequestError::field(param, format!("'{param}' {problem}"));
+    let shape = r#"must be an object such as {"type": "approximate", "approximate": {"country": "GB", "city": "London"}}"#;
+    let raw: RawLocation = serde_json::from_str(value.get()).map_err(|_| wrong(shape))?;
+    if raw.kind.is_some_and(|kind| kind != "approximate") {
+        return Err(wrong(shape));
+    }
+    let place = raw.approximate.unwrap_or(raw.flat);
+    let clean = |text: Option<String>| -> Result<Option<String>, RequestError> {
+        match text {
+            Some(text) if text.len() > MAX_PLACE_BYTES || text.chars().any(char::is_control) => {
+                Err(wrong(
+                    "has a text of more than 128 bytes or with control characters",
+                ))
+            }
+            text => Ok(text.filter(|text| !text.trim().is_empty())),
+        }
+    };
+    let country = clean(place.country)?.map(|country| country.to_ascii_uppercase());
+    let two_letters =
+        |country: &String| country.len() == 2 && country.bytes().all(|b| b.is_ascii_alphabetic());
+    if !country.as_ref().is_none_or(two_letters) {
+        return Err(wrong(
+            "has a 'country' that is no two-letter code such as \"GB\"",
+        ));
+    }
+    Ok(Location {
+        country,
+        region: clean(place.region)?,
+        city: clean(place.city)?,
+        timezone: clean(place.timezone)?,
+    })
+}
+
+fn domains(value: &RawValue, param: &str) -> Result<DomainFilter, RequestError> {
+    let wrong = |part: &str, problem: &str| {
+        let param = format!("{param}{part}");
+        RequestError::field(&param, format!("'{param}' {problem}"))
+    };
+    let object = RawObject::parse(value.get()).map_err(|_| {
+        wrong(
+            "",
+            "must be an object such as {\"allowed_domains\": [\"example.org\"]}",
+        )
+    })?;
+    let list = |name: &str| -> Result<Vec<String>, RequestError> {
+        let Some(value) = object.get_some(name) else {
+            return Ok(Vec::new());
+        };
+        let part = format!(".{name}");
+        let shape = "must be a list of at most 100 domains such as \"example.org\", without scheme, port or path";
+        let entries: Vec<String> =
+            serde_json::from_str(value.get()).map_err(|_| wrong(&part, shape))?;
+        if entries.len() > MAX_DOMAINS {
+            return Err(wrong(&part, shape));
+        }
+        let read = |entry: String| domain(&entry).ok_or_else(|| wrong(&part, shape));
+        entries.into_iter().map(read).collect()
+    };
+    Ok(DomainFilter {
+        allowed: list("allowed_domains")?,
+        blocked: list("blocked_domains")?,
+    })
+}
+
+/// A domain in the form in which a URL has its host.
+fn domain(entry: &str) -> Option<String> {
+    let entry = entry.trim().trim_end_matches('.');
+    let plain = !entry.is_empty() && !entry.contains(['/', ':', '@', '?', '#', '*', ' ']);
+    match Host::parse(entry).ok().filter(|_| plain)? {
+        Host::Domain(domain) => Some(domain),
+        Host::Ipv4(address) => Some(address.to_string()),
+        Host::Ipv6(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<Option<WebAsk>, RequestError> {
+        parse(&ChatBody::parse(json.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_request_asks_by_the_field_or_by_openais_tools() {
+        assert_eq!(read("{}").unwrap(), None);
+        assert_eq!(
+            read(r#"{"tools":[{"type":"web_searching"}]}"#).unwrap(),
+            None
+        );
+        for json in [
+            r#"{"web_search_options":{}}"#,
+            r#"{"tools":[{"type":"web_search"}]}"#,
+            r#"{"tools":[{"type":"web_search_preview"}]}"#,
+            r#"{"tools":[{"type":"code_interpreter"},{"type":"web_search_2025_08_26"}]}"#,
+        ] {
+            assert_eq!(read(json).unwrap(), Some(WebAsk::default()), "{json}");
+        }
+    }
+
+    #[test]
+    fn both_of_openais_forms_of_a_location_are_read() {
+        let nested = r#"{"web_search_options":{"search_context_size":"high","user_location":{"type":"approximate","approximate":{"country":"gb","city":"London"}},
+            "filters":{"allowed_domains":["Example.org","bücher.test."],"blocked_domains":["x.example.org"]},"search_description":"s","extract_description":"e"}}"#;
+        let flat = r#"{"tools":[{"type":"web_search","search_context_size":"high","user_location":{"type":"approximate","country":"gb","city":"London"},
+            "filters":{"allowed_domains":["example.org","xn--bcher-kva.test"],"blocked_domains":["x.example.org"]},"search_description":"s","extract_description":"e"}]}"#;
+        let ask = read(nested).unwrap().unwrap();
+        assert_eq!(read(flat).unwrap().unwrap(), ask);
+        assert_eq!(ask.context_size, ContextSize::High);
+        let location = ask.location.unwrap();
+        assert_eq!(location.country.as_deref(), Some("GB"));
+        assert_eq!(location.city.as_deref(), Some("London"));
+        assert_eq!(ask.domains.allowed, ["example.org", "xn--bcher-kva.test"]);
+    }
+
+    #[test]
+    fn a_wrong_field_is_named() {
+        let options = |inner: &str| format!(r#"{{"web_search_options":{inner}}}"#);
+        for (json, param) in [
+            (options("true"), "web_search_options"),
+            (
+                options(r#"{"search_context_size":"huge"}"#),
+                "web_search_options.search_context_size",
+            ),
+            (
+                options(r#"{"search_context_size":1}"#),
+                "web_search_options.search_context_size",
+            ),
+            (
+                options(r#"{"user_location":"here"}"#),
+                "web_search_options.user_location",
+            ),
+            (
+                options(r#"{"user_location":{"type":"exact"}}"#),
+                "web_search_options.user_location",
+            ),
+            (
+                options(r#"{"user_location":{"country":"Germany"}}"#),
+                "web_search_options.user_location",
+            ),
+            (
+                options(r#"{"user_location":{"city":"a\nb"}}"#),
+                "web_search_options.user_location",
+            ),
+            (options(r#"{"filters":[]}"#), "web_search_options.filters"),
+            (
+                options(r#"{"filters":{"allowed_domains":"a"}}"#),
+                "web_search_options.filters.allowed_domains",
+            ),
+            (
+                options(r#"{"filters":{"allowed_domains":["https://a.test"]}}"#),
+                "web_search_options.filters.allowed_domains",
+            ),
+            (
+                options(r#"{"filters":{"blocked_domains":["*.test"]}}"#),
+                "web_search_options.filters.blocked_domains",
+            ),
+            (
+                options(r#"{"external_web_access":false}"#),
+                "web_search_options.external_web_access",
+            ),
+            (
+                r#"{"tools":[{"type":"web_search","filters":1}]}"#.to_owned(),
+                "tools[0].filters",
+            ),
+        ] {
+            let error = read(&json).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(param), "{json}");
+        }
+        let many = vec!["\"a.test\""; 101].join(",");
+        let json = options(&format!(r#"{{"filters":{{"allowed_domains":[{many}]}}}}"#));
+        assert!(read(&json).is_err());
+    }
+}

@@ -1,0 +1,247 @@
+//! The web as tools: `web_search` and `read_page`.
+//!
+//! Owns what models are told: descriptions, and results in which every line that somebody else wrote is marked as a
+//! quotation. How pages are found, fetched and read is the business of [`crate::web`].
+
+mod arguments;
+mod describe;
+mod report;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use self::arguments::{ReadArguments, SearchArguments};
+use super::{
+    SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
+};
+use crate::openai::tool::ToolDefinition;
+use crate::web::{Findings, PageQuery, Reading, SearchQuery, Web, WebError};
+
+pub use crate::web::{DomainFilter, Location};
+
+/// The tool that searches.
+pub const WEB_SEARCH: &str = "web_search";
+/// The tool that reads a page.
+pub const READ_PAGE: &str = "read_page";
+
+/// Longest time for one call: a search at several providers, and then the pages.
+const TIME_LIMIT: Duration = Duration::from_secs(90);
+
+/// What a request that asks for the web wants of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WebAsk {
+    /// How much of what is found the model is given.
+    pub context_size: ContextSize,
+    /// Where the user is.
+    pub location: Option<Arc<Location>>,
+    /// Which hosts may be seen.
+    pub domains: Arc<DomainFilter>,
+    /// What the model is told of the search instead.
+    pub search_description: Option<String>,
+    /// What the model is told of the page reader instead.
+    pub extract_description: Option<String>,
+}
+
+/// How much of what is found the model is given by one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ContextSize {
+    /// About 4,000 tokens.
+    Low,
+    /// About 8,000 tokens.
+    #[default]
+    Medium,
+    /// About 16,000 tokens.
+    High,
+}
+
+impl ContextSize {
+    fn tokens(self) -> usize {
+        match self {
+            Self::Low => 4096,
+            Self::Medium => 8192,
+            Self::High => 16_384,
+        }
+    }
+}
+
+/// The web and the tools for it; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct WebAccess {
+    web: Arc<dyn Browser>,
+    tools: Arc<[SharedTool]>,
+    unasked: bool,
+}
+
+/// What the tools need of the web.
+///
+/// [`Web`] implements it, and what the tests put in its place. The methods mean what they mean there.
+pub(crate) trait Browser: Send + Sync + fmt::Debug {
+    /// Searches.
+    fn search<'a>(&'a self, query: &'a SearchQuery) -> BoxFuture<'a, Result<Findings, WebError>>;
+    /// Reads a page.
+    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<Reading, WebError>>;
+    /// Most results of a search.
+    fn max_results(&self) -> usize;
+}
+
+impl WebAccess {
+    /// The tools over the web; offered to every request (`unasked`) or only to those that ask.
+    pub fn new(web: Web, unasked: bool) -> Self {
+        Self::over(Arc::new(web), unasked)
+    }
+
+    fn over(web: Arc<dyn Browser>, unasked: bool) -> Self {
+        let tools = both(&web, &WebAsk::default());
+        Self {
+            web,
+            tools: tools.into(),
+            unasked,
+        }
+    }
+
+    /// The tools, in the order in which they are offered.
+    pub fn list(&self) -> impl Iterator<Item = &SharedTool> {
+        self.tools.iter()
+    }
+
+    /// The tools of a request that wants this of them.
+    pub fn tools(&self, ask: &WebAsk) -> Vec<SharedTool> {
+        match *ask == WebAsk::default() {
+            true => self.tools.to_vec(),
+            false => both(&self.web, ask),
+        }
+    }
+
+    /// Whether requests get the tools that do not ask for them.
+    pub fn is_unasked(&self) -> bool {
+        self.unasked
+    }
+}
+
+fn both(web: &Arc<dyn Browser>, ask: &WebAsk) -> Vec<SharedTool> {
+    let ask = Arc::new(ask.clone());
+    let search = describe::search(&ask, web.max_results());
+    let read = describe::read(&ask);
+    let tool = |action, definition| -> SharedTool {
+        Arc::new(WebTool {
+            web: web.clone(),
+            ask: ask.clone(),
+            action,
+            definition,
+            policy: ToolPolicy {
+                timeout: TIME_LIMIT,
+                sequential: false,
+                idempotent: true,
+                source: ToolSource::BuiltIn,
+                kind: ToolKind::WebSearch,
+            },
+        })
+    };
+    vec![tool(Action::Search, search), tool(Action::Read, read)]
+}
+
+/// What one of the tools does.
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Search,
+    Read,
+}
+
+/// One of the tools.
+#[derive(Debug)]
+struct WebTool {
+    web: Arc<dyn Browser>,
+    ask: Arc<WebAsk>,
+    action: Action,
+    definition: ToolDefinition,
+    policy: ToolPolicy,
+}
+
+impl WebTool {
+    async fn search(&self, invocation: &ToolInvocation) -> Result<ToolOutput, ToolError> {
+        let most = self.web.max_results();
+        let asked = SearchArguments::read(&invocation.arguments, &self.ask.domains, most)?;
+        let query = SearchQuery {
+            queries: asked.queries,
+            max_results: asked.max_results,
+            freshness: asked.freshness,
+            domains: asked.domains,
+            location: self.ask.location.clone(),
+            budget: self.ask.context_size.tokens(),
+            scope: invocation.owner.as_str().to_owned(),
+        };
+        let findings = self.web.search(&query).await?;
+        Ok(report::findings(
+            &findings,
+            &query.queries,
+            &invocation.sources,
+        ))
+    }
+
+    async fn read(&self, invocation: &ToolInvocation) -> Result<ToolOutput, ToolError> {
+        let asked = ReadArguments::read(&invocation.arguments)?;
+        let query = PageQuery {
+            url: asked.url,
+            find: asked.find,
+            domains: self.ask.domains.clone(),
+            budget: self.ask.context_size.tokens(),
+            scope: invocation.owner.as_str().to_owned(),
+        };
+        let reading = self.web.read(&query).await?;
+        Ok(report::reading(
+            &reading,
+            query.find.as_deref(),
+            &invocation.sources,
+        ))
+    }
+}
+
+impl Tool for WebTool {
+    fn definition(&self) -> &ToolDefinition {
+        &self.definition
+    }
+
+    fn policy(&self) -> &ToolPolicy {
+        &self.policy
+    }
+
+    fn call<'a>(
+        &'a self,
+        invocation: &'a ToolInvocation,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        match self.action {
+            Action::Search => self.search(invocation).boxed(),
+            Action::Read => self.read(invocation).boxed(),
+        }
+    }
+}
+
+impl From<WebError> for ToolError {
+    fn from(error: WebError) -> Self {
+        match error {
+            WebError::Rejected(text) => Self::Rejected(text),
+            WebError::Failed(message) => Self::Failed {
+                message,
+                source: None,
+            },
+        }
+    }
+}
+
+impl Browser for Web {
+    fn search<'a>(&'a self, query: &'a SearchQuery) -> BoxFuture<'a, Result<Findings, WebError>> {
+        self.search(query).boxed()
+    }
+
+    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<Reading, WebError>> {
+        self.read(query).boxed()
+    }
+
+    fn max_results(&self) -> usize {
+        self.max_results()
+    }
+}

@@ -1,0 +1,130 @@
+//! Embeddings of an upstream, in OpenAI's form.
+
+use std::time::Duration;
+
+use reqwest::Client;
+use reqwest::redirect::Policy;
+use secrecy::ExposeSecret;
+use serde::{Deserialize, Serialize};
+
+use crate::web::WebError;
+use crate::web::settings::EmbeddingSettings;
+
+/// Longest answer, in bytes: fifty vectors of 8192 numbers.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// Longest text that is sent, in characters.
+const MAX_CHARS: usize = 2000;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks for embeddings.
+#[derive(Debug, Clone)]
+pub(super) struct Embeddings {
+    client: Client,
+    settings: EmbeddingSettings,
+}
+
+/// Why there are none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EmbedError {
+    #[error("the upstream could not be asked")]
+    Send(#[source] reqwest::Error),
+    #[error("the upstream answered with status {0}")]
+    Status(u16),
+    #[error("the upstream's answer has another form than OpenAI's, or is too long")]
+    Answer,
+    #[error("the upstream did not answer in time")]
+    TimedOut,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    model: &'a str,
+    input: Vec<String>,
+    encoding_format: &'static str,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    data: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    index: usize,
+    embedding: Vec<f32>,
+}
+
+impl Embeddings {
+    pub(super) fn new(settings: EmbeddingSettings) -> Result<Self, WebError> {
+        let client = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(Policy::none())
+            .no_proxy()
+            .build()
+            .map_err(|error| WebError::Failed(format!("the client for embeddings: {error}")))?;
+        Ok(Self { client, settings })
+    }
+
+    /// How alike each text is to the query: the cosine of the angle between them.
+    pub(super) async fn likeness(
+        &self,
+        query: &str,
+        texts: &[String],
+    ) -> Result<Vec<f32>, EmbedError> {
+        let asking = self.vectors(query, texts);
+        let vectors = tokio::time::timeout(self.settings.timeout, asking).await;
+        let vectors = vectors.map_err(|_| EmbedError::TimedOut)??;
+        let (query, texts) = vectors.split_first().ok_or(EmbedError::Answer)?;
+        Ok(texts.iter().map(|text| cosine(query, text)).collect())
+    }
+
+    async fn vectors(&self, query: &str, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let short = |text: &str| text.chars().take(MAX_CHARS).collect::<String>();
+        let input: Vec<String> = std::iter::once(query)
+            .chain(texts.iter().map(String::as_str))
+            .map(short)
+            .collect();
+        let count = input.len();
+        let body = Request {
+            model: &self.settings.model,
+            input,
+            encoding_format: "float",
+        };
+        let body = serde_json::to_vec(&body).map_err(|_| EmbedError::Answer)?;
+        let mut request = self
+            .client
+            .post(self.settings.url.clone())
+            .header("content-type", "application/json")
+            .body(body);
+        if let Some(key) = &self.settings.api_key {
+            request = request.bearer_auth(key.expose_secret());
+        }
+        let mut response = request.send().await.map_err(EmbedError::Send)?;
+        if !response.status().is_success() {
+            return Err(EmbedError::Status(response.status().as_u16()));
+        }
+        let mut answer = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(EmbedError::Send)? {
+            if answer.len() + chunk.len() > MAX_ANSWER {
+                return Err(EmbedError::Answer);
+            }
+            answer.extend_from_slice(&chunk);
+        }
+        let answer: Answer = serde_json::from_slice(&answer).map_err(|_| EmbedError::Answer)?;
+        let mut vectors = vec![Vec::new(); count];
+        for entry in answer.data {
+            let place = vectors.get_mut(entry.index).ok_or(EmbedError::Answer)?;
+            *place = entry.embedding;
+        }
+        let size = vectors.first().map_or(0, Vec::len);
+        let complete = size > 0 && vectors.iter().all(|vector| vector.len() == size);
+        complete.then_some(vectors).ok_or(EmbedError::Answer)
+    }
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    let dot: f32 = a.iter().zip(b).map(|(a, b)| a * b).sum();
+    let length = |vector: &[f32]| vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    let lengths = length(a) * length(b);
+    if lengths > 0.0 { dot / lengths } else { 0.0 }
+}
