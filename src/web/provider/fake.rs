@@ -1,5 +1,7 @@
 //! Search providers for tests: servers on loopback that speak each API as documented and refuse what is not.
 
+mod documented;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use url::Url;
 
+use self::documented::check;
 use crate::web::settings::{
     ExtractorSettings, FetchSettings, ProviderKind, ProviderSettings, SearchSettings, Settings,
 };
@@ -289,134 +292,4 @@ async fn pour(stream: &mut TcpStream) -> std::io::Result<()> {
     loop {
         stream.write_all(&[b' '; 1 << 16]).await?;
     }
-}
-
-/// What the documentation asks of a request: method, path, key, content type and parameters that there are.
-fn check(kind: ProviderKind, request: &Request) -> Result<(), String> {
-    let expect = |ok: bool, what: &str| ok.then_some(()).ok_or(format!("{what}: {request:?}"));
-    let header = |name: &str, value: &str| {
-        expect(
-            request.header(name) == Some(value),
-            &format!("{name} must be {value}"),
-        )
-    };
-    header("user-agent", USER_AGENT)?;
-    header("accept-encoding", "identity")?;
-    expect(request.header("cookie").is_none(), "no cookies")?;
-    match kind {
-        ProviderKind::SearXng => {
-            expect(request.method == "GET", "GET")?;
-            expect(request.path.ends_with("/search"), "/search")?;
-            expect(request.parameter("format") == Some("json"), "format=json")?;
-            parameters(request, &["q", "format", "language", "time_range"])
-        }
-        ProviderKind::Brave => {
-            expect(request.method == "GET", "GET")?;
-            expect(request.path == "/res/v1/web/search", "/res/v1/web/search")?;
-            header("x-subscription-token", KEY)?;
-            header("accept", "application/json")?;
-            let count = request
-                .parameter("count")
-                .and_then(|text| text.parse().ok());
-            expect((1..=20).contains(&count.unwrap_or(0)), "count from 1 to 20")?;
-            let query = request.parameter("q").unwrap_or_default();
-            expect(
-                query.chars().count() <= 400,
-                "a query of at most 400 characters",
-            )?;
-            let known = [
-                "q",
-                "count",
-                "country",
-                "freshness",
-                "result_filter",
-                "text_decorations",
-            ];
-            parameters(request, &known)
-        }
-        ProviderKind::Tavily => {
-            posts_json(request)?;
-            header("authorization", &format!("Bearer {KEY}"))?;
-            let query = request.json()["query"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            expect(
-                query.chars().count() <= 400,
-                "a query of at most 400 characters",
-            )?;
-            fields(
-                request,
-                &[
-                    "query",
-                    "max_results",
-                    "search_depth",
-                    "topic",
-                    "time_range",
-                    "country",
-                    "include_raw_content",
-                    "include_domains",
-                    "exclude_domains",
-                ],
-            )
-        }
-        ProviderKind::Exa => {
-            posts_json(request)?;
-            header("x-api-key", KEY)?;
-            fields(
-                request,
-                &[
-                    "query",
-                    "type",
-                    "numResults",
-                    "contents",
-                    "startPublishedDate",
-                    "userLocation",
-                    "includeDomains",
-                    "excludeDomains",
-                ],
-            )
-        }
-        ProviderKind::Serper => {
-            posts_json(request)?;
-            header("x-api-key", KEY)?;
-            fields(request, &["q", "num", "gl", "tbs"])
-        }
-        ProviderKind::DuckDuckGo => {
-            expect(request.method == "POST", "POST")?;
-            expect(request.path == "/html/", "/html/")?;
-            expect(request.parameter("b") == Some(""), "an empty b")?;
-            let query = request.parameter("q").unwrap_or_default();
-            expect(
-                query.chars().count() < 500,
-                "a query of less than 500 characters",
-            )?;
-            parameters(request, &["q", "b", "kl", "df"])
-        }
-    }
-}
-
-fn posts_json(request: &Request) -> Result<(), String> {
-    let json = request.header("content-type") == Some("application/json");
-    (json && request.method == "POST" && request.path == "/search")
-        .then_some(())
-        .ok_or(format!("JSON must be posted to /search: {request:?}"))
-}
-
-fn fields(request: &Request, known: &[&str]) -> Result<(), String> {
-    let body = request.json();
-    let unknown = body
-        .as_object()
-        .unwrap()
-        .keys()
-        .find(|name| !known.contains(&name.as_str()));
-    unknown.map_or(Ok(()), |name| Err(format!("unknown field {name}")))
-}
-
-fn parameters(request: &Request, known: &[&str]) -> Result<(), String> {
-    let unknown = request
-        .parameters
-        .iter()
-        .find(|(name, _)| !known.contains(&name.as_str()));
-    unknown.map_or(Ok(()), |(name, _)| Err(format!("unknown parameter {name}")))
 }
