@@ -1,8 +1,8 @@
 //! What is made of good answers.
 //!
 //! The fixtures have the shapes of: SearXNG `searx/webutils.py` (`get_json_response`) and `docs/dev/search_api.rst`;
-//! Brave's web search types and error objects (brave/brave-search-mcp-server, API dashboard); Tavily's reference of
-//! `POST /search` and tavily-python; Exa's OpenAPI description (exa-labs/openapi-spec) and its list of error codes;
+//! Brave's web search types and error objects (`brave/brave-search-mcp-server`, API dashboard); Tavily's reference of
+//! `POST /search` and its Python SDK; Exa's published description (`exa-labs/openapi-spec`) and its list of error codes;
 //! Serper's documented example answer; DuckDuckGo's HTML page as SearXNG's engine and deedy5/ddgs read it.
 
 use super::*;
