@@ -5,9 +5,12 @@
 //! compute ([`extractor`]); what comes out is text in passages, ranked and packed into a budget of tokens ([`rank`]).
 //! Knows nothing of tools, sessions or the loop.
 
+mod cache;
 mod document;
 mod domains;
 mod outcome;
+mod provider;
+mod providers;
 mod query;
 mod rank;
 pub mod settings;

@@ -16,6 +16,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sandbox", &["ids"]),
     ("tools", &["openai", "ids", "sandbox", "sse"]),
     ("session", &["openai", "ids"]),
+    ("web", &["ids", "sandbox"]),
     (
         "agent",
         &["openai", "ids", "upstream", "tools", "session", "metrics"],
@@ -59,7 +60,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("axum", &["http", "app", "demo"]),
     ("hyper", &["http"]),
     ("hyper_util", &["http"]),
-    ("reqwest", &["upstream", "tools", "demo"]),
+    ("reqwest", &["upstream", "tools", "web", "demo"]),
     ("sqlx", &["session"]),
     ("libc", &["sandbox"]),
     ("rustix", &["sandbox"]),

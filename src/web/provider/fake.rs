@@ -1,0 +1,295 @@
+//! Search providers for tests: servers on loopback that speak each API as documented and refuse what is not.
+
+mod documented;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use secrecy::SecretString;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use url::Url;
+
+use self::documented::check;
+use crate::web::settings::{
+    ExtractorSettings, FetchSettings, ProviderKind, ProviderSettings, SearchSettings, Settings,
+};
+
+/// The key that the fakes accept.
+pub(in crate::web) const KEY: &str = "sk-SECRET-of-the-operator";
+const USER_AGENT: &str = "loopwright-test/1";
+
+/// What a fake does with one request.
+#[derive(Debug, Clone)]
+pub(in crate::web) enum Reply {
+    /// Answers.
+    Answer(u16, Vec<(&'static str, String)>, String),
+    /// Answers once there is a permit.
+    Gated(Arc<Semaphore>, String),
+    /// Never answers.
+    Silence,
+    /// Answers without end.
+    Endless,
+    /// Closes the connection.
+    Close,
+}
+
+/// A request that came.
+#[derive(Debug, Clone)]
+pub(in crate::web) struct Request {
+    pub(in crate::web) method: String,
+    pub(in crate::web) path: String,
+    /// The query, or the fields of a form.
+    pub(in crate::web) parameters: Vec<(String, String)>,
+    /// Names in lower case.
+    pub(in crate::web) headers: Vec<(String, String)>,
+    pub(in crate::web) body: String,
+}
+
+/// One provider.
+#[derive(Debug)]
+pub(in crate::web) struct Fake {
+    pub(in crate::web) kind: ProviderKind,
+    pub(in crate::web) url: Url,
+    state: Arc<State>,
+    _server: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    kind: ProviderKind,
+    replies: Mutex<VecDeque<Reply>>,
+    requests: Mutex<Vec<Request>>,
+    wrong: Mutex<Vec<String>>,
+    came: Semaphore,
+}
+
+impl Reply {
+    pub(in crate::web) fn good(body: &str) -> Self {
+        Self::status(200, body)
+    }
+
+    pub(in crate::web) fn status(status: u16, body: &str) -> Self {
+        Self::Answer(status, Vec::new(), body.to_owned())
+    }
+
+    pub(in crate::web) fn with_header(self, name: &'static str, value: &str) -> Self {
+        match self {
+            Self::Answer(status, mut headers, body) => {
+                headers.push((name, value.to_owned()));
+                Self::Answer(status, headers, body)
+            }
+            other => other,
+        }
+    }
+}
+
+impl Request {
+    pub(in crate::web) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(own, _)| own == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(in crate::web) fn parameter(&self, name: &str) -> Option<&str> {
+        let found = self.parameters.iter().find(|(own, _)| own == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(in crate::web) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).expect("a JSON body")
+    }
+}
+
+impl Fake {
+    /// Starts one that replies like this, in order; further requests are wrong.
+    pub(in crate::web) async fn start(
+        kind: ProviderKind,
+        replies: impl IntoIterator<Item = Reply>,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State {
+            kind,
+            replies: Mutex::new(replies.into_iter().collect()),
+            requests: Mutex::default(),
+            wrong: Mutex::default(),
+            came: Semaphore::new(0),
+        });
+        let mut server = JoinSet::new();
+        server.spawn(serve(listener, state.clone()));
+        Self {
+            kind,
+            url: Url::parse(&format!("http://{address}")).unwrap(),
+            state,
+            _server: server,
+        }
+    }
+
+    /// The requests that came; all of them must have been as documented.
+    pub(in crate::web) fn requests(&self) -> Vec<Request> {
+        assert_eq!(*self.state.wrong.lock(), Vec::<String>::new());
+        self.state.requests.lock().clone()
+    }
+
+    /// Waits for the next request.
+    pub(in crate::web) async fn came(&self) {
+        self.state.came.acquire().await.unwrap().forget();
+    }
+
+    pub(in crate::web) fn settings(&self) -> ProviderSettings {
+        let keyless = matches!(self.kind, ProviderKind::SearXng | ProviderKind::DuckDuckGo);
+        ProviderSettings {
+            kind: self.kind,
+            url: Some(self.url.clone()),
+            api_key: (!keyless).then(|| SecretString::from(KEY)),
+            requests_per_minute: 6_000,
+        }
+    }
+}
+
+/// Settings with these providers, no cache, one retry and snippets only.
+pub(in crate::web) fn settings(providers: Vec<ProviderSettings>) -> Settings {
+    Settings {
+        providers,
+        search: SearchSettings {
+            timeout: Duration::from_secs(10),
+            max_retries: 1,
+            max_results: 20,
+            max_pages: 0,
+            pages_timeout: Duration::from_secs(1),
+            cache_ttl: Duration::ZERO,
+            cache_bytes: 1 << 20,
+        },
+        fetch: FetchSettings {
+            user_agent: USER_AGENT.to_owned(),
+            connect_timeout: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
+            max_bytes: 1,
+            max_redirects: 1,
+            ports: Vec::new(),
+            allow: Vec::new(),
+            block: Vec::new(),
+            private: Vec::new(),
+            robots: true,
+            per_host: 1,
+            host_interval: Duration::ZERO,
+        },
+        extractor: ExtractorSettings {
+            program: "loopwright".into(),
+            processes: 1,
+            timeout: Duration::from_secs(1),
+            memory: 1,
+        },
+        embeddings: None,
+    }
+}
+
+async fn serve(listener: TcpListener, state: Arc<State>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(converse(stream, state.clone()));
+    }
+}
+
+/// One request and its reply; the connection is closed after it.
+async fn converse(mut stream: TcpStream, state: Arc<State>) {
+    let Some(request) = receive(&mut stream).await else {
+        return;
+    };
+    if let Err(wrong) = check(state.kind, &request) {
+        state.wrong.lock().push(wrong);
+    }
+    state.requests.lock().push(request);
+    let reply = state.replies.lock().pop_front();
+    state.came.add_permits(1);
+    // A client that has seen enough hangs up: that is its right.
+    let _ = match reply {
+        None => {
+            let one_too_many = "a request that no reply was made for".to_owned();
+            state.wrong.lock().push(one_too_many);
+            Ok(())
+        }
+        Some(Reply::Answer(status, headers, body)) => {
+            send(&mut stream, status, &headers, &body).await
+        }
+        Some(Reply::Gated(gate, body)) => {
+            gate.acquire().await.unwrap().forget();
+            send(&mut stream, 200, &[], &body).await
+        }
+        Some(Reply::Silence) => std::future::pending().await,
+        Some(Reply::Endless) => pour(&mut stream).await,
+        Some(Reply::Close) => Ok(()),
+    };
+}
+
+async fn receive(stream: &mut TcpStream) -> Option<Request> {
+    let mut bytes = Vec::new();
+    let head_end = loop {
+        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break at;
+        }
+        (stream.read_buf(&mut bytes).await.ok()? > 0).then_some(())?;
+    };
+    let head = String::from_utf8(bytes[..head_end].to_vec()).unwrap();
+    let mut lines = head.split("\r\n");
+    let mut words = lines.next()?.split(' ');
+    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let headers: Vec<(String, String)> = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+        .collect();
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let length: usize = length.map_or(0, |(_, value)| value.parse().unwrap());
+    while bytes.len() < head_end + 4 + length {
+        (stream.read_buf(&mut bytes).await.ok()? > 0).then_some(())?;
+    }
+    let body = String::from_utf8(bytes[head_end + 4..].to_vec()).unwrap();
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let form = headers.contains(&(
+        "content-type".to_owned(),
+        "application/x-www-form-urlencoded".to_owned(),
+    ));
+    let fields = if form { body.as_str() } else { query };
+    Some(Request {
+        method,
+        path: path.to_owned(),
+        parameters: url::form_urlencoded::parse(fields.as_bytes())
+            .into_owned()
+            .collect(),
+        headers,
+        body,
+    })
+}
+
+async fn send(
+    stream: &mut TcpStream,
+    status: u16,
+    headers: &[(&str, String)],
+    body: &str,
+) -> std::io::Result<()> {
+    let mut text = format!(
+        "HTTP/1.1 {status} Test\r\ncontent-length: {}\r\nconnection: close\r\n",
+        body.len()
+    );
+    for (name, value) in headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str("\r\n");
+    text.push_str(body);
+    stream.write_all(text.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+async fn pour(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream
+        .write_all(b"HTTP/1.1 200 Test\r\nconnection: close\r\n\r\n{\"results\": [")
+        .await?;
+    loop {
+        stream.write_all(&[b' '; 1 << 16]).await?;
+    }
+}

@@ -1,0 +1,284 @@
+//! What providers send, made fit to be shown: cleaned, bounded, without doubles and only from permitted hosts.
+
+use std::collections::HashSet;
+
+use url::Url;
+
+use super::markup::{self, Piece};
+use super::{Hit, Lookup, Problem};
+
+/// Most characters of a title.
+const MAX_TITLE_CHARS: usize = 300;
+/// Most characters of a snippet; the longest that a provider documents are three of 500.
+const MAX_SNIPPET_CHARS: usize = 2_000;
+/// Most characters of a page's text.
+const MAX_TEXT_CHARS: usize = 200_000;
+/// Longest URL.
+const MAX_URL_BYTES: usize = 2_048;
+/// Characters of markup that are looked at for each character that may come out of it.
+const MARKUP_FACTOR: usize = 8;
+
+/// One line of plain text that is being collected.
+struct Line {
+    text: String,
+    left: usize,
+    space: bool,
+    cut: bool,
+}
+
+/// The hits that may be shown, as they may be shown.
+pub(super) fn tidy(hits: Vec<Hit>, lookup: &Lookup<'_>) -> Result<Vec<Hit>, Problem> {
+    let found = hits.len();
+    let addressed: Vec<(Url, Hit)> = hits
+        .into_iter()
+        .filter_map(|hit| Some((address(&hit.url)?, hit)))
+        .collect();
+    if addressed.is_empty() && found > 0 {
+        return Err(Problem::Malformed("none of its results has a web address"));
+    }
+    let mut seen = HashSet::new();
+    Ok(addressed
+        .into_iter()
+        .filter(|(url, _)| {
+            url.host_str()
+                .is_some_and(|host| lookup.domains.permits(host))
+        })
+        .filter(|(url, _)| seen.insert(identity(url)))
+        .map(|(url, hit)| Hit {
+            url: url.into(),
+            title: plain(&hit.title, MAX_TITLE_CHARS),
+            snippet: plain(&hit.snippet, MAX_SNIPPET_CHARS),
+            date: hit.date,
+            text: hit
+                .text
+                .map(|text| block(&text, MAX_TEXT_CHARS))
+                .filter(|text| !text.trim().is_empty()),
+        })
+        .take(lookup.max_results)
+        .collect())
+}
+
+/// One line of text: no markup, no entities, nothing that cannot be seen.
+pub(super) fn plain(text: &str, max_chars: usize) -> String {
+    let beginning: String = text.chars().take(max_chars * MARKUP_FACTOR).collect();
+    let mut line = Line {
+        text: String::new(),
+        left: max_chars,
+        space: false,
+        cut: false,
+    };
+    markup::fragment(&beginning, |piece| match piece {
+        Piece::Text(text) => line.push(text),
+        Piece::Open { name, .. } | Piece::Close(name) => {
+            if matches!(name, "br" | "p" | "div" | "li" | "td" | "tr") {
+                line.space = true;
+            }
+        }
+    });
+    if line.cut {
+        line.text.push('…');
+    }
+    line.text
+}
+
+/// Several lines of text, of which only what cannot be seen is taken out.
+fn block(text: &str, max_chars: usize) -> String {
+    text.chars()
+        .filter(|character| {
+            matches!(character, '\n' | '\t') || !(character.is_control() || is_hidden(*character))
+        })
+        .take(max_chars)
+        .collect()
+}
+
+impl Line {
+    fn push(&mut self, text: &str) {
+        for character in text.chars() {
+            if character.is_whitespace() || character.is_control() {
+                self.space = true;
+            } else if !is_hidden(character) {
+                self.add(character);
+            }
+        }
+    }
+
+    fn add(&mut self, character: char) {
+        let space = self.space && !self.text.is_empty();
+        self.space = false;
+        let taken = 1 + usize::from(space);
+        if taken > self.left {
+            self.left = 0;
+            self.cut = true;
+            return;
+        }
+        self.left -= taken;
+        if space {
+            self.text.push(' ');
+        }
+        self.text.push(character);
+    }
+}
+
+/// Characters that show nothing and can carry what only a model would read: soft hyphens, joiners, direction marks, tags,
+/// variation selectors, fillers.
+fn is_hidden(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{17b4}'
+            | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+/// A web address that can be shown and read.
+fn address(text: &str) -> Option<Url> {
+    if text.len() > MAX_URL_BYTES {
+        return None;
+    }
+    let url = Url::parse(text.trim()).ok()?;
+    let usable = matches!(url.scheme(), "http" | "https")
+        && url.host_str().is_some_and(|host| !host.is_empty())
+        && url.username().is_empty()
+        && url.password().is_none();
+    usable.then_some(url)
+}
+
+/// What two addresses of the same page have in common: no scheme, fragment, trailing slash or tracking parameter.
+fn identity(url: &Url) -> String {
+    let mut parameters: Vec<(String, String)> = url
+        .query_pairs()
+        .filter(|(name, _)| !name.starts_with("utm_"))
+        .map(|(name, value)| (name.into_owned(), value.into_owned()))
+        .collect();
+    parameters.sort();
+    let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+    let path = url.path().trim_end_matches('/');
+    format!("{host} {:?} {path} {parameters:?}", url.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::web::DomainFilter;
+
+    fn hit(url: &str) -> Hit {
+        Hit {
+            url: url.to_owned(),
+            ..Hit::default()
+        }
+    }
+
+    fn kept(urls: &[&str], domains: &DomainFilter) -> Vec<String> {
+        let lookup = Lookup {
+            query: "",
+            max_results: 10,
+            freshness: None,
+            domains,
+            location: None,
+        };
+        let hits = urls.iter().map(|url| hit(url)).collect();
+        let hits = tidy(hits, &lookup).unwrap();
+        hits.into_iter().map(|hit| hit.url).collect()
+    }
+
+    #[test]
+    fn texts_become_plain() {
+        for (text, expected) in [
+            ("a <strong>bold</strong>  word", "a bold word"),
+            ("1 &lt; 2 &amp;&amp; 3&nbsp;&#x3e; 2", "1 < 2 && 3 > 2"),
+            ("a < b and <b", "a < b and"),
+            ("one<br>two</p>three", "one two three"),
+            ("<script>f()</script><b>x</b>", "f()x"),
+            ("\u{200b}hid\u{202e}den\u{e0041} \u{7}text\n", "hidden text"),
+            ("日本\u{feff}語", "日本語"),
+            ("&#8203;x&shy;y", "xy"),
+            ("<!-- no -->yes", "yes"),
+        ] {
+            assert_eq!(plain(text, 100), expected, "{text}");
+        }
+        assert_eq!(plain("äöü äöü", 5), "äöü ä…");
+        assert_eq!(plain(&"<i>".repeat(10_000), 10), "");
+        assert_eq!(block("a\n\tb\u{0}\u{200b}c", 10), "a\n\tbc");
+    }
+
+    #[test]
+    fn only_web_addresses_of_permitted_hosts_are_kept() {
+        let urls = [
+            "https://a.test/x",
+            "ftp://a.test/x",
+            "javascript:alert(1)",
+            "https://user:word@a.test/",
+            "/relative",
+            "https://sub.b.test/",
+            "https://notb.test/",
+            "https:///",
+        ];
+        let all = [
+            "https://a.test/x",
+            "https://sub.b.test/",
+            "https://notb.test/",
+        ];
+        assert_eq!(kept(&urls, &DomainFilter::default()), all);
+        let only = DomainFilter {
+            allowed: vec!["b.test".to_owned()],
+            blocked: Vec::new(),
+        };
+        assert_eq!(kept(&urls, &only), ["https://sub.b.test/"]);
+        let long = format!("https://a.test/{}", "x".repeat(MAX_URL_BYTES));
+        assert_eq!(
+            kept(&["https://a.test/", &long], &DomainFilter::default()),
+            ["https://a.test/"]
+        );
+    }
+
+    #[test]
+    fn the_same_page_comes_once() {
+        let urls = [
+            "http://a.test/x/",
+            "https://A.test/x#part",
+            "https://a.test:443/x?utm_source=y",
+            "https://a.test/x?b=1&a=2",
+            "https://a.test/x?a=2&b=1",
+            "https://a.test:8443/x",
+        ];
+        assert_eq!(
+            kept(&urls, &DomainFilter::default()),
+            [
+                "http://a.test/x/",
+                "https://a.test/x?b=1&a=2",
+                "https://a.test:8443/x"
+            ]
+        );
+    }
+
+    #[test]
+    fn results_without_any_address_are_no_empty_answer() {
+        let domains = DomainFilter::default();
+        let lookup = Lookup {
+            query: "",
+            max_results: 10,
+            freshness: None,
+            domains: &domains,
+            location: None,
+        };
+        let error = tidy(vec![hit("nothing")], &lookup).unwrap_err();
+        assert!(matches!(error, Problem::Malformed(_)));
+        assert_eq!(tidy(Vec::new(), &lookup), Ok(Vec::new()));
+    }
+}
