@@ -159,11 +159,8 @@ impl Sandbox {
     ) -> Result<(Held, Vec<String>), RunError> {
         let mut held = self.0.pool.hold(workspace).await?;
         let mut notices = Vec::new();
-        if held.take_restored() {
-            notices.push(
-                "the interpreter was started anew since the last call: variables and imports are gone, files are kept"
-                    .to_owned(),
-            );
+        if let Some(fresh) = held.take_fresh() {
+            notices.push(fresh.text().to_owned());
         }
         notices.extend(place(&mut held, inputs).await);
         Ok((held, notices))

@@ -183,6 +183,9 @@ pub enum RunError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// The workspace was deleted while the call waited.
+    #[error("the conversation was deleted, and its interpreter with it")]
+    Forgotten,
     /// The server is shutting down.
     #[error("code execution is shutting down")]
     Closed,

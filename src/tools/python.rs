@@ -24,7 +24,7 @@ use futures_util::future::BoxFuture;
 use super::{
     SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
 };
-use crate::ids::WorkspaceId;
+use crate::ids::{Owner, WorkspaceId};
 use crate::openai::tool::ToolDefinition;
 use crate::sandbox::settings::Settings;
 use crate::sandbox::{
@@ -155,10 +155,10 @@ impl CodeExecution {
         self.interpreters.forget(workspace);
     }
 
-    /// A fresh workspace, which is forgotten with its guard.
-    pub fn fresh_workspace(&self) -> WorkspaceGuard {
+    /// A fresh workspace of an owner's, which is forgotten with its guard.
+    pub fn fresh_workspace(&self, owner: &Owner) -> WorkspaceGuard {
         WorkspaceGuard {
-            workspace: WorkspaceId::fresh(),
+            workspace: WorkspaceId::fresh_of(owner),
             interpreters: self.interpreters.clone(),
         }
     }
@@ -271,10 +271,12 @@ impl From<RunError> for ToolError {
     fn from(error: RunError) -> Self {
         match error {
             RunError::File { .. } => Self::Rejected(error.to_string()),
-            RunError::Overloaded | RunError::Start(_) | RunError::Closed => Self::Failed {
-                message: error.to_string(),
-                source: Some(Box::new(error)),
-            },
+            RunError::Overloaded | RunError::Start(_) | RunError::Forgotten | RunError::Closed => {
+                Self::Failed {
+                    message: error.to_string(),
+                    source: Some(Box::new(error)),
+                }
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::*;
-use crate::ids::RequestId;
+use crate::ids::{Owner, RequestId};
 use crate::sandbox::settings::{Limits, Network, Tier};
 use crate::sandbox::{CapturedFile, CellEnd, CellError, Image, Limit, OutputStream, SandboxError};
 use crate::tools::{OutputStatus, ProgressSender, ToolProgress};
@@ -145,6 +145,7 @@ fn settings() -> Settings {
         max_age: Duration::from_secs(3600),
         work_dir: "/nowhere".into(),
         saved_ttl: None,
+        saved_size: 1 << 30,
         temporary: false,
         uids: (1, 2),
         launcher: "/nowhere".into(),
@@ -700,7 +701,7 @@ async fn files_are_listed_and_variables_reset() {
 fn a_fresh_workspace_is_forgotten_with_its_guard() {
     let scripted = Arc::new(Scripted::new());
     let code = CodeExecution::over(scripted.clone());
-    let guard = Arc::new(code.fresh_workspace());
+    let guard = Arc::new(code.fresh_workspace(&Owner::everybody()));
     let id = guard.workspace().as_str().to_owned();
     let other = guard.clone();
     drop(guard);
