@@ -13,7 +13,7 @@ use crate::ids::{Owner, RequestId, SessionId};
 use crate::openai::message::Message;
 use crate::openai::request::{ChatBody, RequestError};
 use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
-use crate::tools::set::{ToolFilter, ToolSet};
+use crate::tools::set::{Lookup, ToolFilter, ToolSet};
 use crate::upstream::router::Route;
 
 /// Body fields that a model call writes itself.
@@ -206,6 +206,7 @@ impl Agent {
         let hosted = hosted_entries(body, self.parts.code.is_some())?;
         let tools = tools.with_hosted(&hosted);
         refuse_several_choices(body, &tools)?;
+        self.refuse_unknown_choice(body, &tools)?;
         let left_out: Vec<&str> = [
             &EXTENSION_FIELDS[..],
             &REWRITTEN_FIELDS[..],
@@ -234,6 +235,35 @@ impl Agent {
             route,
             caller: caller.clone(),
         })
+    }
+
+    /// Refuses a `tool_choice` that names a function which nobody has declared. A tool that the request's own filters leave
+    /// out is another matter: it was declared, and the choice is left out with it.
+    fn refuse_unknown_choice(
+        &self,
+        body: &ChatBody<'_>,
+        tools: &ToolSet,
+    ) -> Result<(), RequestError> {
+        let choice = body.field("tool_choice");
+        let Some(name) = choice.and_then(|choice| transcript::chosen_function(choice.get())) else {
+            return Ok(());
+        };
+        let offered = !matches!(tools.lookup(&name), Lookup::Unknown);
+        if offered
+            || name == CODE_INTERPRETER
+            || self.parts.tools.has(&name)
+            || body.has("functions")
+        {
+            return Ok(());
+        }
+        let (declared, _) = body.tools()?;
+        if declared.iter().any(|definition| definition.name == name) {
+            return Ok(());
+        }
+        let message = format!(
+            "'tool_choice' names the function '{name}', which is not declared; add it to 'tools', or choose another"
+        );
+        Err(RequestError::field("tool_choice", message))
     }
 
     /// `tool_choice` as it is sent: what names OpenAI's hosted tool means ours.

@@ -28,7 +28,7 @@ use crate::ids::{Owner, WorkspaceId};
 use crate::openai::tool::ToolDefinition;
 use crate::sandbox::settings::Settings;
 use crate::sandbox::{
-    Cell, CellOutcome, FileContent, FilePart, Live, Report, RunError, Sandbox, WorkFile,
+    Cell, CellOutcome, FileContent, FilePart, Live, Report, RunError, Sandbox, Told, WorkFile,
     WorkingFile,
 };
 
@@ -93,14 +93,14 @@ pub(crate) trait Interpreters: Send + Sync + fmt::Debug {
         &'a self,
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<Vec<WorkingFile>, RunError>>;
+    ) -> BoxFuture<'a, Result<Told<Vec<WorkingFile>>, RunError>>;
     /// Part of a working file.
     fn read_file<'a>(
         &'a self,
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
         part: FilePart<'a>,
-    ) -> BoxFuture<'a, Result<FileContent, RunError>>;
+    ) -> BoxFuture<'a, Result<Told<FileContent>, RunError>>;
     /// Ends the interpreter and deletes the files.
     fn forget(&self, workspace: &WorkspaceId);
     /// What was found out about the isolation.
@@ -299,7 +299,7 @@ impl Interpreters for Sandbox {
         &'a self,
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<Vec<WorkingFile>, RunError>> {
+    ) -> BoxFuture<'a, Result<Told<Vec<WorkingFile>>, RunError>> {
         self.list_files(workspace, inputs).boxed()
     }
 
@@ -308,7 +308,7 @@ impl Interpreters for Sandbox {
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
         part: FilePart<'a>,
-    ) -> BoxFuture<'a, Result<FileContent, RunError>> {
+    ) -> BoxFuture<'a, Result<Told<FileContent>, RunError>> {
         self.read_file(workspace, inputs, part).boxed()
     }
 

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::*;
 use crate::ids::SessionId;
 use crate::sandbox::settings::{Limits, Network, Settings, Tier};
-use crate::sandbox::{Cell, CellOutcome, Live, OutputStream, Sandbox, WorkFile};
+use crate::sandbox::{Cell, CellOutcome, FilePart, Live, OutputStream, Sandbox, WorkFile};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -335,5 +335,38 @@ async fn the_next_spare_is_started_after_the_first_call_or_when_that_takes_long(
         _ = running => panic!("the spare came too late"),
         () = again => {}
     }
+    stage.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Python"]
+async fn a_file_that_got_another_name_is_told_whatever_call_placed_it() {
+    let stage = Stage::with(|_| {}).await;
+    let input = |number: usize| {
+        let path = stage.folder.path().join(format!("input{number}"));
+        fs::write(&path, "sent").unwrap();
+        [WorkFile {
+            id: format!("file-{number}"),
+            name: "a.txt".to_owned(),
+            size: 4,
+            path,
+        }]
+    };
+    let (first, second, third) = (input(1), input(2), input(3));
+    let workspace = WorkspaceId::fresh();
+    let listed = stage.sandbox.list_files(&workspace, &first).await.unwrap();
+    assert_eq!((listed.len(), listed.notices.len()), (1, 0));
+    let listed = stage.sandbox.list_files(&workspace, &second).await.unwrap();
+    assert!(listed.notices[0].starts_with("the file 'a.txt' is called"));
+    // Where the call itself fails, the next one tells.
+    let part = FilePart {
+        name: "missing",
+        offset: 0,
+        max_bytes: 1,
+    };
+    let read = stage.sandbox.read_file(&workspace, &third, part).await;
+    assert!(matches!(read, Err(RunError::File { .. })));
+    let next = stage.run(&workspace, "1").await;
+    assert!(next.notices[0].starts_with("the file 'a.txt' is called"));
     stage.end().await;
 }

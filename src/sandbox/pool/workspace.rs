@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::super::worker::{After, Worker};
-use super::super::{Cell, CellOutcome, Live};
+use super::super::{Cell, CellOutcome, Live, RunError, Told};
 use super::saved::Note;
 use super::{Counted, Pool};
 use crate::ids::WorkspaceId;
@@ -37,6 +37,8 @@ pub(in crate::sandbox) struct Slot {
     pub(super) placed: BTreeSet<String>,
     /// The interpreter is new, but the workspace is not: its variables are gone.
     pub(super) fresh: Option<Fresh>,
+    /// What a call that failed could not tell the model.
+    pub(super) untold: Vec<String>,
     /// The interpreter was a spare, and this is its first call.
     pub(super) was_spare: bool,
 }
@@ -177,6 +179,30 @@ impl Held {
     /// Says once that the interpreter is new though the workspace is not.
     pub(in crate::sandbox) fn take_fresh(&mut self) -> Option<Fresh> {
         self.slot.as_mut()?.fresh.take()
+    }
+
+    /// What earlier calls could not tell the model.
+    pub(in crate::sandbox) fn take_untold(&mut self) -> Vec<String> {
+        let slot = self.slot.as_mut();
+        slot.map(|slot| std::mem::take(&mut slot.untold))
+            .unwrap_or_default()
+    }
+
+    /// A result with what the model should know besides; where there is none, the next call tells it.
+    pub(in crate::sandbox) fn told<T>(
+        &mut self,
+        result: Result<T, RunError>,
+        notices: Vec<String>,
+    ) -> Result<Told<T>, RunError> {
+        match (result, &mut self.slot) {
+            (Ok(value), _) => Ok(Told { value, notices }),
+            (Err(error), slot) => {
+                if let Some(slot) = slot {
+                    slot.untold = notices;
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Runs a cell.

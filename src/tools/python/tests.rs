@@ -20,6 +20,7 @@ struct Scripted {
     says: Vec<(OutputStream, String)>,
     files: Vec<(&'static str, Bytes)>,
     asked: Mutex<Vec<String>>,
+    notices: Vec<String>,
 }
 
 impl Scripted {
@@ -37,6 +38,7 @@ impl Scripted {
             says: Vec::new(),
             files: Vec::new(),
             asked: Mutex::default(),
+            notices: Vec::new(),
         }
     }
 
@@ -44,6 +46,13 @@ impl Scripted {
         Self {
             outcome: Mutex::new(Some(outcome)),
             ..Self::new()
+        }
+    }
+
+    fn told<T>(&self, value: T) -> Told<T> {
+        Told {
+            value,
+            notices: self.notices.clone(),
         }
     }
 
@@ -83,13 +92,14 @@ impl Interpreters for Scripted {
         &'a self,
         _: &'a WorkspaceId,
         _: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<Vec<WorkingFile>, RunError>> {
+    ) -> BoxFuture<'a, Result<Told<Vec<WorkingFile>>, RunError>> {
         let file = |(name, bytes): &(&str, Bytes)| WorkingFile {
             name: (*name).to_owned(),
             size: bytes.len() as u64,
             modified: 0,
         };
-        async move { Ok(self.files.iter().map(file).collect()) }.boxed()
+        let value = self.files.iter().map(file).collect();
+        async move { Ok(self.told(value)) }.boxed()
     }
 
     fn read_file<'a>(
@@ -97,7 +107,7 @@ impl Interpreters for Scripted {
         _: &'a WorkspaceId,
         _: &'a [WorkFile],
         part: FilePart<'a>,
-    ) -> BoxFuture<'a, Result<FileContent, RunError>> {
+    ) -> BoxFuture<'a, Result<Told<FileContent>, RunError>> {
         let found = self.files.iter().find(|(name, _)| *name == part.name);
         let most = usize::try_from(part.max_bytes).unwrap();
         let content = found.map(|(_, bytes)| FileContent {
@@ -108,7 +118,8 @@ impl Interpreters for Scripted {
             name: part.name.to_owned(),
             problem: "there is no such file",
         };
-        async { content.ok_or(error) }.boxed()
+        let told = content.map(|content| self.told(content));
+        async { told.ok_or(error) }.boxed()
     }
 
     fn forget(&self, workspace: &WorkspaceId) {
@@ -243,7 +254,7 @@ fn the_description_says_what_persists_what_is_there_and_what_the_limits_are() {
         "1 GiB of memory",
         "256 MiB in the working directory",
         "no network access",
-        "no savefig()",
+        "displayed PNG and JPEG images",
         "input() does not work",
         "'outputs'",
     ] {
@@ -708,4 +719,48 @@ fn a_fresh_workspace_is_forgotten_with_its_guard() {
     assert!(scripted.asked.lock().is_empty());
     drop(other);
     assert_eq!(*scripted.asked.lock(), [format!("forget {id}")]);
+}
+
+#[tokio::test]
+async fn a_file_that_got_another_name_is_told_with_every_tool() {
+    let scripted = || Scripted {
+        files: vec![("a.txt", Bytes::from_static(b"x"))],
+        notices: vec!["the file 'a.txt' is called 'a-2.txt' here".into()],
+        ..Scripted::new()
+    };
+    for (tool, arguments, rest) in [
+        (LIST_FILES, json!({}), "1 file in"),
+        (READ_FILE, json!({"name": "a.txt"}), "a.txt (text/plain"),
+    ] {
+        let output = call(scripted(), tool, arguments).await.unwrap();
+        let told = "Note: the file 'a.txt' is called 'a-2.txt' here.\n\n";
+        let after = output.content.strip_prefix(told).unwrap();
+        assert!(after.starts_with(rest), "{after}");
+    }
+}
+
+#[tokio::test]
+async fn clients_are_not_shown_a_path_of_the_host() {
+    for (path, shown) in [
+        ("/mnt/data", "/mnt/data"),
+        ("/var/lib/loopwright/work/run-1/2/data", "."),
+    ] {
+        let output = ran(CellOutcome {
+            working_directory: path.into(),
+            ..nothing()
+        })
+        .await;
+        assert_eq!(output.detail.unwrap().working_directory, shown);
+    }
+}
+
+#[test]
+fn matplotlib_is_promised_only_where_it_is() {
+    let text = |packages: &[&str]| {
+        let mut scripted = Scripted::new();
+        scripted.report.packages = packages.iter().map(|&package| package.to_owned()).collect();
+        describe::execute(&scripted.report, &scripted.settings, &[]).json
+    };
+    assert!(text(&["numpy 2.4.0", "matplotlib 3.10.0"]).contains("no savefig()"));
+    assert!(text(&["numpy 2.4.0"]).contains("matplotlib is not installed"));
 }
