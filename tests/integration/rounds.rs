@@ -352,7 +352,7 @@ async fn a_tool_choice_that_nobody_declared_is_refused() {
     let named = |name: &str| json!({"type": "function", "function": {"name": name}});
     let body = |name: &str| with(ask_with("Go", ["t"]), "tool_choice", named(name));
     let refused = app.post_chat(body("other")).await;
-    assert_eq!(refused.status(), 400);
+    assert_eq!(refused.status, 400);
     let error = &refused.json()["error"];
     assert_eq!(error["param"], "tool_choice");
     assert!(

@@ -29,12 +29,11 @@ impl<F: Fn() + Send + Sync> Live for Heard<F> {
 }
 
 fn python() -> PathBuf {
-    let named = std::env::var_os("LOOPWRIGHT_TEST_CODE_PYTHON").map(PathBuf::from);
     let system = Path::new("/usr/bin/python3");
-    named.unwrap_or_else(|| match system.exists() {
+    match system.exists() {
         true => system.to_owned(),
         false => "python3".into(),
-    })
+    }
 }
 
 fn cell(code: &str) -> Cell<'_> {
