@@ -222,9 +222,7 @@ impl Pool {
         while let Some((expected, room)) = self.turns.expect(self.plan.settings.spares) {
             let pool = self.clone();
             self.tasks.spawn(async move {
-                let started = pool.start(room).await;
-                drop(expected);
-                match started {
+                match pool.start(room).await {
                     Ok(spare) => {
                         if let Some(unwanted) = pool.turns.offer(spare) {
                             unwanted.worker.end().await;
@@ -236,6 +234,8 @@ impl Pool {
                         "a spare interpreter could not be started"
                     ),
                 }
+                // Only now, so that no other is started in its place.
+                drop(expected);
             });
         }
     }
