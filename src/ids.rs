@@ -49,9 +49,13 @@ pub struct Owner(Arc<str>);
 
 /// Names a workspace of tools: the interpreter and the working files that belong to one conversation.
 ///
-/// Holds nothing of the session's id or owner in the clear, and is safe as a file name.
+/// Its text holds nothing of the session's id or owner in the clear, and is safe as a file name. The owner goes with it,
+/// so that interpreters can be shared out fairly.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WorkspaceId(Arc<str>);
+pub struct WorkspaceId {
+    text: Arc<str>,
+    owner: Owner,
+}
 
 /// Names a stored file; acts as a capability besides the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -159,19 +163,33 @@ impl WorkspaceId {
         digest.update((owner.as_str().len() as u64).to_le_bytes());
         digest.update(owner.as_str());
         digest.update(session.as_str());
-        Self(hex(&digest.finalize()).into())
+        Self {
+            text: hex(&digest.finalize()).into(),
+            owner: owner.clone(),
+        }
+    }
+
+    /// A workspace of its own that belongs to everybody.
+    pub fn fresh() -> Self {
+        Self::fresh_of(&Owner::everybody())
     }
 
     /// A workspace of its own, for a turn that is not stored.
-    pub fn fresh() -> Self {
-        let mut random = [0; 32];
-        rand::rng().fill(&mut random);
-        Self(hex(&random).into())
+    pub fn fresh_of(owner: &Owner) -> Self {
+        Self {
+            text: random_hex::<32>().into(),
+            owner: owner.clone(),
+        }
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     /// The id as text: 64 hexadecimal digits.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 

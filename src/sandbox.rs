@@ -38,7 +38,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::outcome::{
     CapturedFile, Cell, CellEnd, CellError, CellOutcome, FileContent, FilePart, Image, Limit, Live,
-    OutputStream, Report, RunError, SandboxError, Stats, Value, WorkFile, WorkingFile,
+    OutputStream, Report, RunError, SandboxError, Stats, Told, Value, WorkFile, WorkingFile,
 };
 use self::pool::{Held, Pool};
 use self::settings::Settings;
@@ -120,10 +120,11 @@ impl Sandbox {
         &self,
         workspace: &WorkspaceId,
         inputs: &[WorkFile],
-    ) -> Result<Vec<WorkingFile>, RunError> {
-        let (mut held, _) = self.hold(workspace, inputs).await?;
+    ) -> Result<Told<Vec<WorkingFile>>, RunError> {
+        let (mut held, notices) = self.hold(workspace, inputs).await?;
         let (worker, _) = held.parts().ok_or(RunError::Closed)?;
-        worker.list_files().await
+        let listed = worker.list_files().await;
+        held.told(listed, notices)
     }
 
     /// Part of a working file.
@@ -135,10 +136,11 @@ impl Sandbox {
         workspace: &WorkspaceId,
         inputs: &[WorkFile],
         part: FilePart<'_>,
-    ) -> Result<FileContent, RunError> {
-        let (mut held, _) = self.hold(workspace, inputs).await?;
+    ) -> Result<Told<FileContent>, RunError> {
+        let (mut held, notices) = self.hold(workspace, inputs).await?;
         let (worker, _) = held.parts().ok_or(RunError::Closed)?;
-        worker.read_file(part).await
+        let read = worker.read_file(part).await;
+        held.told(read, notices)
     }
 
     /// Ends the workspace's interpreter and deletes its files.
@@ -158,12 +160,9 @@ impl Sandbox {
         inputs: &[WorkFile],
     ) -> Result<(Held, Vec<String>), RunError> {
         let mut held = self.0.pool.hold(workspace).await?;
-        let mut notices = Vec::new();
-        if held.take_restored() {
-            notices.push(
-                "the interpreter was started anew since the last call: variables and imports are gone, files are kept"
-                    .to_owned(),
-            );
+        let mut notices = held.take_untold();
+        if let Some(fresh) = held.take_fresh() {
+            notices.push(fresh.text().to_owned());
         }
         notices.extend(place(&mut held, inputs).await);
         Ok((held, notices))

@@ -152,7 +152,14 @@ impl Batch {
                 }
                 Some(BatchEvent::Done { index, mut result }) => {
                     let made = std::mem::take(&mut result.output.files);
-                    let files = self.keep(index, made).await;
+                    let (files, lost) = self.keep(index, made).await;
+                    if !lost.is_empty() {
+                        let text = format!(
+                            "\n\nnot handed to the user after all:\n- {}",
+                            lost.join("\n- ")
+                        );
+                        result.output.content.push_str(&text);
+                    }
                     self.answered(index, result, files);
                 }
                 None => return BatchStep::Ended,
@@ -260,18 +267,26 @@ impl Batch {
         }
     }
 
-    /// Keeps the files that a call made.
-    async fn keep(&mut self, index: usize, made: Vec<ToolFile>) -> Vec<ProducedFile> {
+    /// Keeps the files that a call made. Says of which nobody has the content any more, and why.
+    async fn keep(
+        &mut self,
+        index: usize,
+        made: Vec<ToolFile>,
+    ) -> (Vec<ProducedFile>, Vec<String>) {
         let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
-            return Vec::new();
+            return Default::default();
         };
-        let mut files = Vec::with_capacity(made.len());
+        let (mut files, mut lost) = (Vec::with_capacity(made.len()), Vec::new());
         for file in made {
             let (file, notice) = self.context.keep_file(&tool, file).await;
+            // Stored or inline: else the notice says why not.
+            if let (Some(notice), None) = (&notice, &file.data) {
+                lost.push(notice.message.clone());
+            }
             files.push(file);
             self.ready.extend(notice.map(AgentEvent::Notice));
         }
-        files
+        (files, lost)
     }
 
     /// Takes the result of a call: cut to size for the model, reported to the client as just that.

@@ -135,6 +135,8 @@ pub struct ProducedFile {
     pub filename: String,
     /// Always `agent_output`.
     pub purpose: &'static str,
+    /// Always `processed`; OpenAI's clients expect it.
+    pub status: &'static str,
     /// The plain name again, under mistral.rs's key.
     pub name: String,
     /// The media type.

@@ -15,7 +15,7 @@ use crate::openai::message::Message;
 use crate::openai::request::{ChatBody, RequestError};
 use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
 use crate::tools::python::EXECUTE_PYTHON;
-use crate::tools::set::{ToolFilter, ToolSet};
+use crate::tools::set::{Lookup, ToolFilter, ToolSet};
 use crate::tools::web::{WEB_SEARCH, WebAccess, WebAsk};
 use crate::upstream::router::Route;
 
@@ -238,6 +238,7 @@ impl Agent {
         let hosted = hosted_entries(body, own)?;
         let tools = tools.with_hosted(&hosted);
         refuse_several_choices(body, &tools)?;
+        self.refuse_unknown_choice(body, &tools)?;
         let left_out: Vec<&str> = [
             &EXTENSION_FIELDS[..],
             &REWRITTEN_FIELDS[..],
@@ -267,6 +268,36 @@ impl Agent {
             route,
             caller: caller.clone(),
         })
+    }
+
+    /// Refuses a `tool_choice` that names a function which nobody has declared. A tool that the request's own filters leave
+    /// out is another matter: it was declared, and the choice is left out with it.
+    fn refuse_unknown_choice(
+        &self,
+        body: &ChatBody<'_>,
+        tools: &ToolSet,
+    ) -> Result<(), RequestError> {
+        let choice = body.field("tool_choice");
+        let Some(name) = choice.and_then(|choice| transcript::chosen_function(choice.get())) else {
+            return Ok(());
+        };
+        let offered = !matches!(tools.lookup(&name), Lookup::Unknown);
+        if offered
+            || name == CODE_INTERPRETER
+            || names_web_search(&name)
+            || self.parts.tools.has(&name)
+            || body.has("functions")
+        {
+            return Ok(());
+        }
+        let (declared, _) = body.tools()?;
+        if declared.iter().any(|definition| definition.name == name) {
+            return Ok(());
+        }
+        let message = format!(
+            "'tool_choice' names the function '{name}', which is not declared; add it to 'tools', or choose another"
+        );
+        Err(RequestError::field("tool_choice", message))
     }
 
     /// `tool_choice` as it is sent: what names OpenAI's hosted tool means ours.

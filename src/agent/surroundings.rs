@@ -34,10 +34,10 @@ impl Surroundings {
         let session = conversation.as_deref().and_then(Conversation::session_id);
         let (workspace, guard) = match (session, &parts.code) {
             (Some(session), _) => (WorkspaceId::of(owner, session), None),
-            (None, None) => (WorkspaceId::fresh(), None),
+            (None, None) => (WorkspaceId::fresh_of(owner), None),
             (None, Some(code)) => {
                 let guard = kept(conversation.as_deref())
-                    .unwrap_or_else(|| Arc::new(code.fresh_workspace()));
+                    .unwrap_or_else(|| Arc::new(code.fresh_workspace(owner)));
                 if let Some(conversation) = conversation {
                     conversation.hold(guard.clone());
                 }

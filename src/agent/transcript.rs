@@ -55,6 +55,12 @@ pub(super) fn for_upstream(history: Vec<Message>, quirks: &Quirks) -> Vec<Messag
     history.into_iter().map(strip).collect()
 }
 
+/// The function that a tool choice names.
+pub(super) fn chosen_function(choice: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(choice).ok()?;
+    value["function"]["name"].as_str().map(str::to_owned)
+}
+
 /// The tool choice of the first round; one that names a tool which is not offered is none.
 pub(super) fn offered(choice: &str, tools: &ToolSet) -> Option<Arc<str>> {
     let value: Value = serde_json::from_str(choice).unwrap_or_default();

@@ -97,6 +97,7 @@ pub(super) struct Sandbox {
     pub(super) idle_ttl: Option<Seconds>,
     pub(super) max_age: Option<Seconds>,
     pub(super) work_dir: Option<PathBuf>,
+    pub(super) saved_size: Option<Size>,
     pub(super) uids: Option<(Whole, Whole)>,
     pub(super) limits: SandboxLimits,
 }

@@ -36,6 +36,8 @@ const MAX_IMAGE_BYTES: usize = 8 * 1024 * 1024;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
+/// Working files of all interpreters that have ended.
+const DEFAULT_SAVED_SIZE: u64 = 10 * 1024 * MIB;
 
 /// The settings, if code execution is switched on. They are checked even if it is not.
 pub(super) fn settings(
@@ -125,6 +127,9 @@ fn checked(
         },
         temporary: raw.work_dir.is_none() && session.store == StoreUrl::Memory,
         saved_ttl: session.ttl,
+        saved_size: place
+            .at_least("saved_size", raw.saved_size, MIB)?
+            .unwrap_or(DEFAULT_SAVED_SIZE),
         uids: uids(&place, raw, max_workers)?,
         launcher: "/proc/self/exe".into(),
     })

@@ -213,6 +213,7 @@ fn sandbox(out: &mut String, config: &Config) -> fmt::Result {
         temporary: _,
         // The sessions' own.
         saved_ttl: _,
+        saved_size,
         uids,
         launcher: _,
     } = settings;
@@ -241,6 +242,7 @@ fn sandbox(out: &mut String, config: &Config) -> fmt::Result {
     time(out, "idle_ttl", *idle_ttl)?;
     time(out, "max_age", *max_age)?;
     writeln!(out, "work_dir = {work_dir:?}")?;
+    writeln!(out, "saved_size = {saved_size}")?;
     writeln!(out, "uids = [{}, {}]", uids.0, uids.1)?;
     sandbox_limits(out, limits)
 }

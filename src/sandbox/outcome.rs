@@ -166,6 +166,23 @@ pub struct FileContent {
     pub size: u64,
 }
 
+/// What a call came to, and what the model should know besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told<T> {
+    /// The result.
+    pub value: T,
+    /// For the model: variables lost, a file of the user's that got another name.
+    pub notices: Vec<String>,
+}
+
+impl<T> std::ops::Deref for Told<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
 /// Why a call could not be made. The texts are for the model.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -183,6 +200,9 @@ pub enum RunError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// The workspace was deleted while the call waited.
+    #[error("the conversation was deleted, and its interpreter with it")]
+    Forgotten,
     /// The server is shutting down.
     #[error("code execution is shutting down")]
     Closed,

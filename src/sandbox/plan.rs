@@ -1,7 +1,9 @@
 //! How interpreters are started on this host, and the places that they are given.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -50,7 +52,7 @@ pub(super) struct Places {
 
 #[derive(Debug, Default)]
 struct Taken {
-    uids: BTreeSet<u32>,
+    uids: BTreeMap<u32, Claim>,
     /// The user id that was taken last: one that was given back is not taken again at once.
     last_uid: Option<u32>,
     slots: BTreeSet<usize>,
@@ -205,42 +207,104 @@ impl Drop for Place {
     }
 }
 
-/// The next user id that no interpreter has. Begins at one that differs between servers on one host.
+/// Keeps a user id from the other servers on this host, whatever their directories: a name that the kernel gives to one
+/// process only, and frees with it.
+#[derive(Debug)]
+struct Claim(#[expect(dead_code, reason = "it is held, not used")] UnixDatagram);
+
+impl Claim {
+    /// None where another server has the user id.
+    fn take(uid: u32) -> io::Result<Option<Self>> {
+        let name = SocketAddr::from_abstract_name(format!("loopwright-interpreter-{uid}"))?;
+        match UnixDatagram::bind_addr(&name) {
+            Ok(socket) => Ok(Some(Self(socket))),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The next user id that no interpreter has, of this server or of another. Begins at one that differs between servers on
+/// one host.
 fn free_uid(taken: &mut Taken, range: (u32, u32)) -> Result<u32, SandboxError> {
     let count = range.1.saturating_sub(range.0).saturating_add(1);
     let start = match taken.last_uid {
         Some(last) => last.saturating_sub(range.0) + 1,
         None => std::process::id() % count,
     };
-    let uid = (0..count)
-        .map(|offset| range.0 + (start + offset) % count)
-        .find(|uid| !taken.uids.contains(uid))
-        .ok_or_else(|| {
-            SandboxError::Unavailable("every user id of 'sandbox.uids' is in use".to_owned())
+    for offset in 0..count {
+        let uid = range.0 + (start + offset) % count;
+        if taken.uids.contains_key(&uid) {
+            continue;
+        }
+        let claimed = Claim::take(uid).map_err(|source| SandboxError::Step {
+            step: "claiming a user id",
+            source,
         })?;
-    taken.uids.insert(uid);
-    taken.last_uid = Some(uid);
-    Ok(uid)
+        if let Some(claim) = claimed {
+            taken.uids.insert(uid, claim);
+            taken.last_uid = Some(uid);
+            return Ok(uid);
+        }
+    }
+    Err(SandboxError::Unavailable(
+        "every user id of 'sandbox.uids' is in use".to_owned(),
+    ))
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A place, and whether it is taken.
+    pub(in crate::sandbox) fn place(folder: &Path) -> (Place, impl Fn() -> bool + use<>) {
+        let places = Arc::new(Places {
+            taken: Mutex::default(),
+            run: RunDirectory::open(folder).unwrap(),
+        });
+        places.taken.lock().slots.insert(3);
+        let place = Place {
+            form: None,
+            slot: 3,
+            uid: None,
+            directory: None,
+            places: places.clone(),
+        };
+        (place, move || places.taken.lock().slots.contains(&3))
+    }
 
     #[test]
     fn a_user_id_that_was_given_back_is_the_last_to_be_taken_again() {
         let mut taken = Taken::default();
+        let range = (4_000_000_100, 4_000_000_103);
         let mut next = || {
-            let uid = free_uid(&mut taken, (100, 103)).unwrap();
+            let uid = free_uid(&mut taken, range).unwrap();
             taken.uids.remove(&uid);
-            uid
+            uid - range.0
         };
         let mut first = [next(), next(), next(), next()];
         assert_eq!(next(), first[0]);
         first.sort_unstable();
-        assert_eq!(first, [100, 101, 102, 103]);
-        taken.uids.extend([100, 101, 103]);
-        assert_eq!(free_uid(&mut taken, (100, 103)).unwrap(), 102);
-        assert!(free_uid(&mut taken, (100, 103)).is_err());
+        assert_eq!(first, [0, 1, 2, 3]);
+        for _ in 0..4 {
+            free_uid(&mut taken, range).unwrap();
+        }
+        taken.uids.remove(&(range.0 + 2));
+        assert_eq!(free_uid(&mut taken, range).unwrap(), range.0 + 2);
+        assert!(free_uid(&mut taken, range).is_err());
+    }
+
+    #[test]
+    fn two_servers_with_the_same_range_never_have_the_same_user_id() {
+        let range = (4_000_000_200, 4_000_000_203);
+        let (mut one, mut other) = (Taken::default(), Taken::default());
+        for _ in 0..2 {
+            free_uid(&mut one, range).unwrap();
+            free_uid(&mut other, range).unwrap();
+        }
+        assert!(one.uids.keys().all(|uid| !other.uids.contains_key(uid)));
+        assert!(free_uid(&mut one, range).is_err());
+        drop(other);
+        free_uid(&mut one, range).unwrap();
     }
 }

@@ -1,13 +1,15 @@
 //! Interpreters by workspace: spares, the queue, and who has to make room.
 //!
-//! A workspace has at most one interpreter, and its calls run one after another. Interpreters are counted by permits,
-//! which are handed out in the order of asking. An interpreter that is ended leaves its working files in a directory of
+//! A workspace has at most one interpreter, and its calls run one after another. Interpreters are counted by rooms, which
+//! are shared out fairly among the owners of workspaces ([`turns`]). An interpreter that is ended leaves its working files in a directory of
 //! the server's ([`saved`]), from which the workspace's next one gets them back.
 
 mod fonts;
 mod room;
 mod saved;
-mod spares;
+#[cfg(test)]
+mod tests;
+mod turns;
 mod workspace;
 
 use std::collections::HashMap;
@@ -16,19 +18,19 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::saved::Saved;
-use self::spares::Spares;
+use self::turns::{Given, Room, Turns};
 pub(super) use self::workspace::Held;
 use self::workspace::Workspace;
 use super::plan::Plan;
 use super::remove::remove_tree;
 use super::worker::{After, Worker};
 use super::{RunError, SandboxError, Stats};
-use crate::ids::WorkspaceId;
+use crate::ids::{Owner, WorkspaceId};
 
 /// Calls of one workspace that wait for each other.
 const MAX_QUEUED: usize = 4;
@@ -37,15 +39,21 @@ const WAIT_LIMIT: Duration = Duration::from_secs(120);
 /// How long abandoned code may take to heed an interrupt.
 const RECOVERY: Duration = Duration::from_secs(2);
 
+/// How long the next spare waits for the end of the call that took the last one: starting it takes a processor's time.
+const REFILL_PAUSE: Duration = Duration::from_secs(2);
+
+/// An interpreter and the room that counts it.
+pub(super) type Counted = turns::Counted<Worker>;
+
 /// All interpreters.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) plan: Arc<Plan>,
-    permits: Arc<Semaphore>,
-    spares: Spares,
+    turns: Turns<Worker>,
+    /// When a spare was taken for a call that runs still.
+    spare_taken: Mutex<Option<Instant>>,
     workspaces: Mutex<HashMap<WorkspaceId, Arc<Workspace>>>,
     saved: Saved,
-    waiting: AtomicUsize,
     busy: AtomicUsize,
     counts: Counts,
     tasks: TaskTracker,
@@ -60,26 +68,20 @@ struct Counts {
     killed: AtomicU64,
 }
 
-/// An interpreter and the permit that counts it.
-#[derive(Debug)]
-pub(super) struct Counted {
-    pub(super) worker: Worker,
-    permit: OwnedSemaphorePermit,
-}
-
 impl Pool {
     pub(super) fn new(plan: Arc<Plan>, tasks: TaskTracker) -> Result<Arc<Self>, SandboxError> {
         let settings = &plan.settings;
-        let saved = Saved::open(&settings.work_dir).map_err(|source| SandboxError::Step {
-            step: "opening the directory for working files",
-            source,
+        let saved = Saved::open(&settings.work_dir, settings.saved_size).map_err(|source| {
+            SandboxError::Step {
+                step: "opening the directory for working files",
+                source,
+            }
         })?;
         let pool = Arc::new(Self {
-            permits: Arc::new(Semaphore::new(settings.max_workers)),
-            spares: Spares::default(),
+            turns: Turns::new(settings.max_workers, settings.max_waiting),
+            spare_taken: Mutex::default(),
             workspaces: Mutex::default(),
             saved,
-            waiting: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             counts: Counts::default(),
             tasks,
@@ -97,12 +99,14 @@ impl Pool {
     /// Dropping what is returned while code runs interrupts it; the workspace stays locked until that is done.
     pub(super) async fn hold(self: &Arc<Self>, id: &WorkspaceId) -> Result<Held, RunError> {
         let workspace = self.workspace(id)?;
-        let _queued = workspace.queue(MAX_QUEUED).ok_or(RunError::Overloaded)?;
+        let queued = workspace.queue(MAX_QUEUED).ok_or(RunError::Overloaded)?;
         let mut slot = tokio::select! {
             biased;
             () = self.closing.cancelled() => return Err(RunError::Closed),
+            () = workspace.forgotten.cancelled() => return Err(RunError::Forgotten),
             slot = workspace.slot.clone().lock_owned() => slot,
         };
+        drop(queued);
         slot.retire_if(|worker| worker.started.elapsed() > self.plan.settings.max_age);
         if slot.has_retired() {
             let (pool, id) = (self.clone(), id.clone());
@@ -113,22 +117,32 @@ impl Pool {
             slot = saving.await?;
         }
         if slot.counted.is_some() {
-            return Ok(self.held(id, slot));
+            return Ok(self.held(id, workspace, slot));
         }
-        let counted = self.acquire().await?;
+        let (counted, was_spare) = tokio::select! {
+            biased;
+            () = workspace.forgotten.cancelled() => return Err(RunError::Forgotten),
+            acquired = self.acquire(id.owner()) => acquired?,
+        };
         let (pool, id) = (self.clone(), id.clone());
         let preparing = self.to_the_end(async move {
             counted.worker.give_fonts().await;
             slot.counted = Some(counted);
-            slot.restored = pool.restore(&id, &mut slot).await;
-            pool.held(&id, slot)
+            slot.was_spare = was_spare;
+            slot.fresh = pool.restore(&id, &mut slot).await;
+            pool.held(&id, workspace, slot)
         });
         preparing.await
     }
 
-    fn held(self: &Arc<Self>, id: &WorkspaceId, slot: workspace::OwnedSlot) -> Held {
+    fn held(
+        self: &Arc<Self>,
+        id: &WorkspaceId,
+        workspace: Arc<Workspace>,
+        slot: workspace::OwnedSlot,
+    ) -> Held {
         self.busy.fetch_add(1, Ordering::Relaxed);
-        Held::new(self.clone(), id.clone(), slot)
+        Held::new(self.clone(), id.clone(), workspace, slot)
     }
 
     /// What is done to its end even if nobody waits for it any more: half of it would lose files, or leave an
@@ -150,48 +164,38 @@ impl Pool {
         Ok(workspaces.entry(id.clone()).or_default().clone())
     }
 
-    /// An interpreter for a workspace: a spare, a new one, or one that another workspace has to give up.
-    async fn acquire(self: &Arc<Self>) -> Result<Counted, RunError> {
-        let mut permit = std::pin::pin!(self.permit());
-        loop {
-            if let Some(spare) = self.spares.take() {
-                self.refill();
-                return Ok(spare);
+    /// An interpreter for an owner's workspace: a spare, a new one, or one that another workspace has to give up. Says
+    /// whether it is a spare.
+    async fn acquire(self: &Arc<Self>, owner: &Owner) -> Result<(Counted, bool), RunError> {
+        let turn = self.turns.ask(owner).ok_or_else(|| self.refusal())?;
+        if self.turns.waiting() > 0 {
+            self.make_room();
+        }
+        let given = tokio::time::timeout(WAIT_LIMIT, turn.given()).await;
+        match given.ok().flatten() {
+            Some(Given::Room(room)) => Ok((self.start_for_call(room).await?, false)),
+            Some(Given::Ready(counted)) => {
+                *self.spare_taken.lock() = Some(Instant::now());
+                Ok((counted, true))
             }
-            tokio::select! {
-                permit = &mut permit => return self.start_for_call(permit?).await,
-                () = self.spares.arrived() => {}
-            }
+            None => Err(self.refusal()),
         }
     }
 
-    /// Waits for its turn to start an interpreter.
-    async fn permit(self: &Arc<Self>) -> Result<OwnedSemaphorePermit, RunError> {
-        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
-            return Ok(permit);
-        }
-        let waiting = Waiting::begin(&self.waiting);
-        if waiting.position > self.plan.settings.max_waiting {
-            return Err(RunError::Overloaded);
-        }
-        self.make_room();
-        let granted = tokio::time::timeout(WAIT_LIMIT, self.permits.clone().acquire_owned());
-        match granted.await {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) => Err(RunError::Closed),
-            Err(_) => Err(RunError::Overloaded),
+    /// Why a call was sent away.
+    fn refusal(&self) -> RunError {
+        match self.closing.is_cancelled() {
+            true => RunError::Closed,
+            false => RunError::Overloaded,
         }
     }
 
     /// Starts an interpreter for a call; where that is given up meanwhile, the interpreter is ended as others are.
-    async fn start_for_call(
-        self: &Arc<Self>,
-        permit: OwnedSemaphorePermit,
-    ) -> Result<Counted, RunError> {
+    async fn start_for_call(self: &Arc<Self>, room: Room<Worker>) -> Result<Counted, RunError> {
         let (give, started) = oneshot::channel();
         let pool = self.clone();
         self.tasks.spawn(async move {
-            let started = pool.start(permit).await;
+            let started = pool.start(room).await;
             if let Err(Ok(unwanted)) = give.send(started) {
                 unwanted.worker.end().await;
                 pool.refill();
@@ -201,28 +205,26 @@ impl Pool {
         started.map_err(RunError::Start)
     }
 
-    async fn start(&self, permit: OwnedSemaphorePermit) -> Result<Counted, SandboxError> {
+    async fn start(&self, room: Room<Worker>) -> Result<Counted, SandboxError> {
         let place = self.plan.place()?;
         let worker = Worker::start(&self.plan, place).await?;
         self.counts.started.fetch_add(1, Ordering::Relaxed);
-        Ok(Counted { worker, permit })
+        Ok(Counted { worker, room })
     }
 
-    /// Starts spares up to the wanted number, unless calls wait for what they would take.
+    /// Starts spares up to the wanted number, unless calls wait for what they would take, or the last one is in its first
+    /// call, which that would slow down.
     fn refill(self: &Arc<Self>) {
-        let wanted = self.plan.settings.spares;
-        if self.closing.is_cancelled() || self.waiting.load(Ordering::Relaxed) > 0 {
+        let pauses = |taken: Instant| taken.elapsed() < REFILL_PAUSE;
+        if self.closing.is_cancelled() || self.spare_taken.lock().is_some_and(pauses) {
             return;
         }
-        while let Some(expected) = self.spares.expect(wanted) {
-            let Ok(permit) = self.permits.clone().try_acquire_owned() else {
-                return;
-            };
+        while let Some((expected, room)) = self.turns.expect(self.plan.settings.spares) {
             let pool = self.clone();
             self.tasks.spawn(async move {
-                match pool.start(permit).await {
+                match pool.start(room).await {
                     Ok(spare) => {
-                        if let Some(unwanted) = expected.fulfil(spare) {
+                        if let Some(unwanted) = pool.turns.offer(spare) {
                             unwanted.worker.end().await;
                         }
                     }
@@ -232,15 +234,33 @@ impl Pool {
                         "a spare interpreter could not be started"
                     ),
                 }
+                // Only now, so that no other is started in its place.
+                drop(expected);
             });
         }
     }
 
     /// A call is over: its interpreter waits for the next one, or makes room.
-    fn released(self: &Arc<Self>, id: &WorkspaceId, mut slot: workspace::OwnedSlot, after: After) {
+    fn released(
+        self: &Arc<Self>,
+        id: &WorkspaceId,
+        workspace: &Arc<Workspace>,
+        mut slot: workspace::OwnedSlot,
+        after: After,
+    ) {
         self.busy.fetch_sub(1, Ordering::Relaxed);
-        if after == After::Over {
-            self.counts.killed.fetch_add(1, Ordering::Relaxed);
+        let was_spare = std::mem::take(&mut slot.was_spare);
+        if was_spare {
+            *self.spare_taken.lock() = None;
+        }
+        // Calls that follow each other closely would keep an interpreter from others for ever.
+        let yields = workspace.has_queued() && self.turns.is_outranked(id.owner());
+        if after == After::Over || yields {
+            let count = match after {
+                After::Over => &self.counts.killed,
+                After::Ready => &self.counts.evicted,
+            };
+            count.fetch_add(1, Ordering::Relaxed);
             slot.retire_if(|_| true);
             let (pool, id) = (self.clone(), id.clone());
             self.tasks.spawn(async move {
@@ -250,38 +270,50 @@ impl Pool {
             });
             return;
         }
-        let workspace = self.workspaces.lock().get(id).cloned();
-        if let Some(workspace) = workspace {
-            workspace.settle(Some(Instant::now()));
-        }
+        workspace.settle(Some(Instant::now()));
         drop(slot);
-        if self.waiting.load(Ordering::Relaxed) > 0 {
+        if self.turns.waiting() > 0 {
             self.make_room();
+        } else if was_spare {
+            self.refill();
         }
     }
 
     /// Code that nobody waits for any more: interrupted, and ended if it does not heed that.
-    fn abandoned(self: &Arc<Self>, id: &WorkspaceId, mut slot: workspace::OwnedSlot) {
-        let (pool, id) = (self.clone(), id.clone());
+    fn abandoned(
+        self: &Arc<Self>,
+        id: &WorkspaceId,
+        workspace: &Arc<Workspace>,
+        mut slot: workspace::OwnedSlot,
+    ) {
+        let (pool, id, workspace) = (self.clone(), id.clone(), workspace.clone());
         self.tasks.spawn(async move {
             let after = match &mut slot.counted {
                 Some(counted) => counted.worker.recover(RECOVERY).await,
                 None => After::Ready,
             };
-            pool.released(&id, slot, after);
+            pool.released(&id, &workspace, slot, after);
         });
     }
 
-    /// Forgets a workspace: its interpreter is ended, its files are deleted.
+    /// Forgets a workspace: its interpreter is ended, its files are deleted. Calls that wait for it are sent away; those
+    /// that come from now on wait until nothing of it is left, and find it empty.
     pub(super) fn forget(self: &Arc<Self>, id: &WorkspaceId) {
-        let workspace = self.workspaces.lock().remove(id);
+        let emptied = Arc::new(Workspace::default());
+        let Ok(gate) = emptied.slot.clone().try_lock_owned() else {
+            return;
+        };
+        let workspace = self.workspaces.lock().insert(id.clone(), emptied);
+        if let Some(workspace) = &workspace {
+            workspace.forgotten.cancel();
+        }
         let (pool, id) = (self.clone(), id.clone());
         self.tasks.spawn(async move {
             if let Some(workspace) = workspace {
                 let mut slot = workspace.slot.clone().lock_owned().await;
-                if let Some(Counted { worker, permit }) = slot.counted.take() {
+                if let Some(Counted { worker, room }) = slot.counted.take() {
                     worker.end().await;
-                    drop(permit);
+                    drop(room);
                 }
             }
             let saved = pool.saved.clone();
@@ -289,6 +321,8 @@ impl Pool {
             if let Ok(Err(error)) = deleting.await {
                 tracing::error!(%error, "working files could not be deleted");
             }
+            drop(gate);
+            pool.tidy();
             pool.refill();
         });
     }
@@ -298,11 +332,11 @@ impl Pool {
         if !self.plan.interpreter.has_package("matplotlib") {
             return;
         }
-        let Ok(permit) = self.permits.clone().try_acquire_owned() else {
+        let Some(room) = self.turns.spare_room() else {
             return;
         };
         let listed = tokio::select! {
-            listed = fonts::list(&self, permit) => listed,
+            listed = fonts::list(&self, room) => listed,
             () = self.closing.cancelled() => return,
         };
         if let Err(error) = listed {
@@ -314,14 +348,14 @@ impl Pool {
     /// Ends every interpreter, with its files kept, and takes no more calls.
     pub(super) async fn close(self: &Arc<Self>) {
         self.closing.cancel();
-        self.permits.close();
+        let spares = self.turns.close();
         let all: Vec<_> = self.workspaces.lock().drain().collect();
         for (id, workspace) in all {
             let mut slot = workspace.slot.clone().lock_owned().await;
             slot.retire_if(|_| true);
             self.save(&id, &mut slot).await;
         }
-        for spare in self.spares.close() {
+        for spare in spares {
             spare.worker.end().await;
         }
         if self.plan.settings.temporary {
@@ -334,37 +368,14 @@ impl Pool {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let settings = &self.plan.settings;
         Stats {
-            workers: settings
-                .max_workers
-                .saturating_sub(self.permits.available_permits()),
+            workers: self.turns.workers(),
             busy: self.busy.load(Ordering::Relaxed),
-            spares: self.spares.count(),
-            waiting: self.waiting.load(Ordering::Relaxed),
+            spares: self.turns.spares(),
+            waiting: self.turns.waiting(),
             started: self.counts.started.load(Ordering::Relaxed),
             evicted: self.counts.evicted.load(Ordering::Relaxed),
             killed: self.counts.killed.load(Ordering::Relaxed),
         }
-    }
-}
-
-/// Counts a call while it waits for an interpreter.
-struct Waiting<'a> {
-    count: &'a AtomicUsize,
-    /// How many wait, itself included.
-    position: usize,
-}
-
-impl<'a> Waiting<'a> {
-    fn begin(count: &'a AtomicUsize) -> Self {
-        let position = count.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { count, position }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }

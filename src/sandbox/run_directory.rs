@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use super::remove::remove_tree;
@@ -15,6 +15,9 @@ use crate::ids::WorkspaceId;
 const PREFIX: &str = "run-";
 /// The locked file in each.
 const LOCK: &str = ".lock";
+
+/// How often a directory is made anew that another server takes for abandoned before it is locked.
+const ATTEMPTS: usize = 10;
 
 /// The directory; deleted when dropped.
 #[derive(Debug)]
@@ -37,12 +40,15 @@ impl RunDirectory {
     fn make(work_dir: &Path) -> io::Result<Self> {
         make(work_dir, 0o711)?;
         delete_abandoned(work_dir)?;
-        let path = work_dir.join(format!("{PREFIX}{}", WorkspaceId::fresh().as_str()));
-        // An interpreter's user passes through it; nobody can list it.
-        make(&path, 0o711)?;
-        let lock = File::create(path.join(LOCK))?;
-        lock.lock()?;
-        Ok(Self { path, _lock: lock })
+        for _ in 0..ATTEMPTS {
+            let path = work_dir.join(format!("{PREFIX}{}", WorkspaceId::fresh().as_str()));
+            // An interpreter's user passes through it; nobody can list it.
+            make(&path, 0o711)?;
+            if let Some(lock) = lock(&path.join(LOCK))? {
+                return Ok(Self { path, _lock: lock });
+            }
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
     }
 
     /// Keeps a file of the server's own.
@@ -83,7 +89,20 @@ fn make(path: &Path, mode: u32) -> io::Result<()> {
         .create(path)
 }
 
-/// A directory whose lock can be had has no server any more, or not yet: one that is being made is younger than its lock.
+/// Locks a directory that was just made; none where another server has deleted it before that.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let lock = File::create(path)?;
+    lock.lock()?;
+    let (locked, there) = (lock.metadata()?, fs::metadata(path));
+    let same = |there: fs::Metadata| (there.dev(), there.ino()) == (locked.dev(), locked.ino());
+    match there {
+        Ok(there) => Ok(same(there).then_some(lock)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A directory whose lock can be had has no server any more, or is being made: that server notices ([`lock`]).
 fn delete_abandoned(work_dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(work_dir)?.flatten() {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
@@ -105,6 +124,36 @@ fn delete_abandoned(work_dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_on_a_directory_that_another_server_has_deleted_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("run-made");
+        fs::create_dir(&made).unwrap();
+        // Another server takes it for abandoned between its making and its locking, and has it locked meanwhile.
+        File::create(made.join(LOCK)).unwrap();
+        let other = File::open(made.join(LOCK)).unwrap();
+        other.try_lock().unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock(&made.join(LOCK)).unwrap());
+            // It waits for the lock of the file that is there, or comes later and finds none at all.
+            while !is_waited_for(&made.join(LOCK)) {
+                std::thread::yield_now();
+            }
+            fs::remove_dir_all(&made).unwrap();
+            drop(other);
+            assert!(waiting.join().unwrap().is_none());
+        });
+    }
+
+    /// Whether somebody waits for the lock of this file.
+    fn is_waited_for(path: &Path) -> bool {
+        let inode = format!(":{} ", fs::metadata(path).unwrap().ino());
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        locks
+            .lines()
+            .any(|line| line.contains("-> FLOCK") && line.contains(&inode))
+    }
 
     #[test]
     fn what_a_dead_server_left_is_deleted_and_what_a_live_one_has_is_not() {

@@ -40,6 +40,8 @@ pub struct Settings {
     pub temporary: bool,
     /// How long working files of ended interpreters are kept; for ever if unset.
     pub saved_ttl: Option<Duration>,
+    /// Most bytes of kept working files; what was kept longest ago is deleted first.
+    pub saved_size: u64,
     /// First and last user id for interpreters where the server runs as root.
     pub uids: (u32, u32),
     /// The executable that is run again as the launcher.

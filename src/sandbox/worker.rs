@@ -2,6 +2,7 @@
 
 mod cell;
 mod files;
+mod tenancy;
 mod watch;
 
 use std::io;
@@ -21,6 +22,7 @@ use super::process::relayed::Relayed;
 use super::process::{Ended, Event, Process};
 use super::{Cell, CellOutcome, Live, OutputStream, SandboxError};
 use cell::Running;
+use tenancy::Tenancy;
 use watch::Watch;
 
 /// The Python side.
@@ -52,7 +54,9 @@ pub(super) struct Worker {
     before: Snapshot,
     last_id: u32,
     plan: Arc<Plan>,
-    place: Place,
+    place: Arc<Place>,
+    /// After the process, so that its link is closed before its end is waited for.
+    tenancy: Tenancy,
     pub(super) started: Instant,
     /// Modules that were to be imported beforehand and could not be.
     pub(super) preload_failed: Vec<String>,
@@ -70,14 +74,15 @@ pub(super) enum After {
 impl Worker {
     /// Starts an interpreter and waits until it is ready.
     pub(super) async fn start(plan: &Arc<Plan>, place: Place) -> Result<Self, SandboxError> {
-        let process = match place.form() {
-            Some(form) => {
-                let spec = spec(plan, &place, form);
-                let launcher = &plan.settings.launcher;
-                let launched = Launched::start(launcher, &spec, data_directory(&place)).await?;
-                Process::Launched(Box::new(launched))
+        let place = Arc::new(place);
+        let mut tenancy = Tenancy::new(place.clone());
+        let process = match start_process(plan, &place, &mut tenancy).await {
+            Ok(process) => process,
+            Err(error) => {
+                drop(place);
+                tenancy.end().await;
+                return Err(error);
             }
-            None => Process::Relayed(Box::new(Relayed::start(&plan.settings).await?)),
         };
         let mut worker = Self {
             before: Snapshot::default(),
@@ -87,6 +92,7 @@ impl Worker {
             last_id: 0,
             plan: plan.clone(),
             place,
+            tenancy,
             started: Instant::now(),
             preload_failed: Vec::new(),
         };
@@ -207,12 +213,14 @@ impl Worker {
     /// The same, and what it had to itself is given back.
     pub(super) async fn end(mut self) {
         self.process.kill().await;
-        // Only now may the user id and the directory go to another. What is in the directory may take long to delete.
-        let Self { place, .. } = self;
-        let giving_back = tokio::task::spawn_blocking(move || drop(place));
-        if let Err(error) = giving_back.await {
-            tracing::error!(%error, "what an interpreter had could not be given back");
-        }
+        let Self {
+            process,
+            place,
+            tenancy,
+            ..
+        } = self;
+        drop((process, place));
+        tenancy.end().await;
     }
 
     /// Whether memory or disk are past their limits; looked at while no cell runs.
@@ -262,6 +270,23 @@ impl Worker {
             Process::Relayed(process) => process.directory.clone(),
         }
     }
+}
+
+/// Starts the process of an interpreter in its place.
+async fn start_process(
+    plan: &Plan,
+    place: &Place,
+    tenancy: &mut Tenancy,
+) -> Result<Process, SandboxError> {
+    let Some(form) = place.form() else {
+        let relayed = Relayed::start(&plan.settings).await?;
+        return Ok(Process::Relayed(Box::new(relayed)));
+    };
+    let spec = spec(plan, place, form);
+    let began = |launcher| tenancy.began(launcher);
+    let launcher = &plan.settings.launcher;
+    let launched = Launched::start(launcher, &spec, data_directory(place), began).await?;
+    Ok(Process::Launched(Box::new(launched)))
 }
 
 /// An interpreter that does not answer any more.

@@ -24,11 +24,11 @@ use futures_util::future::BoxFuture;
 use super::{
     SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
 };
-use crate::ids::WorkspaceId;
+use crate::ids::{Owner, WorkspaceId};
 use crate::openai::tool::ToolDefinition;
 use crate::sandbox::settings::Settings;
 use crate::sandbox::{
-    Cell, CellOutcome, FileContent, FilePart, Live, Report, RunError, Sandbox, WorkFile,
+    Cell, CellOutcome, FileContent, FilePart, Live, Report, RunError, Sandbox, Told, WorkFile,
     WorkingFile,
 };
 
@@ -93,14 +93,14 @@ pub(crate) trait Interpreters: Send + Sync + fmt::Debug {
         &'a self,
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<Vec<WorkingFile>, RunError>>;
+    ) -> BoxFuture<'a, Result<Told<Vec<WorkingFile>>, RunError>>;
     /// Part of a working file.
     fn read_file<'a>(
         &'a self,
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
         part: FilePart<'a>,
-    ) -> BoxFuture<'a, Result<FileContent, RunError>>;
+    ) -> BoxFuture<'a, Result<Told<FileContent>, RunError>>;
     /// Ends the interpreter and deletes the files.
     fn forget(&self, workspace: &WorkspaceId);
     /// What was found out about the isolation.
@@ -155,10 +155,10 @@ impl CodeExecution {
         self.interpreters.forget(workspace);
     }
 
-    /// A fresh workspace, which is forgotten with its guard.
-    pub fn fresh_workspace(&self) -> WorkspaceGuard {
+    /// A fresh workspace of an owner's, which is forgotten with its guard.
+    pub fn fresh_workspace(&self, owner: &Owner) -> WorkspaceGuard {
         WorkspaceGuard {
-            workspace: WorkspaceId::fresh(),
+            workspace: WorkspaceId::fresh_of(owner),
             interpreters: self.interpreters.clone(),
         }
     }
@@ -271,10 +271,12 @@ impl From<RunError> for ToolError {
     fn from(error: RunError) -> Self {
         match error {
             RunError::File { .. } => Self::Rejected(error.to_string()),
-            RunError::Overloaded | RunError::Start(_) | RunError::Closed => Self::Failed {
-                message: error.to_string(),
-                source: Some(Box::new(error)),
-            },
+            RunError::Overloaded | RunError::Start(_) | RunError::Forgotten | RunError::Closed => {
+                Self::Failed {
+                    message: error.to_string(),
+                    source: Some(Box::new(error)),
+                }
+            }
         }
     }
 }
@@ -297,7 +299,7 @@ impl Interpreters for Sandbox {
         &'a self,
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<Vec<WorkingFile>, RunError>> {
+    ) -> BoxFuture<'a, Result<Told<Vec<WorkingFile>>, RunError>> {
         self.list_files(workspace, inputs).boxed()
     }
 
@@ -306,7 +308,7 @@ impl Interpreters for Sandbox {
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
         part: FilePart<'a>,
-    ) -> BoxFuture<'a, Result<FileContent, RunError>> {
+    ) -> BoxFuture<'a, Result<Told<FileContent>, RunError>> {
         self.read_file(workspace, inputs, part).boxed()
     }
 

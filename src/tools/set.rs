@@ -184,6 +184,11 @@ impl ToolRegistry {
         Ok(self)
     }
 
+    /// Whether the server has a tool of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
     /// Whether a request gets a server-side tool only if it asks for one: neither a configured tool nor a dispatch URL.
     pub fn is_empty(&self) -> bool {
         self.configured.is_empty() && self.dispatch.is_none()

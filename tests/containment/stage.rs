@@ -81,6 +81,7 @@ pub(crate) fn settings() -> Settings {
         max_age: Duration::from_secs(3600),
         work_dir: Path::new(SERVER).join("work"),
         saved_ttl: None,
+        saved_size: 1 << 30,
         temporary: false,
         uids: world::uids(),
         launcher: world::launcher().into(),

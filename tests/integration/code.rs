@@ -575,3 +575,30 @@ async fn files_that_were_uploaded_for_a_session_or_named_by_the_tool_are_there()
         .collect();
     assert_eq!(names, ["own.txt", "named.txt"]);
 }
+
+#[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
+async fn a_file_that_nobody_gets_is_told_to_the_model_and_the_client() {
+    let upstream = ScriptedUpstream::start([
+        run("open('big.bin', 'wb').write(bytes(9_000_000))"),
+        text("done"),
+    ])
+    .await;
+    let app = builder(&upstream).start().await;
+    let mut body = with_code(ask("x"));
+    body["store"] = json!(false);
+    let answer = app.post_chat(body).await.completion();
+    assert_eq!(answer["files"][0].get("data"), None);
+    assert_eq!(answer["files"][0]["status"], "processed");
+    let told = &results(&answer)[0];
+    let (_, after) = told
+        .split_once("not handed to the user after all:\n- ")
+        .unwrap();
+    assert!(
+        after.starts_with("the file 'big.bin' is too large"),
+        "{told}"
+    );
+    upstream.assert_same_results(&answer["agentic_tool_calls"]);
+    let notices = answer["agent"]["notices"].to_string();
+    assert!(notices.contains("'big.bin' is too large"), "{notices}");
+}

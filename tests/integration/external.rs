@@ -81,6 +81,7 @@ fn settings(folder: &Path, command: &[String]) -> Settings {
         work_dir: folder.join("work"),
         temporary: false,
         saved_ttl: None,
+        saved_size: 1 << 30,
         uids: (60_100, 60_999),
         launcher: "/nonexistent/launcher".into(),
     }

@@ -345,6 +345,25 @@ async fn a_delta_leaves_the_moment_it_arrives() {
 }
 
 #[tokio::test]
+async fn a_tool_choice_that_nobody_declared_is_refused() {
+    let upstream = ScriptedUpstream::start([text("ok")]).await;
+    let hook = Webhook::start().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let body = |name: &str| with(ask_with("Go", ["t"]), "tool_choice", named(name));
+    let refused = app.post_chat(body("other")).await;
+    assert_eq!(refused.status, 400);
+    let error = &refused.json()["error"];
+    assert_eq!(error["param"], "tool_choice");
+    assert!(
+        error["message"].as_str().unwrap().contains("'other'"),
+        "{error}"
+    );
+    assert!(upstream.requests().is_empty());
+    app.post_chat(body("t")).await.completion();
+}
+
+#[tokio::test]
 async fn a_forced_tool_choice_binds_only_the_first_round() {
     let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("x")]).await;
     let hook = Webhook::start().await.on("t", webhook::text("r"));

@@ -91,6 +91,7 @@ impl Context {
             created_at: unix_seconds(),
             filename: file.name.clone(),
             purpose: Purpose::AssistantsOutput.as_str(),
+            status: "processed",
             name: file.name,
             mime_type: file.mime_type,
             size,

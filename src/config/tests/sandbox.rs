@@ -186,7 +186,7 @@ fn every_setting_arrives() {
     let settings = sandbox(
         "code_exec_timeout = \"2m\"\ncode_exec_python = \"/opt/py\"\nsession_store = \"sqlite:/var/lw/s.db\"\n\
          [sandbox]\nrequire = \"weak\"\nnetwork = \"none\"\ncommand = [\"runsc\", \"do\"]\npreload = [\"numpy\", \"a.b_c\"]\n\
-         spares = 0\nmax_workers = 1\nmax_waiting = 0\nidle_ttl = 5\nmax_age = \"1h\"\nuids = [2000, 2000]\n\
+         spares = 0\nmax_workers = 1\nmax_waiting = 0\nidle_ttl = 5\nmax_age = \"1h\"\nuids = [2000, 2000]\nsaved_size = \"2MiB\"\n\
          [sandbox.limits]\nmemory = \"2GiB\"\ncpus = 0\nfiles = 0\noutput_kept = 2048",
     );
     assert_eq!(settings.timeout, Duration::from_secs(120));
@@ -203,6 +203,7 @@ fn every_setting_arrives() {
     assert_eq!(settings.max_age, Duration::from_secs(3600));
     assert_eq!(settings.work_dir.to_str(), Some("/var/lw/s-work"));
     assert_eq!(settings.uids, (2000, 2000));
+    assert_eq!(settings.saved_size, 2 << 20);
     assert_eq!(settings.limits.memory, 2 << 30);
     assert_eq!((settings.limits.cpus, settings.limits.files), (0, 0));
     assert_eq!(settings.limits.output_kept, 2048);
@@ -256,7 +257,7 @@ fn the_summary_shows_every_setting_and_no_argument() {
     let summary = load(&text).unwrap().summary();
     for line in [
         "[sandbox]\nrequire = \"basic\"\nnetwork = \"none\"\n# command: runsc (and 1 arguments)\n",
-        "\nuids = [60100, 60999]\n",
+        "\nsaved_size = 10737418240\nuids = [60100, 60999]\n",
         "\n[sandbox.limits]\nmemory = 1073741824\n",
         "\nimages = 10\nimage_bytes = 4194304\n",
         "\nidle_ttl = 1200\nmax_age = 14400\n",

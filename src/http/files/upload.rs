@@ -84,9 +84,7 @@ pub(in super::super) async fn upload(
         arrived,
         idle: state.settings.body_timeout,
     };
-    let total = BASE_WAIT.saturating_add(Duration::from_secs(most / SLOWEST_RATE));
-    let received = timeout(total, reader.read(files)).await;
-    let received = match received.unwrap_or_else(|_elapsed| Err(ApiError::body_timeout())) {
+    let received = match reader.read_in_time(files, longest(most)).await {
         Ok(received) => received,
         Err(error) => {
             if error.status() != StatusCode::REQUEST_TIMEOUT {
@@ -133,7 +131,22 @@ struct FormReader {
     idle: Duration,
 }
 
+/// Longest upload where files may have so many bytes.
+fn longest(most: u64) -> Duration {
+    BASE_WAIT.saturating_add(Duration::from_secs(most / SLOWEST_RATE))
+}
+
 impl FormReader {
+    /// Reads the form, which has this much time however steadily it comes.
+    async fn read_in_time(
+        &mut self,
+        files: &FileStore,
+        total: Duration,
+    ) -> Result<Received, ApiError> {
+        let received = timeout(total, self.read(files)).await;
+        received.unwrap_or_else(|_elapsed| Err(ApiError::body_timeout()))
+    }
+
     /// Reads the form to its end; the fields may come in any order.
     async fn read(&mut self, files: &FileStore) -> Result<Received, ApiError> {
         let Self {
@@ -372,4 +385,50 @@ fn broken(problem: &str) -> ApiError {
         "the form cannot be read ({problem}); send it as multipart/form-data with the field 'file'"
     );
     RequestError::body(&message).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+    use crate::session::settings::{Settings, StoreUrl};
+    use crate::session::store::SessionStore;
+
+    #[tokio::test]
+    async fn a_form_that_never_falls_silent_and_never_ends_is_given_up() {
+        assert_eq!(longest(0), BASE_WAIT);
+        assert_eq!(
+            longest(SLOWEST_RATE * 10),
+            BASE_WAIT + Duration::from_secs(10)
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            store: StoreUrl::Sqlite(folder.path().join("sessions.db")),
+            ttl: None,
+            wait: Duration::from_secs(1),
+            max_messages: 100,
+            files_dir: None,
+            max_file_bytes: 1024 * 1024,
+            max_total_file_bytes: 1024 * 1024,
+        };
+        let store = SessionStore::open(&settings).await.unwrap();
+        let head = "--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n";
+        let slow = stream::unfold(Bytes::from(head), async |next| {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Some((Ok::<_, io::Error>(next), Bytes::from_static(b"x")))
+        });
+        let request = Request::builder()
+            .header(CONTENT_TYPE, "multipart/form-data; boundary=b")
+            .body(Body::from_stream(slow))
+            .unwrap();
+        let mut reader = FormReader {
+            form: Multipart::from_request(request, &()).await.unwrap(),
+            arrived: Arc::default(),
+            idle: Duration::from_secs(60),
+        };
+        let total = Duration::from_millis(300);
+        let given_up = reader.read_in_time(store.files(), total).await;
+        assert_eq!(given_up.unwrap_err().status(), StatusCode::REQUEST_TIMEOUT);
+    }
 }

@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::super::Cell;
 use super::super::selftest::Silent;
+use super::super::worker::Worker;
+use super::turns::Room;
 use super::{Counted, Pool};
 
 /// Makes the list and leaves it in the working directory.
@@ -22,9 +22,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// Lists the fonts in an interpreter of its own, which no workspace gets.
 pub(super) async fn list(
     pool: &Pool,
-    permit: OwnedSemaphorePermit,
+    room: Room<Worker>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let Counted { mut worker, permit } = pool.start(permit).await?;
+    let Counted { mut worker, room } = pool.start(room).await?;
     let cell = Cell {
         code: LISTING,
         outputs: &[],
@@ -33,7 +33,7 @@ pub(super) async fn list(
     };
     let (outcome, _) = worker.run(&cell, &Silent).await;
     worker.end().await;
-    drop(permit);
+    drop(room);
     let list = outcome
         .files
         .iter()

@@ -1,12 +1,13 @@
 //! Making room: which interpreters end when, and what is kept of them.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use super::workspace::Slot;
+use super::workspace::{Fresh, Slot};
 use super::{Counted, Pool};
 use crate::ids::WorkspaceId;
 
@@ -14,9 +15,11 @@ use crate::ids::WorkspaceId;
 const REST_INTERVAL: Duration = Duration::from_secs(1);
 /// How often saved files past their time are deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+/// A spare of this age is replaced.
+const SPARE_MAX_AGE: Duration = Duration::from_secs(600);
 
 impl Pool {
-    /// Ends the interpreter that has been idle longest, if there is one.
+    /// Ends an idle interpreter, if there is one: of the owner who has most of them the one that has been idle longest.
     pub(super) fn make_room(self: &Arc<Self>) {
         let mut idle: Vec<_> = {
             let workspaces = self.workspaces.lock();
@@ -27,7 +30,7 @@ impl Pool {
             });
             idle.collect()
         };
-        idle.sort_by_key(|(since, ..)| *since);
+        idle.sort_by_cached_key(|(since, id, _)| (Reverse(self.turns.held_by(id.owner())), *since));
         for (_, id, workspace) in idle {
             // Taken by a call in the meantime: the next one then.
             let Ok(mut slot) = workspace.slot.clone().try_lock_owned() else {
@@ -42,16 +45,14 @@ impl Pool {
             self.tasks.spawn(async move {
                 pool.counts.evicted.fetch_add(1, Ordering::Relaxed);
                 pool.save(&id, &mut slot).await;
-                drop(slot);
-                pool.tidy(&id);
             });
             return;
         }
     }
 
-    /// Keeps the files of a retired interpreter, ends it and frees its permit.
+    /// Keeps the files of a retired interpreter, ends it and frees its room.
     pub(super) async fn save(&self, id: &WorkspaceId, slot: &mut Slot) {
-        let Some(Counted { mut worker, permit }) = slot.retired.take() else {
+        let Some(Counted { mut worker, room }) = slot.retired.take() else {
             return;
         };
         // What still runs would go on using memory and writing files while they are copied.
@@ -63,36 +64,33 @@ impl Pool {
         }
         slot.placed.clear();
         worker.end().await;
-        drop(permit);
+        drop(room);
     }
 
-    /// Puts back what was kept of an earlier interpreter; says whether there was one.
-    pub(super) async fn restore(&self, id: &WorkspaceId, slot: &mut Slot) -> bool {
+    /// Puts back what was kept of an earlier interpreter; says what became of it, if there was one.
+    pub(super) async fn restore(&self, id: &WorkspaceId, slot: &mut Slot) -> Option<Fresh> {
         let Some(Counted { worker, .. }) = &mut slot.counted else {
-            return false;
+            return None;
         };
         match self.saved.put_back(id, worker).await {
-            Ok(Some(placed)) => {
-                slot.placed = placed;
-                true
+            Ok(found) => {
+                let found = found?;
+                slot.placed = found.placed;
+                Some(found.note.map_or(Fresh::Restored, Fresh::Lost))
             }
-            Ok(None) => false,
             Err(error) => {
                 tracing::error!(%error, "working files could not be put back");
-                true
+                Some(Fresh::NotRestored)
             }
         }
     }
 
-    /// Drops the entry of a workspace that nobody uses.
-    pub(super) fn tidy(&self, id: &WorkspaceId) {
-        let mut workspaces = self.workspaces.lock();
-        let unused = workspaces
-            .get(id)
-            .is_some_and(|workspace| Arc::strong_count(workspace) == 1 && workspace.is_empty());
-        if unused {
-            workspaces.remove(id);
-        }
+    /// Drops the entries of workspaces that nobody uses and that have no interpreter. Entries are only ever taken under
+    /// the lock that is held here.
+    pub(super) fn tidy(&self) {
+        self.workspaces
+            .lock()
+            .retain(|_, workspace| Arc::strong_count(workspace) > 1 || !workspace.is_empty());
     }
 
     /// Ends what has been idle for too long, is too old or takes too much, for ever.
@@ -135,14 +133,16 @@ impl Pool {
                 workspace.settle(None);
                 self.counts.evicted.fetch_add(1, Ordering::Relaxed);
                 self.save(&id, &mut slot).await;
-                drop((slot, workspace));
-                self.tidy(&id);
             }
         }
-        if self.waiting.load(Ordering::Relaxed) > 0 {
+        self.tidy();
+        if self.turns.waiting() > 0 {
             self.make_room();
         }
-        for old in self.spares.retire() {
+        for old in self
+            .turns
+            .retire(|worker| worker.started.elapsed() > SPARE_MAX_AGE)
+        {
             old.worker.end().await;
         }
         self.refill();

@@ -7,9 +7,11 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio_util::sync::CancellationToken;
 
 use super::super::worker::{After, Worker};
-use super::super::{Cell, CellOutcome, Live};
+use super::super::{Cell, CellOutcome, Live, RunError, Told};
+use super::saved::Note;
 use super::{Counted, Pool};
 use crate::ids::WorkspaceId;
 
@@ -21,6 +23,8 @@ pub(super) struct Workspace {
     queued: AtomicUsize,
     /// Since when an interpreter waits for the next call; none while a call runs or where there is none.
     idle: Mutex<Option<Instant>>,
+    /// Deleted: a call that has no interpreter yet gets none, as nobody would end it.
+    pub(super) forgotten: CancellationToken,
 }
 
 /// What a workspace has.
@@ -32,7 +36,22 @@ pub(in crate::sandbox) struct Slot {
     /// Input files that were put into the working directory.
     pub(super) placed: BTreeSet<String>,
     /// The interpreter is new, but the workspace is not: its variables are gone.
-    pub(super) restored: bool,
+    pub(super) fresh: Option<Fresh>,
+    /// What a call that failed could not tell the model.
+    pub(super) untold: Vec<String>,
+    /// The interpreter was a spare, and this is its first call.
+    pub(super) was_spare: bool,
+}
+
+/// What became of the files of a workspace that has a new interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sandbox) enum Fresh {
+    /// They are there.
+    Restored,
+    /// They are not as they were.
+    Lost(Note),
+    /// They could not be put back.
+    NotRestored,
 }
 
 pub(super) type OwnedSlot = OwnedMutexGuard<Slot>;
@@ -45,6 +64,7 @@ pub(super) struct Queued<'a>(&'a AtomicUsize);
 pub(in crate::sandbox) struct Held {
     pool: Arc<Pool>,
     id: WorkspaceId,
+    workspace: Arc<Workspace>,
     /// Empty once it is given back.
     slot: Option<OwnedSlot>,
     state: State,
@@ -72,6 +92,11 @@ impl Workspace {
 
     pub(super) fn settle(&self, idle_since: Option<Instant>) {
         *self.idle.lock() = idle_since;
+    }
+
+    /// Whether calls wait for this workspace.
+    pub(super) fn has_queued(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) > 0
     }
 
     /// Whether nothing would be lost with the entry.
@@ -105,11 +130,40 @@ impl Slot {
     }
 }
 
+impl Fresh {
+    /// What the model should know.
+    pub(in crate::sandbox) fn text(self) -> &'static str {
+        match self {
+            Self::Restored => {
+                "the interpreter was started anew since the last call: variables and imports are gone, files are kept"
+            }
+            Self::Lost(Note::Evicted) => {
+                "the interpreter was started anew since the last call: variables and imports are gone, and so are the \
+                 files of the working directory, which were deleted to make room; files that the user sent are there"
+            }
+            Self::Lost(Note::NotKept) => {
+                "the interpreter was started anew since the last call: variables and imports are gone, and the files of \
+                 the working directory could not be kept: they are missing or as they were earlier"
+            }
+            Self::NotRestored => {
+                "the interpreter was started anew since the last call: variables and imports are gone, and the files of \
+                 the working directory could not be put back: some or all of them are missing"
+            }
+        }
+    }
+}
+
 impl Held {
-    pub(super) fn new(pool: Arc<Pool>, id: WorkspaceId, slot: OwnedSlot) -> Self {
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        id: WorkspaceId,
+        workspace: Arc<Workspace>,
+        slot: OwnedSlot,
+    ) -> Self {
         Self {
             pool,
             id,
+            workspace,
             slot: Some(slot),
             state: State::Resting(After::Ready),
         }
@@ -123,10 +177,32 @@ impl Held {
     }
 
     /// Says once that the interpreter is new though the workspace is not.
-    pub(in crate::sandbox) fn take_restored(&mut self) -> bool {
-        self.slot
-            .as_mut()
-            .is_some_and(|slot| std::mem::take(&mut slot.restored))
+    pub(in crate::sandbox) fn take_fresh(&mut self) -> Option<Fresh> {
+        self.slot.as_mut()?.fresh.take()
+    }
+
+    /// What earlier calls could not tell the model.
+    pub(in crate::sandbox) fn take_untold(&mut self) -> Vec<String> {
+        let slot = self.slot.as_mut();
+        slot.map(|slot| std::mem::take(&mut slot.untold))
+            .unwrap_or_default()
+    }
+
+    /// A result with what the model should know besides; where there is none, the next call tells it.
+    pub(in crate::sandbox) fn told<T>(
+        &mut self,
+        result: Result<T, RunError>,
+        notices: Vec<String>,
+    ) -> Result<Told<T>, RunError> {
+        match (result, &mut self.slot) {
+            (Ok(value), _) => Ok(Told { value, notices }),
+            (Err(error), slot) => {
+                if let Some(slot) = slot {
+                    slot.untold = notices;
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Runs a cell.
@@ -156,8 +232,8 @@ impl Drop for Held {
     fn drop(&mut self) {
         let Some(slot) = self.slot.take() else { return };
         match self.state {
-            State::Running => self.pool.abandoned(&self.id, slot),
-            State::Resting(after) => self.pool.released(&self.id, slot, after),
+            State::Running => self.pool.abandoned(&self.id, &self.workspace, slot),
+            State::Resting(after) => self.pool.released(&self.id, &self.workspace, slot, after),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
@@ -62,11 +62,13 @@ struct Read {
 }
 
 impl Launched {
-    /// Starts a launcher and has it start the interpreter, which sees its working directory under this name.
+    /// Starts a launcher and has it start the interpreter, which sees its working directory under this name. What `began`
+    /// is given tells when the launcher has ended, and with it everything.
     pub(in crate::sandbox) async fn start(
         launcher: &Path,
         spec: &Spec,
         seen_as: String,
+        began: impl FnOnce(OwnedFd),
     ) -> Result<Self, SandboxError> {
         let at = |step| move |source| SandboxError::Step { step, source };
         let (mut link, theirs) = Link::pair().map_err(at("making the launcher's socket"))?;
@@ -79,6 +81,13 @@ impl Launched {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(at("starting the launcher"))?;
+        let pid = launcher
+            .id()
+            .and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+        let pid = pid.ok_or_else(|| at("starting the launcher")(io::ErrorKind::NotFound.into()))?;
+        // It is not reaped yet, so the number is its own.
+        let opened = pidfd_open(pid, PidfdFlags::empty());
+        began(opened.map_err(|error| at("watching the launcher")(error.into()))?);
         let (Some(stdout), Some(stderr)) = (launcher.stdout.take(), launcher.stderr.take()) else {
             let cause = io::ErrorKind::NotFound.into();
             return Err(at("making the output pipes")(cause));

@@ -37,7 +37,10 @@ impl Worker {
     /// Remembers the working directory as it is, so that what is there does not count as made by the next cell.
     pub(in crate::sandbox) async fn settle_files(&mut self) {
         self.before = match self.files() {
-            Files::Descriptor(files) => files.snapshot(),
+            Files::Descriptor(files) => {
+                let looking = spawn_blocking(move || files.snapshot());
+                looking.await.unwrap_or_default()
+            }
             // A relay that does not answer ends the next cell.
             Files::Frames(mut remote) => remote.snapshot().await.unwrap_or_default(),
         };
@@ -59,7 +62,20 @@ impl Worker {
         part: FilePart<'_>,
     ) -> Result<FileContent, RunError> {
         match self.files() {
-            Files::Descriptor(files) => files.read(part),
+            Files::Descriptor(files) => {
+                let name = part.name.to_owned();
+                let FilePart {
+                    offset, max_bytes, ..
+                } = part;
+                let reading = spawn_blocking(move || {
+                    files.read(FilePart {
+                        name: &name,
+                        offset,
+                        max_bytes,
+                    })
+                });
+                reading.await.map_err(|_| RunError::Closed)?
+            }
             Files::Frames(mut remote) => remote.read(part).await,
         }
     }

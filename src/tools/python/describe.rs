@@ -9,10 +9,13 @@ const EXECUTE_PARAMETERS: &str = r#"{"type":"object","properties":{"code":{"type
 const READ_PARAMETERS: &str = r#"{"type":"object","properties":{"name":{"type":"string","description":"Path relative to the working directory, as list_files shows it."},"offset":{"type":"integer","minimum":1,"description":"First line to show, from 1. Default 1."},"limit":{"type":"integer","minimum":1,"description":"Most lines to show. Default 500."}},"required":["name"],"additionalProperties":false}"#;
 const NO_PARAMETERS: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
 
+/// The working directory in a root of its own.
+pub(super) const WORKING_DIRECTORY: &str = "/mnt/data";
+
 /// The working directory as code sees it, where it has a fixed name.
 pub(super) fn working_directory(report: &Report) -> Option<&'static str> {
     match report.level {
-        Tier::Strong => Some("/mnt/data"),
+        Tier::Strong => Some(WORKING_DIRECTORY),
         Tier::Weak | Tier::Basic | Tier::Medium | Tier::External => None,
     }
 }
@@ -36,6 +39,19 @@ pub(super) fn execute(
         [] => "Only the standard library is sure to be there.".to_owned(),
         packages => format!("Installed packages: {}.", packages.join(", ")),
     };
+    let has_matplotlib = report
+        .packages
+        .iter()
+        .any(|package| package.split(' ').next() == Some("matplotlib"));
+    let images = match has_matplotlib {
+        true => {
+            "matplotlib figures, displayed images and animations are captured by themselves; no savefig() and no \
+             show() is needed."
+        }
+        false => {
+            "displayed PNG and JPEG images are captured by themselves; matplotlib is not installed."
+        }
+    };
     let mut text = format!(
         "Runs {python} code and returns what it prints, the value of its last expression, its traceback if it fails, \
          its figures and its files.\n\
@@ -47,8 +63,7 @@ pub(super) fn execute(
          each), but hidden files and caches; name files in 'outputs' to hand them over all the same or although they \
          did not change. Files stay when variables \
          are lost.\n\
-         - Plots: matplotlib figures, displayed images and animations are captured by themselves; no savefig() and no \
-         show() is needed.\n\
+         - Images: {images}\n\
          - {packages} {network}\n\
          - Limits: {} per call, {} of memory, {} in the working directory; long output is shortened, so print what \
          matters. input() does not work: put values into the code.",

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::arguments::Execute;
-use super::describe::working_directory;
+use super::describe::{WORKING_DIRECTORY, working_directory};
 use super::live::LiveOutput;
 use super::media::media_type;
 use super::{Interpreters, WantedFile, report};
@@ -61,7 +61,7 @@ pub(super) async fn execute(
             execution_time_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
             stdout: outcome.stdout,
             stderr: outcome.stderr,
-            working_directory: outcome.working_directory,
+            working_directory: shown_directory(&outcome.working_directory),
         }))),
         files: outcome.files.into_iter().map(file).collect(),
         notices: notices.into_iter().collect(),
@@ -69,6 +69,15 @@ pub(super) async fn execute(
         is_bounded: false,
         sources: Vec::new(),
     })
+}
+
+/// The working directory for clients: by the name that it has in every strong isolation, else by none, as the path would
+/// be the server's own.
+fn shown_directory(path: &str) -> String {
+    match path {
+        WORKING_DIRECTORY => path.to_owned(),
+        _ => ".".to_owned(),
+    }
 }
 
 /// What is said of files that the model asked for and that nobody has said a word about yet.

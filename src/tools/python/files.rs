@@ -37,7 +37,8 @@ pub(super) async fn list(
         .list_files(&invocation.workspace, &invocation.files)
         .await?;
     if files.is_empty() {
-        return Ok(plain("The working directory is empty.".to_owned()));
+        let text = "The working directory is empty.".to_owned();
+        return Ok(plain(with_notices(text, &files.notices)));
     }
     let mut text = match files.len() {
         1 => "1 file in the working directory:".to_owned(),
@@ -49,7 +50,7 @@ pub(super) async fn list(
     if let Some(more) = files.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
         text.push_str(&format!("\n({more} more are not listed)"));
     }
-    Ok(plain(text))
+    Ok(plain(with_notices(text, &files.notices)))
 }
 
 pub(super) async fn read(
@@ -69,13 +70,13 @@ pub(super) async fn read(
     let kind = media_type(&asked.name, &content.bytes);
     let head = format!("{} ({kind}, {})", asked.name, size(content.size));
     if !is_text(&content.bytes) {
-        return Ok(plain(format!(
-            "{head} is not a text file. Use execute_python to look into it."
-        )));
+        let text = format!("{head} is not a text file. Use execute_python to look into it.");
+        return Ok(plain(with_notices(text, &content.notices)));
     }
     let whole = content.bytes.len() as u64 >= content.size;
     let text = String::from_utf8_lossy(&content.bytes);
-    page(&head, &text, whole, &asked).map(plain)
+    let page = page(&head, &text, whole, &asked)?;
+    Ok(plain(with_notices(page, &content.notices)))
 }
 
 /// One page of a text: what it is, where the page lies, how to go on, and its lines.
@@ -124,6 +125,14 @@ fn page(head: &str, text: &str, whole: bool, asked: &Read) -> Result<String, Too
         ));
     }
     Ok(format!("{top}:\n{shown}"))
+}
+
+/// A text and what the model should know besides, which comes first: a page may be cut at its end.
+fn with_notices(text: String, notices: &[String]) -> String {
+    match notices {
+        [] => text,
+        notices => format!("Note: {}.\n\n{text}", notices.join("; ")),
+    }
 }
 
 fn plain(content: String) -> ToolOutput {

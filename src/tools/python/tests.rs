@@ -21,6 +21,7 @@ struct Scripted {
     says: Vec<(OutputStream, String)>,
     files: Vec<(&'static str, Bytes)>,
     asked: Mutex<Vec<String>>,
+    notices: Vec<String>,
 }
 
 impl Scripted {
@@ -38,6 +39,7 @@ impl Scripted {
             says: Vec::new(),
             files: Vec::new(),
             asked: Mutex::default(),
+            notices: Vec::new(),
         }
     }
 
@@ -45,6 +47,13 @@ impl Scripted {
         Self {
             outcome: Mutex::new(Some(outcome)),
             ..Self::new()
+        }
+    }
+
+    fn told<T>(&self, value: T) -> Told<T> {
+        Told {
+            value,
+            notices: self.notices.clone(),
         }
     }
 
@@ -84,13 +93,14 @@ impl Interpreters for Scripted {
         &'a self,
         _: &'a WorkspaceId,
         _: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<Vec<WorkingFile>, RunError>> {
+    ) -> BoxFuture<'a, Result<Told<Vec<WorkingFile>>, RunError>> {
         let file = |(name, bytes): &(&str, Bytes)| WorkingFile {
             name: (*name).to_owned(),
             size: bytes.len() as u64,
             modified: 0,
         };
-        async move { Ok(self.files.iter().map(file).collect()) }.boxed()
+        let value = self.files.iter().map(file).collect();
+        async move { Ok(self.told(value)) }.boxed()
     }
 
     fn read_file<'a>(
@@ -98,7 +108,7 @@ impl Interpreters for Scripted {
         _: &'a WorkspaceId,
         _: &'a [WorkFile],
         part: FilePart<'a>,
-    ) -> BoxFuture<'a, Result<FileContent, RunError>> {
+    ) -> BoxFuture<'a, Result<Told<FileContent>, RunError>> {
         let found = self.files.iter().find(|(name, _)| *name == part.name);
         let most = usize::try_from(part.max_bytes).unwrap();
         let content = found.map(|(_, bytes)| FileContent {
@@ -109,7 +119,8 @@ impl Interpreters for Scripted {
             name: part.name.to_owned(),
             problem: "there is no such file",
         };
-        async { content.ok_or(error) }.boxed()
+        let told = content.map(|content| self.told(content));
+        async { told.ok_or(error) }.boxed()
     }
 
     fn forget(&self, workspace: &WorkspaceId) {
@@ -146,6 +157,7 @@ fn settings() -> Settings {
         max_age: Duration::from_secs(3600),
         work_dir: "/nowhere".into(),
         saved_ttl: None,
+        saved_size: 1 << 30,
         temporary: false,
         uids: (1, 2),
         launcher: "/nowhere".into(),
@@ -252,7 +264,7 @@ fn the_description_says_what_persists_what_is_there_and_what_the_limits_are() {
         "1 GiB of memory",
         "256 MiB in the working directory",
         "no network access",
-        "no savefig()",
+        "displayed PNG and JPEG images",
         "input() does not work",
         "'outputs'",
     ] {
@@ -710,11 +722,55 @@ async fn files_are_listed_and_variables_reset() {
 fn a_fresh_workspace_is_forgotten_with_its_guard() {
     let scripted = Arc::new(Scripted::new());
     let code = CodeExecution::over(scripted.clone());
-    let guard = Arc::new(code.fresh_workspace());
+    let guard = Arc::new(code.fresh_workspace(&Owner::everybody()));
     let id = guard.workspace().as_str().to_owned();
     let other = guard.clone();
     drop(guard);
     assert!(scripted.asked.lock().is_empty());
     drop(other);
     assert_eq!(*scripted.asked.lock(), [format!("forget {id}")]);
+}
+
+#[tokio::test]
+async fn a_file_that_got_another_name_is_told_with_every_tool() {
+    let scripted = || Scripted {
+        files: vec![("a.txt", Bytes::from_static(b"x"))],
+        notices: vec!["the file 'a.txt' is called 'a-2.txt' here".into()],
+        ..Scripted::new()
+    };
+    for (tool, arguments, rest) in [
+        (LIST_FILES, json!({}), "1 file in"),
+        (READ_FILE, json!({"name": "a.txt"}), "a.txt (text/plain"),
+    ] {
+        let output = call(scripted(), tool, arguments).await.unwrap();
+        let told = "Note: the file 'a.txt' is called 'a-2.txt' here.\n\n";
+        let after = output.content.strip_prefix(told).unwrap();
+        assert!(after.starts_with(rest), "{after}");
+    }
+}
+
+#[tokio::test]
+async fn clients_are_not_shown_a_path_of_the_host() {
+    for (path, shown) in [
+        ("/mnt/data", "/mnt/data"),
+        ("/var/lib/loopwright/work/run-1/2/data", "."),
+    ] {
+        let output = ran(CellOutcome {
+            working_directory: path.into(),
+            ..nothing()
+        })
+        .await;
+        assert_eq!(output.detail.unwrap().working_directory, shown);
+    }
+}
+
+#[test]
+fn matplotlib_is_promised_only_where_it_is() {
+    let text = |packages: &[&str]| {
+        let mut scripted = Scripted::new();
+        scripted.report.packages = packages.iter().map(|&package| package.to_owned()).collect();
+        describe::execute(&scripted.report, &scripted.settings, &[]).json
+    };
+    assert!(text(&["numpy 2.4.0", "matplotlib 3.10.0"]).contains("no savefig()"));
+    assert!(text(&["numpy 2.4.0"]).contains("matplotlib is not installed"));
 }

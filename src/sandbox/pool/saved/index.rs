@@ -1,0 +1,87 @@
+//! What is kept of whom: how much, since when, and who is using it.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use super::Note;
+
+/// The index; without I/O.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    entries: HashMap<String, Entry>,
+    /// Uses at this moment; a use may begin before there is an entry.
+    busy: HashMap<String, usize>,
+    notes: HashMap<String, Note>,
+    total: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    size: u64,
+    kept: SystemTime,
+}
+
+impl Index {
+    /// Takes in what is kept of a workspace now.
+    pub(super) fn kept(&mut self, workspace: &str, size: u64, kept: SystemTime) {
+        self.gone(workspace);
+        self.total += size;
+        self.entries
+            .insert(workspace.to_owned(), Entry { size, kept });
+    }
+
+    /// Nothing is kept any more.
+    pub(super) fn gone(&mut self, workspace: &str) {
+        if let Some(entry) = self.entries.remove(workspace) {
+            self.total -= entry.size;
+        }
+    }
+
+    /// Gives up what is kept of a workspace, for its caller to delete, unless it is being used.
+    pub(super) fn take(&mut self, workspace: &str) -> bool {
+        if self.busy.contains_key(workspace) {
+            return false;
+        }
+        self.gone(workspace);
+        true
+    }
+
+    /// Where all is more than the budget: gives up what was kept longest ago.
+    pub(super) fn take_oldest(&mut self, budget: u64) -> Option<String> {
+        if self.total <= budget {
+            return None;
+        }
+        let idle = self
+            .entries
+            .iter()
+            .filter(|(workspace, _)| !self.busy.contains_key(*workspace));
+        let (oldest, _) = idle.min_by_key(|(_, entry)| entry.kept)?;
+        let oldest = oldest.clone();
+        self.gone(&oldest);
+        Some(oldest)
+    }
+
+    pub(super) fn begin(&mut self, workspace: &str) {
+        *self.busy.entry(workspace.to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn end(&mut self, workspace: &str) {
+        if let Some(uses) = self.busy.get_mut(workspace) {
+            *uses -= 1;
+            if *uses == 0 {
+                self.busy.remove(workspace);
+            }
+        }
+    }
+
+    pub(super) fn noted(&self, workspace: &str) -> Option<Note> {
+        self.notes.get(workspace).copied()
+    }
+
+    pub(super) fn note(&mut self, workspace: &str, note: Option<Note>) {
+        match note {
+            Some(note) => self.notes.insert(workspace.to_owned(), note),
+            None => self.notes.remove(workspace),
+        };
+    }
+}

@@ -1,0 +1,130 @@
+//! How long an interpreter has its place: until nothing of it runs any more, however its start or its life ended.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+use tokio::task::spawn_blocking;
+
+use crate::sandbox::plan::Place;
+
+/// How long a launcher whose link is closed may take to end everything, before it is killed.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// A place, and whose end gives it back. Dropped after the launcher's link, it waits on a thread of its own.
+#[derive(Debug)]
+pub(super) struct Tenancy {
+    /// Empty once it is given back.
+    rest: Option<Rest>,
+}
+
+#[derive(Debug)]
+struct Rest {
+    /// Given back when nobody else has it.
+    place: Arc<Place>,
+    /// Tells when the launcher has ended; none where none was started.
+    launcher: Option<OwnedFd>,
+}
+
+impl Tenancy {
+    pub(super) fn new(place: Arc<Place>) -> Self {
+        Self {
+            rest: Some(Rest {
+                place,
+                launcher: None,
+            }),
+        }
+    }
+
+    /// From now on the place is the launcher's.
+    pub(super) fn began(&mut self, launcher: OwnedFd) {
+        if let Some(rest) = &mut self.rest {
+            rest.launcher = Some(launcher);
+        }
+    }
+
+    /// Waits until the launcher has ended and gives the place back. What is in its directory may take long to delete.
+    pub(super) async fn end(mut self) {
+        let Some(rest) = self.rest.take() else { return };
+        if let Err(error) = spawn_blocking(move || rest.give_back()).await {
+            tracing::error!(%error, "what an interpreter had could not be given back");
+        }
+    }
+}
+
+impl Rest {
+    /// Blocks until the launcher has ended.
+    fn give_back(self) {
+        let Self { place, launcher } = self;
+        if let Some(launcher) = launcher
+            && !has_ended(&launcher, Some(END_LIMIT))
+        {
+            tracing::error!("a code launcher did not end in time and is killed");
+            let _may_have_ended = pidfd_send_signal(&launcher, Signal::KILL);
+            // Whoever cannot be killed keeps its user id and its directory.
+            has_ended(&launcher, None);
+        }
+        drop(place);
+    }
+}
+
+impl Drop for Tenancy {
+    fn drop(&mut self) {
+        let Some(rest) = self.rest.take() else { return };
+        if rest.launcher.is_none() {
+            return;
+        }
+        let waiting = std::thread::Builder::new().name("sandbox-place".to_owned());
+        if let Err(error) = waiting.spawn(move || rest.give_back()) {
+            tracing::error!(%error, "nobody waits for the end of an interpreter");
+        }
+    }
+}
+
+/// Waits for the end of a process, so long or for ever.
+fn has_ended(process: &OwnedFd, limit: Option<Duration>) -> bool {
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    loop {
+        let mut polled = [PollFd::new(process, PollFlags::IN)];
+        match poll(&mut polled, limit.as_ref()) {
+            Ok(ready) => return ready > 0,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+    use crate::sandbox::plan::tests::place;
+
+    #[test]
+    fn a_place_is_kept_until_the_launcher_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let (place, is_taken) = place(folder.path());
+        let mut launcher = Command::new("/bin/cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(launcher.id().try_into().unwrap()).unwrap();
+        let mut tenancy = Tenancy::new(Arc::new(place));
+        tenancy.began(pidfd_open(pid, PidfdFlags::empty()).unwrap());
+        drop(tenancy);
+        assert!(is_taken());
+        drop(launcher.stdin.take());
+        launcher.wait().unwrap();
+        let deadline = std::time::Instant::now() + END_LIMIT;
+        while is_taken() {
+            assert!(std::time::Instant::now() < deadline);
+            std::thread::yield_now();
+        }
+    }
+}
