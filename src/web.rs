@@ -5,11 +5,18 @@
 //! compute ([`extractor`]); what comes out is text in passages, ranked and packed into a budget of tokens ([`rank`]).
 //! Knows nothing of tools, sessions or the loop.
 
+mod address;
 mod document;
 mod domains;
+pub mod fetch;
+mod hosts;
+mod lookup;
 mod outcome;
+mod pages;
 mod query;
+mod robots;
 pub mod settings;
+mod target;
 mod tokens;
 
 pub use document::{Document, DocumentKind};

@@ -14,6 +14,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("openai", &["ids"]),
     ("upstream", &["openai", "ids", "sse"]),
     ("sandbox", &["ids"]),
+    ("web", &["ids", "sandbox"]),
     ("tools", &["openai", "ids", "sandbox", "sse"]),
     ("session", &["openai", "ids"]),
     (
@@ -59,7 +60,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("axum", &["http", "app", "demo"]),
     ("hyper", &["http"]),
     ("hyper_util", &["http"]),
-    ("reqwest", &["upstream", "tools", "demo"]),
+    ("reqwest", &["upstream", "tools", "web", "demo"]),
     ("sqlx", &["session"]),
     ("libc", &["sandbox"]),
     ("rustix", &["sandbox"]),
