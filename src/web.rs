@@ -5,32 +5,30 @@
 //! compute ([`extractor`]); what comes out is text in passages, ranked and packed into a budget of tokens ([`rank`]).
 //! Knows nothing of tools, sessions or the loop.
 
+mod address;
 mod cache;
 mod document;
 mod domains;
+mod extract;
+mod extractor;
+pub mod fetch;
+mod hosts;
+mod lookup;
 mod outcome;
+mod pages;
 mod provider;
 mod providers;
 mod query;
 mod rank;
+mod robots;
 pub mod settings;
+mod target;
 mod tokens;
 
 pub use document::{Document, DocumentKind};
 pub use domains::DomainFilter;
+pub use extract::{ExtractError, RawPage, extract};
+pub use extractor::{Extractor, PAGE_PARSER, page_parser_main};
 pub use outcome::{Findings, Found, Reading, WebError};
 pub use query::{Freshness, Location, PageQuery, SearchQuery};
 
-#[derive(Debug, Clone)]
-pub struct Web(std::sync::Arc<rank::Ranker>);
-impl Web {
-    pub async fn search(&self, _: &SearchQuery) -> Result<Findings, WebError> {
-        Err(WebError::Failed(String::new()))
-    }
-    pub async fn read(&self, _: &PageQuery) -> Result<Reading, WebError> {
-        Err(WebError::Failed(String::new()))
-    }
-    pub fn max_results(&self) -> usize {
-        10
-    }
-}

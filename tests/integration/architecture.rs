@@ -14,6 +14,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("openai", &["ids"]),
     ("upstream", &["openai", "ids", "sse"]),
     ("sandbox", &["ids"]),
+    ("web", &["ids", "sandbox"]),
     ("tools", &["openai", "ids", "sandbox", "sse"]),
     ("session", &["openai", "ids"]),
     ("web", &["ids", "sandbox"]),

@@ -1,0 +1,230 @@
+//! Why a page was not fetched.
+
+use reqwest::StatusCode;
+
+/// Why a page was not fetched. The texts are for the model: they name the problem and what to do, and no address that it
+/// does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// The URL has more characters than are read.
+    #[error("the URL is longer than {limit} characters; use a shorter one")]
+    TooLong {
+        /// Most characters.
+        limit: usize,
+    },
+    /// The URL has characters that have no place in one.
+    #[error("the URL contains a tab, a line break or another control character; write it without")]
+    Characters,
+    /// It is no URL.
+    #[error(
+        "this is not a complete URL ({problem}); write it whole, such as https://example.org/page"
+    )]
+    Unreadable {
+        /// What the parser said.
+        problem: String,
+    },
+    /// Another scheme than those of the web.
+    #[error(
+        "only http and https URLs can be read, not '{scheme}:'; write the URL with https:// at its beginning"
+    )]
+    Scheme {
+        /// The scheme.
+        scheme: String,
+    },
+    /// A user name or password.
+    #[error("the URL contains a user name or password before its host; write it without")]
+    Credentials,
+    /// A host that cannot be on the public internet.
+    #[error("the host '{host}' {problem}; only hosts of the public internet can be read")]
+    Host {
+        /// The host.
+        host: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A port that may not be connected to.
+    #[error("port {port} may not be connected to; use a URL without a port")]
+    Port {
+        /// The port.
+        port: u16,
+    },
+    /// The operator does not let this host be read.
+    #[error("pages of {host} may not be read here; use another source")]
+    NotAllowed {
+        /// The host.
+        host: String,
+    },
+    /// The request does not let this host be read.
+    #[error(
+        "the request limits the web to certain domains, and {host} is not among them; use another source"
+    )]
+    Filtered {
+        /// The host.
+        host: String,
+    },
+    /// The host is not on the public internet.
+    #[error(
+        "{host} is not an address of the public internet, and others cannot be read; use another source"
+    )]
+    Address {
+        /// The host.
+        host: String,
+    },
+    /// The name has no address.
+    #[error("the host {host} cannot be found; check its spelling or use another source")]
+    Unresolved {
+        /// The host.
+        host: String,
+    },
+    /// A page redirects to where nothing may be read.
+    #[error("the page redirects to {to}, which cannot be read: {reason}")]
+    Redirected {
+        /// Where to.
+        to: String,
+        /// Why that cannot be read.
+        reason: Box<FetchError>,
+    },
+    /// Too many redirects.
+    #[error("the page redirects more than {limit} times; use another source")]
+    TooManyRedirects {
+        /// Most redirects.
+        limit: usize,
+    },
+    /// From an encrypted page to another host's unencrypted one.
+    #[error("it is not encrypted, while the page that redirects there is")]
+    Downgrade,
+    /// No connection.
+    #[error("no connection to {host} could be made; use another source, or try again later")]
+    Connect {
+        /// The host.
+        host: String,
+    },
+    /// The server cannot show who it is.
+    #[error("{host} has no valid certificate, so it cannot be trusted; use another source")]
+    Certificate {
+        /// The host.
+        host: String,
+    },
+    /// The answer ended early or is no HTTP.
+    #[error(
+        "{host} sent an answer that cannot be read or that broke off; use another source, or try again later"
+    )]
+    Broken {
+        /// The host.
+        host: String,
+    },
+    /// Header fields without measure.
+    #[error("{host} sent too many or too long header fields; use another source")]
+    Headers {
+        /// The host.
+        host: String,
+    },
+    /// Out of time.
+    #[error(
+        "{host} did not send the page within {seconds} seconds; use another source, or try again later"
+    )]
+    Timeout {
+        /// The host.
+        host: String,
+        /// The time there was, rounded up.
+        seconds: u64,
+    },
+    /// The page comes too slowly.
+    #[error("{host} sends the page too slowly; use another source")]
+    Slow {
+        /// The host.
+        host: String,
+    },
+    /// Others are reading from that host.
+    #[error(
+        "too many pages of {host} are being read at the moment; use another source, or try again later"
+    )]
+    Busy {
+        /// The host.
+        host: String,
+    },
+    /// A status other than success.
+    #[error("{host} answered {}: {}{}; {}", status.as_u16(), meaning(*status), when(*retry_after), remedy(*status))]
+    Status {
+        /// The host.
+        host: String,
+        /// The status.
+        status: StatusCode,
+        /// Seconds after which to try again, as the server says; only where that is soon.
+        retry_after: Option<u64>,
+    },
+    /// A type that is no text.
+    #[error("{host} sent {what}, which cannot be read as text; use another source")]
+    Type {
+        /// The host.
+        host: String,
+        /// What it is.
+        what: String,
+    },
+    /// Compressed in a way that was not asked for.
+    #[error("{host} sent the page compressed in a way that cannot be read; use another source")]
+    Encoding {
+        /// The host.
+        host: String,
+    },
+    /// Too large, and of no use in part.
+    #[error(
+        "{host} sent {what} of more than {limit_bytes} bytes, which is too large to be read; use another source"
+    )]
+    TooLarge {
+        /// The host.
+        host: String,
+        /// What it is.
+        what: &'static str,
+        /// Most bytes.
+        limit_bytes: usize,
+    },
+    /// `robots.txt` forbids it.
+    #[error("{host} asks programs not to read this page (robots.txt); use another source")]
+    Robots {
+        /// The host.
+        host: String,
+    },
+    /// `robots.txt` cannot be had, which counts as a prohibition.
+    #[error(
+        "{host} does not say at the moment whether programs may read its pages (robots.txt cannot be read); use another \
+         source, or try again later"
+    )]
+    RobotsUnreachable {
+        /// The host.
+        host: String,
+    },
+}
+
+fn meaning(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        204 | 205 | 304 => "there is no content",
+        300..=399 => "the page is elsewhere, but it is not said where",
+        401 | 407 => "the page needs a login",
+        402 => "the page must be paid for",
+        403 => "the page may not be read by programs or without a login",
+        404 => "there is no such page",
+        408 => "the server waited too long",
+        410 => "the page was removed",
+        429 => "too many requests",
+        451 => "the page is withheld for legal reasons",
+        400..=499 => "the server does not accept the request",
+        503 => "the server is overloaded or under maintenance",
+        500..=599 => "the server failed",
+        _ => "no page",
+    }
+}
+
+fn when(retry_after: Option<u64>) -> String {
+    retry_after.map_or_else(String::new, |seconds| {
+        format!(" (it asks to wait {seconds} seconds)")
+    })
+}
+
+fn remedy(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        404 | 410 => "check the URL or use another source",
+        429 | 500..=599 => "use another source, or try again later",
+        _ => "use another source",
+    }
+}

@@ -1,0 +1,171 @@
+//! A server for tests, on loopback, and settings with which it may be read.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::web::settings::FetchSettings;
+
+/// What is sent for a path.
+#[derive(Debug, Clone)]
+pub(in crate::web) enum Reply {
+    /// These bytes, then the end.
+    Bytes(Vec<u8>),
+    /// These bytes, then those again and again, each after a while.
+    Endless {
+        head: Vec<u8>,
+        again: Vec<u8>,
+        every: Duration,
+    },
+}
+
+/// A server that ends with its value.
+#[derive(Debug)]
+pub(in crate::web) struct Server {
+    pub(in crate::web) address: SocketAddr,
+    requests: Arc<Mutex<Vec<String>>>,
+    task: AbortHandle,
+    _tasks: JoinSet<()>,
+}
+
+/// Settings for the public internet.
+pub(in crate::web) fn settings() -> FetchSettings {
+    FetchSettings {
+        user_agent: "loopwright/0.1 (tests)".to_owned(),
+        connect_timeout: Duration::from_secs(5),
+        timeout: Duration::from_secs(20),
+        max_bytes: 100_000,
+        max_redirects: 3,
+        ports: vec![80, 443],
+        allow: Vec::new(),
+        block: Vec::new(),
+        private: Vec::new(),
+        robots: false,
+        per_host: 4,
+        host_interval: Duration::ZERO,
+    }
+}
+
+/// Settings with which loopback may be read.
+pub(in crate::web) fn local_settings() -> FetchSettings {
+    FetchSettings {
+        private: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
+        ..settings()
+    }
+}
+
+/// An answer with these header fields.
+pub(in crate::web) fn answer(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    let mut bytes = head(status, headers);
+    let end = bytes.split_off(bytes.len() - 2);
+    bytes.extend(format!("content-length: {}\r\n", body.len()).into_bytes());
+    bytes.extend(end);
+    bytes.extend(body);
+    Reply::Bytes(bytes)
+}
+
+/// A page.
+pub(in crate::web) fn page(body: &str) -> Reply {
+    answer(200, &[("content-type", "text/html")], body.as_bytes())
+}
+
+/// A head, after which anything may come until the connection is closed.
+pub(in crate::web) fn head(status: u16, headers: &[(&str, &str)]) -> Vec<u8> {
+    let mut text = format!("HTTP/1.1 {status} X\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str("\r\n");
+    text.into_bytes()
+}
+
+impl Server {
+    /// Serves these paths, and 404 for others.
+    pub(in crate::web) async fn start<const N: usize>(replies: [(&str, Reply); N]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let replies: HashMap<String, Reply> = replies
+            .into_iter()
+            .map(|(path, reply)| (path.to_owned(), reply))
+            .collect();
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let heard = Arc::clone(&requests);
+        let replies = Arc::new(replies);
+        let mut tasks = JoinSet::new();
+        let task = tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(stream, Arc::clone(&replies), Arc::clone(&heard)));
+            }
+        });
+        Self {
+            address,
+            requests,
+            task,
+            _tasks: tasks,
+        }
+    }
+
+    pub(in crate::web) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// The requests so far, as they came.
+    pub(in crate::web) fn requests(&self) -> Vec<String> {
+        self.requests.lock().clone()
+    }
+
+    /// The paths of the requests so far.
+    pub(in crate::web) fn paths(&self) -> Vec<String> {
+        let requests = self.requests();
+        let path = |request: &String| request.split(' ').nth(1).unwrap_or_default().to_owned();
+        requests.iter().map(path).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    replies: Arc<HashMap<String, Reply>>,
+    heard: Arc<Mutex<Vec<String>>>,
+) {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        if stream.read_buf(&mut request).await.unwrap_or_default() == 0 {
+            return;
+        }
+    }
+    let request = String::from_utf8_lossy(&request).into_owned();
+    let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+    heard.lock().push(request);
+    let reply = replies.get(&path).cloned();
+    let _gone = match reply.unwrap_or_else(|| answer(404, &[], b"")) {
+        Reply::Bytes(bytes) => stream.write_all(&bytes).await,
+        Reply::Endless { head, again, every } => repeat(&mut stream, &head, &again, every).await,
+    };
+    let _gone = stream.shutdown().await;
+}
+
+async fn repeat(
+    stream: &mut TcpStream,
+    head: &[u8],
+    again: &[u8],
+    every: Duration,
+) -> std::io::Result<()> {
+    stream.write_all(head).await?;
+    loop {
+        stream.write_all(again).await?;
+        tokio::time::sleep(every).await;
+    }
+}

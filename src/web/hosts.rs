@@ -1,0 +1,151 @@
+//! Politeness: how many requests a host gets at the same time, and how soon after one another.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep_until};
+
+/// From this many hosts on, those that are idle are forgotten.
+const SWEEP_FROM: usize = 64;
+
+/// The hosts that were asked for something lately.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    per_host: usize,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    hosts: HashMap<String, Arc<Host>>,
+    sweep_at: usize,
+}
+
+#[derive(Debug)]
+struct Host {
+    room: Arc<Semaphore>,
+    /// When the next request may begin. Held by the one that waits for that, so that the others queue behind it, and one
+    /// that gives up leaves no gap.
+    next: tokio::sync::Mutex<Instant>,
+}
+
+/// The right to one request; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    _room: OwnedSemaphorePermit,
+}
+
+impl Hosts {
+    /// With this much room for each host.
+    pub(super) fn new(per_host: usize) -> Self {
+        Self {
+            per_host: per_host.clamp(1, Semaphore::MAX_PERMITS),
+            known: Mutex::new(Known {
+                hosts: HashMap::new(),
+                sweep_at: SWEEP_FROM,
+            }),
+        }
+    }
+
+    /// Waits for room at a host and until a request may begin; the next one may `interval` later. Can be dropped at any
+    /// time.
+    pub(super) async fn enter(&self, host: &str, interval: Duration) -> Turn {
+        loop {
+            let host = self.host(host);
+            // Never closed.
+            let Ok(room) = Arc::clone(&host.room).acquire_owned().await else {
+                continue;
+            };
+            if !interval.is_zero() {
+                let mut next = host.next.lock().await;
+                sleep_until(*next).await;
+                *next = Instant::now() + interval;
+            }
+            return Turn { _room: room };
+        }
+    }
+
+    fn host(&self, name: &str) -> Arc<Host> {
+        let known = &mut *self.known.lock();
+        if let Some(host) = known.hosts.get(name) {
+            return Arc::clone(host);
+        }
+        if known.hosts.len() >= known.sweep_at {
+            let now = Instant::now();
+            known
+                .hosts
+                .retain(|_, host| !host.is_idle(now, self.per_host));
+            known.sweep_at = SWEEP_FROM.max(known.hosts.len() * 2);
+        }
+        let host = Arc::new(Host {
+            room: Arc::new(Semaphore::new(self.per_host)),
+            next: tokio::sync::Mutex::new(Instant::now()),
+        });
+        known.hosts.insert(name.to_owned(), Arc::clone(&host));
+        host
+    }
+}
+
+impl Host {
+    /// Whether nobody is there or waits, and forgetting it lets nobody begin too early.
+    fn is_idle(self: &Arc<Self>, now: Instant, per_host: usize) -> bool {
+        Arc::strong_count(self) == 1
+            && self.room.available_permits() == per_host
+            && self.next.try_lock().is_ok_and(|next| *next <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_gets_no_more_requests_at_a_time_than_it_has_room_for() {
+        let hosts = Hosts::new(2);
+        let first = hosts.enter("a", Duration::ZERO).await;
+        let _second = hosts.enter("a", Duration::ZERO).await;
+        let third = timeout(SECOND, hosts.enter("a", Duration::ZERO)).await;
+        assert!(third.is_err());
+        let _elsewhere = hosts.enter("b", Duration::ZERO).await;
+        drop(first);
+        let third = timeout(SECOND, hosts.enter("a", Duration::ZERO)).await;
+        assert!(third.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beginnings_are_an_interval_apart_and_who_gives_up_leaves_no_gap() {
+        let hosts = Hosts::new(10);
+        let start = Instant::now();
+        let enter = async |gives_up: bool| {
+            let patience = if gives_up { SECOND / 2 } else { SECOND * 60 };
+            let turn = timeout(patience, hosts.enter("a", SECOND)).await;
+            turn.ok().map(|_| start.elapsed())
+        };
+        // All but the first give up or come one second after another.
+        let began = join_all([false, true, true, false, false].map(enter)).await;
+        let began: Vec<u64> = began.into_iter().flatten().map(|at| at.as_secs()).collect();
+        assert_eq!(began, [0, 1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_hosts_are_forgotten_and_no_others() {
+        let hosts = Hosts::new(1);
+        let _held = hosts.enter("held", Duration::ZERO).await;
+        hosts.enter("recent", SECOND * 3600).await;
+        for number in 0..10_000 {
+            hosts.enter(&number.to_string(), SECOND / 1000).await;
+            tokio::time::advance(SECOND / 100).await;
+        }
+        let known = hosts.known.lock();
+        assert!(known.hosts.len() <= SWEEP_FROM + 2, "{}", known.hosts.len());
+        assert!(known.hosts.contains_key("held") && known.hosts.contains_key("recent"));
+    }
+}

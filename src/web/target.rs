@@ -1,0 +1,300 @@
+//! What a URL must be to be fetched, before anything is looked up or connected to.
+//!
+//! Everything is judged after the WHATWG parser, whose result is also what is connected to: decimal, octal, hexadecimal
+//! and short forms of addresses, other digits, dots and letter cases have become the usual form by then.
+
+use std::net::IpAddr;
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use url::{Host, Url};
+
+use super::DomainFilter;
+use super::address::is_public;
+use super::fetch::{FetchError, FetcherError};
+use super::settings::FetchSettings;
+
+/// Most characters of a URL.
+const MAX_URL: usize = 4096;
+/// Most characters of a URL that is repeated to the model.
+const MAX_SHOWN: usize = 200;
+/// Most characters of a name and of one of its labels (RFC 1035).
+const MAX_NAME: usize = 253;
+const MAX_LABEL: usize = 63;
+
+/// Ends of names that are not of the public internet: IANA's special-use domain names, what ICANN keeps for private use
+/// or does not give out because private networks use it, and what routers usually call theirs.
+const LOCAL_NAMES: &[&str] = &[
+    "alt",
+    "arpa",
+    "corp",
+    "example",
+    "home",
+    "internal",
+    "intranet",
+    "invalid",
+    "lan",
+    "local",
+    "localdomain",
+    "localhost",
+    "mail",
+    "onion",
+    "private",
+    "test",
+];
+
+/// What the operator lets be fetched.
+#[derive(Debug)]
+pub(super) struct Policy {
+    ports: Vec<u16>,
+    allow: Option<GlobSet>,
+    block: GlobSet,
+    private: PrivateHosts,
+}
+
+/// Hosts that may have private addresses. A glob for an address must not lift the check for a name that looks like one
+/// (`10.0.*` and `10.0.evil.example`), and one for a name must not do so for longer names that anybody can register.
+#[derive(Debug)]
+struct PrivateHosts {
+    addresses: GlobSet,
+    names: GlobSet,
+}
+
+/// A URL that may be fetched, as far as it can be told without looking its host up.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    /// Without a fragment.
+    pub(super) url: Url,
+    /// The host, an IPv6 address without brackets.
+    pub(super) host: String,
+    /// Whether the operator named it as one that may have a private address.
+    pub(super) is_private: bool,
+}
+
+impl Policy {
+    /// Reads the operator's lists.
+    ///
+    /// # Errors
+    /// When a glob cannot be read.
+    pub(super) fn new(settings: &FetchSettings) -> Result<Self, FetcherError> {
+        let allow = match settings.allow.as_slice() {
+            [] => None,
+            globs => Some(host_globs("allow", globs)?),
+        };
+        Ok(Self {
+            ports: settings.ports.clone(),
+            allow,
+            block: host_globs("block", &settings.block)?,
+            private: PrivateHosts::new(&settings.private)?,
+        })
+    }
+
+    /// Judges a URL as a model or a page wrote it.
+    ///
+    /// # Errors
+    /// When it may not be fetched.
+    pub(super) fn target(
+        &self,
+        written: &str,
+        domains: &DomainFilter,
+    ) -> Result<Target, FetchError> {
+        let written = written.trim_matches(' ');
+        look_at(written)?;
+        self.judge(Url::parse(written).map_err(unreadable)?, domains)
+    }
+
+    /// Judges the `location` that the answer for a target gives.
+    ///
+    /// # Errors
+    /// When it may not be fetched.
+    pub(super) fn redirected(
+        &self,
+        from: &Target,
+        location: &str,
+        domains: &DomainFilter,
+    ) -> Result<Target, FetchError> {
+        let location = location.trim_matches(' ');
+        look_at(location)?;
+        let to = from.url.join(location).map_err(unreadable)?;
+        let shown = shown(&to);
+        self.judge(to, domains)
+            .and_then(|to| match is_downgrade(from, &to) {
+                true => Err(FetchError::Downgrade),
+                false => Ok(to),
+            })
+            .map_err(|reason| FetchError::Redirected {
+                to: shown,
+                reason: Box::new(reason),
+            })
+    }
+
+    /// Whether the operator named this host as one that may have a private address.
+    pub(super) fn is_private(&self, host: &str) -> bool {
+        self.private.contains(host)
+    }
+
+    fn judge(&self, mut url: Url, domains: &DomainFilter) -> Result<Target, FetchError> {
+        if !matches!(url.scheme(), "http" | "https") {
+            let scheme = url.scheme().chars().take(MAX_LABEL).collect();
+            return Err(FetchError::Scheme { scheme });
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(FetchError::Credentials);
+        }
+        if url.as_str().len() > MAX_URL {
+            return Err(FetchError::TooLong { limit: MAX_URL });
+        }
+        url.set_fragment(None);
+        let (host, address) = match url.host() {
+            Some(Host::Domain(name)) => (name.to_owned(), None),
+            Some(Host::Ipv4(address)) => (address.to_string(), Some(IpAddr::V4(address))),
+            Some(Host::Ipv6(address)) => (address.to_string(), Some(IpAddr::V6(address))),
+            None => return Err(unreadable(url::ParseError::EmptyHost)),
+        };
+        let is_private = self.is_private(&host);
+        match address {
+            None => {
+                if let Some(problem) = problem_of_name(&host, is_private) {
+                    return Err(FetchError::Host { host, problem });
+                }
+            }
+            Some(address) if !is_private && !is_public(address) => {
+                return Err(FetchError::Address { host });
+            }
+            Some(_) => {}
+        }
+        let port = url.port_or_known_default().unwrap_or_default();
+        if !is_private && !self.ports.contains(&port) {
+            return Err(FetchError::Port { port });
+        }
+        let is_allowed = self
+            .allow
+            .as_ref()
+            .is_none_or(|allow| allow.is_match(&host));
+        if !is_allowed || self.block.is_match(&host) {
+            return Err(FetchError::NotAllowed { host });
+        }
+        if !domains.permits(&host) {
+            return Err(FetchError::Filtered { host });
+        }
+        Ok(Target {
+            url,
+            host,
+            is_private,
+        })
+    }
+}
+
+impl Target {
+    /// Scheme, host and port.
+    pub(super) fn origin(&self) -> String {
+        self.url.origin().ascii_serialization()
+    }
+}
+
+impl PrivateHosts {
+    fn new(globs: &[String]) -> Result<Self, FetcherError> {
+        let mut names = GlobSetBuilder::new();
+        for written in globs {
+            let wildcard = |text: &str| text.contains(['*', '?', '[', '{']);
+            if let Some((_, last)) = written.rsplit_once('.')
+                && wildcard(last)
+            {
+                // A name under any top-level domain: surely meant for addresses.
+                continue;
+            }
+            // A label to each wildcard, except for a leading one, which stands for any number of them.
+            let by_label = match written.strip_prefix("*.") {
+                Some(rest) => format!("*/**/{}", rest.replace('.', "/")),
+                None => written.replace('.', "/"),
+            };
+            let glob = GlobBuilder::new(&by_label)
+                .literal_separator(true)
+                .case_insensitive(true)
+                .build();
+            names.add(glob.map_err(|source| bad_glob("private", written, source))?);
+        }
+        let names = names
+            .build()
+            .map_err(|source| bad_glob("private", &globs.join(", "), source))?;
+        Ok(Self {
+            addresses: host_globs("private", globs)?,
+            names,
+        })
+    }
+
+    fn contains(&self, host: &str) -> bool {
+        match host.parse::<IpAddr>() {
+            Ok(_) => self.addresses.is_match(host),
+            Err(_) => self.names.is_match(host.replace('.', "/")),
+        }
+    }
+}
+
+fn host_globs(setting: &'static str, globs: &[String]) -> Result<GlobSet, FetcherError> {
+    let mut set = GlobSetBuilder::new();
+    for written in globs {
+        let glob = GlobBuilder::new(written).case_insensitive(true).build();
+        set.add(glob.map_err(|source| bad_glob(setting, written, source))?);
+    }
+    set.build()
+        .map_err(|source| bad_glob(setting, &globs.join(", "), source))
+}
+
+fn bad_glob(setting: &'static str, glob: &str, source: globset::Error) -> FetcherError {
+    FetcherError::Glob {
+        setting,
+        glob: glob.to_owned(),
+        source,
+    }
+}
+
+/// Looks at what the parser would pass over in silence.
+fn look_at(written: &str) -> Result<(), FetchError> {
+    if written.len() > MAX_URL {
+        return Err(FetchError::TooLong { limit: MAX_URL });
+    }
+    match written.contains(char::is_control) {
+        true => Err(FetchError::Characters),
+        false => Ok(()),
+    }
+}
+
+fn unreadable(error: url::ParseError) -> FetchError {
+    FetchError::Unreadable {
+        problem: error.to_string(),
+    }
+}
+
+/// Where a page redirects to, in characters that do no harm.
+fn shown(url: &Url) -> String {
+    url.as_str().chars().take(MAX_SHOWN).collect()
+}
+
+/// Whether what was encrypted up to now would go on to somebody else unencrypted. The same host may do so with its own.
+fn is_downgrade(from: &Target, to: &Target) -> bool {
+    from.url.scheme() == "https" && to.url.scheme() == "http" && from.host != to.host
+}
+
+/// Why a name cannot be one of the public internet; names that the operator gave may be local.
+fn problem_of_name(name: &str, is_private: bool) -> Option<&'static str> {
+    if name.ends_with('.') {
+        return Some("ends in a dot; write it without");
+    }
+    let is_plain = |character: u8| matches!(character, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+    let is_label =
+        |label: &str| (1..=MAX_LABEL).contains(&label.len()) && label.bytes().all(is_plain);
+    if name.len() > MAX_NAME || !name.split('.').all(is_label) {
+        return Some("is not a valid name");
+    }
+    if is_private {
+        return None;
+    }
+    match name.rsplit('.').next() {
+        Some(last) if last == name => Some("is a name without a domain"),
+        Some(last) if LOCAL_NAMES.contains(&last) => Some("is a name of private networks"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
