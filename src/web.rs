@@ -7,6 +7,8 @@
 
 mod document;
 mod domains;
+mod extract;
+mod extractor;
 mod outcome;
 mod query;
 pub mod settings;
@@ -14,5 +16,7 @@ mod tokens;
 
 pub use document::{Document, DocumentKind};
 pub use domains::DomainFilter;
+pub use extract::{ExtractError, RawPage, extract};
+pub use extractor::{Extractor, PAGE_PARSER, page_parser_main};
 pub use outcome::{Findings, Found, Reading, WebError};
 pub use query::{Freshness, Location, PageQuery, SearchQuery};

@@ -43,11 +43,12 @@ pub(super) fn close_all_but(link: &Link) -> io::Result<()> {
     close_range(kept.saturating_add(1), u32::MAX)
 }
 
-fn close_range(first: u32, last: u32) -> io::Result<()> {
+/// Closes the descriptors of a range, both ends included.
+pub(in crate::sandbox) fn close_range(first: u32, last: u32) -> io::Result<()> {
     if first > last {
         return Ok(());
     }
-    // SAFETY: called before the launcher has opened anything that it will use.
+    // SAFETY: called before the process has opened anything that it will use.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     check(result)
 }
@@ -112,7 +113,7 @@ pub(super) fn unblock_signals() -> io::Result<()> {
 }
 
 /// The version of the kernel's Landlock interface; 0 where there is none.
-pub(super) fn landlock_version() -> i32 {
+pub(in crate::sandbox) fn landlock_version() -> i32 {
     const VERSION: u32 = 1;
     // SAFETY: with the version flag the kernel reads neither pointer nor size.
     let version = unsafe {
