@@ -8,6 +8,8 @@ use loopwright::web::{Document, DocumentKind, ExtractError, Extractor, RawPage, 
 use tokio_util::task::TaskTracker;
 
 const MEMORY: u64 = 512 * 1024 * 1024;
+/// What the filter of system calls answers; everything else would answer otherwise.
+const EPERM: i32 = 1;
 const LONG: Duration = Duration::from_secs(60);
 
 fn extractor(processes: usize, timeout: Duration) -> Extractor {
@@ -30,7 +32,10 @@ fn page(content_type: &str, body: impl Into<Bytes>) -> RawPage {
 }
 
 fn good() -> RawPage {
-    page("text/html", "<title>Tea</title><p>Pour water on the leaves and wait.</p>")
+    page(
+        "text/html",
+        "<title>Tea</title><p>Pour water on the leaves and wait.</p>",
+    )
 }
 
 async fn assert_works(extractor: &Extractor) {
@@ -50,11 +55,7 @@ async fn a_confined_process_can_only_compute() {
     let attempts = extractor.attempts().await.unwrap();
     assert!(attempts.len() >= 10);
     for attempt in attempts {
-        let refused = [libc_eperm(), libc_eacces()];
-        assert!(
-            attempt.errno.is_some_and(|errno| refused.contains(&errno)),
-            "{attempt:?}"
-        );
+        assert_eq!(attempt.errno, Some(EPERM), "{}", attempt.what);
     }
     let id = only(&extractor.idle());
     let of = |name: &str| std::fs::read_to_string(format!("/proc/{id}/{name}")).unwrap();
@@ -68,19 +69,22 @@ async fn a_confined_process_can_only_compute() {
         assert!(status.contains(line), "{line} is not in {status}");
     }
     assert!(status.contains("Threads:\t2"), "{status}");
-    assert_eq!(std::fs::read_link(format!("/proc/{id}/cwd")).unwrap().to_str(), Some("/"));
+    assert_eq!(
+        std::fs::read_link(format!("/proc/{id}/cwd"))
+            .unwrap()
+            .to_str(),
+        Some("/")
+    );
     // Nothing of the server's environment.
-    assert_eq!(of("environ").trim_end_matches('\0'), "MIMALLOC_ARENA_RESERVE=16M");
-    assert_eq!(std::fs::read_dir(format!("/proc/{id}/fd")).unwrap().count(), 5);
+    assert_eq!(
+        of("environ").trim_end_matches('\0'),
+        "MIMALLOC_ARENA_RESERVE=16M"
+    );
+    assert_eq!(
+        std::fs::read_dir(format!("/proc/{id}/fd")).unwrap().count(),
+        5
+    );
     assert_works(&extractor).await;
-}
-
-fn libc_eperm() -> i32 {
-    1
-}
-
-fn libc_eacces() -> i32 {
-    13
 }
 
 #[tokio::test]
@@ -108,9 +112,18 @@ async fn a_hundred_pages_share_two_processes() {
 
 #[tokio::test]
 async fn deep_nesting_is_read_or_costs_a_process_at_most() {
-    let extractor = extractor(1, LONG);
-    for (open, close) in [("<div>", "</div>"), ("<b>", "</b>"), ("<blockquote>", ""), ("<table><tr><td>", "")] {
-        let deep = format!("{}the bottom{}", open.repeat(100_000), close.repeat(100_000));
+    let extractor = extractor(1, Duration::from_secs(5));
+    for (open, close) in [
+        ("<div>", "</div>"),
+        ("<b>", "</b>"),
+        ("<blockquote>", ""),
+        ("<table><tr><td>", ""),
+    ] {
+        let deep = format!(
+            "{}the bottom{}",
+            open.repeat(100_000),
+            close.repeat(100_000)
+        );
         match extractor.extract(page("text/html", deep)).await {
             Ok(document) => assert!(document.markdown.contains("the bottom"), "{open}"),
             Err(error) => assert!(
@@ -128,7 +141,9 @@ async fn a_page_that_takes_too_long_costs_its_process() {
     assert_works(&extractor).await;
     let before = only(&extractor.idle());
     // Each attribute is compared with all before it.
-    let attributes: String = (0..1_000_000).map(|number| format!(" a{number}=1")).collect();
+    let attributes: String = (0..1_000_000)
+        .map(|number| format!(" a{number}=1"))
+        .collect();
     let started = Instant::now();
     let error = extractor
         .extract(page("text/html", format!("<p{attributes}>text</p>")))
@@ -146,7 +161,10 @@ async fn a_page_that_takes_too_much_memory_costs_its_process() {
     assert_works(&extractor).await;
     let before = only(&extractor.idle());
     let elements = "<i></i>".repeat(12_000_000);
-    let error = extractor.extract(page("text/html", elements)).await.unwrap_err();
+    let error = extractor
+        .extract(page("text/html", elements))
+        .await
+        .unwrap_err();
     assert_eq!(error, ExtractError::TooMuch);
     assert_works(&extractor).await;
     assert_ne!(only(&extractor.idle()), before);
@@ -167,7 +185,9 @@ async fn a_process_killed_in_the_midst_of_a_page_is_replaced() {
     let extractor = extractor(1, LONG);
     assert_works(&extractor).await;
     let before = only(&extractor.idle());
-    let attributes: String = (0..1_000_000).map(|number| format!(" a{number}=1")).collect();
+    let attributes: String = (0..1_000_000)
+        .map(|number| format!(" a{number}=1"))
+        .collect();
     let slow = page("text/html", format!("<p{attributes}>text</p>"));
     let (result, ()) = tokio::join!(extractor.extract(slow), async {
         while !extractor.idle().is_empty() {
@@ -184,7 +204,9 @@ async fn a_dropped_page_kills_its_process_and_frees_its_place() {
     let extractor = extractor(1, LONG);
     assert_works(&extractor).await;
     let before = only(&extractor.idle());
-    let attributes: String = (0..1_000_000).map(|number| format!(" a{number}=1")).collect();
+    let attributes: String = (0..1_000_000)
+        .map(|number| format!(" a{number}=1"))
+        .collect();
     let slow = page("text/html", format!("<p{attributes}>text</p>"));
     tokio::select! {
         result = extractor.extract(slow) => panic!("{result:?}"),
@@ -224,11 +246,22 @@ async fn processes_end_with_their_extractor() {
 #[tokio::test]
 async fn who_waits_too_long_is_told_so() {
     let extractor = extractor(1, Duration::from_millis(500));
-    let attributes: String = (0..1_000_000).map(|number| format!(" a{number}=1")).collect();
+    let attributes: String = (0..1_000_000)
+        .map(|number| format!(" a{number}=1"))
+        .collect();
     let slow = page("text/html", format!("<p{attributes}>text</p>"));
-    let results = futures_util::future::join_all((0..8).map(|_| extractor.extract(slow.clone()))).await;
-    let count = |error: &ExtractError| results.iter().filter(|result| result.as_ref() == Err(error)).count();
-    let (slow, busy) = (count(&ExtractError::TooSlow(0.5)), count(&ExtractError::Busy));
+    let results =
+        futures_util::future::join_all((0..8).map(|_| extractor.extract(slow.clone()))).await;
+    let count = |error: &ExtractError| {
+        results
+            .iter()
+            .filter(|result| result.as_ref() == Err(error))
+            .count()
+    };
+    let (slow, busy) = (
+        count(&ExtractError::TooSlow(0.5)),
+        count(&ExtractError::Busy),
+    );
     assert_eq!(slow + busy, 8, "{results:?}");
     assert!(slow >= 2 && busy >= 1, "{slow} {busy}");
 }
@@ -253,14 +286,17 @@ async fn a_binary_that_is_no_page_parser_is_an_error_of_the_server() {
 
 #[tokio::test]
 async fn bombs_of_other_kinds_are_survived() {
-    let extractor = extractor(1, Duration::from_secs(20));
+    let extractor = extractor(1, Duration::from_secs(5));
     let laughs: String = (1..20)
         .map(|n| format!("<!ENTITY l{n} \"{}\">", format!("&l{};", n - 1).repeat(10)))
         .collect();
     let entities = format!(
         "<?xml version=\"1.0\"?><!DOCTYPE rss [<!ENTITY l0 \"ha\">{laughs}]><rss version=\"2.0\"><channel><title>&l19;</title></channel></rss>"
     );
-    let table = format!("<table>{}</table>", "<tr><td rowspan=65000 colspan=1000>x".repeat(20_000));
+    let table = format!(
+        "<table>{}</table>",
+        "<tr><td rowspan=65000 colspan=1000>x".repeat(20_000)
+    );
     let json = "[".repeat(1_000_000);
     let pdf = [b"%PDF-1.7\n".as_slice(), &[0xfe; 100_000]].concat();
     for (content_type, body) in [
@@ -275,7 +311,10 @@ async fn bombs_of_other_kinds_are_survived() {
         } else {
             assert_ne!(result, Err(ExtractError::Unavailable), "{content_type}");
         }
-        eprintln!("{content_type}: {:?}", result.map(|document| document.markdown.len()));
+        eprintln!(
+            "{content_type}: {:?}",
+            result.map(|document| document.markdown.len())
+        );
         assert_works(&extractor).await;
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
 
-use super::super::launcher::{At, Failure, Step};
+use super::super::launcher::{At, Failure, Step, raw};
 use super::{READY, confine};
 
 /// Room for recursion of parsers; only what is used counts.
@@ -67,6 +67,7 @@ fn prepare(
     thread::Builder::new()
         .stack_size(STACK)
         .spawn(move || {
+            let _end = EndProcess;
             if running.send(()).is_ok() {
                 compute(socket, &to_do, answer);
             }
@@ -79,6 +80,15 @@ fn prepare(
         .at("starting a thread")?;
     confine::forbid_calls()?;
     Ok(requests)
+}
+
+/// Ends the process with the thread that computes, as the server would wait for an answer otherwise.
+struct EndProcess;
+
+impl Drop for EndProcess {
+    fn drop(&mut self) {
+        raw::exit(1);
+    }
 }
 
 fn compute(mut socket: File, to_do: &mpsc::Receiver<Vec<u8>>, answer: impl Fn(&[u8]) -> Vec<u8>) {

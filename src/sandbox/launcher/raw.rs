@@ -127,8 +127,8 @@ pub(in crate::sandbox) fn landlock_version() -> i32 {
     i32::try_from(version.max(0)).unwrap_or(0)
 }
 
-/// Ends the process at once, without destructors: for forked children.
-pub(super) fn exit(status: i32) -> ! {
+/// Ends the process at once, without destructors: for forked children and for what only computes.
+pub(in crate::sandbox) fn exit(status: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(status) }
 }

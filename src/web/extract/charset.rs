@@ -25,7 +25,10 @@ pub(super) fn decode(page: &RawPage, kind: DocumentKind) -> String {
     if let Some(encoding) = of_byte_order_mark(bytes) {
         return encoding.decode_with_bom_removal(bytes).0.into_owned();
     }
-    let announced = page.content_type.as_deref().and_then(|header| label(header, LABEL));
+    let announced = page
+        .content_type
+        .as_deref()
+        .and_then(|header| label(header, LABEL));
     let own = match kind {
         DocumentKind::Html => own(bytes, LABEL).or_else(|| own(bytes, XML_LABEL)),
         DocumentKind::Xml | DocumentKind::Feed => own(bytes, XML_LABEL),
@@ -79,7 +82,8 @@ fn label(text: &str, key: &str) -> Option<&'static Encoding> {
     text.split(key).skip(1).find_map(|rest| {
         let rest = rest.trim_start().strip_prefix('=')?;
         let rest = rest.trim_start().trim_start_matches(['"', '\'']);
-        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '>' | '/' | '?' | ',');
+        let ends =
+            |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '>' | '/' | '?' | ',');
         Encoding::for_label(rest.split(ends).next()?.as_bytes())
     })
 }
@@ -91,7 +95,8 @@ fn guess(bytes: &[u8], url: &str) -> &'static Encoding {
     let host = url.as_ref().and_then(Url::domain);
     let country = host.and_then(|host| host.rsplit('.').next());
     let country = country.filter(|name| {
-        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !name.is_empty() && name.bytes().all(is_plain)
     });
     detector.guess(country.map(str::as_bytes), Utf8Detection::Allow)

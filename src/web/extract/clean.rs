@@ -20,7 +20,10 @@ pub(super) fn text(text: &str, most: usize) -> (String, bool) {
             let room = most.saturating_sub(cleaned.len() + 1);
             // A single endless line is cut within.
             if cleaned.is_empty() {
-                cleaned.push_str(line.get(..line.floor_char_boundary(room)).unwrap_or_default());
+                cleaned.push_str(
+                    line.get(..line.floor_char_boundary(room))
+                        .unwrap_or_default(),
+                );
             }
             return (cleaned.trim_end().to_owned(), true);
         }

@@ -42,7 +42,11 @@ fn item(entry: &Entry, base: &str) -> String {
         item.push_str(&date.format("%Y-%m-%d ").to_string());
     }
     let title = entry.title.as_ref().map(words).unwrap_or_default();
-    let title = if title.is_empty() { "(no title)" } else { title.as_str() };
+    let title = if title.is_empty() {
+        "(no title)"
+    } else {
+        title.as_str()
+    };
     match link(&entry.links, base) {
         Some(link) => item.push_str(&format!("[{}]({link})", title.replace(['[', ']'], ""))),
         None => item.push_str(title),

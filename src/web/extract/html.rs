@@ -34,7 +34,9 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
         Some(_) | None => facts.title,
     };
     outline::prune(&dom);
-    let rest = outline::main(&dom).map(|main| markdown(&main)).unwrap_or_default();
+    let rest = outline::main(&dom)
+        .map(|main| markdown(&main))
+        .unwrap_or_default();
     let markdown = match article {
         Some(article) if weight(&article.markdown) >= ARTICLE_SHARE * weight(&rest) => {
             article.markdown
@@ -83,7 +85,10 @@ fn base(dom: &Dom, url: &str) -> Option<Url> {
     let page = Url::parse(url).ok()?;
     let said = dom.select_single("base[href]").attr("href");
     let said = said.and_then(|href| page.join(href.trim()).ok());
-    Some(said.filter(|base| matches!(base.scheme(), "http" | "https")).unwrap_or(page))
+    Some(
+        said.filter(|base| matches!(base.scheme(), "http" | "https"))
+            .unwrap_or(page),
+    )
 }
 
 struct Article {

@@ -97,7 +97,9 @@ fn refuse_binary(announced: &str, bytes: &[u8]) -> Refusal {
             Refusal::Unsupported("binary data".to_owned())
         }
         None if announced.starts_with("text/") || announced.ends_with("html") => {
-            Refusal::Unsupported(format!("binary data, though it is announced as {announced}"))
+            Refusal::Unsupported(format!(
+                "binary data, though it is announced as {announced}"
+            ))
         }
         None => unsupported(announced),
     }
@@ -120,9 +122,18 @@ fn unsupported(media_type: &str) -> Refusal {
 }
 
 fn is_archive(media_type: &str) -> bool {
-    ["zip", "tar", "compressed", "rar", "7z", "bzip", "xz", "zstd"]
-        .iter()
-        .any(|word| media_type.contains(word))
+    [
+        "zip",
+        "tar",
+        "compressed",
+        "rar",
+        "7z",
+        "bzip",
+        "xz",
+        "zstd",
+    ]
+    .iter()
+    .any(|word| media_type.contains(word))
 }
 
 fn broken_pdf() -> Refusal {
@@ -175,7 +186,10 @@ fn markup(bytes: &[u8]) -> DocumentKind {
             is_xml = true;
             behind("?>")
         } else if rest.starts_with("<!") {
-            if rest.get(2..14).is_some_and(|name| name.to_ascii_lowercase().starts_with("doctype html")) {
+            if rest
+                .get(2..14)
+                .is_some_and(|name| name.to_ascii_lowercase().starts_with("doctype html"))
+            {
                 return DocumentKind::Html;
             }
             // With declarations of its own it goes on to a bracket.

@@ -1,6 +1,8 @@
 //! What the server and a confined process say to each other: a header in JSON with its length before it, and the bytes
 //! of the page; back comes JSON.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -46,9 +48,7 @@ pub(super) async fn ask(
     };
     let header = serde_json::to_vec(&header).unwrap_or_default();
     let length = u32::try_from(header.len()).unwrap_or(u32::MAX);
-    computer
-        .ask(&[&length.to_le_bytes(), &header, body])
-        .await
+    computer.ask(&[&length.to_le_bytes(), &header, body]).await
 }
 
 /// The answer of the confined process.
@@ -69,7 +69,15 @@ pub(super) fn answer(request: &[u8]) -> Vec<u8> {
                 body: Bytes::copy_from_slice(body),
                 cut,
             };
-            serde_json::to_vec(&extract::read(&page))
+            // A parser that panics is one more way for a page to be broken.
+            let read = catch_unwind(AssertUnwindSafe(|| extract::read(&page)));
+            let read = read.unwrap_or_else(|_| {
+                Err(Refusal::Broken(
+                    "page".to_owned(),
+                    "it is damaged".to_owned(),
+                ))
+            });
+            serde_json::to_vec(&read)
         }
         None => Ok(Vec::new()),
     };

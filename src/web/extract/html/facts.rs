@@ -8,9 +8,20 @@ use super::super::{clean, date};
 
 /// Names of `meta` elements with a date; the first that a page has counts.
 const DATES: [&str; 14] = [
-    "article:published_time", "og:published_time", "datepublished", "date", "dc.date",
-    "dc.date.issued", "dcterms.date", "dcterms.created", "pubdate", "publishdate",
-    "parsely-pub-date", "citation_publication_date", "article:modified_time", "last-modified",
+    "article:published_time",
+    "og:published_time",
+    "datepublished",
+    "date",
+    "dc.date",
+    "dc.date.issued",
+    "dcterms.date",
+    "dcterms.created",
+    "pubdate",
+    "publishdate",
+    "parsely-pub-date",
+    "citation_publication_date",
+    "article:modified_time",
+    "last-modified",
 ];
 /// Members of JSON-LD with a date, likewise.
 const JSON_DATES: [&str; 4] = ["datePublished", "dateCreated", "uploadDate", "dateModified"];
@@ -67,9 +78,14 @@ fn metas(dom: &Dom) -> Vec<(String, String)> {
         let name = ["property", "name", "itemprop", "http-equiv"]
             .iter()
             .find_map(|key| node.attr(key))?;
-        Some((name.trim().to_ascii_lowercase(), node.attr("content")?.to_string()))
+        Some((
+            name.trim().to_ascii_lowercase(),
+            node.attr("content")?.to_string(),
+        ))
     });
-    pairs.filter(|(_, content)| !content.trim().is_empty()).collect()
+    pairs
+        .filter(|(_, content)| !content.trim().is_empty())
+        .collect()
 }
 
 /// The date in JSON-LD.
@@ -91,7 +107,10 @@ fn of_json(dom: &Dom) -> Option<String> {
             match value {
                 Value::Array(values) => to_do.extend(values.iter().rev()),
                 Value::Object(members) => {
-                    let found = members.get(*name).and_then(Value::as_str).and_then(date::find);
+                    let found = members
+                        .get(*name)
+                        .and_then(Value::as_str)
+                        .and_then(date::find);
                     if found.is_some() {
                         return found;
                     }

@@ -4,17 +4,67 @@ use dom_query::{Document as Dom, NodeRef};
 
 const BESIDE: [&str; 4] = ["nav", "aside", "footer", "menu"];
 const ROLES: [&str; 11] = [
-    "navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog",
-    "menu", "menubar", "toolbar", "tablist",
+    "navigation",
+    "banner",
+    "contentinfo",
+    "complementary",
+    "search",
+    "dialog",
+    "alertdialog",
+    "menu",
+    "menubar",
+    "toolbar",
+    "tablist",
 ];
 /// Words of classes and ids, whole, that stand for what is beside the matter.
 const WORDS: [&str; 47] = [
-    "ad", "ads", "adsbox", "advert", "advertisement", "banner", "breadcrumb", "breadcrumbs",
-    "consent", "cookie", "cookies", "cookiebar", "copyright", "footer", "gdpr", "hidden", "login",
-    "masthead", "menu", "modal", "nav", "navbar", "navigation", "navi", "newsletter", "outbrain",
-    "overlay", "pager", "paginator", "pagination", "popup", "promo", "promoted", "related", "share",
-    "sharing", "sidebar", "signin", "signup", "skip", "social", "sponsor", "sponsored", "subscribe",
-    "taboola", "toolbar", "topbar",
+    "ad",
+    "ads",
+    "adsbox",
+    "advert",
+    "advertisement",
+    "banner",
+    "breadcrumb",
+    "breadcrumbs",
+    "consent",
+    "cookie",
+    "cookies",
+    "cookiebar",
+    "copyright",
+    "footer",
+    "gdpr",
+    "hidden",
+    "login",
+    "masthead",
+    "menu",
+    "modal",
+    "nav",
+    "navbar",
+    "navigation",
+    "navi",
+    "newsletter",
+    "outbrain",
+    "overlay",
+    "pager",
+    "paginator",
+    "pagination",
+    "popup",
+    "promo",
+    "promoted",
+    "related",
+    "share",
+    "sharing",
+    "sidebar",
+    "signin",
+    "signup",
+    "skip",
+    "social",
+    "sponsor",
+    "sponsored",
+    "subscribe",
+    "taboola",
+    "toolbar",
+    "topbar",
 ];
 
 /// Removes it.
@@ -47,20 +97,29 @@ fn is_beside(node: &NodeRef<'_>) -> bool {
     if BESIDE.contains(&name) {
         return true;
     }
-    if matches!(name, "main" | "article" | "table" | "tbody" | "tr" | "pre" | "code") {
+    if matches!(
+        name,
+        "main" | "article" | "table" | "tbody" | "tr" | "pre" | "code"
+    ) {
         return false;
     }
     // The head of an article has its title; the head of a page its menu.
     if name == "header" {
-        return !node.ancestors_it(None).any(|above| above.has_name("article") || above.has_name("main"));
+        return !node
+            .ancestors_it(None)
+            .any(|above| above.has_name("article") || above.has_name("main"));
     }
-    if node.attr("role").is_some_and(|role| ROLES.contains(&role.trim())) {
+    if node
+        .attr("role")
+        .is_some_and(|role| ROLES.contains(&role.trim()))
+    {
         return true;
     }
     let marked = [node.class(), node.id_attr()];
-    let mut words = marked.iter().flatten().flat_map(|mark| {
-        mark.split(|c: char| !c.is_ascii_alphanumeric())
-    });
+    let mut words = marked
+        .iter()
+        .flatten()
+        .flat_map(|mark| mark.split(|c: char| !c.is_ascii_alphanumeric()));
     words.any(|word| WORDS.contains(&word.to_ascii_lowercase().as_str()))
         // A container of everything is often named after one of its parts.
         && !node.descendants_it().any(|below| below.has_name("main") || below.has_name("article"))

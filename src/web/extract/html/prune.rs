@@ -53,7 +53,9 @@ fn is_unseen(node: &NodeRef<'_>) -> bool {
     let hidden = node.attr("hidden");
     // Text that searching the page opens is there for all.
     hidden.is_some_and(|value| !value.eq_ignore_ascii_case("until-found"))
-        || node.attr("aria-hidden").is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
+        || node
+            .attr("aria-hidden")
+            .is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
         || node.attr("style").is_some_and(|style| hides(&style))
 }
 
@@ -72,7 +74,9 @@ fn hides(style: &str) -> bool {
             "visibility" => matches!(value, "hidden" | "collapse"),
             "content-visibility" => value == "hidden",
             "opacity" => number.is_some_and(|opacity| opacity < 0.05),
-            "font-size" => number.is_some_and(|size| size < 2.0 && !value.ends_with("em") && !value.ends_with('%') || size < 0.1),
+            "font-size" => number.is_some_and(|size| {
+                size < 2.0 && !value.ends_with("em") && !value.ends_with('%') || size < 0.1
+            }),
             "left" | "top" | "right" | "bottom" | "margin-left" | "margin-top" | "text-indent" => {
                 number.is_some_and(|far| far <= -500.0)
             }
@@ -131,7 +135,9 @@ fn link(node: &NodeRef<'_>, base: Option<&Url>) {
     let target = if href.is_empty() || href.starts_with('#') {
         None
     } else {
-        let url = base.map_or_else(|| Url::parse(href), |base| base.join(href)).ok();
+        let url = base
+            .map_or_else(|| Url::parse(href), |base| base.join(href))
+            .ok();
         url.filter(|url| matches!(url.scheme(), "http" | "https" | "mailto"))
             .map(String::from)
             .filter(|url| url.len() <= MAX_LINK)

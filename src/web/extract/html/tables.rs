@@ -25,8 +25,12 @@ pub(super) fn normalize(dom: &Dom) {
 fn unmake(table: &NodeRef<'_>) {
     let mut to_do = vec![*table];
     while let Some(node) = to_do.pop() {
-        let inner = node.children_it(false).filter(|child| !child.has_name("table"));
-        let part = ["table", "caption", "colgroup", "thead", "tbody", "tfoot", "tr", "td", "th"];
+        let inner = node
+            .children_it(false)
+            .filter(|child| !child.has_name("table"));
+        let part = [
+            "table", "caption", "colgroup", "thead", "tbody", "tfoot", "tr", "td", "th",
+        ];
         if part.iter().any(|name| node.has_name(name)) {
             to_do.extend(inner.filter(|child| child.is_element()));
             node.rename("div");
@@ -35,7 +39,10 @@ fn unmake(table: &NodeRef<'_>) {
 }
 
 fn square(table: &NodeRef<'_>) {
-    let rows: Vec<NodeRef<'_>> = table.descendants_it().filter(|node| node.has_name("tr")).collect();
+    let rows: Vec<NodeRef<'_>> = table
+        .descendants_it()
+        .filter(|node| node.has_name("tr"))
+        .collect();
     if rows.len() < 2 || rows.iter().all(|row| cells(row).len() < 2) {
         unmake(table);
         return;
@@ -49,7 +56,10 @@ fn square(table: &NodeRef<'_>) {
         cells(first).iter().for_each(|cell| cell.rename("th"));
     }
     // A caption is a paragraph before the table.
-    for caption in table.children_it(false).filter(|child| child.has_name("caption")) {
+    for caption in table
+        .children_it(false)
+        .filter(|child| child.has_name("caption"))
+    {
         caption.rename("p");
         table.insert_before(&caption);
     }
@@ -68,8 +78,15 @@ fn spread(rows: &[NodeRef<'_>]) -> Vec<usize> {
                 filler.set_text(text);
                 cell.insert_before(&filler);
             });
-            let (across, down) = (span(&cell, "colspan").min(MAX_COLUMNS), span(&cell, "rowspan"));
-            let text = if down > 1 { cell.text().trim().to_owned() } else { String::new() };
+            let (across, down) = (
+                span(&cell, "colspan").min(MAX_COLUMNS),
+                span(&cell, "rowspan"),
+            );
+            let text = if down > 1 {
+                cell.text().trim().to_owned()
+            } else {
+                String::new()
+            };
             for offset in 0..across {
                 if offset > 0 {
                     cell.insert_after(&row.tree.new_element("td"));
@@ -78,7 +95,14 @@ fn spread(rows: &[NodeRef<'_>]) -> Vec<usize> {
                 if down > 1 && place < MAX_COLUMNS {
                     taken.resize(taken.len().max(place + 1), (0, String::new()));
                     if let Some(place) = taken.get_mut(place) {
-                        *place = (down - 1, if offset == 0 { text.clone() } else { String::new() });
+                        *place = (
+                            down - 1,
+                            if offset == 0 {
+                                text.clone()
+                            } else {
+                                String::new()
+                            },
+                        );
                     }
                 }
             }
@@ -110,6 +134,8 @@ fn cells<'a>(row: &NodeRef<'a>) -> Vec<NodeRef<'a>> {
 }
 
 fn span(cell: &NodeRef<'_>, attribute: &str) -> usize {
-    let span = cell.attr(attribute).and_then(|span| span.trim().parse().ok());
+    let span = cell
+        .attr(attribute)
+        .and_then(|span| span.trim().parse().ok());
     span.unwrap_or(1).clamp(1, MAX_SPAN)
 }
