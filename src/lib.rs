@@ -24,7 +24,8 @@
 //! | [`sse`] | decoding event streams |
 //! | [`upstream`] | model servers: dialects, quirks, time-outs, retries, fail-over, the model list |
 //! | [`tools`] | server-side tools: webhooks, code execution, argument repair, schemas, batches, result caps |
-//! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files |
+//! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files; processes that only compute |
+//! | [`web`] | search and pages: providers, the guarded client, the reader, ranking within a budget |
 //! | [`session`] | conversations: the store, the join of request and history, repair, export, locks |
 //! | [`agent`] | the loop: options, machine, driver, events |
 //! | [`http`] | the edge: routes, keys, pass-through, encoders, errors |

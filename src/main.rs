@@ -13,6 +13,7 @@ use loopwright::demo;
 use loopwright::sandbox::{SandboxError, launcher};
 use loopwright::shutdown::Signals;
 use loopwright::telemetry::{self, Format};
+use loopwright::web;
 
 /// Measured: fewer CPU seconds per request than the system's allocator.
 #[global_allocator]
@@ -22,12 +23,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const CONFIGURATION_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|first| first == launcher::ARGUMENT)
-    {
-        // Before anything else: the launcher must have one thread.
-        return launcher::main();
+    // Before anything else: these must have one thread, and have no use for settings.
+    match std::env::args_os().nth(1) {
+        Some(first) if first == launcher::ARGUMENT => return launcher::main(),
+        Some(first) if first == web::PAGE_PARSER => return web::page_parser_main(),
+        Some(_) | None => {}
     }
     let command = Cli::parse().into_command();
     let done = match command {

@@ -11,8 +11,12 @@
 //! A call goes from [`Sandbox`] through the pool, which gives a workspace its interpreter, to a worker, which follows one
 //! cell: frames on a socket of their own, output through pipes, files through a descriptor of the working directory.
 //! Everything that comes back is the word of untrusted code.
+//!
+//! Apart from that, [`compute`] has processes of this binary that can do nothing but compute, for parsing what strangers
+//! wrote.
 
 mod collect;
+pub mod compute;
 mod files;
 mod frame;
 mod interpreter;

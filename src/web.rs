@@ -21,6 +21,7 @@ mod providers;
 mod query;
 mod rank;
 mod robots;
+mod search;
 pub mod settings;
 mod target;
 mod tokens;
@@ -31,4 +32,4 @@ pub use extract::{ExtractError, RawPage, extract};
 pub use extractor::{Extractor, PAGE_PARSER, page_parser_main};
 pub use outcome::{Findings, Found, Reading, WebError};
 pub use query::{Freshness, Location, PageQuery, SearchQuery};
-
+pub use search::{SetupError, Web};

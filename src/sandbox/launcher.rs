@@ -6,12 +6,12 @@
 //! interpreter started is ended too. Has one thread from beginning to end, so forking is safe in it.
 
 mod filter;
-mod identity;
+pub(super) mod identity;
 mod init;
 mod limits;
 mod link;
 mod namespaces;
-mod raw;
+pub(super) mod raw;
 mod root;
 mod rules;
 pub(super) mod spec;
@@ -29,16 +29,16 @@ pub const ARGUMENT: &str = "sandbox-launcher";
 
 /// A step that failed.
 #[derive(Debug)]
-struct Failure {
-    step: &'static str,
-    source: io::Error,
+pub(super) struct Failure {
+    pub(super) step: &'static str,
+    pub(super) source: io::Error,
 }
 
 /// A shorthand for the steps of a launch.
-type Step<T> = Result<T, Failure>;
+pub(super) type Step<T> = Result<T, Failure>;
 
 /// Says which step an error belongs to.
-trait At<T> {
+pub(super) trait At<T> {
     fn at(self, step: &'static str) -> Step<T>;
 }
 

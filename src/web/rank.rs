@@ -13,13 +13,15 @@ mod passages;
 mod tests;
 mod words;
 
+use std::sync::Arc;
+
 use bm25::{Embedder, EmbedderBuilder, Scorer};
 
 use self::embed::Embeddings;
 use self::passages::Passage;
 use self::words::Words;
-use super::WebError;
 use super::settings::EmbeddingSettings;
+use super::{WebError, tokens};
 
 /// Most passages that are ranked; of more, the first of each text in turn.
 const MAX_PASSAGES: usize = 4096;
@@ -29,14 +31,14 @@ const MAX_EMBEDDED: usize = 48;
 const FUSION: f32 = 60.0;
 
 /// A text that may be quoted from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate<'d> {
+#[derive(Debug, Clone, Default)]
+pub(super) struct Candidate {
     /// Its title, or empty.
-    pub(super) title: &'d str,
+    pub(super) title: String,
     /// What the search provider says of it; quoted where there is no text.
-    pub(super) snippet: Option<&'d str>,
+    pub(super) snippet: String,
     /// Its text.
-    pub(super) markdown: &'d str,
+    pub(super) markdown: String,
 }
 
 /// What was chosen of one candidate.
@@ -67,27 +69,64 @@ impl Ranker {
     pub(super) async fn pack(
         &self,
         queries: &[String],
-        candidates: &[Candidate<'_>],
+        candidates: Vec<Candidate>,
         budget: usize,
     ) -> Vec<Chosen> {
         let query = queries.join(" ");
-        let passages = cut(candidates);
-        let mut scores = score(&query, &passages);
-        if let Some(embeddings) = &self.embeddings {
-            match embedded(embeddings, &query, &passages, &scores).await {
-                Ok(fused) => scores = fused,
-                Err(error) => {
-                    tracing::warn!(%error, "passages could not be ranked with embeddings; words alone decide");
-                }
+        let candidates = Arc::new(candidates);
+        let (known, asked) = (candidates.clone(), query.clone());
+        let embeds = self.embeddings.is_some();
+        let ranked = compute(move || {
+            let passages = cut(&known);
+            let scores = score(&asked, &passages);
+            let most = if embeds { MAX_EMBEDDED } else { 0 };
+            let best: Vec<usize> = order(&scores).into_iter().take(most).collect();
+            let of = |&index: &usize| passages.get(index).map(Passage::searched);
+            let texts: Vec<String> = best.iter().filter_map(of).collect();
+            (scores, best, texts)
+        });
+        let (mut scores, best, texts) = ranked.await;
+        if let Some(embeddings) = self.embeddings.as_ref().filter(|_| !texts.is_empty()) {
+            match embeddings.likeness(&query, &texts).await {
+                Ok(likeness) => scores = fused(scores.len(), &best, &likeness),
+                Err(error) => tracing::warn!(
+                    %error,
+                    "passages could not be ranked with embeddings; words alone decide"
+                ),
             }
         }
-        pack::pack(candidates, &passages, &scores, budget)
+        compute(move || pack::pack(&candidates, &cut(&candidates), &scores, budget)).await
     }
 }
 
+/// Does what takes a while and no waiting where it holds nobody up.
+async fn compute<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap_or_default()
+}
+
+/// The beginning of a text, up to so many tokens, and whether that is all of it.
+pub(super) fn beginning(markdown: &str, budget: usize) -> (String, bool) {
+    let candidate = Candidate {
+        markdown: markdown.to_owned(),
+        ..Candidate::default()
+    };
+    let mut used = 0;
+    let mut end = 0;
+    for passage in passages::of(0, &candidate) {
+        used += tokens::estimate(passage.text);
+        if used > budget {
+            let text = markdown.get(..end).unwrap_or_default();
+            return (text.to_owned(), false);
+        }
+        end = passage.place.end;
+    }
+    let text = markdown.get(..end).unwrap_or_default();
+    (text.to_owned(), text.trim_end() == markdown.trim_end())
+}
+
 /// The passages of all candidates, those of each text in their order.
-fn cut<'d>(candidates: &[Candidate<'d>]) -> Vec<Passage<'d>> {
-    let mut all: Vec<Vec<Passage<'d>>> = candidates
+fn cut(candidates: &[Candidate]) -> Vec<Passage<'_>> {
+    let mut all: Vec<Vec<Passage<'_>>> = candidates
         .iter()
         .enumerate()
         .map(|(index, candidate)| passages::of(index, candidate))
@@ -121,22 +160,9 @@ fn score(query: &str, passages: &[Passage<'_>]) -> Vec<f32> {
     scores
 }
 
-/// The scores with those of embeddings joined in.
-async fn embedded(
-    embeddings: &Embeddings,
-    query: &str,
-    passages: &[Passage<'_>],
-    scores: &[f32],
-) -> Result<Vec<f32>, embed::EmbedError> {
-    let by_words = order(scores);
-    let chosen: Vec<usize> = by_words.iter().copied().take(MAX_EMBEDDED).collect();
-    let texts: Vec<String> = chosen
-        .iter()
-        .filter_map(|&index| passages.get(index))
-        .map(Passage::searched)
-        .collect();
-    let likeness = embeddings.likeness(query, &texts).await?;
-    let mut fused = vec![0.0; scores.len()];
+/// The scores by which two orders of the best passages are joined.
+fn fused(count: usize, by_words: &[usize], likeness: &[f32]) -> Vec<f32> {
+    let mut fused = vec![0.0; count];
     let mut add = |rank: usize, index: usize| {
         if let Some(score) = fused.get_mut(index) {
             #[expect(clippy::cast_precision_loss, reason = "ranks are below fifty")]
@@ -144,16 +170,16 @@ async fn embedded(
             *score += 1.0 / (FUSION + rank);
         }
     };
-    chosen
+    by_words
         .iter()
         .enumerate()
         .for_each(|(rank, &index)| add(rank, index));
-    for (rank, place) in order(&likeness).into_iter().enumerate() {
-        if let Some(&index) = chosen.get(place) {
+    for (rank, place) in order(likeness).into_iter().enumerate() {
+        if let Some(&index) = by_words.get(place) {
             add(rank, index);
         }
     }
-    Ok(fused)
+    fused
 }
 
 /// The places of the scores, best first; equal ones keep their order.

@@ -39,7 +39,7 @@ pub(super) fn empty_bounding_set() -> Step<()> {
 }
 
 /// Gives up every capability, for good.
-pub(super) fn drop_capabilities() -> Step<()> {
+pub(in crate::sandbox) fn drop_capabilities() -> Step<()> {
     // Kernels without ambient capabilities have none to give up.
     let _absent = rustix::thread::clear_ambient_capability_set();
     let none = CapabilitySets {

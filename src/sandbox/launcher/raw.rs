@@ -43,11 +43,12 @@ pub(super) fn close_all_but(link: &Link) -> io::Result<()> {
     close_range(kept.saturating_add(1), u32::MAX)
 }
 
-fn close_range(first: u32, last: u32) -> io::Result<()> {
+/// Closes the descriptors of a range, both ends included.
+pub(in crate::sandbox) fn close_range(first: u32, last: u32) -> io::Result<()> {
     if first > last {
         return Ok(());
     }
-    // SAFETY: called before the launcher has opened anything that it will use.
+    // SAFETY: called before the process has opened anything that it will use.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     check(result)
 }
@@ -112,7 +113,7 @@ pub(super) fn unblock_signals() -> io::Result<()> {
 }
 
 /// The version of the kernel's Landlock interface; 0 where there is none.
-pub(super) fn landlock_version() -> i32 {
+pub(in crate::sandbox) fn landlock_version() -> i32 {
     const VERSION: u32 = 1;
     // SAFETY: with the version flag the kernel reads neither pointer nor size.
     let version = unsafe {
@@ -126,8 +127,8 @@ pub(super) fn landlock_version() -> i32 {
     i32::try_from(version.max(0)).unwrap_or(0)
 }
 
-/// Ends the process at once, without destructors: for forked children.
-pub(super) fn exit(status: i32) -> ! {
+/// Ends the process at once, without destructors: for forked children and for what only computes.
+pub(in crate::sandbox) fn exit(status: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(status) }
 }

@@ -21,7 +21,7 @@ const MAX_MISSES: usize = 24;
 
 /// Chooses greedily by score.
 pub(super) fn pack(
-    candidates: &[Candidate<'_>],
+    candidates: &[Candidate],
     passages: &[Passage<'_>],
     scores: &[f32],
     budget: usize,
@@ -66,7 +66,7 @@ pub(super) fn pack(
 }
 
 struct Packing<'p, 'd> {
-    candidates: &'p [Candidate<'d>],
+    candidates: &'p [Candidate],
     passages: &'p [Passage<'d>],
     left: usize,
     misses: usize,
@@ -77,7 +77,7 @@ struct Packing<'p, 'd> {
 }
 
 impl<'p, 'd> Packing<'p, 'd> {
-    fn new(candidates: &'p [Candidate<'d>], passages: &'p [Passage<'d>], budget: usize) -> Self {
+    fn new(candidates: &'p [Candidate], passages: &'p [Passage<'d>], budget: usize) -> Self {
         Self {
             candidates,
             passages,
@@ -122,7 +122,7 @@ impl<'p, 'd> Packing<'p, 'd> {
         let mut cost =
             tokens::estimate(passage.text) + tokens::estimate(&passage.headings) + PASSAGE_TOKENS;
         if first {
-            cost += SOURCE_TOKENS + tokens::estimate(candidate.title);
+            cost += SOURCE_TOKENS + tokens::estimate(&candidate.title);
         }
         if cost > self.left {
             self.misses += 1;
@@ -165,7 +165,7 @@ impl<'p, 'd> Packing<'p, 'd> {
             let text = self
                 .candidates
                 .get(candidate)
-                .map_or("", |candidate| candidate.markdown);
+                .map_or("", |candidate| candidate.markdown.as_str());
             Chosen {
                 candidate,
                 passages: joined(&chosen, text, whole),

@@ -38,13 +38,13 @@ impl Passage<'_> {
 }
 
 /// The passages of a candidate; its snippet where it has no text.
-pub(super) fn of<'d>(candidate: usize, of: &Candidate<'d>) -> Vec<Passage<'d>> {
+pub(super) fn of<'d>(candidate: usize, of: &'d Candidate) -> Vec<Passage<'d>> {
     let text = match of.markdown.trim().is_empty() {
-        true => of.snippet.unwrap_or_default(),
-        false => beginning(of.markdown, MAX_TEXT),
+        true => &of.snippet,
+        false => beginning(&of.markdown, MAX_TEXT),
     };
     if tokens::estimate(text) <= SIZE.end {
-        return whole(candidate, of.title, text).into_iter().collect();
+        return whole(candidate, &of.title, text).into_iter().collect();
     }
     let mut headings = Headings::default();
     let passage = |place: Range<usize>| {
@@ -54,7 +54,7 @@ pub(super) fn of<'d>(candidate: usize, of: &Candidate<'d>) -> Vec<Passage<'d>> {
         let trimmed = piece.trim_end();
         (!trimmed.is_empty()).then(|| Passage {
             candidate,
-            title: of.title,
+            title: &of.title,
             headings: above,
             place: place.start..place.start + trimmed.len(),
             text: trimmed,

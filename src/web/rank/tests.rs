@@ -8,17 +8,19 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::web::tokens;
 
-fn page(title: &'static str, markdown: &'static str) -> Candidate<'static> {
+fn page(title: &str, markdown: &str) -> Candidate {
     Candidate {
-        title,
-        snippet: None,
-        markdown,
+        title: title.to_owned(),
+        snippet: String::new(),
+        markdown: markdown.to_owned(),
     }
 }
 
-async fn packed(query: &str, candidates: &[Candidate<'_>], budget: usize) -> Vec<Chosen> {
+async fn packed(query: &str, candidates: &[Candidate], budget: usize) -> Vec<Chosen> {
     let ranker = Ranker::new(None).unwrap();
-    ranker.pack(&[query.to_owned()], candidates, budget).await
+    ranker
+        .pack(&[query.to_owned()], candidates.to_vec(), budget)
+        .await
 }
 
 /// Paragraphs that say nothing of interest, each in other words.
@@ -54,9 +56,8 @@ async fn a_short_text_is_quoted_whole_and_a_snippet_stands_in_for_one() {
     let candidates = [
         page("One", "Cats sleep.\n"),
         Candidate {
-            title: "Two",
-            snippet: Some("Cats purr."),
-            markdown: "",
+            snippet: "Cats purr.".to_owned(),
+            ..page("Two", "")
         },
         page("Three", ""),
     ];
@@ -80,18 +81,7 @@ async fn the_passage_that_answers_is_found_deep_in_a_long_page() {
         filler(60),
     );
     let other = filler(80);
-    let candidates = [
-        Candidate {
-            title: "Other",
-            snippet: None,
-            markdown: &other,
-        },
-        Candidate {
-            title: "Guide",
-            snippet: None,
-            markdown: &markdown,
-        },
-    ];
+    let candidates = [page("Other", &other), page("Guide", &markdown)];
     let chosen = packed("who built the lighthouse of Varn", &candidates, 1000).await;
     assert_eq!(chosen[0].candidate, 1);
     assert!(!chosen[0].whole);
@@ -107,11 +97,7 @@ async fn headings_above_a_passage_are_searched_and_told() {
         "At three o'clock, herring from a bucket. ".repeat(30),
         filler(30)
     );
-    let candidates = [Candidate {
-        title: "T",
-        snippet: None,
-        markdown: &markdown,
-    }];
+    let candidates = [page("T", &markdown)];
     let chosen = packed("penguins feeding", &candidates, 700).await;
     let text = chosen[0].passages.join("\n");
     assert!(text.contains("herring"), "{text}");
@@ -124,13 +110,9 @@ async fn the_budget_holds_whatever_the_texts() {
     let long = filler(400);
     let unbroken = "x".repeat(300_000);
     let table = format!("|a|b|\n|-|-|\n{}", "|river|paper|\n".repeat(5000));
-    let candidates: Vec<Candidate<'_>> = [&long, &unbroken, &table]
+    let candidates: Vec<Candidate> = [&long, &unbroken, &table]
         .iter()
-        .map(|text| Candidate {
-            title: "title",
-            snippet: None,
-            markdown: text,
-        })
+        .map(|text| page("title", text))
         .collect();
     for (query, budget) in [
         ("river paper", 4096),
@@ -167,18 +149,7 @@ async fn what_says_the_same_is_quoted_once_and_several_sources_get_a_word() {
 #[tokio::test]
 async fn without_any_common_word_every_text_begins() {
     let (one, two) = (filler(40), filler(50));
-    let candidates = [
-        Candidate {
-            title: "A",
-            snippet: None,
-            markdown: &one,
-        },
-        Candidate {
-            title: "B",
-            snippet: None,
-            markdown: &two,
-        },
-    ];
+    let candidates = [page("A", &one), page("B", &two)];
     let chosen = packed("zzz", &candidates, 1200).await;
     assert_eq!(
         chosen.iter().map(|one| one.candidate).collect::<Vec<_>>(),

@@ -1,0 +1,103 @@
+//! In which charset a page is.
+//!
+//! A byte order mark decides. Else the header and then the page itself are believed, if the bytes fit: of several, the
+//! one that leaves the fewest characters unreadable counts. Nothing said: UTF-8 if it fits, or else what it looks like.
+
+use std::borrow::Cow;
+
+use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
+use url::Url;
+
+use super::super::DocumentKind;
+use super::RawPage;
+
+/// How far into a page its own word about its charset is looked for.
+const PRESCAN: usize = 4096;
+const LABEL: &str = "charset";
+const XML_LABEL: &str = "encoding";
+/// How much is looked at to guess.
+const SNIFFED: usize = 256 * 1024;
+
+/// The page as text.
+pub(super) fn decode(page: &RawPage, kind: DocumentKind) -> String {
+    let bytes = page.body.as_ref();
+    if let Some(encoding) = of_byte_order_mark(bytes) {
+        return encoding.decode_with_bom_removal(bytes).0.into_owned();
+    }
+    let announced = page
+        .content_type
+        .as_deref()
+        .and_then(|header| label(header, LABEL));
+    let own = match kind {
+        DocumentKind::Html => own(bytes, LABEL).or_else(|| own(bytes, XML_LABEL)),
+        DocumentKind::Xml | DocumentKind::Feed => own(bytes, XML_LABEL),
+        DocumentKind::Text | DocumentKind::Json | DocumentKind::Pdf => None,
+    };
+    let mut best: Option<(usize, Cow<'_, str>)> = None;
+    for encoding in [announced, own, Some(UTF_8)].into_iter().flatten() {
+        let text = encoding.decode_without_bom_handling(bytes).0;
+        let unreadable = text.chars().filter(|&c| c == '\u{fffd}').count();
+        if unreadable == 0 {
+            return text.into_owned();
+        }
+        if best.as_ref().is_none_or(|(fewest, _)| unreadable < *fewest) {
+            best = Some((unreadable, text));
+        }
+    }
+    if announced.or(own).is_some() {
+        return best.map(|(_, text)| text.into_owned()).unwrap_or_default();
+    }
+    let encoding = guess(bytes, &page.url);
+    encoding.decode_without_bom_handling(bytes).0.into_owned()
+}
+
+/// The charset that a byte order mark stands for.
+pub(super) fn of_byte_order_mark(bytes: &[u8]) -> Option<&'static Encoding> {
+    Encoding::for_bom(bytes).map(|(encoding, _)| encoding)
+}
+
+/// Text whose charset can only be one of Unicode's.
+pub(super) fn of_json(bytes: &[u8]) -> Cow<'_, str> {
+    let encoding = of_byte_order_mark(bytes).unwrap_or(UTF_8);
+    encoding.decode_with_bom_removal(bytes).0
+}
+
+fn own(bytes: &[u8], key: &str) -> Option<&'static Encoding> {
+    let start = bytes.get(..PRESCAN).unwrap_or(bytes);
+    let encoding = label(&String::from_utf8_lossy(start), key)?;
+    // What could be read this far is in neither; the rules of HTML say what is meant.
+    if encoding == UTF_16LE || encoding == UTF_16BE {
+        Some(UTF_8)
+    } else if encoding.name() == "x-user-defined" {
+        Some(WINDOWS_1252)
+    } else {
+        Some(encoding)
+    }
+}
+
+/// The charset behind the first `key=` that names one.
+fn label(text: &str, key: &str) -> Option<&'static Encoding> {
+    let text = text.to_ascii_lowercase();
+    text.split(key).skip(1).find_map(|rest| {
+        let rest = rest.trim_start().strip_prefix('=')?;
+        let rest = rest.trim_start().trim_start_matches(['"', '\'']);
+        let ends =
+            |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '>' | '/' | '?' | ',');
+        Encoding::for_label(rest.split(ends).next()?.as_bytes())
+    })
+}
+
+fn guess(bytes: &[u8], url: &str) -> &'static Encoding {
+    let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
+    detector.feed(bytes.get(..SNIFFED).unwrap_or(bytes), true);
+    let url = Url::parse(url).ok();
+    let host = url.as_ref().and_then(Url::domain);
+    let country = host.and_then(|host| host.rsplit('.').next());
+    let country = country.filter(|name| {
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !name.is_empty() && name.bytes().all(is_plain)
+    });
+    detector.guess(country.map(str::as_bytes), Utf8Detection::Allow)
+}

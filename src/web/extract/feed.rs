@@ -1,0 +1,91 @@
+//! RSS, Atom and JSON feeds, as a list of what they announce.
+
+use feed_rs::model::{Entry, Feed, Link, Text};
+
+use super::super::{Document, DocumentKind};
+use super::{RawPage, clean, html};
+
+/// Most entries.
+const MAX_ENTRIES: usize = 200;
+/// Longest summary of an entry, in characters.
+const MAX_SUMMARY: usize = 500;
+
+/// Reads a feed; nothing if it is none.
+pub(super) fn read(page: &RawPage) -> Option<Document> {
+    let parser = feed_rs::parser::Builder::new()
+        .base_uri(Some(&page.url))
+        .build();
+    let feed = parser.parse(page.body.as_ref()).ok()?;
+    let title = feed.title.as_ref().map(words).unwrap_or_default();
+    let mut markdown = feed.description.as_ref().map(words).unwrap_or_default();
+    markdown.push_str("\n\n");
+    for entry in feed.entries.iter().take(MAX_ENTRIES) {
+        markdown.push_str(&item(entry, &page.url));
+    }
+    if markdown.trim().is_empty() {
+        markdown.push_str("This feed has no entries.");
+    }
+    Some(Document {
+        title,
+        date: newest(&feed),
+        canonical: link(&feed.links, &page.url),
+        kind: DocumentKind::Feed,
+        markdown,
+        cut: feed.entries.len() > MAX_ENTRIES,
+    })
+}
+
+/// One entry: `- 2024-05-06 [title](link): summary`.
+fn item(entry: &Entry, base: &str) -> String {
+    let mut item = "- ".to_owned();
+    if let Some(date) = entry.published.or(entry.updated) {
+        item.push_str(&date.format("%Y-%m-%d ").to_string());
+    }
+    let title = entry.title.as_ref().map(words).unwrap_or_default();
+    let title = if title.is_empty() {
+        "(no title)"
+    } else {
+        title.as_str()
+    };
+    match link(&entry.links, base) {
+        Some(link) => item.push_str(&format!("[{}]({link})", title.replace(['[', ']'], ""))),
+        None => item.push_str(title),
+    }
+    let summary = entry.summary.as_ref().map(words).or_else(|| {
+        let content = entry.content.as_ref()?;
+        Some(of_html(content.body.as_deref()?))
+    });
+    if let Some(summary) = summary.filter(|summary| !summary.is_empty()) {
+        item.push_str(": ");
+        item.push_str(&summary);
+    }
+    item.push('\n');
+    item
+}
+
+fn link(links: &[Link], base: &str) -> Option<String> {
+    let alternate = |link: &&Link| link.rel.as_deref().is_none_or(|rel| rel == "alternate");
+    let link = links.iter().find(alternate).or_else(|| links.first())?;
+    html::absolute(&link.href, base)
+}
+
+fn newest(feed: &Feed) -> Option<String> {
+    let entries = feed.entries.iter();
+    let dates = entries.filter_map(|entry| entry.updated.or(entry.published));
+    let date = feed.updated.or(feed.published).or_else(|| dates.max())?;
+    Some(date.format("%Y-%m-%d").to_string())
+}
+
+/// A text of a feed may hold HTML, whatever it says that it is.
+fn words(text: &Text) -> String {
+    of_html(&text.content)
+}
+
+fn of_html(text: &str) -> String {
+    let text = if text.contains(['<', '&']) {
+        html::words(text)
+    } else {
+        text.to_owned()
+    };
+    clean::line(&text, MAX_SUMMARY)
+}

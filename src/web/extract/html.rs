@@ -1,0 +1,133 @@
+//! Web pages: the part that is worth reading, as Markdown.
+//!
+//! What readers of the page would not see goes first ([`prune`]). Then the heuristics of browsers' reading views say what
+//! the article is; they fail on pages that are no article, such as forums, indices and tables, where [`outline`] leaves
+//! out what is marked as navigation and the like, and keeps all else.
+
+mod facts;
+mod outline;
+mod prune;
+mod tables;
+
+use dom_query::{Document as Dom, NodeRef};
+use dom_smoothie::{Config, Readability, TextMode};
+use url::Url;
+
+use super::super::{Document, DocumentKind};
+use super::Refusal;
+
+/// Where the reading view's part has less than this share of what the outline leaves, the page is no article.
+const ARTICLE_SHARE: f64 = 0.4;
+/// More than this many elements are not weighed for an article: each costs time, and no article has so many.
+const MAX_ELEMENTS: usize = 100_000;
+
+/// Reads a page.
+pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
+    let dom = Dom::from(html);
+    let base = base(&dom, url);
+    let facts = facts::of(&dom, base.as_ref());
+    prune::prune(&dom, base.as_ref());
+    tables::normalize(&dom);
+    let article = article(&dom);
+    let title = match &article {
+        Some(article) if !article.title.trim().is_empty() => article.title.clone(),
+        Some(_) | None => facts.title,
+    };
+    outline::prune(&dom);
+    let rest = outline::main(&dom)
+        .map(|main| markdown(&main))
+        .unwrap_or_default();
+    let markdown = match article {
+        Some(article) if weight(&article.markdown) >= ARTICLE_SHARE * weight(&rest) => {
+            article.markdown
+        }
+        Some(_) | None => rest,
+    };
+    if markdown.trim().is_empty() {
+        return Err(Refusal::NoText(
+            "web page".to_owned(),
+            "it may be one that is made by its scripts, which are not run".to_owned(),
+        ));
+    }
+    Ok(Document {
+        title,
+        date: facts.date,
+        canonical: facts.canonical,
+        kind: DocumentKind::Html,
+        markdown,
+        cut: false,
+    })
+}
+
+/// The text of a piece of HTML, without any marks.
+pub(super) fn words(html: &str) -> String {
+    let dom = Dom::fragment(html);
+    prune::prune(&dom, None);
+    dom.formatted_text().to_string()
+}
+
+/// A URL relative to another, if it leads to the web.
+pub(super) fn absolute(url: &str, base: &str) -> Option<String> {
+    let url = match Url::parse(base) {
+        Ok(base) => base.join(url.trim()).ok()?,
+        Err(_) => Url::parse(url.trim()).ok()?,
+    };
+    matches!(url.scheme(), "http" | "https").then(|| url.into())
+}
+
+/// Whether this is the URL of something on the web.
+pub(super) fn is_web(url: &str) -> bool {
+    Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
+}
+
+/// What links are relative to: the page, or what it says.
+fn base(dom: &Dom, url: &str) -> Option<Url> {
+    let page = Url::parse(url).ok()?;
+    let said = dom.select_single("base[href]").attr("href");
+    let said = said.and_then(|href| page.join(href.trim()).ok());
+    Some(
+        said.filter(|base| matches!(base.scheme(), "http" | "https"))
+            .unwrap_or(page),
+    )
+}
+
+struct Article {
+    title: String,
+    markdown: String,
+}
+
+/// What the heuristics of a reading view find.
+fn article(dom: &Dom) -> Option<Article> {
+    let config = Config {
+        text_mode: TextMode::Markdown,
+        max_elements_to_parse: MAX_ELEMENTS,
+        disable_json_ld: true,
+        ..Config::default()
+    };
+    let mut readability = Readability::with_document(dom.clone(), None, Some(config)).ok()?;
+    let article = readability.parse().ok()?;
+    Some(Article {
+        title: article.title,
+        markdown: article.text_content.to_string(),
+    })
+}
+
+fn markdown(node: &NodeRef<'_>) -> String {
+    node.md(None).to_string()
+}
+
+/// How much there is to read: letters and digits, without the targets of links.
+fn weight(markdown: &str) -> f64 {
+    let mut weight = 0_u32;
+    let mut rest = markdown;
+    while let Some((before, after)) = rest.split_once("](") {
+        weight = weight.saturating_add(letters(before));
+        rest = after.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    f64::from(weight.saturating_add(letters(rest)))
+}
+
+fn letters(text: &str) -> u32 {
+    let letters = text.chars().filter(|character| character.is_alphanumeric());
+    u32::try_from(letters.count()).unwrap_or(u32::MAX)
+}

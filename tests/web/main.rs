@@ -1,0 +1,4 @@
+//! Reading pages: what is kept of realistic ones, and what hostile ones can do.
+
+mod corpus;
+mod hostile;
