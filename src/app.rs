@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::{Agent, Parts};
-use crate::config::Config;
+use crate::config::{Config, WebConfig};
 use crate::http::{AppState, server};
 use crate::metrics::Metrics;
 use crate::sandbox::{Sandbox, SandboxError};
@@ -17,8 +17,10 @@ use crate::session::store::SessionStore;
 use crate::tools::python::CodeExecution;
 use crate::tools::schema::SchemaCache;
 use crate::tools::set::{RegistryError, ToolRegistry};
+use crate::tools::web::WebAccess;
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
+use crate::web::{SetupError, Web};
 
 /// How often idle sessions and files are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
@@ -35,6 +37,7 @@ pub struct App {
     state: AppState,
     tasks: TaskTracker,
     sandbox: Option<Sandbox>,
+    web: Option<Web>,
     store: SessionStore,
     session_ttl: Option<Duration>,
 }
@@ -57,6 +60,9 @@ pub enum AppError {
     /// The isolation that code execution needs cannot be had.
     #[error("cannot start code execution")]
     Sandbox(#[from] SandboxError),
+    /// Search or the page reader cannot be set up.
+    #[error(transparent)]
+    Web(#[from] SetupError),
     /// A tool's definition cannot be used.
     #[error(transparent)]
     Tools(#[from] RegistryError),
@@ -93,6 +99,18 @@ impl App {
         if let Some(code) = &code {
             tools = tools.with_on_request(code.list())?;
         }
+        let mut web = None;
+        let mut access = None;
+        if let Some(WebConfig {
+            web: settings,
+            unasked,
+        }) = &config.web
+        {
+            let found = Web::new(settings, &tasks)?;
+            let offered = WebAccess::new(found.clone(), *unasked);
+            tools = tools.with_on_request(offered.list())?;
+            (web, access) = (Some(found), Some(offered));
+        }
         let metrics = metrics(&tools, &pool, code.as_ref());
         let store = SessionStore::open(&config.session).await?;
         let agent = Agent::new(Parts {
@@ -100,7 +118,7 @@ impl App {
             retry: pool.retry,
             tools,
             code,
-            web: None,
+            web: access,
             schemas: SchemaCache::default(),
             store: store.clone(),
             files: store.files().clone(),
@@ -120,6 +138,7 @@ impl App {
             state,
             tasks,
             sandbox,
+            web,
             store,
             session_ttl: config.session.ttl,
         })
@@ -145,6 +164,9 @@ impl App {
         // Before the tasks are waited for, some of which end with it, and before the store, which knows its files.
         if let Some(sandbox) = &self.sandbox {
             sandbox.close().await;
+        }
+        if let Some(web) = &self.web {
+            web.close();
         }
         if tokio::time::timeout(FLUSH_WAIT, self.tasks.wait())
             .await

@@ -12,6 +12,7 @@ mod limits;
 mod locate;
 mod parse;
 mod sandbox;
+mod search;
 mod secrets;
 mod summary;
 mod tools;
@@ -30,6 +31,7 @@ use crate::{agent, http, sandbox as code, session, telemetry, tools as server_to
 
 use cli::{DemoFlags, ServeFlags};
 use input::{Input, Place};
+pub use search::WebConfig;
 
 /// Looks a variable up; an empty one counts as unset.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -47,6 +49,8 @@ pub struct Config {
     pub tools: server_tools::settings::Settings,
     /// Code execution; nothing while it is switched off.
     pub sandbox: Option<code::settings::Settings>,
+    /// The web; nothing while it is switched off.
+    pub web: Option<WebConfig>,
     /// Sessions.
     pub session: session::settings::Settings,
     /// The loop.
@@ -144,12 +148,14 @@ impl Config {
         let mut notices = Vec::new();
         let (upstreams, retry) = upstreams::settings(&input, &mut notices)?;
         let session = limits::session(&input)?;
+        let web = search::settings(&input, &upstreams, &mut notices)?;
         Ok(Self {
             http: edge::settings(&input, &mut notices)?,
             upstreams,
             retry,
             tools: tools::settings(&input, &mut notices)?,
             sandbox: sandbox::settings(&input, &session, &mut notices)?,
+            web,
             session,
             agent: limits::agent(&input)?,
             log: limits::log(&input)?,

@@ -15,10 +15,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use url::Url;
 
-use super::{parse, sandbox};
+use super::{parse, sandbox, search};
 use crate::agent::settings::Permission;
 use crate::session::settings::StoreUrl;
 use crate::telemetry::Format;
+use crate::web::settings::ProviderKind;
 
 /// The command line as given.
 #[derive(Debug, Parser)]
@@ -101,6 +102,25 @@ pub struct ServeFlags {
     /// [env: LOOPWRIGHT_CODE_EXEC_PYTHON] [default: python3]
     #[arg(long, value_name = "PATH", value_parser = sandbox::interpreter)]
     pub code_exec_python: Option<PathBuf>,
+    /// Offer web search and page reading to every request
+    /// [env: LOOPWRIGHT_ENABLE_SEARCH]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = parse::boolean
+    )]
+    pub enable_search: Option<bool>,
+    /// Who searches: searxng, brave, tavily, exa, serper or duckduckgo
+    /// [env: LOOPWRIGHT_SEARCH_PROVIDER] [default: duckduckgo, or searxng with --search-url]
+    #[arg(long, value_name = "NAME", value_parser = search::provider)]
+    pub search_provider: Option<ProviderKind>,
+    /// Where the provider is found: your SearXNG, or another address of the API
+    /// [env: LOOPWRIGHT_SEARCH_URL]
+    #[arg(long, value_name = "URL", value_parser = parse::tool_url)]
+    pub search_url: Option<Url>,
     /// Where sessions are kept: sqlite:PATH or memory:
     /// [env: LOOPWRIGHT_SESSION_STORE] [default: sqlite:loopwright.db]
     #[arg(long, value_name = "URL", value_parser = parse::store)]

@@ -55,6 +55,10 @@ pub(super) struct File {
     pub(super) code_exec_timeout: Option<Seconds>,
     pub(super) code_exec_python: Option<String>,
 
+    pub(super) enable_search: Option<bool>,
+    pub(super) search_provider: Option<String>,
+    pub(super) search_url: Option<String>,
+
     pub(super) session_store: Option<String>,
     pub(super) session_ttl: Option<Seconds>,
     pub(super) session_wait_ms: Option<Whole>,
@@ -77,10 +81,62 @@ pub(super) struct File {
     pub(super) log_level: Option<String>,
 
     pub(super) sandbox: Option<Sandbox>,
+    pub(super) search: Option<Search>,
     pub(super) retry: Retry,
     pub(super) upstreams: Vec<Upstream>,
     pub(super) tools: Vec<Tool>,
     pub(super) api_keys: Vec<ApiKey>,
+}
+
+/// `[search]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Search {
+    pub(super) on_request: bool,
+    pub(super) timeout: Option<Seconds>,
+    pub(super) max_retries: Option<Whole>,
+    pub(super) max_results: Option<Whole>,
+    pub(super) max_pages: Option<Whole>,
+    pub(super) pages_timeout: Option<Seconds>,
+    pub(super) cache_ttl: Option<Seconds>,
+    pub(super) cache_bytes: Option<Size>,
+    pub(super) parsers: Option<Whole>,
+    pub(super) parser_timeout: Option<Seconds>,
+    pub(super) parser_memory: Option<Size>,
+    pub(super) embedding_model: Option<String>,
+    pub(super) embedding_upstream: Option<String>,
+    pub(super) embedding_timeout: Option<Seconds>,
+    pub(super) pages: SearchPages,
+    pub(super) providers: Vec<SearchProvider>,
+}
+
+/// `[search.pages]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SearchPages {
+    pub(super) user_agent: Option<String>,
+    pub(super) connect_timeout: Option<Seconds>,
+    pub(super) timeout: Option<Seconds>,
+    pub(super) max_bytes: Option<Size>,
+    pub(super) max_redirects: Option<Whole>,
+    pub(super) ports: Option<Vec<Whole>>,
+    pub(super) allow: Vec<String>,
+    pub(super) block: Vec<String>,
+    pub(super) private: Vec<String>,
+    pub(super) robots: Option<bool>,
+    pub(super) per_host: Option<Whole>,
+    pub(super) host_interval: Option<Seconds>,
+}
+
+/// One entry of `[[search.providers]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SearchProvider {
+    pub(super) name: String,
+    pub(super) url: Option<String>,
+    pub(super) api_key_env: Option<String>,
+    pub(super) api_key_file: Option<PathBuf>,
+    pub(super) requests_per_minute: Option<Whole>,
 }
 
 /// `[sandbox]`.

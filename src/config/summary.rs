@@ -6,13 +6,14 @@ use std::time::Duration;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
-use super::Config;
+use super::{Config, WebConfig};
 use crate::agent::settings::Permission;
 use crate::ids::CallIdStyle;
 use crate::sandbox::settings::{Limits, Network, Settings as Sandbox};
 use crate::session::settings::{StoreUrl, beside};
 use crate::tools::settings::EndpointSettings;
 use crate::upstream::settings::{FinalCall, Quirks, Settings as Upstream};
+use crate::web::settings::FetchSettings;
 
 /// Writes everything.
 pub(super) fn write(config: &Config) -> String {
@@ -24,6 +25,7 @@ pub(super) fn write(config: &Config) -> String {
         .and_then(|()| upstreams(&mut text, config))
         .and_then(|()| tools(&mut text, config))
         .and_then(|()| sandbox(&mut text, config))
+        .and_then(|()| search(&mut text, config))
         .and_then(|()| keys(&mut text, config));
     for notice in &config.notices {
         text.push_str("\n# note: ");
@@ -189,6 +191,57 @@ fn tools(out: &mut String, config: &Config) -> fmt::Result {
         endpoint(out, &tool.endpoint)?;
     }
     Ok(())
+}
+
+fn search(out: &mut String, config: &Config) -> fmt::Result {
+    let Some(WebConfig { web, unasked }) = &config.web else {
+        return writeln!(out, "\nenable_search = false");
+    };
+    let search = &web.search;
+    writeln!(out, "\nenable_search = {unasked}\n\n[search]")?;
+    writeln!(out, "on_request = true")?;
+    time(out, "timeout", search.timeout)?;
+    writeln!(out, "max_retries = {}", search.max_retries)?;
+    writeln!(out, "max_results = {}", search.max_results)?;
+    writeln!(out, "max_pages = {}", search.max_pages)?;
+    time(out, "pages_timeout", search.pages_timeout)?;
+    time(out, "cache_ttl", search.cache_ttl)?;
+    writeln!(out, "cache_bytes = {}", search.cache_bytes)?;
+    writeln!(out, "parsers = {}", web.extractor.processes)?;
+    time(out, "parser_timeout", web.extractor.timeout)?;
+    writeln!(out, "parser_memory = {}", web.extractor.memory)?;
+    if let Some(embeddings) = &web.embeddings {
+        writeln!(out, "embedding_model = {:?}", embeddings.model)?;
+        writeln!(out, "# embeddings: {}", embeddings.url)?;
+        time(out, "embedding_timeout", embeddings.timeout)?;
+    }
+    pages(out, &web.fetch)?;
+    for provider in &web.providers {
+        let name = provider.kind.as_str();
+        writeln!(out, "\n[[search.providers]]\nname = {name:?}")?;
+        if let Some(url) = &provider.url {
+            writeln!(out, "url = \"{url}\"")?;
+        }
+        writeln!(out, "# API key: {}", presence(provider.api_key.is_some()))?;
+        let pace = provider.requests_per_minute;
+        writeln!(out, "requests_per_minute = {pace}")?;
+    }
+    Ok(())
+}
+
+fn pages(out: &mut String, pages: &FetchSettings) -> fmt::Result {
+    writeln!(out, "\n[search.pages]\nuser_agent = {:?}", pages.user_agent)?;
+    time(out, "connect_timeout", pages.connect_timeout)?;
+    time(out, "timeout", pages.timeout)?;
+    writeln!(out, "max_bytes = {}", pages.max_bytes)?;
+    writeln!(out, "max_redirects = {}", pages.max_redirects)?;
+    writeln!(out, "ports = {:?}", pages.ports)?;
+    writeln!(out, "allow = {:?}", pages.allow)?;
+    writeln!(out, "block = {:?}", pages.block)?;
+    writeln!(out, "private = {:?}", pages.private)?;
+    writeln!(out, "robots = {}", pages.robots)?;
+    writeln!(out, "per_host = {}", pages.per_host)?;
+    time(out, "host_interval", pages.host_interval)
 }
 
 fn sandbox(out: &mut String, config: &Config) -> fmt::Result {

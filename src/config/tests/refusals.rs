@@ -26,8 +26,8 @@ const BAD_SHAPES: &[(&str, &str)] = &[
         "line 3: listen: invalid type: integer `5`, expected a string",
     ),
     (
-        "enable_search = true",
-        "line 1: enable_search: unknown key; `config/loopwright.toml`",
+        "enable_tools = true",
+        "line 1: enable_tools: unknown key; `config/loopwright.toml`",
     ),
     (
         "[retry]\nmax = 1",

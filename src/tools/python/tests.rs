@@ -760,7 +760,7 @@ async fn clients_are_not_shown_a_path_of_the_host() {
             ..nothing()
         })
         .await;
-        assert_eq!(output.detail.unwrap().working_directory, shown);
+        assert_eq!(code(&output).working_directory, shown);
     }
 }
 

@@ -225,7 +225,7 @@ async fn with_embeddings(answer: impl Fn(&Value) -> String) -> (Vec<Chosen>, Val
     let queries = ["cat".to_owned()];
     let ranker = ranker.unwrap();
     let (chosen, asked) = tokio::join!(
-        ranker.pack(&queries, &candidates, 1000),
+        ranker.pack(&queries, candidates.to_vec(), 1000),
         embedder(listener, answer)
     );
     (chosen, asked.unwrap())
