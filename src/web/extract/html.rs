@@ -33,6 +33,11 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
         Some(article) if !article.title.trim().is_empty() => article.title.clone(),
         Some(_) | None => facts.title,
     };
+    // Sites put their names behind the heading.
+    let title = match facts.heading {
+        Some(heading) if title.starts_with(&heading) => heading,
+        Some(_) | None => title,
+    };
     outline::prune(&dom);
     let rest = outline::main(&dom)
         .map(|main| markdown(&main))
