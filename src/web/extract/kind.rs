@@ -46,8 +46,9 @@ pub(super) fn of(announced: Option<&str>, bytes: &[u8]) -> Result<DocumentKind, 
             let seen = seen(bytes);
             // Markup that says nothing about itself is what the server says that it is.
             Ok(match (subtype, seen) {
-                ("html" | "xhtml+xml", DocumentKind::Text) => DocumentKind::Html,
-                ("html", DocumentKind::Xml) => DocumentKind::Html,
+                ("html" | "xhtml+xml", DocumentKind::Text) | ("html", DocumentKind::Xml) => {
+                    DocumentKind::Html
+                }
                 ("pdf", DocumentKind::Text) => return Err(broken_pdf()),
                 (_, seen) => seen,
             })

@@ -25,8 +25,8 @@ const DATES: [&str; 14] = [
 ];
 /// Members of JSON-LD with a date, likewise.
 const JSON_DATES: [&str; 4] = ["datePublished", "dateCreated", "uploadDate", "dateModified"];
-/// Shorter headings say too little to be a title.
-const MIN_HEADING: usize = 4;
+/// Headings of so many characters can be titles: shorter ones say too little, longer ones were never closed.
+const HEADING: std::ops::RangeInclusive<usize> = 4..=200;
 /// Most values that are looked at in it.
 const MAX_VALUES: usize = 10_000;
 
@@ -54,7 +54,7 @@ pub(super) fn of(dom: &Dom, base: Option<&Url>) -> Facts {
         [heading] => Some(clean::line(&heading.text(), usize::MAX)),
         _ => None,
     };
-    let heading = heading.filter(|heading| heading.chars().count() >= MIN_HEADING);
+    let heading = heading.filter(|heading| HEADING.contains(&heading.chars().count()));
     let title = [Some(title), meta("og:title").map(str::to_owned)]
         .into_iter()
         .flatten()

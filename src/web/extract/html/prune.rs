@@ -134,7 +134,9 @@ fn change(node: &NodeRef<'_>, base: Option<&Url>) {
         "img" => words_for(node, "alt"),
         "math" if node.has_attr("alttext") => words_for(node, "alttext"),
         // Whole pages lie within one on some servers.
-        "form" | "fieldset" => node.rename("div"),
+        "form" | "fieldset" | "dl" => node.rename("div"),
+        // Markdown has no lists of terms.
+        "dt" | "dd" => node.rename("p"),
         "a" => link(node, base),
         _ => {}
     }
