@@ -205,14 +205,17 @@ fn markup(bytes: &[u8]) -> DocumentKind {
             None => break,
         }
     }
+    let tag = rest.split('>').next().unwrap_or_default();
     let name = rest.strip_prefix('<').unwrap_or_default();
     let ends = |character: char| character.is_whitespace() || matches!(character, '>' | '/');
     let name = name.split(ends).next().unwrap_or_default();
     match name.to_ascii_lowercase().as_str() {
         "rss" | "feed" | "rdf:rdf" => DocumentKind::Feed,
         "html" => DocumentKind::Html,
-        name if !is_xml && HTML_STARTS.contains(&name) => DocumentKind::Html,
-        _ if is_xml || rest.contains("xmlns") => DocumentKind::Xml,
+        name if !is_xml && !tag.contains("xmlns") && HTML_STARTS.contains(&name) => {
+            DocumentKind::Html
+        }
+        _ if is_xml || tag.contains("xmlns") => DocumentKind::Xml,
         _ => DocumentKind::Text,
     }
 }
