@@ -176,6 +176,15 @@ async fn a_killed_process_is_replaced() {
     assert_works(&extractor).await;
     let before = only(&extractor.idle());
     kill(before);
+    let is_dead = || {
+        let stat = std::fs::read_to_string(format!("/proc/{before}/stat")).unwrap();
+        // The first thread may be dead while another still ends.
+        let threads = std::fs::read_dir(format!("/proc/{before}/task")).unwrap();
+        stat.contains(") Z ") && threads.count() == 1
+    };
+    while !is_dead() {
+        std::thread::yield_now();
+    }
     assert_works(&extractor).await;
     assert_ne!(only(&extractor.idle()), before);
 }

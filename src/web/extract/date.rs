@@ -54,7 +54,7 @@ fn month(word: &str) -> Option<u32> {
 }
 
 fn date(year: u32, month: u32, day: u32) -> Option<String> {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let days = match month {
         4 | 6 | 9 | 11 => 30,
         2 if leap => 29,

@@ -29,9 +29,22 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
     prune::prune(&dom, base.as_ref());
     tables::normalize(&dom);
     let article = article(&dom);
+    // The reading view shortens titles; one that it made of something else is none.
     let title = match &article {
-        Some(article) if !article.title.trim().is_empty() => article.title.clone(),
-        Some(_) | None => facts.title,
+        Some(article) if facts.title.is_empty() || facts.title.contains(article.title.trim()) => {
+            article.title.clone()
+        }
+        Some(_) | None => facts.title.clone(),
+    };
+    let title = if title.trim().is_empty() {
+        facts.title
+    } else {
+        title
+    };
+    // Sites put their names behind the heading.
+    let title = match facts.heading {
+        Some(heading) if title.starts_with(&heading) => heading,
+        Some(_) | None => title,
     };
     outline::prune(&dom);
     let rest = outline::main(&dom)

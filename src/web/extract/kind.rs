@@ -46,8 +46,9 @@ pub(super) fn of(announced: Option<&str>, bytes: &[u8]) -> Result<DocumentKind, 
             let seen = seen(bytes);
             // Markup that says nothing about itself is what the server says that it is.
             Ok(match (subtype, seen) {
-                ("html" | "xhtml+xml", DocumentKind::Text) => DocumentKind::Html,
-                ("html", DocumentKind::Xml) => DocumentKind::Html,
+                ("html" | "xhtml+xml", DocumentKind::Text) | ("html", DocumentKind::Xml) => {
+                    DocumentKind::Html
+                }
                 ("pdf", DocumentKind::Text) => return Err(broken_pdf()),
                 (_, seen) => seen,
             })
@@ -204,14 +205,17 @@ fn markup(bytes: &[u8]) -> DocumentKind {
             None => break,
         }
     }
+    let tag = rest.split('>').next().unwrap_or_default();
     let name = rest.strip_prefix('<').unwrap_or_default();
     let ends = |character: char| character.is_whitespace() || matches!(character, '>' | '/');
     let name = name.split(ends).next().unwrap_or_default();
     match name.to_ascii_lowercase().as_str() {
         "rss" | "feed" | "rdf:rdf" => DocumentKind::Feed,
         "html" => DocumentKind::Html,
-        name if !is_xml && HTML_STARTS.contains(&name) => DocumentKind::Html,
-        _ if is_xml || rest.contains("xmlns") => DocumentKind::Xml,
+        name if !is_xml && !tag.contains("xmlns") && HTML_STARTS.contains(&name) => {
+            DocumentKind::Html
+        }
+        _ if is_xml || tag.contains("xmlns") => DocumentKind::Xml,
         _ => DocumentKind::Text,
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Document, Refusal> {
     // The parser panics where a file is not as it should be.
     let read = catch_unwind(AssertUnwindSafe(|| text(bytes)));
     let Read { title, text, cut } = read
-        .unwrap_or(Err("it is damaged".to_owned()))
+        .unwrap_or_else(|_| Err("it is damaged".to_owned()))
         .map_err(broken)?;
     if text.trim().is_empty() {
         return Err(Refusal::NoText(

@@ -25,6 +25,8 @@ const DATES: [&str; 14] = [
 ];
 /// Members of JSON-LD with a date, likewise.
 const JSON_DATES: [&str; 4] = ["datePublished", "dateCreated", "uploadDate", "dateModified"];
+/// Headings of so many characters can be titles: shorter ones say too little, longer ones were never closed.
+const HEADING: std::ops::RangeInclusive<usize> = 4..=200;
 /// Most values that are looked at in it.
 const MAX_VALUES: usize = 10_000;
 
@@ -32,6 +34,8 @@ const MAX_VALUES: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) title: String,
+    /// The only heading of the first order.
+    pub(super) heading: Option<String>,
     pub(super) date: Option<String>,
     pub(super) canonical: Option<String>,
 }
@@ -45,12 +49,18 @@ pub(super) fn of(dom: &Dom, base: Option<&Url>) -> Facts {
     };
     let title = dom.select_single("head title, title").text();
     let title = clean::line(&title, usize::MAX);
-    let heading = || clean::line(&dom.select_single("h1").text(), usize::MAX);
+    let headings = dom.select("h1");
+    let heading = match headings.nodes() {
+        [heading] => Some(clean::line(&heading.text(), usize::MAX)),
+        _ => None,
+    };
+    let heading = heading.filter(|heading| HEADING.contains(&heading.chars().count()));
     let title = [Some(title), meta("og:title").map(str::to_owned)]
         .into_iter()
         .flatten()
         .find(|title| !title.is_empty())
-        .unwrap_or_else(heading);
+        .or_else(|| heading.clone())
+        .unwrap_or_default();
     let date = of_json(dom)
         .or_else(|| DATES.iter().find_map(|name| date::find(meta(name)?)))
         .or_else(|| {
@@ -66,6 +76,7 @@ pub(super) fn of(dom: &Dom, base: Option<&Url>) -> Facts {
     let canonical = link.and_then(|href| base?.join(href.trim()).ok().map(String::from));
     Facts {
         title,
+        heading,
         date,
         canonical,
     }

@@ -71,7 +71,7 @@ const WORDS: [&str; 47] = [
 pub(super) fn prune(dom: &Dom) {
     let mut to_do: Vec<NodeRef<'_>> = dom.body().into_iter().collect();
     while let Some(node) = to_do.pop() {
-        for child in node.children_it(false).filter(NodeRef::is_element) {
+        for child in node.element_children() {
             if is_beside(&child) {
                 child.remove_from_parent();
             } else {

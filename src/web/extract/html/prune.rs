@@ -13,6 +13,18 @@ const DROPPED: [&str; 35] = [
 ];
 /// Deeper text keeps its words and loses its marks: what comes later goes down level by level, with a stack that ends.
 const MAX_DEPTH: usize = 200;
+/// Words of classes and ids that stand for what is in the way.
+const IN_THE_WAY: [&str; 7] = [
+    "consent",
+    "cookie",
+    "cookies",
+    "cookiebar",
+    "cookiebanner",
+    "gdpr",
+    "editsection",
+];
+/// Longest text that can be in the way, in characters.
+const MAX_IN_THE_WAY: usize = 3000;
 /// Longest text that stands for a picture, in characters.
 const MAX_ALT: usize = 300;
 /// Longest target of a link, in bytes.
@@ -27,7 +39,7 @@ pub(super) fn prune(dom: &Dom, base: Option<&Url>) {
             continue;
         }
         if node.is_element() {
-            if is_unseen(&node) {
+            if is_unseen(&node) || is_in_the_way(&node) {
                 node.remove_from_parent();
                 continue;
             }
@@ -57,6 +69,22 @@ fn is_unseen(node: &NodeRef<'_>) -> bool {
             .attr("aria-hidden")
             .is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
         || node.attr("style").is_some_and(|style| hides(&style))
+}
+
+/// Whether an element asks for consent before one can read, or is for those who write the page.
+fn is_in_the_way(node: &NodeRef<'_>) -> bool {
+    if matches!(node.attr("role").as_deref(), Some("dialog" | "alertdialog")) {
+        return true;
+    }
+    let marks = [node.class(), node.id_attr()];
+    let mut words = marks
+        .iter()
+        .flatten()
+        .flat_map(|mark| mark.split(|c: char| !c.is_ascii_alphanumeric()));
+    words.any(|word| IN_THE_WAY.contains(&word.to_ascii_lowercase().as_str()))
+        // A page about such things, or one whose body is marked with how it was answered.
+        && node.text().chars().count() < MAX_IN_THE_WAY
+        && !node.descendants_it().any(|below| below.has_name("h1") || below.has_name("main"))
 }
 
 /// Whether a style leaves nothing to see.
@@ -106,7 +134,9 @@ fn change(node: &NodeRef<'_>, base: Option<&Url>) {
         "img" => words_for(node, "alt"),
         "math" if node.has_attr("alttext") => words_for(node, "alttext"),
         // Whole pages lie within one on some servers.
-        "form" | "fieldset" => node.rename("div"),
+        "form" | "fieldset" | "dl" => node.rename("div"),
+        // Markdown has no lists of terms.
+        "dt" | "dd" => node.rename("p"),
         "a" => link(node, base),
         _ => {}
     }

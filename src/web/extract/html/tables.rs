@@ -25,14 +25,12 @@ pub(super) fn normalize(dom: &Dom) {
 fn unmake(table: &NodeRef<'_>) {
     let mut to_do = vec![*table];
     while let Some(node) = to_do.pop() {
-        let inner = node
-            .children_it(false)
-            .filter(|child| !child.has_name("table"));
         let part = [
             "table", "caption", "colgroup", "thead", "tbody", "tfoot", "tr", "td", "th",
         ];
         if part.iter().any(|name| node.has_name(name)) {
-            to_do.extend(inner.filter(|child| child.is_element()));
+            let inner = node.element_children();
+            to_do.extend(inner.into_iter().filter(|child| !child.has_name("table")));
             node.rename("div");
         }
     }
@@ -56,12 +54,10 @@ fn square(table: &NodeRef<'_>) {
         cells(first).iter().for_each(|cell| cell.rename("th"));
     }
     // A caption is a paragraph before the table.
-    for caption in table
-        .children_it(false)
-        .filter(|child| child.has_name("caption"))
-    {
+    let captions = table.element_children();
+    for caption in captions.iter().filter(|child| child.has_name("caption")) {
         caption.rename("p");
-        table.insert_before(&caption);
+        table.insert_before(caption);
     }
 }
 
