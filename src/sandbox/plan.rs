@@ -381,7 +381,10 @@ pub(super) mod tests {
         let refused = free_uid(&mut taken, (60_000, 60_099), &single).unwrap_err();
         assert!(refused.to_string().contains("/etc/subuid"), "{refused}");
         // A user namespace of a container without root: many users, and fewer groups.
-        let some = Ids::of("0 1000 1\n1 2000 4294967294\n", "0 1000 1\n1 2000 4000000301\n");
+        let some = Ids::of(
+            "0 1000 1\n1 2000 4294967294\n",
+            "0 1000 1\n1 2000 4000000301\n",
+        );
         let mut uids = [(); 2].map(|()| free_uid(&mut taken, range, &some).unwrap());
         uids.sort_unstable();
         assert_eq!(uids, [range.0, range.0 + 1]);

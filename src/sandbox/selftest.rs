@@ -32,6 +32,7 @@ pub(super) struct Tried {
     landlock: i32,
     proc: bool,
     preload_failed: Vec<String>,
+    sees_descriptors: bool,
     /// What the probe got through with.
     leaks: Vec<String>,
 }
@@ -76,6 +77,7 @@ async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
     let leaks = probe(&mut worker, host).await;
     let (landlock, proc) = worker.launched_with().unwrap_or_default();
     let preload_failed = std::mem::take(&mut worker.preload_failed);
+    let sees_descriptors = worker.sees_descriptors();
     worker.end().await;
     Ok(Tried {
         way: plan.way,
@@ -83,6 +85,7 @@ async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
         landlock,
         proc,
         preload_failed,
+        sees_descriptors,
         leaks,
     })
 }

@@ -48,6 +48,15 @@ pub(in crate::sandbox) struct Spec {
     pub(in crate::sandbox) weak: bool,
 }
 
+/// What the server tells a launcher once the interpreter runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::sandbox) enum ToLauncher {
+    /// Stop the interpreter and everything that it started where they are.
+    Pause,
+    /// Have them go on.
+    Resume,
+}
+
 /// What the launcher tells the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::sandbox) enum FromLauncher {
