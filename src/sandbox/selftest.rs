@@ -93,6 +93,8 @@ async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
 /// Lets an interpreter try to get out; gives what it got through with.
 async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
     let plan = worker.plan();
+    let links = plan.interpreter.links.iter().map(|(link, _)| link);
+    let known: Vec<_> = plan.interpreter.trees.iter().chain(links).collect();
     let facts = json!({
         "secret": host.secret(),
         "socket": host.socket(),
@@ -103,7 +105,7 @@ async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
         // What a command isolates may have process numbers of its own, where the server's is another's.
         "pid_namespace": (plan.way == Way::Command).then(host::pid_namespace),
         "network": plan.settings.network,
-        "trees": plan.interpreter.trees,
+        "trees": known,
     });
     // A JSON object without true, false and null is a Python literal, but for those three.
     let facts = facts

@@ -364,6 +364,7 @@ fn spec(plan: &Plan, place: &Place, form: Form) -> Spec {
             .collect(),
         environment: environment(plan, &tmp),
         trees: plan.interpreter.trees.clone(),
+        links: plan.interpreter.links.clone(),
         directory: place.directory().map(std::path::Path::to_owned),
         limits: settings.limits.clone(),
         network: settings.network,
