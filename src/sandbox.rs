@@ -183,8 +183,10 @@ fn close_to_others() {
 
 fn log(report: &Report) {
     tracing::info!("code execution: {report}");
-    for missing in &report.missing {
-        tracing::warn!("code execution could be isolated better: {missing}");
+    let missing = report.missing.iter();
+    let missing = missing.map(|missing| format!("could be isolated better: {missing}"));
+    for text in missing.chain(report.problems.iter().cloned()) {
+        tracing::warn!("code execution: {text}");
     }
 }
 

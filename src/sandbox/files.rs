@@ -91,7 +91,7 @@ pub(super) struct Saved {
 }
 
 /// What is used of a working directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Usage {
     /// Bytes.
     pub(super) bytes: u64,

@@ -8,11 +8,14 @@ executable = sys.executable
 paths = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
 paths.update(path for path in sys.path if path)
 paths.update(path for name, path in sysconfig.get_paths().items() if name not in ("scripts", "data"))
-# A launcher script of a version manager is not the interpreter; a virtual environment's link is, and leads to another.
+# What leads to the program, link by link; a directory that holds such a link may hold anything else too.
+links = []
 seen = executable
-while os.path.islink(seen):
-    seen = os.path.normpath(os.path.join(os.path.dirname(seen), os.readlink(seen)))
-    paths.add(os.path.dirname(os.path.dirname(seen)))
+while os.path.islink(seen) and len(links) < 40:
+    target = os.readlink(seen)
+    links.append((seen, target))
+    seen = os.path.normpath(os.path.join(os.path.dirname(seen), target))
+paths.add(seen)
 try:
     # Shared libraries that were built beside the interpreter, or lie in a store of their own.
     with open("/proc/self/maps") as maps:
@@ -40,6 +43,7 @@ json.dump(
     {
         "version": list(sys.version_info[:3]),
         "executable": executable,
+        "links": links,
         "paths": sorted(os.path.abspath(path) for path in paths),
         "packages": packages,
     },

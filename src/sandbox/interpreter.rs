@@ -24,8 +24,10 @@ pub(super) struct Interpreter {
     pub(super) program: PathBuf,
     /// Such as `3.11.7`.
     pub(super) version: String,
-    /// Trees that it needs besides `/usr`.
+    /// Directories, and the program itself, that it needs besides `/usr`.
     pub(super) trees: Vec<PathBuf>,
+    /// Links that lead to the program, and what each says.
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
     /// Packages with their versions, by name.
     pub(super) packages: Vec<(String, String)>,
 }
@@ -35,6 +37,7 @@ struct Answers {
     version: (u32, u32, u32),
     executable: PathBuf,
     paths: Vec<PathBuf>,
+    links: Vec<(PathBuf, PathBuf)>,
     packages: Vec<(String, String)>,
 }
 
@@ -72,6 +75,7 @@ impl Interpreter {
             program: settings.python.clone(),
             version: String::new(),
             trees: Vec::new(),
+            links: Vec::new(),
             packages: Vec::new(),
         }
     }
@@ -94,6 +98,7 @@ impl Interpreter {
             program: answers.executable,
             version: format!("{major}.{minor}.{patch}"),
             trees: trees(answers.paths),
+            links: answers.links,
             packages: answers.packages,
         })
     }
@@ -122,7 +127,7 @@ fn look_up(python: &Path, search_path: &str) -> Option<PathBuf> {
 
 /// The trees without those that are inside others.
 fn trees(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
-    paths.retain(|path| path.is_absolute() && path.is_dir() && path.parent().is_some());
+    paths.retain(|path| path.is_absolute() && path.exists() && path.parent().is_some());
     paths.sort();
     paths.dedup();
     let mut trees: Vec<PathBuf> = Vec::new();
@@ -163,5 +168,61 @@ mod tests {
         assert_eq!(look_up(Path::new("snake"), &search), Some(program.clone()));
         assert_eq!(look_up(&program, ""), Some(program));
         assert_eq!(look_up(Path::new("./snake"), &search), None);
+    }
+
+    /// What an interpreter says of itself.
+    fn asked(program: &Path) -> Interpreter {
+        let answers = std::process::Command::new(program)
+            .args(["-I", "-B", "-c", QUESTIONS])
+            .output()
+            .unwrap();
+        Interpreter::of("test", &answers.stdout).unwrap()
+    }
+
+    #[test]
+    #[ignore = "needs Python"]
+    fn what_lies_beside_a_link_to_an_interpreter_is_none_of_its_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().canonicalize().unwrap();
+        let real = std::process::Command::new("python3")
+            .args([
+                "-I",
+                "-c",
+                "import os, sys; print(os.path.realpath(sys.executable), end='')",
+            ])
+            .output()
+            .unwrap();
+        let real = PathBuf::from(String::from_utf8(real.stdout).unwrap());
+        let (link, secret) = (home.join("bin/python3"), home.join("secret"));
+        std::fs::create_dir(home.join("bin")).unwrap();
+        std::fs::write(&secret, "secret").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let venv = home.join("venv");
+        let made = std::process::Command::new(&link)
+            .args(["-I", "-m", "venv", "--without-pip"])
+            .arg(&venv)
+            .status()
+            .unwrap();
+        assert!(made.success());
+
+        let exposed = |interpreter: &Interpreter, path: &Path| {
+            interpreter.trees.iter().any(|tree| path.starts_with(tree))
+        };
+        let linked = asked(&link);
+        assert!(!exposed(&linked, &secret), "{linked:?}");
+        assert_eq!(linked.links, [(link.clone(), real.clone())]);
+        let known = exposed(&linked, &real) || real.starts_with("/usr");
+        assert!(known, "{linked:?}");
+
+        let virtual_one = asked(&venv.join("bin/python3"));
+        assert!(!exposed(&virtual_one, &secret), "{virtual_one:?}");
+        assert!(exposed(&virtual_one, &venv.join("lib")), "{virtual_one:?}");
+        assert!(
+            virtual_one
+                .links
+                .iter()
+                .any(|(from, _)| from.starts_with(&venv)),
+            "{virtual_one:?}"
+        );
     }
 }

@@ -2,14 +2,14 @@
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-use super::launcher::spec::{FromLauncher, Spec};
+use super::launcher::spec::{FromLauncher, Spec, ToLauncher};
 
 /// Longest message of a launcher, in bytes.
 const MAX_MESSAGE: usize = 64 * 1024;
@@ -66,9 +66,26 @@ impl Link {
         }
     }
 
+    /// Sends an order without waiting: one is far smaller than the socket's buffer, which the launcher keeps empty.
+    pub(super) fn order(&self, order: ToLauncher) -> io::Result<()> {
+        let body = serde_json::to_vec(&order).map_err(io::Error::other)?;
+        let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+        let bytes = [&length.to_le_bytes()[..], &body].concat();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::send(&self.socket, &bytes, flags)? {
+            sent if sent == bytes.len() => Ok(()),
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
     /// Tells the launcher to end everything.
     pub(super) fn close(&self) {
-        let _may_be_closed = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        close(&self.socket);
+    }
+
+    /// What can end everything too, whoever has the link.
+    pub(super) fn end(&self) -> io::Result<End> {
+        self.socket.as_fd().try_clone_to_owned().map(End)
     }
 
     /// A whole message, if one has come.
@@ -87,6 +104,28 @@ impl Link {
         self.received.drain(..4 + length);
         Ok(Some(message))
     }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // An end that somebody still has must not keep the launcher.
+        self.close();
+    }
+}
+
+/// Ends an interpreter and everything that it started.
+#[derive(Debug)]
+pub(super) struct End(OwnedFd);
+
+impl End {
+    /// Tells the launcher to end everything.
+    pub(super) fn close(&self) {
+        close(&self.0);
+    }
+}
+
+fn close(socket: impl AsFd) {
+    let _may_be_closed = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }
 
 fn read(

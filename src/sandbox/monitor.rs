@@ -5,14 +5,20 @@
 //! them, which is quick; only a sum above the limit is looked at again, each page by its share, where the kernel lets
 //! that be read. Blocks for as long as `/proc` takes.
 
-use std::collections::HashSet;
+mod descriptors;
+
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::LazyLock;
 
 use rustix::fs::fstatvfs;
 use rustix::param::page_size;
 use rustix::process::Pid;
+
+pub(super) use self::descriptors::{Kept, Sight, kept};
 
 /// Most processes and threads that are looked at.
 const MAX_TASKS: usize = 4096;
@@ -26,21 +32,60 @@ pub(super) struct MemoryUse {
     pub(super) bytes: u64,
     /// That is more than the limit.
     pub(super) over: bool,
-    /// How many processes there are.
-    pub(super) processes: usize,
 }
 
 /// A process and everything that it and its children have started and not yet waited for, the process itself first. A
 /// process whose parent has ended belongs to it where it is the one that orphans come to.
 pub(super) fn tree(root: Pid) -> Vec<Pid> {
+    tree_telling(root, |_| {})
+}
+
+/// The same, with each process below told of as soon as it is found, before it is asked for children.
+pub(super) fn tree_telling(root: Pid, tell: impl FnMut(Pid)) -> Vec<Pid> {
+    /// Kernels built without `CONFIG_PROC_CHILDREN` keep no such lists.
+    static LISTED: LazyLock<bool> =
+        LazyLock::new(|| Path::new("/proc/thread-self/children").exists());
+    if *LISTED {
+        let mut tasks_left = MAX_TASKS;
+        descend(root, |process| children(process, &mut tasks_left), tell)
+    } else {
+        tree_by_parents(root, tell)
+    }
+}
+
+/// The same from what every process of the machine says its parent is, which takes longer.
+fn tree_by_parents(root: Pid, tell: impl FnMut(Pid)) -> Vec<Pid> {
+    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.and_then(Pid::from_raw) else {
+            continue;
+        };
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    descend(
+        root,
+        |process| children.remove(&process).unwrap_or_default(),
+        tell,
+    )
+}
+
+fn descend(
+    root: Pid,
+    mut children: impl FnMut(Pid) -> Vec<Pid>,
+    mut tell: impl FnMut(Pid),
+) -> Vec<Pid> {
     let mut found = vec![root];
     let mut known = HashSet::from([root]);
-    let mut tasks_left = MAX_TASKS;
     let mut next = 0;
     while let Some(process) = found.get(next).copied() {
         next += 1;
-        for child in children(process, &mut tasks_left) {
+        for child in children(process) {
             if found.len() < MAX_TASKS && known.insert(child) {
+                tell(child);
                 found.push(child);
             }
         }
@@ -48,20 +93,33 @@ pub(super) fn tree(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// The memory of a tree of processes and of the file systems in memory that belong to it.
-pub(super) fn memory(root: Pid, tmpfs: &[BorrowedFd<'_>], limit: u64) -> MemoryUse {
+/// The parent of a process.
+fn parent(process: Pid) -> Option<Pid> {
+    let stat = read(format!("/proc/{}/stat", process.as_raw_nonzero()))?;
+    // The name, in parentheses, may hold anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let parent = rest.split_ascii_whitespace().nth(1)?;
+    Pid::from_raw(parent.parse().ok()?)
+}
+
+/// The memory of a tree of processes and of the file systems in memory that belong to it. `besides` is what else counts.
+pub(super) fn memory(
+    processes: &[Pid],
+    tmpfs: &[BorrowedFd<'_>],
+    besides: u64,
+    limit: u64,
+) -> MemoryUse {
     let files = tmpfs.iter().map(|&fd| stored(fd)).sum::<u64>();
-    let processes = tree(root);
+    let files = files.saturating_add(besides);
     let quick: u64 = processes.iter().map(|process| resident(*process).0).sum();
     let mut bytes = files.saturating_add(quick);
     if bytes > limit {
-        let exact = proportional(&processes).unwrap_or_else(|| unshared(&processes));
+        let exact = proportional(processes).unwrap_or_else(|| unshared(processes));
         bytes = files.saturating_add(exact);
     }
     MemoryUse {
         bytes,
         over: bytes > limit,
-        processes: processes.len(),
     }
 }
 
@@ -152,7 +210,7 @@ fn stored(fd: BorrowedFd<'_>) -> u64 {
 }
 
 /// A file of `/proc`; nothing where its process has gone or may not be looked at.
-fn read(path: impl AsRef<std::path::Path>) -> Option<String> {
+fn read(path: impl AsRef<Path>) -> Option<String> {
     let mut text = String::new();
     let file = File::open(path).ok()?;
     file.take(MAX_FILE).read_to_string(&mut text).ok()?;
@@ -171,11 +229,11 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     /// A Python that runs until it is dropped, with everything that it started.
-    struct Python(Child);
+    pub(super) struct Python(Child);
 
     impl Python {
         /// Runs the code up to its line `ready`; then it waits for the end of its stdin.
-        fn run(code: &str) -> Self {
+        pub(super) fn run(code: &str) -> Self {
             let wait = "import sys, os, time\n";
             let mut child = Command::new("python3")
                 .args([
@@ -194,7 +252,7 @@ mod tests {
             Self(child)
         }
 
-        fn pid(&self) -> Pid {
+        pub(super) fn pid(&self) -> Pid {
             Pid::from_child(&self.0)
         }
     }
@@ -240,6 +298,8 @@ while len(started) < 2:
         let tree = tree(python.pid());
         assert_eq!(tree.len(), 5, "{tree:?}");
         assert_eq!(tree[0], python.pid());
+        let by_parents = HashSet::<Pid>::from_iter(tree_by_parents(python.pid(), |_| {}));
+        assert_eq!(by_parents, HashSet::from_iter(tree.clone()));
         let own = Pid::from_raw(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(super::tree(own).contains(&tree[4]));
     }
@@ -250,7 +310,8 @@ while len(started) < 2:
         let pid = Pid::from_child(&child);
         child.wait().unwrap();
         assert_eq!(tree(pid), [pid]);
-        let used = memory(pid, &[], 0);
+        assert_eq!(tree_by_parents(pid, |_| {}), [pid]);
+        let used = memory(&tree(pid), &[], 0, 0);
         assert_eq!((used.bytes, used.over), (0, false));
     }
 
@@ -258,9 +319,9 @@ while len(started) < 2:
     #[ignore = "needs Python"]
     fn memory_that_is_written_to_counts() {
         let python = Python::run("data = bytearray(os.urandom(1)) * (200 << 20)");
-        let used = memory(python.pid(), &[], 150 * MIB);
+        let used = memory(&tree(python.pid()), &[], 0, 150 * MIB);
         assert!(used.over && used.bytes > 200 * MIB, "{used:?}");
-        let used = memory(python.pid(), &[], 400 * MIB);
+        let used = memory(&tree(python.pid()), &[], 0, 400 * MIB);
         assert!(!used.over && used.bytes > 200 * MIB, "{used:?}");
     }
 
@@ -273,7 +334,7 @@ while len(started) < 2:
         assert_eq!(processes.len(), 5);
         let quick: u64 = processes.iter().map(|pid| resident(*pid).0).sum();
         assert!(quick > 1000 * MIB, "{quick}");
-        let used = memory(python.pid(), &[], 400 * MIB);
+        let used = memory(&tree(python.pid()), &[], 0, 400 * MIB);
         assert!(!used.over, "{used:?}");
         assert!((200 * MIB..300 * MIB).contains(&used.bytes), "{used:?}");
     }
@@ -286,7 +347,7 @@ while len(started) < 2:
             "        data = bytearray(os.urandom(1)) * (60 << 20)\n        os.write",
         );
         let python = Python::run(&own);
-        let used = memory(python.pid(), &[], 200 * MIB);
+        let used = memory(&tree(python.pid()), &[], 0, 200 * MIB);
         assert!(used.over && used.bytes > 240 * MIB, "{used:?}");
     }
 
@@ -316,8 +377,8 @@ while len(started) < 2:
         let folder = rustix::fs::open("/", flags, rustix::fs::Mode::empty()).unwrap();
         let held = stored(folder.as_fd());
         assert!(held > 0);
-        let without = memory(python.pid(), &[], u64::MAX).bytes;
-        let with = memory(python.pid(), &[folder.as_fd()], u64::MAX).bytes;
+        let without = memory(&tree(python.pid()), &[], 0, u64::MAX).bytes;
+        let with = memory(&tree(python.pid()), &[folder.as_fd()], 0, u64::MAX).bytes;
         let difference = (with - without).abs_diff(held);
         assert!(difference < 512 * MIB, "{held} {with} {without}");
     }

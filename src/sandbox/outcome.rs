@@ -255,6 +255,8 @@ pub struct Report {
     pub properties: Vec<(&'static str, String)>,
     /// What is missing for a stronger tier, why, and the remedy.
     pub missing: Vec<String>,
+    /// What else is not as configured, and the remedy; none of it is about isolation.
+    pub problems: Vec<String>,
     /// The interpreter, such as `3.11.7`.
     pub python: String,
     /// Packages worth naming to the model, such as `numpy 2.4.0`.

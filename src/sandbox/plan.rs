@@ -5,7 +5,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -15,6 +15,9 @@ use super::launcher::spec::Form;
 use super::remove::remove_tree;
 use super::run_directory::RunDirectory;
 use super::settings::{Settings, Tier};
+
+/// What the map of a namespace says that has all ids.
+const ALL_IDS: &str = "0 0 4294967295";
 
 /// The ways of isolating, from strongest to weakest; which user id an interpreter gets is decided place by place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +135,11 @@ impl Plan {
         let root = self.way != Way::Command && rustix::process::geteuid().is_root();
         let mut taken = self.places.taken.lock();
         let uid = match root {
-            true => Some(free_uid(&mut taken, self.settings.uids)?),
+            // Root of a user namespace may have no other ids; a further namespace does without.
+            true if self.way == Way::UserNamespaces && !Ids::here().has_any(self.settings.uids) => {
+                None
+            }
+            true => Some(free_uid(&mut taken, self.settings.uids, Ids::here())?),
             false => None,
         };
         let slot = (0..).find(|slot| !taken.slots.contains(slot)).unwrap_or(0);
@@ -224,9 +231,64 @@ impl Claim {
     }
 }
 
+/// The user and group ids that exist in a user namespace: first and last of each range.
+#[derive(Debug)]
+struct Ids {
+    users: Vec<(u32, u32)>,
+    groups: Vec<(u32, u32)>,
+}
+
+impl Ids {
+    /// Those of the server's own namespace.
+    fn here() -> &'static Self {
+        static HERE: LazyLock<Ids> = LazyLock::new(|| {
+            // A kernel without user namespaces has all of them.
+            let read = |file| std::fs::read_to_string(file).unwrap_or_else(|_| ALL_IDS.to_owned());
+            Ids::of(&read("/proc/self/uid_map"), &read("/proc/self/gid_map"))
+        });
+        &HERE
+    }
+
+    fn of(users: &str, groups: &str) -> Self {
+        let ranges = |map: &str| {
+            let range = |line: &str| {
+                let mut numbers = line.split_ascii_whitespace();
+                let first: u32 = numbers.next()?.parse().ok()?;
+                let count: u32 = numbers.nth(1)?.parse().ok()?;
+                Some((first, first.saturating_add(count.checked_sub(1)?)))
+            };
+            map.lines().filter_map(range).collect()
+        };
+        Self {
+            users: ranges(users),
+            groups: ranges(groups),
+        }
+    }
+
+    fn has(&self, id: u32) -> bool {
+        let within = |ranges: &[(u32, u32)]| {
+            ranges
+                .iter()
+                .any(|&(first, last)| (first..=last).contains(&id))
+        };
+        within(&self.users) && within(&self.groups)
+    }
+
+    fn has_any(&self, (first, last): (u32, u32)) -> bool {
+        (first..=last).any(|id| self.has(id))
+    }
+}
+
 /// The next user id that no interpreter has, of this server or of another. Begins at one that differs between servers on
 /// one host.
-fn free_uid(taken: &mut Taken, range: (u32, u32)) -> Result<u32, SandboxError> {
+fn free_uid(taken: &mut Taken, range: (u32, u32), ids: &Ids) -> Result<u32, SandboxError> {
+    if !ids.has_any(range) {
+        let (first, last) = range;
+        return Err(SandboxError::Unavailable(format!(
+            "none of the user ids of 'sandbox.uids' ({first} to {last}) exists in this user namespace; map them \
+             (/etc/subuid, /etc/subgid), or set sandbox.uids to ids that are mapped"
+        )));
+    }
     let count = range.1.saturating_sub(range.0).saturating_add(1);
     let start = match taken.last_uid {
         Some(last) => last.saturating_sub(range.0) + 1,
@@ -234,7 +296,7 @@ fn free_uid(taken: &mut Taken, range: (u32, u32)) -> Result<u32, SandboxError> {
     };
     for offset in 0..count {
         let uid = range.0 + (start + offset) % count;
-        if taken.uids.contains_key(&uid) {
+        if taken.uids.contains_key(&uid) || !ids.has(uid) {
             continue;
         }
         let claimed = Claim::take(uid).map_err(|source| SandboxError::Step {
@@ -277,8 +339,9 @@ pub(super) mod tests {
     fn a_user_id_that_was_given_back_is_the_last_to_be_taken_again() {
         let mut taken = Taken::default();
         let range = (4_000_000_100, 4_000_000_103);
+        let all = Ids::of(ALL_IDS, ALL_IDS);
         let mut next = || {
-            let uid = free_uid(&mut taken, range).unwrap();
+            let uid = free_uid(&mut taken, range, &all).unwrap();
             taken.uids.remove(&uid);
             uid - range.0
         };
@@ -287,24 +350,44 @@ pub(super) mod tests {
         first.sort_unstable();
         assert_eq!(first, [0, 1, 2, 3]);
         for _ in 0..4 {
-            free_uid(&mut taken, range).unwrap();
+            free_uid(&mut taken, range, &all).unwrap();
         }
         taken.uids.remove(&(range.0 + 2));
-        assert_eq!(free_uid(&mut taken, range).unwrap(), range.0 + 2);
-        assert!(free_uid(&mut taken, range).is_err());
+        assert_eq!(free_uid(&mut taken, range, &all).unwrap(), range.0 + 2);
+        assert!(free_uid(&mut taken, range, &all).is_err());
     }
 
     #[test]
     fn two_servers_with_the_same_range_never_have_the_same_user_id() {
         let range = (4_000_000_200, 4_000_000_203);
+        let all = Ids::of(ALL_IDS, ALL_IDS);
         let (mut one, mut other) = (Taken::default(), Taken::default());
         for _ in 0..2 {
-            free_uid(&mut one, range).unwrap();
-            free_uid(&mut other, range).unwrap();
+            free_uid(&mut one, range, &all).unwrap();
+            free_uid(&mut other, range, &all).unwrap();
         }
         assert!(one.uids.keys().all(|uid| !other.uids.contains_key(uid)));
-        assert!(free_uid(&mut one, range).is_err());
+        assert!(free_uid(&mut one, range, &all).is_err());
         drop(other);
-        free_uid(&mut one, range).unwrap();
+        free_uid(&mut one, range, &all).unwrap();
+    }
+
+    #[test]
+    fn only_ids_that_exist_are_taken() {
+        let mut taken = Taken::default();
+        let range = (4_000_000_300, 4_000_000_303);
+        let single = Ids::of("         0       1000          1\n", "0 1000 1\n");
+        assert!(single.has(0) && !single.has(1) && !single.has(1000));
+        let refused = free_uid(&mut taken, (60_000, 60_099), &single).unwrap_err();
+        assert!(refused.to_string().contains("/etc/subuid"), "{refused}");
+        // A user namespace of a container without root: many users, and fewer groups.
+        let some = Ids::of(
+            "0 1000 1\n1 2000 4294967294\n",
+            "0 1000 1\n1 2000 4000000301\n",
+        );
+        let mut uids = [(); 2].map(|()| free_uid(&mut taken, range, &some).unwrap());
+        uids.sort_unstable();
+        assert_eq!(uids, [range.0, range.0 + 1]);
+        assert!(free_uid(&mut taken, range, &some).is_err());
     }
 }

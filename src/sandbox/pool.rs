@@ -107,7 +107,9 @@ impl Pool {
             slot = workspace.slot.clone().lock_owned() => slot,
         };
         drop(queued);
-        slot.retire_if(|worker| worker.started.elapsed() > self.plan.settings.max_age);
+        slot.retire_if(|worker| {
+            worker.started.elapsed() > self.plan.settings.max_age || worker.passed_limit().is_some()
+        });
         if slot.has_retired() {
             let (pool, id) = (self.clone(), id.clone());
             let saving = self.to_the_end(async move {
@@ -269,6 +271,9 @@ impl Pool {
                 pool.refill();
             });
             return;
+        }
+        if let Some(Counted { worker, .. }) = &slot.counted {
+            worker.rest();
         }
         workspace.settle(Some(Instant::now()));
         drop(slot);

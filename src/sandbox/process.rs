@@ -11,6 +11,7 @@ use bytes::BytesMut;
 use self::launched::Launched;
 use self::relayed::Relayed;
 use super::OutputStream;
+use super::launcher::spec::ToLauncher;
 
 /// The most that a pipe can hold.
 const MAX_PIPE: usize = 1024 * 1024;
@@ -103,6 +104,23 @@ impl Process {
                 process.interrupt();
                 Ok(())
             }
+        }
+    }
+
+    /// Stops the interpreter and everything that it started where they are. What a command isolates is not in reach:
+    /// there it goes on.
+    pub(super) fn pause(&self) {
+        match self {
+            Self::Launched(process) => process.order(ToLauncher::Pause),
+            Self::Relayed(_) => {}
+        }
+    }
+
+    /// Has what was paused go on.
+    pub(super) fn resume(&self) {
+        match self {
+            Self::Launched(process) => process.order(ToLauncher::Resume),
+            Self::Relayed(_) => {}
         }
     }
 

@@ -32,6 +32,7 @@ pub(super) struct Tried {
     landlock: i32,
     proc: bool,
     preload_failed: Vec<String>,
+    sees_descriptors: bool,
     /// What the probe got through with.
     leaks: Vec<String>,
 }
@@ -76,6 +77,7 @@ async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
     let leaks = probe(&mut worker, host).await;
     let (landlock, proc) = worker.launched_with().unwrap_or_default();
     let preload_failed = std::mem::take(&mut worker.preload_failed);
+    let sees_descriptors = worker.sees_descriptors();
     worker.end().await;
     Ok(Tried {
         way: plan.way,
@@ -83,6 +85,7 @@ async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
         landlock,
         proc,
         preload_failed,
+        sees_descriptors,
         leaks,
     })
 }
@@ -90,6 +93,8 @@ async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
 /// Lets an interpreter try to get out; gives what it got through with.
 async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
     let plan = worker.plan();
+    let links = plan.interpreter.links.iter().map(|(link, _)| link);
+    let known: Vec<_> = plan.interpreter.trees.iter().chain(links).collect();
     let facts = json!({
         "secret": host.secret(),
         "socket": host.socket(),
@@ -100,7 +105,7 @@ async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
         // What a command isolates may have process numbers of its own, where the server's is another's.
         "pid_namespace": (plan.way == Way::Command).then(host::pid_namespace),
         "network": plan.settings.network,
-        "trees": plan.interpreter.trees,
+        "trees": known,
     });
     // A JSON object without true, false and null is a Python literal, but for those three.
     let facts = facts

@@ -20,10 +20,10 @@ use super::plan::{Place, Plan};
 use super::process::launched::Launched;
 use super::process::relayed::Relayed;
 use super::process::{Ended, Event, Process};
-use super::{Cell, CellOutcome, Live, OutputStream, SandboxError};
+use super::{Cell, CellOutcome, Limit, Live, OutputStream, SandboxError};
 use cell::Running;
 use tenancy::Tenancy;
-use watch::Watch;
+use watch::{Watch, Watcher};
 
 /// The Python side.
 pub(super) const PROGRAM: &str = include_str!("worker.py");
@@ -53,6 +53,8 @@ pub(super) struct Worker {
     /// The working directory as the last call left it.
     before: Snapshot,
     last_id: u32,
+    /// Who looks at it; nobody before it is ready, after its end and where a command bounds it.
+    watcher: Option<Watcher>,
     plan: Arc<Plan>,
     place: Arc<Place>,
     /// After the process, so that its link is closed before its end is waited for.
@@ -90,6 +92,7 @@ impl Worker {
             decoder: Decoder::new(&plan.settings.limits),
             said: Capture::new(KEPT_EARLY),
             last_id: 0,
+            watcher: None,
             plan: plan.clone(),
             place,
             tenancy,
@@ -115,6 +118,7 @@ impl Worker {
             return Err(io::ErrorKind::InvalidData.into());
         };
         self.preload_failed = preload_failed;
+        self.watch().await?;
         Ok(())
     }
 
@@ -188,6 +192,7 @@ impl Worker {
     pub(super) async fn reset(&mut self) -> After {
         self.last_id = self.last_id.wrapping_add(1);
         let order = frame::reset(self.last_id);
+        self.wake();
         self.process.send(&order);
         let done = timeout(RESET_LIMIT, async {
             loop {
@@ -208,6 +213,8 @@ impl Worker {
     /// Ends the interpreter and everything it started, and waits for that; its files stay.
     pub(super) async fn stop(&mut self) {
         self.process.stop().await;
+        // Its number may soon be another process's.
+        self.watcher = None;
     }
 
     /// The same, and what it had to itself is given back.
@@ -223,28 +230,41 @@ impl Worker {
         tenancy.end().await;
     }
 
-    /// Whether memory or disk are past their limits; looked at while no cell runs.
-    pub(super) async fn passes_limits(&self) -> bool {
-        let Some(watch) = self.watch() else {
-            return false;
-        };
-        let looking = tokio::task::spawn_blocking(move || watch.passed(true));
-        looking.await.is_ok_and(|passed| passed.is_some())
+    /// Has it and what code left running stand still until the next call.
+    pub(super) fn rest(&self) {
+        self.process.pause();
+        if let Some(watcher) = &self.watcher {
+            watcher.set_busy(false);
+        }
     }
 
-    /// What of it is looked at; nothing where a command bounds it.
-    fn watch(&self) -> Option<Watch> {
+    /// Has all of it go on, for a call.
+    fn wake(&self) {
+        if let Some(watcher) = &self.watcher {
+            watcher.set_busy(true);
+        }
+        self.process.resume();
+    }
+
+    /// The limit that it was ended for passing, if any.
+    pub(super) fn passed_limit(&self) -> Option<Limit> {
+        self.watcher.as_ref().and_then(Watcher::passed)
+    }
+
+    /// Whether open files without a name are counted where files are on the host's disk.
+    pub(super) fn sees_descriptors(&self) -> bool {
+        self.watcher.as_ref().is_some_and(Watcher::sees_descriptors)
+    }
+
+    /// Has somebody look at it; nobody does where a command bounds it.
+    async fn watch(&mut self) -> io::Result<()> {
         let (Process::Launched(process), Some(form)) = (&self.process, self.place.form()) else {
-            return None;
+            return Ok(());
         };
-        Some(Watch {
-            launcher: process.id(),
-            form,
-            settings: self.plan.settings.clone(),
-            files: process.files.clone(),
-            tmp: process.tmp.clone(),
-            others: process.others.clone(),
-        })
+        let end = process.end()?;
+        let watch = Watch::of(process, form, &self.place, self.plan.settings.clone());
+        self.watcher = Some(Watcher::start(watch, end).await);
+        Ok(())
     }
 
     pub(super) fn plan(&self) -> Arc<Plan> {
@@ -344,6 +364,7 @@ fn spec(plan: &Plan, place: &Place, form: Form) -> Spec {
             .collect(),
         environment: environment(plan, &tmp),
         trees: plan.interpreter.trees.clone(),
+        links: plan.interpreter.links.clone(),
         directory: place.directory().map(std::path::Path::to_owned),
         limits: settings.limits.clone(),
         network: settings.network,

@@ -7,7 +7,7 @@ use loopwright::ids::WorkspaceId;
 use loopwright::sandbox::settings::Limits;
 use loopwright::sandbox::{Cell, CellEnd, CellOutcome};
 
-use crate::stage::{CELL_LIMIT, Deaf, Stage, play, processes};
+use crate::stage::{self, CELL_LIMIT, Deaf, Stage, play, processes};
 use crate::world::World;
 
 /// Daemons that heed nothing, and chains of processes of which each lives only until it has started the next.
@@ -121,20 +121,12 @@ print('in time')";
         let outcome = stage.run(&workspace, code).await;
         assert!(outcome.stdout.contains("in time"), "{outcome:?}");
         assert_eq!(outcome.end, CellEnd::Completed);
-        // Enough for some of it to come between the cells.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let outcome: CellOutcome = stage.run(&workspace, "print('second')").await;
+        let outcome: CellOutcome = stage
+            .run(&workspace, "time.sleep(0.1); print('second')")
+            .await;
         assert!(
             outcome.stdout.contains("late") && outcome.stdout.contains("second"),
             "{outcome:?}"
-        );
-        assert!(
-            outcome
-                .notices
-                .iter()
-                .any(|notice| notice.contains("previous call")),
-            "{:?}",
-            outcome.notices
         );
         // A neighbour hears nothing of it.
         let neighbour = stage.run(&WorkspaceId::fresh(), "print('alone')").await;
@@ -143,6 +135,92 @@ print('in time')";
             ("alone\n", 0)
         );
     });
+}
+
+/// What code leaves running stands still until the next call, and so does the interpreter itself.
+pub(crate) fn nothing_runs_between_calls(world: World) {
+    play(world, Limits::default(), async |stage| {
+        let workspace = WorkspaceId::fresh();
+        let code = "
+import ctypes, os, threading, time
+ctypes.CDLL(None).prctl(15, b'marked3')
+def spin():
+    while True:
+        pass
+threading.Thread(target=spin, daemon=True).start()
+def leave(action):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        action()
+leave(spin)
+def hop():
+    while True:
+        try:
+            if os.fork():
+                os._exit(0)
+        except OSError:
+            time.sleep(0.001)
+if STRONG:
+    leave(hop)
+def write():
+    while True:
+        os.write(1, b'.')
+        time.sleep(0.01)
+leave(write)";
+        // Without a namespace such a chain is stopped too, but not surely at once.
+        let code = code.replace("STRONG", if world.is_strong() { "True" } else { "False" });
+        stage.run(&workspace, &code).await;
+        let all_stand_still = async |least: usize| {
+            let mut seen = 0;
+            stage::until("processes that run on between calls", || {
+                let (still, moving): (Vec<u32>, Vec<u32>) = marked("marked3")
+                    .into_iter()
+                    .partition(|&pid| state(pid) == Some('T'));
+                seen = still.len();
+                moving
+            })
+            .await;
+            assert!(seen >= least, "{seen}");
+        };
+        all_stand_still(3).await;
+        let outcome = stage.run(&workspace, "time.sleep(0.2); 6 * 7").await;
+        assert_eq!(outcome.value.map(|value| value.text).as_deref(), Some("42"));
+        // It has gone on meanwhile.
+        assert!(outcome.stdout.contains('.'), "{:?}", outcome.stdout);
+        all_stand_still(3).await;
+        // Files can be had of one that stands still; it goes on for a reset, and after a call that was given up.
+        stage.sandbox.list_files(&workspace, &[]).await.unwrap();
+        stage.sandbox.reset(&workspace).await.unwrap();
+        all_stand_still(3).await;
+        let cell = Cell {
+            code: "import time; time.sleep(60)",
+            outputs: &[],
+            inputs: &[],
+            timeout: CELL_LIMIT,
+        };
+        let running = stage.sandbox.run(&workspace, cell, &Deaf);
+        let dropped = tokio::time::timeout(Duration::from_millis(500), running).await;
+        assert!(dropped.is_err(), "{dropped:?}");
+        all_stand_still(3).await;
+        assert_eq!(stage.value(&workspace, "6 * 7").await, "42");
+        stage.sandbox.forget(&workspace);
+        stage.no_process_is_called("marked3").await;
+    });
+}
+
+fn marked(name: &str) -> Vec<u32> {
+    let comm = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let mut marked = processes();
+    marked.retain(|pid| comm(pid).trim() == name && state(*pid) != Some('Z'));
+    marked
+}
+
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.trim_start().chars().next()
 }
 
 pub(crate) fn interrupts_between_cells_are_harmless(world: World) {

@@ -25,6 +25,7 @@ mod outside;
 mod protocol;
 mod resources;
 mod stage;
+mod unseen;
 mod works;
 mod world;
 
@@ -45,6 +46,7 @@ macro_rules! suite {
                 processes: crate::outside::processes_are_out_of_reach;
                 kernel: crate::outside::kernel_is_out_of_reach;
                 strays: crate::lives::nothing_outlives_its_interpreter;
+                rest: crate::lives::nothing_runs_between_calls;
                 late_output: crate::lives::late_output_is_told_apart;
                 interrupts: crate::lives::interrupts_between_cells_are_harmless;
                 process_bombs: crate::resources::bombs_of_processes_are_contained;
@@ -52,6 +54,9 @@ macro_rules! suite {
                 disk: crate::resources::disk_is_bounded;
                 time: crate::resources::time_is_bounded;
                 output: crate::resources::output_is_bounded;
+                nameless: crate::unseen::files_without_names_are_counted;
+                sockets: crate::unseen::sockets_count_as_memory;
+                resting: crate::unseen::limits_hold_when_no_cell_runs;
                 descriptors: crate::resources::descriptors_are_bounded;
                 buffers: crate::resources::buffers_are_bounded;
                 raised_limits: crate::resources::limits_cannot_be_raised;

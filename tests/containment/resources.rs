@@ -14,16 +14,16 @@ use loopwright::sandbox::{CellEnd, CellOutcome, Limit};
 use crate::stage::{Stage, play, play_with, processes, settings};
 use crate::world::World;
 
-const MIB: u64 = 1024 * 1024;
+pub(crate) const MIB: u64 = 1024 * 1024;
 /// How much more than allowed may be used before it is noticed.
-const MEMORY_SLACK: u64 = 400 * MIB;
+pub(crate) const MEMORY_SLACK: u64 = 400 * MIB;
 const DISK_SLACK: u64 = 128 * MIB;
 /// What may pass between a deadline and the answer: the grace for an interrupt, the end of a tree, a busy machine.
 const GRACE: Duration = Duration::from_secs(6);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Small ones, so that they are reached soon.
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits {
         memory: 300 * MIB,
         disk: 64 * MIB,
@@ -490,14 +490,14 @@ fn used() -> u64 {
 }
 
 /// Watches how much memory the interpreters have together.
-struct Peak {
+pub(crate) struct Peak {
     over: Arc<AtomicBool>,
     most: Arc<AtomicU64>,
     watcher: thread::JoinHandle<()>,
 }
 
 impl Peak {
-    fn watch() -> Self {
+    pub(crate) fn watch() -> Self {
         let (over, most) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),
@@ -522,7 +522,7 @@ impl Peak {
         }
     }
 
-    fn end(self) -> u64 {
+    pub(crate) fn end(self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
         self.watcher.join().unwrap();
         self.most.load(Ordering::Relaxed)

@@ -285,7 +285,7 @@ pub(crate) fn judge(found: &Found, allowed: &[&str]) {
 }
 
 /// Waits until there are none, or panics with those that are left.
-async fn until(what: &str, left: impl Fn() -> Vec<u32>) {
+pub(crate) async fn until(what: &str, mut left: impl FnMut() -> Vec<u32>) {
     let deadline = Instant::now() + END_LIMIT;
     loop {
         let pids = left();

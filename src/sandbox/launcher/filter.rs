@@ -148,8 +148,13 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
                 .iter()
                 .map(|&domain| half(0, SeccompCmpOp::Ne, family(domain)))
                 .collect::<io::Result<Vec<_>>>()?;
-            let rule = SeccompRule::new(none_of_them).map_err(io::Error::other)?;
-            rules.insert(libc::SYS_socket, vec![rule]);
+            let none_of_them = SeccompRule::new(none_of_them).map_err(io::Error::other)?;
+            // Looking up names and addresses takes that protocol; others are for administrators, and new ones come.
+            let not_route = rule([
+                half(0, SeccompCmpOp::Eq, family(libc::AF_NETLINK)),
+                half(2, SeccompCmpOp::Ne, family(libc::NETLINK_ROUTE)),
+            ])?;
+            rules.insert(libc::SYS_socket, vec![none_of_them, not_route]);
         }
     }
     Ok(rules)
@@ -230,6 +235,39 @@ mod tests {
         for program in programs.into_iter().chain(dangerous) {
             let length = program.unwrap().len();
             assert!((1..MAX_INSTRUCTIONS).contains(&length), "{length}");
+        }
+    }
+
+    #[test]
+    fn of_netlink_only_routes_can_be_asked() {
+        use rustix::net::{AddressFamily, Protocol, SocketType, netlink, socket};
+
+        let filtered = |host_in_sight| {
+            let rules = dangerous(Network::Full, host_in_sight).unwrap();
+            let program = filter(rules, Answer::Refuse(libc::EPERM)).unwrap();
+            // A filter is a thread's for good.
+            let asking = std::thread::spawn(move || {
+                seccompiler::apply_filter(&program).unwrap();
+                let opens = |family, protocol: Option<Protocol>| {
+                    let opened = socket(family, SocketType::RAW, protocol);
+                    opened.map(drop).map_err(rustix::io::Errno::raw_os_error)
+                };
+                [
+                    opens(AddressFamily::NETLINK, None),
+                    opens(AddressFamily::NETLINK, Some(netlink::SOCK_DIAG)),
+                    opens(AddressFamily::NETLINK, Some(netlink::GENERIC)),
+                    opens(AddressFamily::NETLINK, Some(netlink::NETFILTER)),
+                    opens(AddressFamily::PACKET, None),
+                ]
+            });
+            asking.join().unwrap()
+        };
+        for host_in_sight in [false, true] {
+            let refused = Err(libc::EPERM);
+            assert_eq!(
+                filtered(host_in_sight),
+                [Ok(()), refused, refused, refused, refused]
+            );
         }
     }
 

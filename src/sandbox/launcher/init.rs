@@ -1,22 +1,28 @@
 //! The process above an interpreter: starts it, reaps what it leaves, and ends it with everything it started.
 
-use std::fs;
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, kill_process, wait};
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, kill_process, kill_process_group, wait,
+};
 
+use super::super::monitor;
 use super::link::Link;
 use super::raw::{self, Forked};
 use super::root::{self, Root};
-use super::spec::{Form, FromLauncher, INNER_ID, Spec};
+use super::spec::{Form, FromLauncher, INNER_ID, Spec, ToLauncher};
 use super::{At, Descriptors, Step, identity, tell, worker};
 
 /// Rounds of killing; each ends a generation, and the number of processes is limited.
 const SWEEPS: usize = 1000;
+/// Longest time for an order, below what the server waits for the end of a tree: the link is not heard meanwhile.
+const OBEY_LIMIT: Duration = Duration::from_secs(1);
 
 /// Starts the interpreter and stays until it has ended or the server has closed the link.
 pub(super) fn run(spec: &Spec, link: &mut Link) -> Step<()> {
@@ -109,21 +115,29 @@ fn started_message(
     link.send(message, &borrowed)
 }
 
-/// Reaps until the interpreter has ended, tells how, and ends what is left.
+/// Reaps and obeys until the interpreter has ended, tells how, and ends what is left.
 fn supervise(spec: &Spec, link: &mut Link, child: Pid, signals: &OwnedFd) -> Step<()> {
     let ended = loop {
         let mut watched = [
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(link.as_fd(), PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN | PollFlags::RDHUP),
         ];
         match poll(&mut watched, None) {
             Err(rustix::io::Errno::INTR) => continue,
             other => other.at("watching the interpreter")?,
         };
-        let link_closed = watched
-            .last()
-            .is_some_and(|link| !link.revents().is_empty());
+        let [_, of_link] = watched.map(|fd| fd.revents());
         drain(signals);
+        let link_closed = match of_link {
+            PollFlags::IN => match link.receive() {
+                Ok(order) => {
+                    obey(spec, order);
+                    false
+                }
+                Err(_) => true,
+            },
+            others => !others.is_empty(),
+        };
         let ended = reap(child);
         if ended.is_some() || link_closed {
             break ended;
@@ -160,8 +174,7 @@ fn reap(interpreter: Pid) -> Option<FromLauncher> {
 /// Ends every descendant: all are stopped first, so that none can escape by forking; orphans come to this process.
 fn sweep() {
     for _ in 0..SWEEPS {
-        let mut found = Vec::new();
-        descendants(rustix::process::getpid(), &mut found);
+        let found = descendants();
         if found.is_empty() {
             return;
         }
@@ -176,22 +189,38 @@ fn sweep() {
     }
 }
 
-fn descendants(of: Pid, found: &mut Vec<Pid>) {
-    let file = |task: &str| {
-        let pid = of.as_raw_pid();
-        fs::read_to_string(format!("/proc/{pid}/task/{task}/children")).unwrap_or_default()
+/// Stops everything but this process, or has it go on.
+fn obey(spec: &Spec, order: ToLauncher) {
+    let signal = match order {
+        ToLauncher::Pause => Signal::STOP,
+        ToLauncher::Resume => Signal::CONT,
     };
-    let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", of.as_raw_pid())) else {
+    if spec.form.has_namespaces() && rustix::process::getpid() == Pid::INIT {
+        // To the first process of a namespace its number stands for all the others: they get it at one moment.
+        let _may_be_none = kill_process_group(Pid::INIT, signal);
         return;
-    };
-    for task in tasks.flatten() {
-        let children = file(&task.file_name().to_string_lossy());
-        let pids = children
-            .split_whitespace()
-            .filter_map(|text| text.parse().ok());
-        for pid in pids.filter_map(Pid::from_raw) {
-            found.push(pid);
-            descendants(pid, found);
+    }
+    // Whoever is stopped cannot fork: once nobody new is found, all are. Each is told at once, as there are processes
+    // that live only until they have started the next.
+    let began = Instant::now();
+    let mut told = HashSet::new();
+    while began.elapsed() < OBEY_LIMIT {
+        let before = told.len();
+        monitor::tree_telling(rustix::process::getpid(), |pid| {
+            if told.insert(pid) {
+                let _may_have_ended = kill_process(pid, signal);
+            }
+        });
+        // Who goes on may start others without end; what stood still is found in the first round.
+        if told.len() == before || order == ToLauncher::Resume {
+            return;
         }
     }
+}
+
+/// Everything below this process.
+fn descendants() -> Vec<Pid> {
+    let mut tree = monitor::tree(rustix::process::getpid());
+    tree.remove(0);
+    tree
 }

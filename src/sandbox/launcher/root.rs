@@ -69,6 +69,7 @@ pub(super) fn enter(spec: &Spec, id: u32) -> Step<Root> {
     let proc = mount_writable(spec, id)?;
     put_down(&trees)?;
     make_links().at("linking the system's directories")?;
+    lead_to_interpreter(&spec.links).at("linking the interpreter")?;
     make_etc(id).at("making /etc")?;
     rustix::process::pivot_root(".", ".").at("changing the root")?;
     unmount(".", UnmountFlags::DETACH).at("leaving the old root")?;
@@ -172,6 +173,21 @@ fn make_links() -> io::Result<()> {
             format!("/proc/self/fd/{number}"),
             Path::new("dev").join(name),
         )?;
+    }
+    Ok(())
+}
+
+/// The links that lead to the interpreter, but for those that came with a tree.
+fn lead_to_interpreter(links: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+    for (link, target) in links {
+        let place = link.strip_prefix("/").unwrap_or(link);
+        if place.symlink_metadata().is_ok() {
+            continue;
+        }
+        if let Some(parent) = place.parent() {
+            directory(parent, 0o755)?;
+        }
+        symlink(target, place)?;
     }
     Ok(())
 }

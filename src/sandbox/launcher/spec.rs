@@ -36,8 +36,10 @@ pub(in crate::sandbox) struct Spec {
     pub(in crate::sandbox) python: PathBuf,
     pub(in crate::sandbox) arguments: Vec<String>,
     pub(in crate::sandbox) environment: Vec<(String, String)>,
-    /// Trees that the interpreter needs, read-only: absolute paths.
+    /// Files and directories that the interpreter needs, read-only: absolute paths.
     pub(in crate::sandbox) trees: Vec<PathBuf>,
+    /// Links that lead to the interpreter, and what each says.
+    pub(in crate::sandbox) links: Vec<(PathBuf, PathBuf)>,
     /// The directory that holds `data` and `tmp`, where there is no private root.
     pub(in crate::sandbox) directory: Option<PathBuf>,
     pub(in crate::sandbox) limits: Limits,
@@ -46,6 +48,15 @@ pub(in crate::sandbox) struct Spec {
     pub(in crate::sandbox) slot: usize,
     /// Start without Landlock where the kernel has none or an old one.
     pub(in crate::sandbox) weak: bool,
+}
+
+/// What the server tells a launcher once the interpreter runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::sandbox) enum ToLauncher {
+    /// Stop the interpreter and everything that it started where they are.
+    Pause,
+    /// Have them go on.
+    Resume,
 }
 
 /// What the launcher tells the server.

@@ -122,12 +122,10 @@ impl Pool {
                 continue;
             };
             let too_long = since.elapsed() > settings.idle_ttl;
-            let passes_limits = match &slot.counted {
-                Some(Counted { worker, .. }) => worker.passes_limits().await,
-                None => false,
-            };
             slot.retire_if(|worker| {
-                too_long || passes_limits || worker.started.elapsed() > settings.max_age
+                too_long
+                    || worker.passed_limit().is_some()
+                    || worker.started.elapsed() > settings.max_age
             });
             if slot.has_retired() {
                 workspace.settle(None);

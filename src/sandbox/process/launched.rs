@@ -17,8 +17,8 @@ use tokio::time::timeout;
 
 use super::super::files::WorkDir;
 use super::super::launcher::ARGUMENT;
-use super::super::launcher::spec::{FromLauncher, Spec};
-use super::super::link::Link;
+use super::super::launcher::spec::{FromLauncher, Spec, ToLauncher};
+use super::super::link::{End, Link};
 use super::super::{OutputStream, SandboxError};
 use super::{Ended, Event, MAX_PIPE, READ_SIZE, drain};
 
@@ -146,6 +146,18 @@ impl Launched {
     /// The launcher's process number while it lives.
     pub(in crate::sandbox) fn id(&self) -> Option<u32> {
         self.launcher.id()
+    }
+
+    /// What ends it, whoever uses it at that moment.
+    pub(in crate::sandbox) fn end(&self) -> io::Result<End> {
+        self.link.end()
+    }
+
+    /// Stops the interpreter and what it started, or has them go on. A launcher that is gone has ended them.
+    pub(super) fn order(&self, order: ToLauncher) {
+        if let Err(error) = self.link.order(order) {
+            tracing::debug!(%error, "a code launcher takes no orders any more");
+        }
     }
 
     pub(super) fn send(&mut self, bytes: &[u8]) {

@@ -39,6 +39,7 @@ pub(super) async fn choose(settings: Settings) -> Result<(Arc<Plan>, Report), Sa
         landlock: 0,
         proc: false,
         preload_failed,
+        sees_descriptors: false,
         leaks,
     };
     let report = report::external(&plan, &tried, &interpreter?);

@@ -44,7 +44,7 @@ const NAMED_PACKAGES: [&str; 24] = [
 
 /// The report on a way that holds.
 pub(super) fn report(plan: &Plan, tried: &Tried, mut missing: Vec<String>) -> Report {
-    missing.extend(not_preloaded(tried));
+    missing.extend(not_counted(tried));
     let settings = &plan.settings;
     let strong = tried.way.tier() == Tier::Strong;
     let either = |yes: &str, no: &str| if strong { yes } else { no }.to_owned();
@@ -84,6 +84,7 @@ pub(super) fn report(plan: &Plan, tried: &Tried, mut missing: Vec<String>) -> Re
         level: tried.tier,
         properties,
         missing,
+        problems: not_preloaded(tried).into_iter().collect(),
         python: plan.interpreter.version.clone(),
         packages: named_packages(&plan.interpreter),
     }
@@ -98,7 +99,6 @@ pub(super) fn external(plan: &Plan, tried: &Tried, interpreter: &Interpreter) ->
             tried.leaks.join("; ")
         ));
     }
-    missing.extend(not_preloaded(tried));
     let program = plan.settings.command.first().cloned().unwrap_or_default();
     let by_command = "by the command, not verified beyond the self-test";
     let properties = vec![
@@ -118,6 +118,7 @@ pub(super) fn external(plan: &Plan, tried: &Tried, interpreter: &Interpreter) ->
         level: tried.tier,
         properties,
         missing,
+        problems: not_preloaded(tried).into_iter().collect(),
         python: interpreter.version.clone(),
         packages: named_packages(interpreter),
     }
@@ -129,6 +130,15 @@ fn named_packages(interpreter: &Interpreter) -> Vec<String> {
         known.then(|| format!("{name} {version}"))
     };
     interpreter.packages.iter().filter_map(named).collect()
+}
+
+/// Where files lie on a disk of the host, those without a name have to be counted.
+fn not_counted(tried: &Tried) -> Option<String> {
+    (tried.way.tier() != Tier::Strong && !tried.sees_descriptors).then(|| {
+        "open files that were deleted are not counted, as the descriptors of interpreters cannot be read in /proc; let \
+         loopwright read them (AppArmor, SELinux, hidepid=)"
+            .to_owned()
+    })
 }
 
 fn not_preloaded(tried: &Tried) -> Option<String> {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
+use super::watch::Watcher;
 use super::{After, Worker};
 use crate::sandbox::collect::Collected;
 use crate::sandbox::frame::{self, FromWorker, Violation};
@@ -16,10 +16,6 @@ use crate::sandbox::{Cell, CellEnd, CellOutcome, Limit, Live, OutputStream};
 const GRACE: Duration = Duration::from_secs(2);
 /// How long until the interrupt is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How often memory is looked at while code runs.
-const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
-/// Every so many looks at memory, the disk is looked at where no mount bounds it.
-const DISK_EVERY: u32 = 12;
 /// Frames of one cell that loopwright's own Python side would not send, before it is ended.
 const MAX_VIOLATIONS: u32 = 3;
 /// Frames of one cell.
@@ -34,8 +30,6 @@ pub(super) struct Running<'w> {
     collected: Collected,
     frames: u32,
     violations: u32,
-    looks: u32,
-    looking: Option<JoinHandle<Option<Limit>>>,
     started: Instant,
 }
 
@@ -63,8 +57,6 @@ impl<'w> Running<'w> {
             stderr: Capture::new(kept),
             frames: 0,
             violations: 0,
-            looks: 0,
-            looking: None,
             started: Instant::now(),
         }
     }
@@ -74,6 +66,7 @@ impl<'w> Running<'w> {
         let limits = &self.worker.plan.settings.limits;
         let order = frame::exec(self.worker.last_id, cell.code, limits);
         let deadline = self.started + cell.timeout;
+        self.worker.wake();
         self.worker.process.send(&order);
         let mut step = self.until(deadline).await;
         let interrupted = matches!(step, Step::TimeUp);
@@ -87,12 +80,12 @@ impl<'w> Running<'w> {
             next += AGAIN;
             step = self.until(next).await;
         }
-        let end = match step {
-            Step::Done if interrupted => CellEnd::Interrupted,
-            Step::Done => CellEnd::Completed,
-            Step::Passed(limit) => CellEnd::LimitPassed(limit),
-            Step::TimeUp => CellEnd::TimedOut,
-            Step::Ended(ended) => {
+        let end = match (self.worker.passed_limit(), step) {
+            (Some(limit), _) | (None, Step::Passed(limit)) => CellEnd::LimitPassed(limit),
+            (None, Step::Done) if interrupted => CellEnd::Interrupted,
+            (None, Step::Done) => CellEnd::Completed,
+            (None, Step::TimeUp) => CellEnd::TimedOut,
+            (None, Step::Ended(ended)) => {
                 self.collected.note(ended.to_string());
                 CellEnd::Crashed
             }
@@ -102,37 +95,25 @@ impl<'w> Running<'w> {
 
     /// Follows the code until it is done or something ends it.
     async fn until(&mut self, deadline: Instant) -> Step {
-        let mut looks = interval_at(Instant::now() + MEMORY_INTERVAL, MEMORY_INTERVAL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut look_began = Instant::now();
         loop {
+            let Worker {
+                process, watcher, ..
+            } = &mut *self.worker;
             let happened = tokio::select! {
-                event = self.worker.process.next() => Happened::Event(event),
-                _ = looks.tick(), if self.looking.is_none() => Happened::Look,
-                passed = looked(&mut self.looking), if self.looking.is_some() => Happened::Looked(passed),
+                event = process.next() => event,
+                limit = passes(watcher) => return Step::Passed(limit),
                 () = sleep_until(deadline) => return Step::TimeUp,
             };
             let step = match happened {
-                Happened::Event(Event::Control(bytes)) => {
+                Event::Control(bytes) => {
                     self.worker.decoder.push(&bytes);
                     self.frames()
                 }
-                Happened::Event(Event::Output(stream, bytes)) => self.output(stream, &bytes),
+                Event::Output(stream, bytes) => self.output(stream, &bytes),
                 // The code has closed the socket: nothing can be heard of it any more.
-                Happened::Event(Event::Closed) => Some(self.closed().await),
-                Happened::Event(Event::Violation) => Some(Step::Passed(Limit::Protocol)),
-                Happened::Event(Event::Ended(ended)) => Some(Step::Ended(ended)),
-                Happened::Look => {
-                    look_began = Instant::now();
-                    self.look();
-                    None
-                }
-                Happened::Looked(passed) => {
-                    self.looking = None;
-                    // Code can make a look take long; it must not take all of a processor.
-                    looks.reset_after(look_began.elapsed().max(MEMORY_INTERVAL));
-                    passed.map(Step::Passed)
-                }
+                Event::Closed => Some(self.closed().await),
+                Event::Violation => Some(Step::Passed(Limit::Protocol)),
+                Event::Ended(ended) => Some(Step::Ended(ended)),
             };
             if let Some(step) = step {
                 return step;
@@ -172,15 +153,6 @@ impl<'w> Running<'w> {
         }
         let total = self.stdout.total() + self.stderr.total();
         (total > self.worker.plan.settings.limits.output).then_some(Step::Passed(Limit::Output))
-    }
-
-    /// Has somebody look at what no kernel limit bounds.
-    fn look(&mut self) {
-        self.looks += 1;
-        let disk = self.looks.is_multiple_of(DISK_EVERY);
-        if let Some(watch) = self.worker.watch() {
-            self.looking = Some(tokio::task::spawn_blocking(move || watch.passed(disk)));
-        }
     }
 
     /// The control socket was closed: most often because the interpreter is ending.
@@ -229,10 +201,10 @@ impl<'w> Running<'w> {
         }
     }
 
-    async fn finish(mut self, end: CellEnd, cell: &Cell<'_>) -> (CellOutcome, After) {
+    async fn finish(mut self, mut end: CellEnd, cell: &Cell<'_>) -> (CellOutcome, After) {
         let elapsed = self.started.elapsed();
         self.drain_output();
-        let after = match end {
+        let mut after = match end {
             CellEnd::Completed | CellEnd::Interrupted => After::Ready,
             _ => After::Over,
         };
@@ -242,6 +214,12 @@ impl<'w> Running<'w> {
             self.drain_output();
         }
         let captured = self.worker.capture_files(cell.outputs).await;
+        // What the code left running may have gone too far meanwhile.
+        if after == After::Ready
+            && let Some(limit) = self.worker.passed_limit()
+        {
+            (end, after) = (CellEnd::LimitPassed(limit), After::Over);
+        }
         let working_directory = self.worker.working_directory();
         let mut outcome = self.collected.into_outcome(end, elapsed, working_directory);
         match captured {
@@ -259,16 +237,10 @@ impl<'w> Running<'w> {
     }
 }
 
-enum Happened {
-    Event(Event),
-    Look,
-    Looked(Option<Limit>),
-}
-
-/// Waits for what somebody who looks has seen.
-async fn looked(looking: &mut Option<JoinHandle<Option<Limit>>>) -> Option<Limit> {
-    match looking {
-        Some(looking) => looking.await.unwrap_or_default(),
-        None => None,
+/// Waits until a limit is passed; for ever where nobody looks.
+async fn passes(watcher: &mut Option<Watcher>) -> Limit {
+    match watcher {
+        Some(watcher) => watcher.passes().await,
+        None => std::future::pending().await,
     }
 }

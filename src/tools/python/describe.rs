@@ -52,12 +52,18 @@ pub(super) fn execute(
             "displayed PNG and JPEG images are captured by themselves; matplotlib is not installed."
         }
     };
+    let pauses = match report.level {
+        Tier::External => "go on until the interpreter ends",
+        Tier::Weak | Tier::Basic | Tier::Medium | Tier::Strong => {
+            "stand still between calls and go on during the next one"
+        }
+    };
     let mut text = format!(
         "Runs {python} code and returns what it prints, the value of its last expression, its traceback if it fails, \
          its figures and its files.\n\
          - State: one interpreter per conversation, like the cells of a notebook, but plain Python without \
          %magics and !commands. Variables, functions and imports stay between calls and between turns until the result of a call says that they are lost; {RESET_PYTHON} \
-         clears them. Top-level await works.\n\
+         clears them. Top-level await works. Threads and processes that a call leaves running {pauses}.\n\
          - Files: the current directory{directory} is the working directory; use relative paths. Files that the user \
          sent are there. Every file that a call creates or changes there is handed to the user (at most {} files, {} \
          each), but hidden files and caches; name files in 'outputs' to hand them over all the same or although they \

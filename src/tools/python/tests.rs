@@ -31,6 +31,7 @@ impl Scripted {
                 level: Tier::Strong,
                 properties: vec![],
                 missing: vec![],
+                problems: vec![],
                 python: "3.11.7".into(),
                 packages: vec!["numpy 2.4.0".into(), "pandas 3.0.1".into()],
             },

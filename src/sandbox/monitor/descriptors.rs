@@ -1,0 +1,304 @@
+//! What the open descriptors of a tree of processes keep, which neither a walk through directories nor a sum of memory
+//! shows: files without a name, and what waits in sockets.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Gid, Pid, Uid, getegid, geteuid, getgid, getuid};
+use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
+
+use super::resident;
+
+/// Most descriptors that are looked at: with the default limits there cannot be so many.
+const MAX_DESCRIPTORS: usize = 32 * 1024;
+/// Most bytes that are read of one list of mapped files; a longer one is no honest program's.
+const MAX_MAPS: u64 = 8 * 1024 * 1024;
+/// Bytes of a block in the sizes that the kernel tells.
+const BLOCK: u64 = 512;
+
+/// How a tree is looked at.
+#[derive(Debug)]
+pub(in crate::sandbox) struct Sight {
+    /// The user and group to look as, where the server is root: root without all its rights may not look at others.
+    pub(in crate::sandbox) owner: Option<(u32, u32)>,
+    /// The directory on the host's disk whose mapped files count, if there is one.
+    pub(in crate::sandbox) beneath: Option<PathBuf>,
+}
+
+/// What descriptors keep.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sandbox) struct Kept {
+    /// Bytes of open files that have no name any more.
+    pub(in crate::sandbox) bytes: u64,
+    /// How many of those there are.
+    pub(in crate::sandbox) files: u64,
+    /// Files that have no name and no descriptor, but are mapped, or are on their way through a socket: how large they
+    /// are cannot be told.
+    pub(in crate::sandbox) unsized_files: u64,
+    /// Sockets.
+    pub(in crate::sandbox) sockets: u64,
+    /// Processes that do not let themselves be looked at.
+    pub(in crate::sandbox) hidden: u64,
+}
+
+/// Looks at the descriptors of all threads of these processes.
+pub(in crate::sandbox) fn kept(processes: &[Pid], sight: &Sight) -> Kept {
+    // Where it cannot be another user, what may not be looked at is counted as hidden.
+    let _user = sight.owner.map(|(uid, gid)| User::become_for_now(uid, gid));
+    let mut look = Look::default();
+    for &process in processes {
+        // A process without memory of its own has ended.
+        if look.process(process, sight).is_err() && resident(process).0 > 0 {
+            look.hidden += 1;
+        }
+    }
+    look.sum()
+}
+
+/// What has been seen so far.
+#[derive(Debug, Default)]
+struct Look {
+    /// Sizes by device and inode.
+    files: HashMap<(u64, u64), u64>,
+    sockets: HashMap<u64, u64>,
+    mapped: HashSet<u64>,
+    hidden: u64,
+    descriptors: usize,
+}
+
+impl Look {
+    fn process(&mut self, process: Pid, sight: &Sight) -> io::Result<()> {
+        let path = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
+        // Threads may have descriptors of their own.
+        for thread in fs::read_dir(path.join("task"))?.flatten() {
+            self.thread(&thread.path())?;
+        }
+        match &sight.beneath {
+            Some(directory) => self.maps(&path, directory),
+            None => Ok(()),
+        }
+    }
+
+    fn thread(&mut self, path: &Path) -> io::Result<()> {
+        for descriptor in present(fs::read_dir(path.join("fd")))?
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            self.descriptors += 1;
+            if self.descriptors > MAX_DESCRIPTORS {
+                return Ok(());
+            }
+            let Some(about) = present(fs::metadata(descriptor.path()))? else {
+                continue;
+            };
+            if about.file_type().is_socket() {
+                let info = path.join("fdinfo").join(descriptor.file_name());
+                self.sockets
+                    .entry(about.ino())
+                    .or_insert_with(|| in_transit(&info));
+            } else if is_nameless(&about) {
+                let size = about.blocks().saturating_mul(BLOCK);
+                self.files.insert((about.dev(), about.ino()), size);
+            }
+        }
+        Ok(())
+    }
+
+    /// Files that were deleted and are mapped still; most of them are open too.
+    fn maps(&mut self, process: &Path, directory: &Path) -> io::Result<()> {
+        let Some(file) = present(File::open(process.join("maps")))? else {
+            return Ok(());
+        };
+        let mut text = Vec::new();
+        let read = file.take(MAX_MAPS).read_to_end(&mut text);
+        if present(read)?.is_some_and(|read| read as u64 >= MAX_MAPS) {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let directory = directory.as_os_str().as_bytes();
+        let lines = text.split(|&byte| byte == b'\n');
+        self.mapped
+            .extend(lines.filter_map(|line| deleted(line, directory)));
+        Ok(())
+    }
+
+    fn sum(self) -> Kept {
+        let open: HashSet<u64> = self.files.keys().map(|(_, inode)| *inode).collect();
+        let mapped = self.mapped.difference(&open).count() as u64;
+        Kept {
+            bytes: self
+                .files
+                .values()
+                .fold(0, |sum, size| sum.saturating_add(*size)),
+            files: self.files.len() as u64,
+            unsized_files: self.sockets.values().sum::<u64>() + mapped,
+            sockets: self.sockets.len() as u64,
+            hidden: self.hidden,
+        }
+    }
+}
+
+fn is_nameless(about: &Metadata) -> bool {
+    about.is_file() && about.nlink() == 0
+}
+
+/// Descriptors that wait in a socket for somebody to take them out.
+fn in_transit(info: &Path) -> u64 {
+    let text = super::read(info).unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("scm_fds:"));
+    count
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// The inode that a line of `maps` names, if it is a deleted file's of this directory.
+fn deleted(line: &[u8], directory: &[u8]) -> Option<u64> {
+    let mut fields = line
+        .strip_suffix(b" (deleted)")?
+        .splitn(6, |&byte| byte == b' ');
+    let inode = fields.nth(4)?;
+    let path = fields.next()?.trim_ascii_start();
+    path.strip_prefix(directory)?.strip_prefix(b"/")?;
+    std::str::from_utf8(inode).ok()?.parse().ok()
+}
+
+/// Nothing where a process, a thread or a descriptor has gone meanwhile; an error where it may not be looked at.
+fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// This thread as another user, until dropped. Other threads stay who they are.
+struct User {
+    uid: (Uid, Uid),
+    gid: (Gid, Gid),
+}
+
+impl User {
+    fn become_for_now(uid: u32, gid: u32) -> io::Result<Self> {
+        let before = Self {
+            uid: (getuid(), geteuid()),
+            gid: (getgid(), getegid()),
+        };
+        // The saved ids stay, with which it comes back; dropping undoes a half of it too.
+        set_thread_res_gid(before.gid.0, Gid::from_raw(gid), before.gid.1)?;
+        set_thread_res_uid(before.uid.0, Uid::from_raw(uid), before.uid.1)?;
+        Ok(before)
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let user = set_thread_res_uid(self.uid.0, self.uid.1, self.uid.1);
+        let back = user.and_then(|()| set_thread_res_gid(self.gid.0, self.gid.1, self.gid.1));
+        if let Err(error) = back {
+            tracing::error!(%error, "a thread could not become the server's user again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Python;
+    use super::super::tree;
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn sight(beneath: &Path) -> Sight {
+        Sight {
+            owner: None,
+            beneath: Some(beneath.canonicalize().unwrap()),
+        }
+    }
+
+    /// What a Python keeps that has run this code in the folder.
+    fn kept_after(code: &str) -> Kept {
+        let folder = tempfile::tempdir().unwrap();
+        let python = Python::run(&format!("os.chdir({:?})\n{code}", folder.path()));
+        kept(&tree(python.pid()), &sight(folder.path()))
+    }
+
+    #[test]
+    #[ignore = "needs Python"]
+    fn files_without_a_name_count_once_whoever_has_them_open() {
+        let code = "
+held = []
+for number in range(3):
+    held.append(open('f', 'wb', 0))
+    held[-1].write(os.urandom(1 << 20))
+    os.unlink('f')
+held.append(os.open('.', os.O_TMPFILE | os.O_RDWR))
+os.write(held[-1], os.urandom(1 << 20))
+named = open('named', 'wb', 0)
+named.write(os.urandom(1 << 20))
+import subprocess
+child = subprocess.Popen(['cat'], stdin=sys.stdin, stdout=subprocess.DEVNULL, close_fds=False)";
+        let kept = kept_after(code);
+        assert_eq!((kept.files, kept.hidden), (4, 0), "{kept:?}");
+        assert!((4 * MIB..5 * MIB).contains(&kept.bytes), "{kept:?}");
+        assert_eq!(kept.unsized_files, 0);
+    }
+
+    #[test]
+    #[ignore = "needs Python"]
+    fn files_that_only_a_thread_a_mapping_or_a_socket_has_are_seen() {
+        let kept = kept_after(
+            "
+import array, mmap, socket
+def fresh(name):
+    file = os.open(name, os.O_CREAT | os.O_RDWR)
+    os.write(file, os.urandom(1 << 20))
+    os.unlink(name)
+    return file
+mapped = fresh('mapped (deleted)')
+memory = mmap.mmap(mapped, 1 << 12)
+os.close(mapped)
+# Python's mapping has a descriptor of its own.
+for number in range(3, 100):
+    try:
+        if 'mapped' in os.readlink('/proc/self/fd/%d' % number):
+            os.close(number)
+    except OSError:
+        pass
+one, other = socket.socketpair()
+sent = fresh('sent')
+one.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [sent]))])
+os.close(sent)",
+        );
+        assert_eq!(
+            kept,
+            Kept {
+                unsized_files: 2,
+                sockets: 2,
+                ..Kept::default()
+            }
+        );
+    }
+
+    #[test]
+    fn lines_of_maps_are_told_apart() {
+        let line = |path: &str| format!("7f0-7f1 rw-s 00000000 fe:00 4711                {path}");
+        for (path, expected) in [
+            ("/run/x/data/f (deleted)", Some(4711)),
+            ("/run/x/data/f (deleted) (deleted)", Some(4711)),
+            ("/run/x/data/f", None),
+            ("/run/xy/f (deleted)", None),
+            ("/usr/lib/a.so (deleted)", None),
+        ] {
+            assert_eq!(
+                deleted(line(path).as_bytes(), b"/run/x"),
+                expected,
+                "{path}"
+            );
+        }
+        assert_eq!(deleted(b" (deleted)", b"/run/x"), None);
+    }
+}
