@@ -220,7 +220,8 @@ mod tests {
     #[test]
     fn wrong_arguments_are_refused_with_a_remedy() {
         for (line, part) in [
-            ("serve --enable-search", "--enable-search"),
+            ("serve --search-provider google", "searxng, brave"),
+            ("serve --search-url ftp://s", "http://"),
             ("serve --mcp-config x.json", "--mcp-config"),
             (
                 "serve --agent-permission ask",

@@ -2,6 +2,7 @@
 
 mod refusals;
 mod sandbox;
+mod search;
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ const UPSTREAM: &str = "upstream = \"http://h/v1\"\n";
 const VARIABLES: &[(&str, &str)] = &[
     ("UPSTREAM_API_KEY", "upstream-secret"),
     ("GPU_API_KEY", "gpu-secret"),
+    ("BRAVE_API_KEY", "brave-secret"),
     ("DISPATCH_AUTHORIZATION", "Bearer dispatch-secret"),
     ("DISPATCH_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("TICKET_AUTHORIZATION", "Bearer ticket-secret"),
@@ -99,18 +101,26 @@ fn shipped_examples() -> String {
     switched_on.map(|line| format!("{line}\n")).collect()
 }
 
+/// Without the keys that stand for a list with one entry.
+fn without_short_forms(text: &str) -> String {
+    let short = |line: &&str| {
+        ["upstream", "search_provider", "search_url"]
+            .iter()
+            .any(|key| line.starts_with(key))
+    };
+    text.lines()
+        .filter(|line| !short(line))
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
 #[test]
 fn the_examples_of_the_shipped_file_are_valid() {
     let text = shipped_examples();
     let refused = load(&text).unwrap_err();
     assert!(refused.contains("[[upstreams]]"), "two forms: {refused}");
 
-    let without_short_form: String = text
-        .lines()
-        .filter(|line| !line.starts_with("upstream"))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    let config = load(&without_short_form).unwrap();
+    let config = load(&without_short_forms(&text)).unwrap();
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.name, "gpu");
     assert_eq!(
@@ -149,6 +159,9 @@ fn the_shipped_file_shows_every_key() {
         "",
         "[sandbox]",
         "[sandbox.limits]",
+        "[search]",
+        "[search.pages]",
+        "[[search.providers]]",
         "[retry]",
         "[[upstreams]]",
         "[upstreams.quirks]",
@@ -168,6 +181,9 @@ fn the_shipped_file_shows_every_key() {
             let is_table = [
                 "sandbox",
                 "limits",
+                "search",
+                "pages",
+                "providers",
                 "retry",
                 "upstreams",
                 "tools",
@@ -264,6 +280,14 @@ const SAMPLES: &[(&str, &str, &str, &str)] = &[
         "\"/opt/python/bin/python3\"",
         "code_exec_python = \"/opt/python/bin/python3\"",
     ),
+    ("enable-search", "true", "true", "enable_search = true"),
+    ("search-provider", "brave", "\"brave\"", "name = \"brave\""),
+    (
+        "search-url",
+        "http://s/x",
+        "\"http://s/x\"",
+        "url = \"http://s/x\"",
+    ),
     ("log-format", "json", "\"json\"", "log_format = \"json\""),
     ("log-level", "debug", "\"debug\"", "log_level = \"debug\""),
 ];
@@ -280,6 +304,9 @@ fn surroundings(flag: &str) -> Vec<(&'static str, &'static str)> {
             ("upstream", "http://h/v1"),
             ("enable-code-execution", "true"),
         ],
+        "search-provider" | "search-url" => {
+            vec![("upstream", "http://h/v1"), ("enable-search", "true")]
+        }
         "insecure-no-auth" => vec![("upstream", "http://h/v1"), ("listen", "0.0.0.0:1")],
         _ => vec![("upstream", "http://h/v1")],
     }
