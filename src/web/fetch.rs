@@ -187,15 +187,19 @@ impl Fetcher {
         let inner = &self.0;
         let deadline = Instant::now() + inner.settings.timeout;
         let mut target = inner.policy.target(url, domains)?;
-        for _ in 0..=inner.settings.max_redirects {
-            let delay = inner.permission(&target, deadline).await?;
-            let interval = inner.settings.host_interval.max(delay);
-            match inner.hop(&target, interval, deadline).await? {
+        // What is elsewhere on the same host is asked for at once: together it is one page.
+        let mut last_host = None;
+        for redirects in 0..=inner.settings.max_redirects {
+            let is_same_host = last_host.as_ref() == Some(&target.host);
+            let hop = inner.visit(&target, is_same_host, deadline).await;
+            match named(hop, &target, redirects)? {
                 Hop::Redirect(location) => {
-                    target = inner.policy.redirected(&target, &location, domains)?;
+                    let next = inner.policy.redirected(&target, &location, domains)?;
+                    last_host = Some(std::mem::replace(&mut target, next).host);
                 }
                 Hop::Response(response, _turn) => {
-                    return inner.read(target, response, deadline).await;
+                    let page = inner.read(&target, response, deadline).await;
+                    return named(page, &target, redirects);
                 }
             }
         }
@@ -220,9 +224,24 @@ impl Inner {
         let Some(robots) = &self.robots else {
             return Ok(Duration::ZERO);
         };
-        let ask = robots.ask(target, self.robots_file(target));
+        let ask = robots.ask(target, Box::pin(self.robots_file(target)));
         let asked = timeout_at(deadline, ask).await;
         asked.unwrap_or_else(|_| Err(self.timeout(target)))
+    }
+
+    /// One request for a page, if it may be read.
+    async fn visit(
+        &self,
+        target: &Target,
+        is_same_host: bool,
+        deadline: Instant,
+    ) -> Result<Hop, FetchError> {
+        let delay = self.permission(target, deadline).await?;
+        let interval = match is_same_host {
+            true => Duration::ZERO,
+            false => self.settings.host_interval.max(delay),
+        };
+        self.hop(target, interval, deadline).await
     }
 
     /// Fetches the `robots.txt` of a target's origin.
@@ -232,8 +251,9 @@ impl Inner {
         let domains = DomainFilter::default();
         let file = format!("{}/robots.txt", target.origin());
         let mut at = self.policy.target(&file, &domains)?;
-        for _ in 0..=ROBOTS_REDIRECTS {
-            match self.hop(&at, Duration::ZERO, deadline).await? {
+        for redirects in 0..=ROBOTS_REDIRECTS {
+            let hop = self.hop(&at, Duration::ZERO, deadline).await;
+            match named(hop, &at, redirects)? {
                 Hop::Redirect(location) => at = self.policy.redirected(&at, &location, &domains)?,
                 Hop::Response(response, _turn) => {
                     let status = response.status();
@@ -292,7 +312,7 @@ impl Inner {
     /// Reads the page behind a head.
     async fn read(
         &self,
-        target: Target,
+        target: &Target,
         response: Response,
         deadline: Instant,
     ) -> Result<Kept, FetchError> {
@@ -301,7 +321,7 @@ impl Inner {
             && !matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT);
         if !has_content {
             return Err(FetchError::Status {
-                host: target.host,
+                host: target.host.clone(),
                 status,
                 retry_after: retry_after(response.headers()),
             });
@@ -310,11 +330,11 @@ impl Inner {
         let content_type =
             content_type.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let may_be_kept = !forbids_keeping(response.headers());
-        let bounds = self.bounds(&target, self.settings.max_bytes, deadline);
+        let bounds = self.bounds(target, self.settings.max_bytes, deadline);
         let wanted = Wanted::Readable(content_type.as_deref());
         let (body, cut) = body::read(response, wanted, &bounds).await?;
         let page = Fetched {
-            url: target.url,
+            url: target.url.clone(),
             content_type,
             body,
             cut,
@@ -344,6 +364,18 @@ impl Inner {
                 .unwrap_or(u64::MAX),
         }
     }
+}
+
+/// After a redirect, an error is about a page that nobody asked for by this name.
+fn named<T>(
+    result: Result<T, FetchError>,
+    target: &Target,
+    redirects: usize,
+) -> Result<T, FetchError> {
+    result.map_err(|error| match redirects {
+        0 => error,
+        _ => target.not_read(error),
+    })
 }
 
 /// Why there is no answer.

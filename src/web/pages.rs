@@ -36,6 +36,14 @@ struct Entry {
     may_be_kept: bool,
 }
 
+impl Key {
+    fn bytes(&self) -> usize {
+        let domains = self.domains.allowed.iter().chain(&self.domains.blocked);
+        let texts = [&self.scope, &self.url].into_iter().chain(domains);
+        texts.map(|text| text.len() + size_of::<String>()).sum()
+    }
+}
+
 struct Lifetime {
     ttl: Duration,
 }
@@ -57,8 +65,7 @@ impl Pages {
         let kept = (!ttl.is_zero() && settings.cache_bytes > 0).then(|| {
             Cache::builder()
                 .weigher(|key: &Key, entry: &Entry| {
-                    let bytes =
-                        entry.page.body.len() + key.url.len() + key.scope.len() + ENTRY_BYTES;
+                    let bytes = entry.page.body.len() + key.bytes() + ENTRY_BYTES;
                     u32::try_from(bytes).unwrap_or(u32::MAX)
                 })
                 .max_capacity(settings.cache_bytes)
@@ -86,13 +93,13 @@ impl Pages {
             url: without_fragment(url),
             domains: domains.clone(),
         };
-        let fetch = async {
+        let fetch = Box::pin(async {
             let kept = self.fetcher.get_to_keep(url, domains).await?;
             Ok(Entry {
                 page: kept.page,
                 may_be_kept: kept.may_be_kept,
             })
-        };
+        });
         let entry = kept.try_get_with(key, fetch).await;
         entry
             .map(|entry| entry.page)

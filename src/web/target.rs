@@ -115,16 +115,13 @@ impl Policy {
         let location = location.trim_matches(' ');
         look_at(location)?;
         let to = from.url.join(location).map_err(unreadable)?;
-        let shown = shown(&to);
+        let shown = to.clone();
         self.judge(to, domains)
             .and_then(|to| match is_downgrade(from, &to) {
                 true => Err(FetchError::Downgrade),
                 false => Ok(to),
             })
-            .map_err(|reason| FetchError::Redirected {
-                to: shown,
-                reason: Box::new(reason),
-            })
+            .map_err(|reason| redirected(&shown, reason))
     }
 
     /// Whether the operator named this host as one that may have a private address.
@@ -173,7 +170,7 @@ impl Policy {
         if !is_allowed || self.block.is_match(&host) {
             return Err(FetchError::NotAllowed { host });
         }
-        if !domains.permits(&host) {
+        if !domains.permits(url.host_str().unwrap_or_default()) {
             return Err(FetchError::Filtered { host });
         }
         Ok(Target {
@@ -189,15 +186,20 @@ impl Target {
     pub(super) fn origin(&self) -> String {
         self.url.origin().ascii_serialization()
     }
+
+    /// Why it cannot be read, to one who asked for a page that redirects there.
+    pub(super) fn not_read(&self, reason: FetchError) -> FetchError {
+        redirected(&self.url, reason)
+    }
 }
 
 impl PrivateHosts {
     fn new(globs: &[String]) -> Result<Self, FetcherError> {
         let mut names = GlobSetBuilder::new();
         for written in globs {
-            let wildcard = |text: &str| text.contains(['*', '?', '[', '{']);
+            let written = &encoded(written);
             if let Some((_, last)) = written.rsplit_once('.')
-                && wildcard(last)
+                && has_wildcard(last)
             {
                 // A name under any top-level domain: surely meant for addresses.
                 continue;
@@ -233,11 +235,27 @@ impl PrivateHosts {
 fn host_globs(setting: &'static str, globs: &[String]) -> Result<GlobSet, FetcherError> {
     let mut set = GlobSetBuilder::new();
     for written in globs {
-        let glob = GlobBuilder::new(written).case_insensitive(true).build();
+        let glob = GlobBuilder::new(&encoded(written))
+            .case_insensitive(true)
+            .build();
         set.add(glob.map_err(|source| bad_glob(setting, written, source))?);
     }
     set.build()
         .map_err(|source| bad_glob(setting, &globs.join(", "), source))
+}
+
+fn has_wildcard(text: &str) -> bool {
+    text.contains(['*', '?', '[', '{'])
+}
+
+/// A glob with its names in the form in which URLs have them: other scripts encoded.
+fn encoded(glob: &str) -> String {
+    let encode = |label: &str| match Host::parse(label) {
+        Ok(Host::Domain(encoded)) if !label.is_ascii() && !has_wildcard(label) => encoded,
+        _ => label.to_owned(),
+    };
+    let labels: Vec<String> = glob.split('.').map(encode).collect();
+    labels.join(".")
 }
 
 fn bad_glob(setting: &'static str, glob: &str, source: globset::Error) -> FetcherError {
@@ -265,9 +283,12 @@ fn unreadable(error: url::ParseError) -> FetchError {
     }
 }
 
-/// Where a page redirects to, in characters that do no harm.
-fn shown(url: &Url) -> String {
-    url.as_str().chars().take(MAX_SHOWN).collect()
+fn redirected(to: &Url, reason: FetchError) -> FetchError {
+    FetchError::Redirected {
+        // Only ASCII, as nothing else is in a URL that was read.
+        to: to.as_str().chars().take(MAX_SHOWN).collect(),
+        reason: Box::new(reason),
+    }
 }
 
 /// Whether what was encrypted up to now would go on to somebody else unencrypted. The same host may do so with its own.

@@ -74,7 +74,7 @@ pub(crate) fn addresses(stage: &Stage) {
     for (host, ip) in ADDRESSES {
         stage.refuses(&Attack {
             url: format!("http://{host}/"),
-            told: "is not an address of the public internet",
+            told: "is not on the public internet",
             naively: at(ip, 80),
         });
     }
@@ -89,7 +89,7 @@ pub(crate) fn addresses(stage: &Stage) {
     for host in ["[fe80::5]", "[ff02::1]", "224.0.0.5", "255.255.255.255"] {
         stage.refuses(&Attack {
             url: format!("http://{host}/"),
-            told: "is not an address of the public internet",
+            told: "is not on the public internet",
             naively: None,
         });
     }
@@ -115,7 +115,7 @@ pub(crate) fn names_of_private_addresses(stage: &Stage) {
     ] {
         stage.refuses(&Attack {
             url: format!("http://{host}/"),
-            told: "is not an address of the public internet",
+            told: "is not on the public internet",
             naively: at(ip, 80),
         });
     }
@@ -123,7 +123,7 @@ pub(crate) fn names_of_private_addresses(stage: &Stage) {
     for host in ["mixed.site.com", "mixed-six.site.com"] {
         let attack = Attack {
             url: format!("http://{host}/"),
-            told: "is not an address of the public internet",
+            told: "is not on the public internet",
             naively: None,
         };
         for _ in 0..5 {
@@ -183,7 +183,7 @@ pub(crate) fn names_that_change(stage: &Stage) {
     );
     let attack = Attack {
         url: "http://turning.site.com/".to_owned(),
-        told: "is not an address of the public internet",
+        told: "is not on the public internet",
         naively: "10.0.0.5:80".parse().ok(),
     };
     stage.refuses(&attack);
@@ -197,7 +197,7 @@ pub(crate) fn names_that_change(stage: &Stage) {
     assert!(
         fetched
             .unwrap_err()
-            .contains("is not an address of the public internet")
+            .contains("is not on the public internet")
     );
     assert_eq!((contacts.len(), asked()), (1, 2));
     forget();
@@ -275,6 +275,67 @@ pub(crate) fn redirects(stage: &Stage) {
     });
 }
 
+const CREDENTIALS: &str = "user name or password";
+
+/// URLs, what the model is told, and where a naive client ends up.
+const ODD_URLS: &[(&str, &str, &str)] = &[
+    (
+        "http://public.site.com@127.0.0.1/",
+        CREDENTIALS,
+        "127.0.0.1:80",
+    ),
+    (
+        "http://public.site.com:80@127.0.0.1/",
+        CREDENTIALS,
+        "127.0.0.1:80",
+    ),
+    ("http://public.site.com#@10.0.0.5@10.0.0.5/", "", ""),
+    (
+        "http://public.site.com%40@10.0.0.5/",
+        CREDENTIALS,
+        "10.0.0.5:80",
+    ),
+    (
+        "http://user:word@public.site.com/",
+        CREDENTIALS,
+        "93.184.216.34:80",
+    ),
+    ("http://127.0.\t0.1/", "control character", "127.0.0.1:80"),
+    ("http://127.0.\n0.1/", "control character", "127.0.0.1:80"),
+    ("ht\rtp://127.0.0.1/", "control character", "127.0.0.1:80"),
+    (
+        "http://public.site.com/\r\nx: y",
+        "control character",
+        "93.184.216.34:80",
+    ),
+    ("http:127.0.0.1/", "public internet", "127.0.0.1:80"),
+    ("http:/127.0.0.1/", "public internet", "127.0.0.1:80"),
+    ("http:\\\\127.0.0.1\\", "public internet", "127.0.0.1:80"),
+    ("http:////127.0.0.1/", "public internet", "127.0.0.1:80"),
+    (" http://127.0.0.1/ ", "public internet", "127.0.0.1:80"),
+    (
+        "http://public.site.com:8080/",
+        "port 8080",
+        "93.184.216.34:8080",
+    ),
+    ("http://public.site.com:22/", "port 22", "93.184.216.34:22"),
+    (
+        "http://public.site.com:11211/",
+        "port 11211",
+        "93.184.216.34:11211",
+    ),
+    (
+        "http://public.site.com:000022/",
+        "port 22",
+        "93.184.216.34:22",
+    ),
+    ("http://10.0.0.5:8080/", "public internet", "10.0.0.5:8080"),
+    ("//10.0.0.5/", "not a complete URL", ""),
+    ("10.0.0.5", "not a complete URL", ""),
+    ("http://10.0.0.5:99999/", "not a complete URL", ""),
+    ("http://[::ffff:10.0.0.5", "not a complete URL", ""),
+];
+
 pub(crate) fn odd_urls(stage: &Stage) {
     for url in [
         "file:///etc/passwd",
@@ -295,96 +356,7 @@ pub(crate) fn odd_urls(stage: &Stage) {
             naively: None,
         });
     }
-    let credentials = "user name or password";
-    for (url, told, target) in [
-        (
-            "http://public.site.com@127.0.0.1/",
-            credentials,
-            at("127.0.0.1", 80),
-        ),
-        (
-            "http://public.site.com:80@127.0.0.1/",
-            credentials,
-            at("127.0.0.1", 80),
-        ),
-        ("http://public.site.com#@10.0.0.5@10.0.0.5/", "", None),
-        (
-            "http://public.site.com%40@10.0.0.5/",
-            credentials,
-            at("10.0.0.5", 80),
-        ),
-        (
-            "http://user:word@public.site.com/",
-            credentials,
-            at("93.184.216.34", 80),
-        ),
-        (
-            "http://127.0.\t0.1/",
-            "control character",
-            at("127.0.0.1", 80),
-        ),
-        (
-            "http://127.0.\n0.1/",
-            "control character",
-            at("127.0.0.1", 80),
-        ),
-        (
-            "ht\rtp://127.0.0.1/",
-            "control character",
-            at("127.0.0.1", 80),
-        ),
-        (
-            "http://public.site.com/\r\nx: y",
-            "control character",
-            at("93.184.216.34", 80),
-        ),
-        ("http:127.0.0.1/", "public internet", at("127.0.0.1", 80)),
-        ("http:/127.0.0.1/", "public internet", at("127.0.0.1", 80)),
-        (
-            "http:\\\\127.0.0.1\\",
-            "public internet",
-            at("127.0.0.1", 80),
-        ),
-        (
-            "http:////127.0.0.1/",
-            "public internet",
-            at("127.0.0.1", 80),
-        ),
-        (
-            " http://127.0.0.1/ ",
-            "public internet",
-            at("127.0.0.1", 80),
-        ),
-        (
-            "http://public.site.com:8080/",
-            "port 8080",
-            at("93.184.216.34", 8080),
-        ),
-        (
-            "http://public.site.com:22/",
-            "port 22",
-            at("93.184.216.34", 22),
-        ),
-        (
-            "http://public.site.com:11211/",
-            "port 11211",
-            at("93.184.216.34", 11211),
-        ),
-        (
-            "http://public.site.com:000022/",
-            "port 22",
-            at("93.184.216.34", 22),
-        ),
-        (
-            "http://10.0.0.5:8080/",
-            "public internet",
-            at("10.0.0.5", 8080),
-        ),
-        ("//10.0.0.5/", "not a complete URL", None),
-        ("10.0.0.5", "not a complete URL", None),
-        ("http://10.0.0.5:99999/", "not a complete URL", None),
-        ("http://[::ffff:10.0.0.5", "not a complete URL", None),
-    ] {
+    for (url, told, target) in ODD_URLS {
         if told.is_empty() {
             // Only a fragment, whatever stands in it.
             let (fetched, _) = stage.fetch(&settings(), url);
@@ -392,9 +364,9 @@ pub(crate) fn odd_urls(stage: &Stage) {
             continue;
         }
         stage.refuses(&Attack {
-            url: url.to_owned(),
+            url: (*url).to_owned(),
             told,
-            naively: target,
+            naively: target.parse().ok(),
         });
     }
 }

@@ -64,7 +64,7 @@ pub enum FetchError {
     },
     /// The host is not on the public internet.
     #[error(
-        "{host} is not an address of the public internet, and others cannot be read; use another source"
+        "{host} is not on the public internet, and nothing else can be read; use another source"
     )]
     Address {
         /// The host.
@@ -82,7 +82,7 @@ pub enum FetchError {
         /// Where to.
         to: String,
         /// Why that cannot be read.
-        reason: Box<FetchError>,
+        reason: Box<Self>,
     },
     /// Too many redirects.
     #[error("the page redirects more than {limit} times; use another source")]

@@ -161,7 +161,7 @@ async fn statuses_are_told_in_words() {
     ] {
         let error = refusal(&server, path).await;
         assert!(
-            error.contains(words) && error.contains(&path[1..]),
+            error.contains(words) && error.contains(path.trim_start_matches('/')),
             "{error}"
         );
     }
@@ -500,10 +500,8 @@ async fn robots_files_are_honoured_and_asked_for_once() {
     assert!(matches!(two, Err(FetchError::Status { .. })));
     for path in ["/closed/a", "/way"] {
         let error = fetcher.get(&server.url(path), &open).await.unwrap_err();
-        assert!(
-            matches!(error, FetchError::Robots { .. }),
-            "{path}: {error}"
-        );
+        let error = error.to_string();
+        assert!(error.contains("asks programs not to"), "{path}: {error}");
     }
     let mut paths = server.paths();
     paths.sort_unstable();
@@ -551,7 +549,7 @@ async fn a_robots_file_that_is_not_there_allows_and_one_that_cannot_be_had_forbi
         match (fetched, expected) {
             (Ok(_), None) => {}
             (Err(error), Some(expected)) => {
-                assert!(error.to_string().contains(expected), "{error}")
+                assert!(error.to_string().contains(expected), "{error}");
             }
             (fetched, _) => panic!("{robots:?}: {fetched:?}"),
         }

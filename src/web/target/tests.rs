@@ -124,7 +124,7 @@ fn what_is_no_url_of_a_public_host_is_refused_with_its_reason() {
 fn lists_of_the_operator_and_of_the_request_both_apply() {
     let policy = Policy::new(&FetchSettings {
         allow: vec!["*.example.org".to_owned(), "93.184.*".to_owned()],
-        block: vec!["bad.*".to_owned()],
+        block: vec!["bad.*".to_owned(), "*.Bücher.example.org".to_owned()],
         ..settings()
     })
     .unwrap();
@@ -137,6 +137,7 @@ fn lists_of_the_operator_and_of_the_request_both_apply() {
     assert!(policy.target("http://93.184.216.34/", &open).is_ok());
     for (url, domains, filtered) in [
         ("http://bad.example.org/", &domains, false),
+        ("http://a.bücher.example.org/", &open, false),
         ("http://example.org/", &open, false),
         ("http://example.com/", &open, false),
         ("http://other.example.org/", &domains, true),
