@@ -664,3 +664,34 @@ async fn a_request_that_nobody_waits_for_ends() {
     }
     assert_eq!(server.requests().len(), 3);
 }
+
+#[tokio::test]
+async fn whom_a_connection_is_with_is_checked_again() {
+    let server = Server::start([("/", page("hello"))]).await;
+    let settings = FetchSettings {
+        ports: vec![server.address.port()],
+        ..serving::settings()
+    };
+    let url = format!("http://example.org:{}/", server.address.port());
+    // A client whose names are looked up without a check.
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .resolve("example.org", server.address)
+        .build()
+        .unwrap();
+    let policy = Arc::new(Policy::new(&settings).unwrap());
+    let fetcher = Fetcher(Arc::new(Inner {
+        client,
+        policy,
+        hosts: Hosts::new(1),
+        robots: None,
+        settings,
+        pace: Pace::default(),
+    }));
+    let result = fetcher.get(&url, &DomainFilter::default()).await;
+    assert!(
+        matches!(result, Err(FetchError::Address { .. })),
+        "{result:?}"
+    );
+    assert_eq!(server.paths(), ["/"]);
+}
