@@ -10,13 +10,13 @@
 
 mod body;
 mod error;
+mod failure;
 mod media;
 #[cfg(test)]
 pub(super) mod serving;
 #[cfg(test)]
 mod tests;
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +30,11 @@ use url::Url;
 pub use self::error::FetchError;
 
 use self::body::{Bounds, Pace, Wanted};
+use self::failure::no_head;
 use super::DomainFilter;
 use super::address::is_public;
 use super::hosts::{Hosts, Turn};
-use super::lookup::{Lookup, LookupError};
+use super::lookup::Lookup;
 use super::robots::{Answer, Robots};
 use super::settings::FetchSettings;
 use super::target::{Policy, Target};
@@ -376,35 +377,6 @@ fn named<T>(
         0 => error,
         _ => target.not_read(error),
     })
-}
-
-/// Why there is no answer.
-fn no_head(target: &Target, error: &reqwest::Error) -> FetchError {
-    let host = target.host.clone();
-    match cause::<LookupError>(error) {
-        Some(LookupError::NotFound) => return FetchError::Unresolved { host },
-        Some(LookupError::Forbidden) => return FetchError::Address { host },
-        None => {}
-    }
-    if !error.is_connect() {
-        return FetchError::Broken { host };
-    }
-    // TLS errors have no type of their own here.
-    let mut causes = causes(error);
-    match causes.any(|cause| cause.to_string().contains("certificate")) {
-        true => FetchError::Certificate { host },
-        false => FetchError::Connect { host },
-    }
-}
-
-fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    let source: fn(&&'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> =
-        |error| (*error).source();
-    std::iter::successors(Some(error), source)
-}
-
-fn cause<E: Error + Copy + 'static>(error: &(dyn Error + 'static)) -> Option<E> {
-    causes(error).find_map(|cause| cause.downcast_ref::<E>().copied())
 }
 
 /// Seconds after which to try again, where that is soon.

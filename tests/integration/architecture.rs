@@ -17,7 +17,6 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("web", &["ids", "sandbox"]),
     ("tools", &["openai", "ids", "sandbox", "sse"]),
     ("session", &["openai", "ids"]),
-    ("web", &["ids", "sandbox"]),
     (
         "agent",
         &["openai", "ids", "upstream", "tools", "session", "metrics"],
