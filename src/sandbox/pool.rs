@@ -340,11 +340,7 @@ impl Pool {
         let Some(room) = self.turns.spare_room() else {
             return;
         };
-        let listed = tokio::select! {
-            listed = fonts::list(&self, room) => listed,
-            () = self.closing.cancelled() => return,
-        };
-        if let Err(error) = listed {
+        if let Err(error) = fonts::list(&self, room).await {
             tracing::warn!(%error, "matplotlib could not list the fonts");
         }
         self.refill();

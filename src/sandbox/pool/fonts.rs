@@ -19,7 +19,7 @@ for path in glob.glob(os.path.join(matplotlib.get_cachedir(), "fontlist-*.json")
 /// Longest time for it; a host may have thousands of fonts.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Lists the fonts in an interpreter of its own, which no workspace gets.
+/// Lists the fonts in an interpreter of its own, which no workspace gets; gives up when the pool closes.
 pub(super) async fn list(
     pool: &Pool,
     room: Room<Worker>,
@@ -31,9 +31,16 @@ pub(super) async fn list(
         inputs: &[],
         timeout: TIME_LIMIT,
     };
-    let (outcome, _) = worker.run(&cell, &Silent).await;
+    let outcome = tokio::select! {
+        (outcome, _) = worker.run(&cell, &Silent) => Some(outcome),
+        () = pool.closing.cancelled() => None,
+    };
+    // To its end even then, so that nothing of it is left when the pool has closed.
     worker.end().await;
     drop(room);
+    let Some(outcome) = outcome else {
+        return Ok(());
+    };
     let list = outcome
         .files
         .iter()
