@@ -1,22 +1,24 @@
 //! From a request's body to what a run needs, or to the finding that no run is needed.
 
+mod hosted;
+
 use std::sync::Arc;
 
 use http::HeaderMap;
 
+use self::hosted::{Own, declared, hosted_entries};
 use super::Agent;
-use super::code::{CODE_INTERPRETER, CodeAsk, is_code_interpreter};
+use super::code::{CODE_INTERPRETER, CodeAsk};
 use super::conversation::find_by_call;
 use super::options::{EXTENSION_FIELDS, Options};
 use super::transcript;
-use super::web::{self, WEB_SEARCH_OPTIONS, is_web_search, names_web_search};
+use super::web::{self, WEB_SEARCH_OPTIONS, names_web_search};
 use crate::ids::{Owner, RequestId, SessionId};
 use crate::openai::message::Message;
 use crate::openai::request::{ChatBody, RequestError};
-use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
-use crate::tools::python::EXECUTE_PYTHON;
+use crate::openai::tool::ToolDefinition;
 use crate::tools::set::{Lookup, ToolFilter, ToolSet};
-use crate::tools::web::{WEB_SEARCH, WebAccess, WebAsk};
+use crate::tools::web::{WebAccess, WebAsk};
 use crate::upstream::router::Route;
 
 /// Body fields that a model call writes itself.
@@ -308,52 +310,12 @@ impl Agent {
     }
 }
 
-/// Which of OpenAI's hosted tools have their work done here.
-#[derive(Debug, Clone, Copy)]
-struct Own {
-    code: bool,
-    web: bool,
-}
-
-impl Own {
-    /// The tool that does the work of a hosted one.
-    fn tool(self, kind: &str) -> Option<&'static str> {
-        match kind {
-            CODE_INTERPRETER if self.code => Some(EXECUTE_PYTHON),
-            kind if self.web && names_web_search(kind) => Some(WEB_SEARCH),
-            _ => None,
-        }
-    }
-}
-
 /// What a request asks for, read and checked.
 #[derive(Debug)]
 struct Asked {
     options: Options,
     tools: ToolSet,
     code: Option<CodeAsk>,
-}
-
-/// The function tools that a request declares; hosted ones must be known to the upstream.
-fn declared(
-    body: &ChatBody<'_>,
-    route: &Route,
-    own: Own,
-) -> Result<Vec<ToolDefinition>, RequestError> {
-    let (declared, hosted) = body.tools()?;
-    let known = &route.quirks.hosted_tools;
-    match hosted
-        .iter()
-        .find(|kind| !known.contains(kind) && own.tool(kind).is_none())
-    {
-        Some(kind) => {
-            let message = format!(
-                "the hosted tool type '{kind}' is not offered by this server; leave it out of 'tools'"
-            );
-            Err(RequestError::field("tools", message))
-        }
-        None => Ok(declared),
-    }
 }
 
 fn tool_filter(options: &Options) -> Result<ToolFilter, RequestError> {
@@ -365,23 +327,6 @@ fn tool_filter(options: &Options) -> Result<ToolFilter, RequestError> {
         .map_err(|error| RequestError::field("agent.client_tools", error.to_string()))?;
     ToolFilter::parse(allow, deny, client_tools, options.max_tool_rounds > 0)
         .map_err(|error| RequestError::field("agent.tools", error.to_string()))
-}
-
-/// The entries of `tools[]` that the upstream runs itself; they are offered as they are.
-fn hosted_entries(body: &ChatBody<'_>, own: Own) -> Result<Vec<String>, RequestError> {
-    let hosted = |entry: &&serde_json::value::RawValue| {
-        let is_hosted = matches!(
-            ToolDefinition::parse(entry),
-            Err(ToolDefinitionError::Hosted(_))
-        );
-        is_hosted && !(own.code && is_code_interpreter(entry)) && !(own.web && is_web_search(entry))
-    };
-    Ok(body
-        .tool_entries()?
-        .into_iter()
-        .filter(hosted)
-        .map(|entry| entry.get().to_owned())
-        .collect())
 }
 
 fn refuse_several_choices(body: &ChatBody<'_>, tools: &ToolSet) -> Result<(), RequestError> {

@@ -117,7 +117,7 @@ fn providers(
     }
     if let Some(origin) = kind
         .map(|found| found.origin)
-        .or(url.map(|found| found.origin))
+        .or_else(|| url.map(|found| found.origin))
     {
         let problem =
             "the providers are listed in [[search.providers]] already; take one of the two away";

@@ -96,7 +96,7 @@ impl Web {
                 failed.unwrap_or_else(|| WebError::Rejected("there is no query".to_owned()))
             );
         };
-        let hits = merged(lists, query.max_results);
+        let hits = merged(&lists, query.max_results);
         let documents = self.read_all(&hits, query).await;
         let unread = hits.len() - documents.iter().flatten().count();
         if unread > 0 {
@@ -233,7 +233,7 @@ impl Web {
 }
 
 /// The hits of several look-ups in turn, each page once.
-fn merged(lists: Vec<Vec<Hit>>, most: usize) -> Vec<Hit> {
+fn merged(lists: &[Vec<Hit>], most: usize) -> Vec<Hit> {
     let mut seen = HashSet::new();
     let mut merged = Vec::new();
     let longest = lists.iter().map(Vec::len).max().unwrap_or_default();

@@ -320,7 +320,7 @@ async fn bombs_of_other_kinds_are_survived() {
         } else {
             assert_ne!(result, Err(ExtractError::Unavailable), "{content_type}");
         }
-        eprintln!(
+        println!(
             "{content_type}: {:?}",
             result.map(|document| document.markdown.len())
         );

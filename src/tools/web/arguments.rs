@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    fn search(arguments: Value, permitted: &[&str]) -> Result<SearchArguments, ToolError> {
+    fn search(arguments: &Value, permitted: &[&str]) -> Result<SearchArguments, ToolError> {
         let permitted = DomainFilter {
             allowed: permitted.iter().map(|&domain| domain.to_owned()).collect(),
             blocked: vec!["bad.test".to_owned()],
@@ -179,11 +179,15 @@ mod tests {
 
     #[test]
     fn one_or_several_wordings_are_searched() {
-        let read = search(json!({"query": " a  b ", "queries": ["c", "a b", ""]}), &[]).unwrap();
+        let read = search(
+            &json!({"query": " a  b ", "queries": ["c", "a b", ""]}),
+            &[],
+        )
+        .unwrap();
         assert_eq!(read.queries, ["a b", "c"]);
         assert_eq!((read.max_results, read.freshness), (6, None));
         let read = search(
-            json!({"queries": ["c"], "max_results": 99, "freshness": "week"}),
+            &json!({"queries": ["c"], "max_results": 99, "freshness": "week"}),
             &[],
         )
         .unwrap();
@@ -204,38 +208,38 @@ mod tests {
             json!({"query": "a", "domains": ["[::1]"]}),
             json!({"query": "a", "domains": {"a": 1}}),
         ] {
-            let error = search(wrong.clone(), &[]).unwrap_err();
+            let error = search(&wrong, &[]).unwrap_err();
             assert!(matches!(error, ToolError::Rejected(_)), "{wrong}: {error}");
         }
     }
 
     #[test]
     fn a_model_can_narrow_the_domains_and_not_widen_them() {
-        let allowed = |arguments: Value, permitted: &[&str]| {
+        let allowed = |arguments: &Value, permitted: &[&str]| {
             search(arguments, permitted).map(|read| read.domains.allowed.clone())
         };
         let ask = |domains: Value| json!({"query": "a", "domains": domains});
         assert_eq!(
-            allowed(ask(json!(["https://www.A.test/x", "*.b.test"])), &[]).unwrap(),
+            allowed(&ask(json!(["https://www.A.test/x", "*.b.test"])), &[]).unwrap(),
             ["www.a.test", "b.test"]
         );
         assert_eq!(
-            allowed(ask(json!(["docs.a.test", "c.test"])), &["a.test"]).unwrap(),
+            allowed(&ask(json!(["docs.a.test", "c.test"])), &["a.test"]).unwrap(),
             ["docs.a.test"]
         );
         assert_eq!(
-            allowed(ask(json!(["test"])), &["a.test"]).unwrap(),
+            allowed(&ask(json!(["test"])), &["a.test"]).unwrap(),
             ["a.test"]
         );
-        assert!(allowed(ask(json!(["c.test"])), &["a.test"]).is_err());
-        let blocked = search(ask(json!(["a.test"])), &[]).unwrap();
+        assert!(allowed(&ask(json!(["c.test"])), &["a.test"]).is_err());
+        let blocked = search(&ask(json!(["a.test"])), &[]).unwrap();
         assert_eq!(blocked.domains.blocked, ["bad.test"]);
     }
 
     #[test]
     fn a_page_needs_its_address() {
-        let read = |arguments: Value| ReadArguments::read(arguments.as_object().unwrap());
-        let page = read(json!({"url": " https://a.test/ ", "find": " "})).unwrap();
+        let read = |arguments: &Value| ReadArguments::read(arguments.as_object().unwrap());
+        let page = read(&json!({"url": " https://a.test/ ", "find": " "})).unwrap();
         assert_eq!((&*page.url, page.find), ("https://a.test/", None));
         for wrong in [
             json!({}),
@@ -244,7 +248,7 @@ mod tests {
             json!({"url": "x".repeat(2049)}),
             json!({"url": "https://a.test", "find": "x".repeat(401)}),
         ] {
-            assert!(read(wrong.clone()).is_err(), "{wrong}");
+            assert!(read(&wrong).is_err(), "{wrong}");
         }
     }
 }
