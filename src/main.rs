@@ -83,7 +83,7 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
     let format = config.log.format;
     runtime()?.block_on(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
-        let demo = demo::Demo::build(&config).await?;
+        let demo = Box::pin(demo::Demo::build(&config)).await?;
         announce(format, demo.address());
         let mut out = std::io::stdout();
         demo.run(&mut out, async {
