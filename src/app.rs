@@ -10,6 +10,7 @@ use crate::agent::{Agent, Parts};
 use crate::config::{Config, WebConfig};
 use crate::http::{AppState, server};
 use crate::metrics::Metrics;
+use crate::sandbox::compute::ComputeError;
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::session::SessionError;
 use crate::session::lock::SessionLocks;
@@ -147,6 +148,17 @@ impl App {
     /// The address that is listened on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Finds out whether this host can read pages; it can where nothing of the kind is offered.
+    ///
+    /// # Errors
+    /// When there can be no confined process to parse them.
+    pub async fn check_page_parser(&self) -> Result<(), ComputeError> {
+        match &self.web {
+            Some(web) => web.check_parser().await,
+            None => Ok(()),
+        }
     }
 
     /// Serves until `shutdown` resolves, then drains and flushes.

@@ -1,9 +1,11 @@
 //! `loopwright demo`: the product at work with no model server and no key.
 //!
 //! Starts a scripted model and a sample tool server on loopback ports, a real loopwright in front of them, sends a few
-//! requests through its HTTP API, prints what happened round by round, and stays up for curl. Code execution is part of it
-//! where this host can isolate code; where it cannot, one line says why.
+//! requests through its HTTP API, prints what happened round by round, and stays up for curl. The web that it searches
+//! is one of its own, behind the sample tool server's port. Code execution and the reading of pages are part of it where
+//! this host can isolate them; where it cannot, one line says why.
 
+mod corpus;
 pub mod model;
 mod rules;
 pub mod tool;
@@ -41,6 +43,7 @@ pub struct Demo {
     model: (TcpListener, axum::Router),
     tool: (TcpListener, axum::Router),
     code: Code,
+    pages: Pages,
     _work_directory: Option<WorkDirectory>,
 }
 
@@ -50,6 +53,14 @@ enum Code {
     Offered,
     /// It cannot, and this is why and what would help.
     Missing(String),
+}
+
+/// Whether pages can be read here; a search answers with summaries where not.
+#[derive(Debug)]
+enum Pages {
+    Read,
+    /// They cannot, and this is why.
+    Unreadable(String),
 }
 
 /// Where working files of ended interpreters are kept; deleted when dropped, which must come after the server's end.
@@ -76,13 +87,15 @@ impl Demo {
             .await
             .context("cannot start the sample tool")?;
         let upstream = Url::parse(&format!("http://{}/v1", model.local_addr()?))?;
-        let tools = Url::parse(&format!("http://{}/run", tool.local_addr()?))?;
+        let tools = Url::parse(&format!("http://{}/", tool.local_addr()?))?;
         let config = |enable_code_execution| {
             let flags = ServeFlags {
                 listen: Some(settings.listen),
                 upstream: Some(upstream.clone()),
                 session_store: Some(StoreUrl::Memory),
                 enable_code_execution: Some(enable_code_execution),
+                enable_search: Some(true),
+                search_url: Some(tools.clone()),
                 ..ServeFlags::default()
             };
             serve_config(&flags, settings, &tools)
@@ -98,11 +111,16 @@ impl Demo {
             }
             Err(error) => return Err(error.into()),
         };
+        let pages = match app.check_page_parser().await {
+            Ok(()) => Pages::Read,
+            Err(error) => Pages::Unreadable(one_line(&error)),
+        };
         Ok(Self {
             app,
             model: (model, model::router()),
-            tool: (tool, tool::router()),
+            tool: (tool, tool::router().merge(corpus::router())),
             code,
+            pages,
             _work_directory: work_directory,
         })
     }
@@ -132,7 +150,7 @@ impl Demo {
             }
         }));
         let tour = async {
-            match tour::show(&base, &self.code, out).await {
+            match tour::show(&base, &self.code, &self.pages, out).await {
                 Err(error) if !stopping.is_cancelled() => Err(error),
                 // Shown, or cut short by a signal, which is no failure.
                 Ok(()) | Err(_) => std::future::pending::<anyhow::Result<()>>().await,
@@ -163,6 +181,15 @@ fn serve_config(
         _ => None,
     };
     let mut config = Config::load(flags, &environment)?;
+    if let Some(web) = &mut config.web {
+        let pages = &mut web.web.fetch;
+        // The web of the demo is all that it may reach.
+        pages.allow = vec![Ipv4Addr::LOCALHOST.to_string()];
+        pages.private = pages.allow.clone();
+        // Nobody else is kept waiting by its own pages.
+        pages.host_interval = Duration::ZERO;
+        pages.per_host = web.web.search.max_pages.max(1);
+    }
     config.tools.http_tools = tool::definitions()
         .iter()
         .map(|tool| sample(tool, tools))

@@ -5,6 +5,7 @@
 
 mod code;
 mod labels;
+mod web;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use labels::{
     ToolNameLabel, UpstreamLabel,
 };
 pub use labels::{ModelOutcome, Route, ToolLabel};
+pub use web::OutcomeFigures;
+use web::WebMetrics;
 
 /// The `content-type` of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -86,6 +89,7 @@ struct Inner {
     open_streams: Gauge,
     store_errors: Counter,
     code: CodeMetrics,
+    web: WebMetrics,
     tools: HashMap<String, Arc<String>>,
     upstreams: HashMap<String, Arc<String>>,
     dispatch: Arc<String>,
@@ -217,6 +221,7 @@ impl Inner {
             open_streams: Gauge::default(),
             store_errors: Counter::default(),
             code: CodeMetrics::new(),
+            web: WebMetrics::default(),
             tools,
             upstreams,
             dispatch: Arc::new("dispatch".to_owned()),
@@ -303,6 +308,7 @@ impl Inner {
             errors,
         );
         self.code.register(registry);
+        self.web.register(registry);
     }
 
     /// Makes every label set that is known beforehand, so that counting needs no exclusive lock.

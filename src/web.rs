@@ -23,6 +23,7 @@ mod rank;
 mod robots;
 mod search;
 pub mod settings;
+mod stats;
 mod target;
 mod tokens;
 
@@ -33,3 +34,4 @@ pub use extractor::{Extractor, PAGE_PARSER, page_parser_main};
 pub use outcome::{Findings, Found, Reading, WebError};
 pub use query::{Freshness, Location, PageQuery, SearchQuery};
 pub use search::{SetupError, Web};
+pub use stats::{Outcomes, WebStats};

@@ -3,11 +3,13 @@
 //! Pure. Knows nothing of HTTP, of streams or of how the tools are run; like any model it sees messages only.
 
 pub(super) mod code;
+mod web;
 
 use serde_json::{Map, Value, json};
 
 use super::tool::{CITIES, GET_TICKET, GET_WEATHER, LIST_COMMENTS};
 use crate::tools::python::EXECUTE_PYTHON;
+use crate::tools::web::READ_PAGE;
 
 /// Said at the end of every answer, so that nobody takes the script for a language model.
 pub(super) const LABEL: &str = "(scripted demo model)";
@@ -54,6 +56,9 @@ pub(super) fn decide(request: &Value) -> Turn {
     }
     if calls.is_empty() {
         calls.extend(scene.named_call());
+    }
+    if calls.is_empty() {
+        calls.extend(scene.web_call());
     }
     if !calls.is_empty() {
         let text = scene.announcement(&calls);
@@ -171,6 +176,8 @@ impl<'a> Scene<'a> {
             "The ticket is there; now its comments.".to_owned()
         } else if calls_for(EXECUTE_PYTHON) {
             "I write some Python for that.".to_owned()
+        } else if calls_for(READ_PAGE) {
+            "The rest may be in the page itself.".to_owned()
         } else if self.done.is_empty() {
             "Let me look that up.".to_owned()
         } else {
@@ -180,7 +187,8 @@ impl<'a> Scene<'a> {
 
     fn answer(&self) -> String {
         if !self.done.is_empty() {
-            let lines: Vec<String> = self.done.iter().map(Done::sentence).collect();
+            let line = |done: &Done<'_>| self.cited(done).unwrap_or_else(|| done.sentence());
+            let lines: Vec<String> = self.done.iter().map(line).collect();
             return format!("Here is what I found:\n{}", lines.join("\n"));
         }
         if asks_own_name(&self.ask_lower) {
@@ -200,7 +208,7 @@ impl<'a> Scene<'a> {
 
     /// Says why nothing was looked up.
     fn nothing_to_call(&self) -> String {
-        if let Some(text) = self.no_code() {
+        if let Some(text) = self.no_code().or_else(|| self.no_web()) {
             return text;
         }
         if self.asks_for_weather() {
@@ -219,8 +227,8 @@ impl<'a> Scene<'a> {
             };
         }
         "I am a script that stands in for a language model. Ask me for the weather in one city or in several \
-         (Lisbon, Oslo, Tokyo, …), for a plot of their temperatures, for ticket 4711, or tell me your name and ask for it in the next message of \
-         the same session."
+         (Lisbon, Oslo, Tokyo, …), for a plot of their temperatures, for ticket 4711, who built the lighthouse of Velmouth, \
+         or tell me your name and ask for it in the next message of the same session."
             .to_owned()
     }
 }

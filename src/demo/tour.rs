@@ -1,6 +1,7 @@
 //! The requests that the demo sends through its own HTTP API, and how it prints what comes back.
 
 mod code;
+mod web;
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use anyhow::{Context, ensure};
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use super::Code;
+use super::{Code, Pages};
 
 /// Longest time of one request of the tour.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(50);
@@ -24,7 +25,7 @@ struct Stop {
     code: bool,
 }
 
-const STOPS: [Stop; 7] = [
+const STOPS: [Stop; 8] = [
     Stop {
         title: "Two tools in one batch, streamed: the client declares nothing and runs nothing",
         prompt: "What is the weather in Oslo and Nairobi?",
@@ -68,6 +69,13 @@ const STOPS: [Stop; 7] = [
         code: true,
     },
     Stop {
+        title: "The web, here a small one of the demo's own: search, a page, and an answer with citations",
+        prompt: "Who built the lighthouse of Velmouth, and how tall is its tower?",
+        session: None,
+        stream: true,
+        code: false,
+    },
+    Stop {
         title: "No tool needed",
         prompt: "What can you do?",
         session: None,
@@ -80,6 +88,7 @@ const STOPS: [Stop; 7] = [
 pub(super) async fn show(
     base: &str,
     code: &Code,
+    pages: &Pages,
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<()> {
     let client = Client::builder()
@@ -93,6 +102,9 @@ pub(super) async fn show(
     writeln!(out, "sessions and the HTTP API are the real ones.")?;
     if let Code::Missing(why) = code {
         writeln!(out, "\nWithout code execution: {why}")?;
+    }
+    if let Pages::Unreadable(why) = pages {
+        writeln!(out, "\nWithout page reading: {why}")?;
     }
     let possible = |stop: &&Stop| !stop.code || matches!(code, Code::Offered);
     for (number, stop) in (1..).zip(STOPS.iter().filter(possible)) {
@@ -142,7 +154,8 @@ async fn ask(client: &Client, base: &str, stop: &Stop) -> anyhow::Result<String>
 /// Returns the files that were produced.
 fn print_stream(text: &str, out: &mut impl Write) -> anyhow::Result<Vec<Value>> {
     let mut files = Vec::new();
-    let mut said = String::new();
+    let (mut said, mut whole) = (String::new(), String::new());
+    let mut links = Vec::new();
     for line in text.lines() {
         let Some(data) = line.strip_prefix("data: ").filter(|data| *data != "[DONE]") else {
             continue;
@@ -151,6 +164,10 @@ fn print_stream(text: &str, out: &mut impl Write) -> anyhow::Result<Vec<Value>> 
         ensure!(chunk.get("error").is_none(), "the stream ended with {data}");
         if let Some(content) = chunk["choices"][0]["delta"]["content"].as_str() {
             said.push_str(content);
+            whole.push_str(content);
+        }
+        if let Some(more) = chunk["choices"][0]["delta"]["annotations"].as_array() {
+            links.extend_from_slice(more);
         }
         if chunk["phase"].is_string() {
             print_text(&mut said, out)?;
@@ -164,6 +181,7 @@ fn print_stream(text: &str, out: &mut impl Write) -> anyhow::Result<Vec<Value>> 
         }
         if chunk["choices"][0]["finish_reason"].is_string() {
             print_text(&mut said, out)?;
+            web::print_links(&whole, &links, out)?;
             print_summary(&chunk, out)?;
         }
     }
@@ -173,7 +191,7 @@ fn print_stream(text: &str, out: &mut impl Write) -> anyhow::Result<Vec<Value>> 
 fn print_progress(chunk: &Value, out: &mut impl Write) -> anyhow::Result<()> {
     let round = &chunk["round"];
     if chunk["phase"] == "calling" {
-        if code::print_calling(chunk, out)? {
+        if code::print_calling(chunk, out)? || web::print_calling(chunk, out)? {
             return Ok(());
         }
         let name = chunk["tool_name"].as_str().unwrap_or_default();
@@ -182,7 +200,7 @@ fn print_progress(chunk: &Value, out: &mut impl Write) -> anyhow::Result<()> {
             "    round {round}    -> {name} {}",
             chunk["data"]["arguments"]
         )?;
-    } else if !code::print_complete(chunk, out)? {
+    } else if !code::print_complete(chunk, out)? && !web::print_complete(chunk, out)? {
         let content = chunk["data"]["content"].as_str().unwrap_or_default();
         let status = chunk["status"].as_str().unwrap_or_default();
         writeln!(

@@ -12,8 +12,9 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::AppState;
-use crate::metrics::{self, CodeFigures};
+use crate::metrics::{self, CodeFigures, OutcomeFigures};
 use crate::tools::python::{CodeExecution, Stats};
+use crate::tools::web::Outcomes;
 use crate::upstream::UpstreamError;
 use crate::upstream::models::merged;
 
@@ -120,6 +121,13 @@ pub(super) async fn metrics(State(state): State<AppState>) -> Response {
     if let Some(code) = &state.agent.parts().code {
         state.metrics.code_figures(figures(&code.stats()));
     }
+    if let Some(web) = &state.agent.parts().web {
+        let stats = web.stats();
+        for (provider, searches) in stats.searches {
+            state.metrics.web_searches(provider, outcomes(searches));
+        }
+        state.metrics.web_pages(outcomes(stats.pages));
+    }
     (
         [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
         state.metrics.encode(),
@@ -136,6 +144,13 @@ fn figures(stats: &Stats) -> CodeFigures {
         started: stats.started,
         evicted: stats.evicted,
         killed: stats.killed,
+    }
+}
+
+fn outcomes(outcomes: Outcomes) -> OutcomeFigures {
+    OutcomeFigures {
+        ok: outcomes.ok,
+        error: outcomes.error,
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
 use crate::openai::tool::ToolDefinition;
 use crate::web::{Findings, PageQuery, Reading, SearchQuery, Web, WebError};
 
-pub use crate::web::{DomainFilter, Location};
+pub use crate::web::{DomainFilter, Location, Outcomes, WebStats};
 
 /// The tool that searches.
 pub const WEB_SEARCH: &str = "web_search";
@@ -84,6 +84,8 @@ pub(crate) trait Browser: Send + Sync + fmt::Debug {
     fn search<'a>(&'a self, query: &'a SearchQuery) -> BoxFuture<'a, Result<Findings, WebError>>;
     /// Reads a page.
     fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<Reading, WebError>>;
+    /// How it went so far.
+    fn stats(&self) -> WebStats;
     /// Most results of a search.
     fn max_results(&self) -> usize;
 }
@@ -114,6 +116,11 @@ impl WebAccess {
             true => self.tools.to_vec(),
             false => both(&self.web, ask),
         }
+    }
+
+    /// How searches and pages went so far.
+    pub fn stats(&self) -> WebStats {
+        self.web.stats()
     }
 
     /// Whether requests get the tools that do not ask for them.
@@ -239,6 +246,10 @@ impl Browser for Web {
 
     fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<Reading, WebError>> {
         self.read(query).boxed()
+    }
+
+    fn stats(&self) -> WebStats {
+        self.stats()
     }
 
     fn max_results(&self) -> usize {

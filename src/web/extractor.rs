@@ -100,6 +100,20 @@ impl Extractor {
         protocol::attempts(&self.ask(&Request::Attempts).await?)
     }
 
+    /// Starts a process, unless one waits already.
+    ///
+    /// # Errors
+    /// When it cannot be started or confined; for the operator.
+    ///
+    /// # Cancel safety
+    /// As for [`Extractor::extract`].
+    pub async fn check(&self) -> Result<(), ComputeError> {
+        let late = |_| ComputeError::Ended("it was not ready in time".to_owned());
+        let started = timeout(self.0.settings.timeout, self.0.parser()).await;
+        self.0.keep(started.map_err(late)??);
+        Ok(())
+    }
+
     /// The numbers of the processes that wait for work.
     pub fn idle(&self) -> Vec<u32> {
         let idle = self.0.idle.lock();

@@ -14,6 +14,7 @@ use super::WebError;
 use super::cache::{Answers, Key};
 use super::provider::{Exchange, Hit, Lookup, Problem, Provider, ProviderError, SetupError, Texts};
 use super::settings::Settings;
+use super::stats::{self, Outcomes, Tally};
 
 /// What a search came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +45,7 @@ struct Entry {
     pace: Pace,
     /// Until when the others are tried before it.
     rest: Mutex<Option<Instant>>,
+    tally: Tally,
 }
 
 impl Providers {
@@ -65,6 +67,7 @@ impl Providers {
                     provider: Provider::new(provider, texts)?,
                     pace: Pace::new(provider.requests_per_minute),
                     rest: Mutex::new(None),
+                    tally: Tally::default(),
                 })
             })
             .collect::<Result<_, SetupError>>()?;
@@ -73,6 +76,12 @@ impl Providers {
             exchange: Exchange::new(settings)?,
             answers: Answers::new(settings.search.cache_ttl, settings.search.cache_bytes),
         })))
+    }
+
+    /// How searches went, by provider.
+    pub(super) fn outcomes(&self) -> Vec<(&'static str, Outcomes)> {
+        let entries = self.0.entries.iter();
+        stats::by_provider(entries.map(|entry| (entry.provider.name(), entry.tally.outcomes())))
     }
 
     /// Looks something up, unless the answer is still known. Look-ups of different scopes share nothing; the same look-up
@@ -147,6 +156,7 @@ impl Entry {
                 problem: Problem::Paced,
             })
         };
+        self.tally.count(&outcome);
         if let Err(error) = &outcome {
             tracing::warn!(
                 provider,

@@ -17,9 +17,11 @@ use super::provider::{Hit, Lookup};
 use super::providers::Providers;
 use super::rank::{self, Candidate, Ranker};
 use super::settings::{SearchSettings, Settings};
+use super::stats::{Tally, WebStats};
 use super::{
     Document, DomainFilter, Extractor, Findings, Found, PageQuery, Reading, SearchQuery, WebError,
 };
+use crate::sandbox::compute::ComputeError;
 
 /// Search and pages; cheap to clone.
 #[derive(Debug, Clone)]
@@ -32,6 +34,7 @@ struct Inner {
     extractor: Extractor,
     ranker: Ranker,
     settings: SearchSettings,
+    read: Tally,
 }
 
 /// Why the web cannot be used as configured; for the operator.
@@ -54,12 +57,29 @@ impl Web {
             ranker: Ranker::new(settings.embeddings.clone())
                 .map_err(|error| wrong(error.into()))?,
             settings: settings.search.clone(),
+            read: Tally::default(),
         })))
     }
 
     /// Most results of a search.
     pub fn max_results(&self) -> usize {
         self.0.settings.max_results
+    }
+
+    /// How often providers were asked, answers that are still known left out, and pages read.
+    pub fn stats(&self) -> WebStats {
+        WebStats {
+            searches: self.0.providers.outcomes(),
+            pages: self.0.read.outcomes(),
+        }
+    }
+
+    /// Finds out whether pages can be parsed on this host.
+    ///
+    /// # Errors
+    /// When there can be no confined process for it.
+    pub async fn check_parser(&self) -> Result<(), ComputeError> {
+        self.0.extractor.check().await
     }
 
     /// Ends the processes that parse pages.
@@ -213,6 +233,17 @@ impl Web {
     }
 
     async fn document(
+        &self,
+        scope: &str,
+        url: &str,
+        domains: &DomainFilter,
+    ) -> Result<(Url, Document), WebError> {
+        let document = self.fetch_and_parse(scope, url, domains).await;
+        self.0.read.count(&document);
+        document
+    }
+
+    async fn fetch_and_parse(
         &self,
         scope: &str,
         url: &str,

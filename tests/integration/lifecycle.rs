@@ -536,10 +536,41 @@ async fn the_demo_stops_cleanly_in_the_middle_of_its_tour_and_after_it() {
                 "stdout     | ",
                 "downloaded: PNG",
                 "result 18.3",
+                "-> web_search Who built the lighthouse of Velmouth",
+                "sources at 127.0.0.1",
+                "-> read_page http://127.0.0.1:",
+                "by the engineer Ines Halloran [1].",
+                "The tower is 38 metres tall",
+                "cited      [1] Gannet Head, the lighthouse of Velmouth",
             ] {
                 assert!(shown.contains(part), "{part}\n{shown}");
             }
         }
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a mount namespace"]
+async fn where_pages_cannot_be_parsed_the_demo_says_so_and_cites_summaries() {
+    let temporary = tempfile::tempdir().unwrap();
+    // Without /proc the binary cannot start itself.
+    let mut hidden = tokio::process::Command::new("unshare");
+    let command = format!(
+        "mount -t tmpfs none /proc && exec {} demo --listen 127.0.0.1:0",
+        env!("CARGO_BIN_EXE_loopwright")
+    );
+    hidden
+        .args(["--map-root-user", "--mount", "sh", "-c", &command])
+        .env("TMPDIR", temporary.path())
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true);
+    let shown = stopped_at(hidden, "Still serving at ").await;
+    let said = shown.lines().filter(|line| {
+        line.starts_with("Without page reading: a process for parsing cannot be started")
+    });
+    assert_eq!(said.count(), 1, "{shown}");
+    for part in ["sources at 127.0.0.1", "cited      [1] ", "No tool needed"] {
+        assert!(shown.contains(part), "{part}\n{shown}");
     }
 }
 
@@ -558,6 +589,7 @@ async fn without_python_the_demo_says_so_and_shows_the_rest() {
     };
     assert!(said.contains("install one"), "{said}");
     assert!(!shown.contains("execute_python"), "{shown}");
+    assert!(shown.contains("cited      [1] "), "{shown}");
     assert!(shown.contains("No tool needed"), "{shown}");
     assert!(is_empty(temporary.path()));
 }
