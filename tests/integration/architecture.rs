@@ -15,7 +15,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("upstream", &["openai", "ids", "sse"]),
     ("sandbox", &["ids"]),
     ("web", &["ids", "sandbox"]),
-    ("tools", &["openai", "ids", "sandbox", "sse"]),
+    ("tools", &["openai", "ids", "sandbox", "sse", "web"]),
     ("session", &["openai", "ids"]),
     (
         "agent",
@@ -38,12 +38,14 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "session",
             "telemetry",
             "ids",
+            "web",
         ],
     ),
     (
         "app",
         &[
             "agent", "config", "http", "ids", "metrics", "sandbox", "session", "tools", "upstream",
+            "web",
         ],
     ),
     (
