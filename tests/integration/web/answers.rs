@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::stage::{LIGHTHOUSE, Site, hit};
 use super::{builder, cited, message, read, result, search, sources};
-use crate::support::ask::{ask, with};
-use crate::support::script::{calls, text};
+use crate::support::ask::{ask, ask_with, with};
+use crate::support::script::{calls, text, text_and_calls};
 use crate::support::upstream::ScriptedUpstream;
 
 /// Marks that are whole, in two pieces, of no source, in code; among characters of one to four bytes.
@@ -254,4 +254,95 @@ async fn a_turn_that_is_not_stored_is_cited_all_the_same() {
     assert_eq!(cited.len(), 1);
     let kept = app.get("/v1/sessions").await.json();
     assert_eq!(kept["data"], json!([]));
+}
+
+#[tokio::test]
+async fn places_count_in_the_text_that_the_client_is_given() {
+    let pages = Site::pages().await;
+    let engine = fjords(&pages).await;
+    let all = "Ætt [1].\n\nSo [1].";
+    for (mode, whole, marks) in [("all", all, 2), ("final", "So [1].", 1)] {
+        for streamed in [false, true] {
+            let asks = [("web_search", json!({"query": "fjord"}))];
+            let upstream =
+                ScriptedUpstream::start([text_and_calls("Ætt [1].", asks), text("So [1].")]).await;
+            let app = builder(&upstream, &engine).start().await;
+            let body = with(ask("x"), "agent", json!({"text": mode}));
+            let (content, annotations) = if streamed {
+                streamed_answer(app.stream_chat(body).await.collect().await)
+            } else {
+                let body = app.post_chat(body).await.completion();
+                let content = message(&body)["content"].as_str().unwrap().to_owned();
+                (content, message(&body)["annotations"].clone())
+            };
+            assert_eq!(content, whole, "{mode}, streamed: {streamed}");
+            let cited = cited(&content, &annotations);
+            assert_eq!(
+                cited.len(),
+                marks,
+                "{mode}, streamed: {streamed}: {cited:?}"
+            );
+            assert!(cited.iter().all(|(mark, _)| mark == "[1]"), "{cited:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn several_wordings_are_searched_and_merged() {
+    let pages = Site::pages().await;
+    let engine = fjords(&pages).await;
+    let asks =
+        json!({"query": "fjord", "queries": ["glacier"], "max_results": 1, "freshness": "week"});
+    let upstream = ScriptedUpstream::start([calls([("web_search", asks)]), text("[1]")]).await;
+    let app = builder(&upstream, &engine).start().await;
+    let told = result(&app.post_chat(ask("x")).await.completion());
+    assert!(
+        told.starts_with("1 source(s) for \"fjord\", \"glacier\"."),
+        "{told}"
+    );
+    assert_eq!(sources(&told).len(), 1, "{told}");
+    let visits = engine.visits();
+    let mut asked: Vec<String> = visits
+        .iter()
+        .filter_map(|visit| visit.parameter("q"))
+        .collect();
+    asked.sort();
+    assert_eq!(asked, ["fjord", "glacier"]);
+    assert!(
+        visits
+            .iter()
+            .all(|visit| visit.parameter("time_range").as_deref() == Some("week"))
+    );
+}
+
+#[tokio::test]
+async fn a_client_tool_beside_a_search_loses_neither() {
+    let pages = Site::pages().await;
+    let engine = fjords(&pages).await;
+    let upstream = ScriptedUpstream::start([
+        calls([
+            ("web_search", json!({"query": "fjord"})),
+            ("mine", json!({})),
+        ]),
+        text("So [2]."),
+    ])
+    .await;
+    let app = builder(&upstream, &engine).start().await;
+    let first = with(ask_with("x", ["mine"]), "store", json!(false));
+    let body = app.post_chat(first.clone()).await.completion();
+    assert_eq!(body["choices"][0]["finish_reason"], "tool_calls");
+    let known = sources(&result(&body));
+    let call = message(&body)["tool_calls"][0].clone();
+    assert_eq!(call["function"]["name"], "mine");
+    let result = json!({"role": "tool", "tool_call_id": call["id"], "content": "done"});
+    let messages = json!([first["messages"][0], message(&body), result]);
+    let body = app
+        .post_chat(with(first, "messages", messages))
+        .await
+        .completion();
+    assert_eq!(
+        cited("So [2].", &message(&body)["annotations"]),
+        [("[2]".to_owned(), known[1].1.clone())]
+    );
+    assert_eq!(engine.visits().len(), 1, "nothing is searched twice");
 }
