@@ -6,6 +6,8 @@
 mod arguments;
 mod describe;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -284,9 +284,11 @@ fn unreadable(error: url::ParseError) -> FetchError {
 }
 
 fn redirected(to: &Url, reason: FetchError) -> FetchError {
+    // Only ASCII, as nothing else is in a URL that was read. With a scheme that the parser does not know it may hold
+    // spaces, though: words that would read as this server's own.
+    let to = to.as_str().replace(' ', "%20");
     FetchError::Redirected {
-        // Only ASCII, as nothing else is in a URL that was read.
-        to: to.as_str().chars().take(MAX_SHOWN).collect(),
+        to: to.chars().take(MAX_SHOWN).collect(),
         reason: Box::new(reason),
     }
 }

@@ -35,3 +35,4 @@ mod sessions;
 mod support;
 mod support_selftest;
 mod tools;
+mod web;

@@ -7,6 +7,7 @@ import uuid
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
+from openai.types.chat.chat_completion_message import Annotation
 from pydantic import BaseModel
 
 from conftest import (
@@ -492,3 +493,43 @@ def test_a_file_that_is_refused_names_the_field(alice):
     with pytest.raises(openai.APIStatusError) as refused:
         alice.with_options(max_retries=0).files.create(file=bytes(70 * 1024 * 1024), purpose="user_data")
     assert (refused.value.status_code, refused.value.param) == (413, "file")
+
+
+# --- search ------------------------------------------------------------------------------------------------------------
+
+SEARCH = {"search_context_size": "low"}
+CITING_TEXT = "Åpenbart: Oslo [1], not [9]."
+
+
+def assert_cites_oslo(message):
+    assert message.content == CITING_TEXT
+    (annotation,) = message.annotations
+    assert isinstance(annotation, Annotation) and annotation.type == "url_citation"
+    citation = annotation.url_citation
+    assert message.content[citation.start_index : citation.end_index] == "[1]"
+    assert (citation.title, citation.url.rpartition("/")[2]) == ("Oslo", "oslo")
+
+
+def test_a_search_answer_has_typed_annotations(alice):
+    completion = ask(alice, "search it", web_search_options=SEARCH)
+    assert_cites_oslo(completion.choices[0].message)
+
+
+def test_a_streamed_search_answer_has_annotations_before_its_end(alice):
+    chunks = list(ask(alice, "search it", web_search_options=SEARCH, stream=True))
+    assert collect(chunks) == CITING_TEXT
+    # The SDK has no type for this field of a delta, but keeps it.
+    cited = [extra(chunk.choices[0].delta).get("annotations") for chunk in chunks]
+    (found,) = [each for each in cited if each]
+    place = found[0]["url_citation"]
+    assert CITING_TEXT[place["start_index"] : place["end_index"]] == "[1]"
+    assert cited.index(found) < len(chunks) - 1 and chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_the_stream_helper_ends_with_typed_annotations(alice):
+    with alice.chat.completions.stream(
+        model=MODEL, messages=[user("search it")], web_search_options=SEARCH
+    ) as stream:
+        for _ in stream:
+            pass
+        assert_cites_oslo(stream.get_final_completion().choices[0].message)

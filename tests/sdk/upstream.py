@@ -10,6 +10,7 @@ The first word of the last user message chooses the scenario:
     json            one round without text, then a JSON object
     recall          text that tells which roles and user texts the request holds
     code            one round of execute_python, which reads in.csv and writes out.csv, then text that quotes the result
+    search          one round of web_search, then text that cites its first source
     charge          one round of charge_card, after which the server is broken
     refuse          400 for a parameter
     down            503
@@ -26,7 +27,15 @@ from serving import Handler, Record, serve
 MODEL = "scripted-model"
 
 # Extensions of loopwright, which no model server may see.
-OWN_FIELDS = ("session_id", "max_tool_rounds", "enable_code_execution", "files", "agent_permission", "agent")
+OWN_FIELDS = (
+    "session_id",
+    "max_tool_rounds",
+    "enable_code_execution",
+    "web_search_options",
+    "files",
+    "agent_permission",
+    "agent",
+)
 
 ARGUMENT_PIECE = 7
 
@@ -202,6 +211,11 @@ def script(turn):
             return Answer("Let me run that. ", [("execute_python", {"code": CODE})])
         case "code":
             return Answer(f"It says: {turn.result('execute_python')}")
+        case "search" if turn.rounds == 0:
+            return Answer("", [("web_search", {"query": "capital of Norway"})])
+        case "search":
+            quoted = "> The capital of Norway is Oslo" in turn.result("web_search")
+            return Answer("Åpenbart: Oslo [1], not [9]." if quoted else "The result quotes nothing.")
         case "charge" if turn.rounds == 0:
             return Answer("", [("charge_card", {"reference": turn.prompt})])
         case "charge":

@@ -76,7 +76,7 @@ fn heading(source: Option<&Source>, title: &str, date: Option<&str>) -> String {
     } else {
         title
     };
-    let date = date.map_or_else(String::new, |date| format!(" ({date})"));
+    let date = date.map_or_else(String::new, |date| format!(" ({})", line(date)));
     format!("{number} {title}{date}")
 }
 
@@ -85,11 +85,25 @@ fn quote(content: &mut String, passages: &[String]) {
         if index > 0 {
             content.push_str("\n> …");
         }
-        for line in passage.trim_matches('\n').lines() {
+        for line in lines(passage) {
             content.push_str("\n> ");
-            content.push_str(line);
+            content.push_str(&line);
         }
     }
+}
+
+/// The lines of a text, wherever any reader of it may see a line end; other control characters are left out.
+fn lines(text: &str) -> Vec<String> {
+    let plain = text.replace("\r\n", "\n");
+    let is_end = |one: char| matches!(one, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let line = |line: &str| {
+        line.chars()
+            .filter(|one| *one == '\t' || !one.is_control())
+            .collect()
+    };
+    let plain = plain.trim_matches(is_end);
+    let ends = plain.split(is_end);
+    ends.filter(|_| !plain.is_empty()).map(line).collect()
 }
 
 fn notes(content: &mut String, notes: &[String]) {
@@ -103,7 +117,12 @@ fn notes(content: &mut String, notes: &[String]) {
 
 /// Text in one line and of bounded length.
 fn line(text: &str) -> String {
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let gap = |one: char| one.is_whitespace() || one.is_control();
+    let words = text
+        .split(gap)
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ");
     match words.char_indices().nth(MAX_LINE_CHARS) {
         Some((end, _)) => format!("{}…", words.split_at(end).0),
         None => words,

@@ -174,3 +174,32 @@ test('models and embeddings', async () => {
   const { data } = await client.embeddings.create({ model: MODEL, input: 'abc', encoding_format: 'float' });
   assert.deepEqual(data[0].embedding, [3, 0.25, -0.5]);
 });
+
+const searching = new OpenAI({ baseURL: KEYED_URL, apiKey: process.env.LOOPWRIGHT_TEST_ALICE_KEY });
+const search = () => body('search it', undefined, { web_search_options: { search_context_size: 'low' } });
+
+/** Places count characters, which are not JavaScript's units. */
+function assertCitesOslo({ content, annotations }) {
+  assert.equal(content, 'Åpenbart: Oslo [1], not [9].');
+  assert.equal(annotations.length, 1);
+  assert.equal(annotations[0].type, 'url_citation');
+  const { start_index: start, end_index: end, title, url } = annotations[0].url_citation;
+  assert.equal([...content].slice(start, end).join(''), '[1]');
+  assert.equal(title, 'Oslo');
+  assert.ok(url.endsWith('/oslo'), url);
+}
+
+test('a search answer has annotations', async () => {
+  const whole = await searching.chat.completions.create(search());
+  assertCitesOslo(whole.choices[0].message);
+});
+
+test('a streamed search answer has annotations, chunk by chunk and in the end', async () => {
+  const annotated = [];
+  const stream = searching.chat.completions.stream(search());
+  for await (const chunk of stream) annotated.push(...(chunk.choices[0].delta.annotations ?? []));
+  assert.equal(annotated.length, 1);
+  const { content } = await stream.finalMessage();
+  assertCitesOslo({ content, annotations: annotated });
+  assertCitesOslo((await stream.finalChatCompletion()).choices[0].message);
+});
