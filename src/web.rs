@@ -9,6 +9,7 @@ mod address;
 mod cache;
 mod document;
 mod domains;
+mod encoding;
 mod extract;
 mod extractor;
 pub mod fetch;
@@ -25,6 +26,7 @@ mod search;
 pub mod settings;
 mod target;
 mod tokens;
+mod visible;
 
 pub use document::{Document, DocumentKind};
 pub use domains::DomainFilter;
