@@ -9,6 +9,7 @@ mod address;
 mod cache;
 mod document;
 mod domains;
+mod encoding;
 mod extract;
 mod extractor;
 pub mod fetch;
@@ -26,6 +27,7 @@ pub mod settings;
 mod stats;
 mod target;
 mod tokens;
+mod visible;
 
 pub use document::{Document, DocumentKind};
 pub use domains::DomainFilter;

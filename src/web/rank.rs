@@ -9,21 +9,19 @@
 mod embed;
 mod pack;
 mod passages;
+mod score;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use std::sync::Arc;
 
-use bm25::{Embedder, EmbedderBuilder, Scorer};
-
 use self::embed::Embeddings;
 use self::passages::Passage;
-use self::words::Words;
 use super::settings::EmbeddingSettings;
 use super::{WebError, tokens};
 
-/// Most passages that are ranked; of more, the first of each text in turn.
+/// Most passages that are ranked; of more, as many of the first of each text as there is room for.
 const MAX_PASSAGES: usize = 4096;
 /// Most passages that embeddings are asked for.
 const MAX_EMBEDDED: usize = 48;
@@ -77,8 +75,8 @@ impl Ranker {
         let (known, asked) = (candidates.clone(), query.clone());
         let embeds = self.embeddings.is_some();
         let ranked = compute(move || {
-            let passages = cut(&known);
-            let scores = score(&asked, &passages);
+            let passages = cut(&known, budget);
+            let scores = score::score(&asked, &passages);
             let most = if embeds { MAX_EMBEDDED } else { 0 };
             let best: Vec<usize> = order(&scores).into_iter().take(most).collect();
             let of = |&index: &usize| passages.get(index).map(Passage::searched);
@@ -95,7 +93,17 @@ impl Ranker {
                 ),
             }
         }
-        compute(move || pack::pack(&candidates, &cut(&candidates), &scores, budget)).await
+        compute(move || {
+            let passages = cut(&candidates, budget);
+            let packed = pack::pack(&candidates, &passages, &scores, budget);
+            tracing::debug!(
+                passages = passages.len(),
+                compared = packed.compared,
+                "passages were packed"
+            );
+            packed.chosen
+        })
+        .await
     }
 }
 
@@ -112,7 +120,7 @@ pub(super) fn beginning(markdown: &str, budget: usize) -> (String, bool) {
     };
     let mut used = 0;
     let mut end = 0;
-    for passage in passages::of(0, &candidate) {
+    for passage in passages::of(0, &candidate, &passages::size(budget)) {
         used += tokens::estimate(passage.text);
         if used > budget {
             let text = markdown.get(..end).unwrap_or_default();
@@ -125,39 +133,30 @@ pub(super) fn beginning(markdown: &str, budget: usize) -> (String, bool) {
 }
 
 /// The passages of all candidates, those of each text in their order.
-fn cut(candidates: &[Candidate]) -> Vec<Passage<'_>> {
+fn cut(candidates: &[Candidate], budget: usize) -> Vec<Passage<'_>> {
+    let size = passages::size(budget);
     let mut all: Vec<Vec<Passage<'_>>> = candidates
         .iter()
         .enumerate()
-        .map(|(index, candidate)| passages::of(index, candidate))
+        .map(|(index, candidate)| passages::of(index, candidate, &size))
         .collect();
-    let total: usize = all.iter().map(Vec::len).sum();
-    if total > MAX_PASSAGES {
-        let each = (MAX_PASSAGES / all.len().max(1)).max(1);
-        all.iter_mut().for_each(|passages| passages.truncate(each));
-    }
+    let most = fair(all.iter().map(Vec::len).collect(), MAX_PASSAGES);
+    all.iter_mut().for_each(|passages| passages.truncate(most));
     all.into_iter().flatten().collect()
 }
 
-/// How well each passage fits; zero where no word of the query is in it.
-fn score(query: &str, passages: &[Passage<'_>]) -> Vec<f32> {
-    let texts: Vec<String> = passages.iter().map(Passage::searched).collect();
-    let corpus: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let words = Words::of(&corpus);
-    let embedder: Embedder<u32, Words> =
-        EmbedderBuilder::with_tokenizer_and_fit_to_corpus(words, &corpus).build();
-    let mut scorer = Scorer::<usize>::new();
-    for (index, text) in corpus.iter().enumerate() {
-        scorer.upsert(&index, embedder.embed(text));
-    }
-    let query = embedder.embed(query);
-    let mut scores = vec![0.0; passages.len()];
-    for scored in scorer.matches(&query) {
-        if let Some(score) = scores.get_mut(scored.id) {
-            *score = scored.score;
+/// How many each may have, so that all have no more than the room: what the short ones leave is for the long ones.
+fn fair(mut lengths: Vec<usize>, mut room: usize) -> usize {
+    lengths.sort_unstable();
+    let mut left = lengths.len();
+    for length in lengths {
+        if length * left > room {
+            return room / left;
         }
+        room -= length;
+        left -= 1;
     }
-    scores
+    usize::MAX
 }
 
 /// The scores by which two orders of the best passages are joined.

@@ -22,6 +22,7 @@ mod requests;
 mod scenarios;
 mod script;
 mod tables;
+mod web;
 mod wire;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -38,6 +39,7 @@ use crate::{
     scenarios::{Bench, Fleet},
     script::Script,
     tables::{LOOP, LOOP_SQLITE, NGINX, PASS, tables},
+    web::WebBench,
 };
 
 const FULL: Pace = Pace {
@@ -101,6 +103,7 @@ enum Scenario {
     FirstToken,
     Chunks,
     Code,
+    Web,
     Memory,
 }
 
@@ -246,6 +249,15 @@ async fn measure_placement(
             placement,
         };
         bench.run([cells, starts, calls, plots], report).await;
+    }
+    if let (true, [.., web, _memory]) = (wanted(args, Scenario::Web), code) {
+        progress("web");
+        let bench = WebBench {
+            program: &launcher.loopwright,
+            repeats: if args.quick { 3 } else { 9 },
+            placement,
+        };
+        bench.run(web, report).await;
     }
 }
 

@@ -23,6 +23,20 @@ pub(crate) fn tables() -> Vec<Table> {
     let mut tables = proxy_tables();
     tables.extend(code_tables());
     tables.push(Table::new(
+        "WEB, A SEARCH THAT READS ITS PAGES: fetch, extract in confined processes, rank",
+        "Saved pages of 2 to 36 KB, each on an address of its own, 2 parsing processes. parse alone: the same pages one after the other in this process.\n\
+         fetch alone: all at once through the guarded client. min: the least of all runs, where other work on the machine is least in it.",
+        &["cores", "pages", "what"],
+        &[
+            "ms/page p50",
+            "ms/page min",
+            "p50 ms",
+            "÷parse",
+            "÷fetch",
+            "min ÷parse",
+        ],
+    ));
+    tables.push(Table::new(
         "MEMORY OF OPEN STREAMS, each with a few tokens passed and more to come",
         "Proportional set size of the proxy process; kernel socket buffers are not in it.",
         &["streams", "target"],

@@ -1,17 +1,24 @@
 //! One request to a provider and its answer, bounded in time and size, with retries.
 
 use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, RETRY_AFTER};
+use ::http::header::{ACCEPT_ENCODING, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use futures_util::stream;
 use rand::RngExt;
 use reqwest::redirect::{Attempt, Policy};
+use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::io::StreamReader;
 use url::Url;
 
 use super::{Problem, Provider, SetupError};
+use crate::web::encoding::Encoding;
 use crate::web::settings::Settings;
 
 /// Most bytes of an answer. With the text of twenty pages one is well below this.
@@ -30,6 +37,8 @@ const BASE_DELAY: Duration = Duration::from_millis(250);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3);
 /// The part of a delay that chance may add at most.
 const JITTER: f64 = 0.5;
+/// What answers may be compressed with. SearXNG takes a client that accepts neither for a robot.
+const ACCEPTED: &str = "gzip, deflate";
 /// Most redirects, all on one host.
 const MAX_REDIRECTS: usize = 3;
 
@@ -125,21 +134,13 @@ impl Exchange {
         };
         request
             .headers_mut()
-            .insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            .insert(ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
         let response = self
             .client
             .execute(request)
             .await
             .map_err(Failure::no_head)?;
         let (status, headers) = (response.status(), response.headers().clone());
-        if headers
-            .get(CONTENT_ENCODING)
-            .is_some_and(|encoding| encoding != "identity")
-        {
-            return Err(Failure::last(Problem::Malformed(
-                "it is compressed, which was not asked for",
-            )));
-        }
         if status == StatusCode::OK {
             let (body, whole) = read(response, MAX_ANSWER_BYTES).await?;
             return if whole {
@@ -241,21 +242,48 @@ fn is_same_host(from: &Url, to: &Url) -> bool {
                 && from.port_or_known_default() == to.port_or_known_default()))
 }
 
-/// The beginning of a body, and whether that is all of it.
-async fn read(mut response: reqwest::Response, most: usize) -> Result<(Bytes, bool), Failure> {
-    let mut body = BytesMut::new();
-    loop {
-        let chunk = response
-            .chunk()
-            .await
-            .map_err(|error| Failure::broken(causes(&error.without_url())))?;
-        let Some(chunk) = chunk else {
-            return Ok((body.freeze(), true));
-        };
-        if body.len() + chunk.len() > most {
-            return Ok((body.freeze(), false));
+/// The beginning of a body, decompressed, and whether that is all of it. As many bytes may be sent as may come of them.
+async fn read(response: reqwest::Response, most: usize) -> Result<(Bytes, bool), Failure> {
+    let encoding = Encoding::of(response.headers());
+    let Some(encoding @ (Encoding::Identity | Encoding::Gzip | Encoding::Deflate)) = encoding
+    else {
+        return Err(Failure::last(Problem::Malformed(
+            "it is compressed in a way that was not asked for",
+        )));
+    };
+    let is_capped = Arc::new(AtomicBool::new(false));
+    let sending = (response, most, Arc::clone(&is_capped));
+    let sent = stream::try_unfold(sending, async |(mut response, room, is_capped)| {
+        let chunk = response.chunk().await.map_err(io::Error::other)?;
+        if chunk.as_ref().is_some_and(|chunk| chunk.len() > room) {
+            is_capped.store(true, Ordering::Relaxed);
+            return Ok::<_, io::Error>(None);
         }
-        body.extend_from_slice(&chunk);
+        Ok(chunk.map(|chunk| {
+            let room = room - chunk.len();
+            (chunk, (response, room, is_capped))
+        }))
+    });
+    let decoder = encoding.decoder(StreamReader::new(Box::pin(sent)));
+    let mut body = Vec::new();
+    // One more than is kept, to know whether there is more.
+    let room = (most + 1) as u64;
+    let read = decoder.take(room).read_to_end(&mut body).await;
+    let is_capped = is_capped.load(Ordering::Relaxed);
+    match read {
+        // A compressed stream that is not read to its end breaks off.
+        Err(error) if !is_capped => return Err(Failure::broken(unread(error))),
+        Ok(_) | Err(_) => {}
+    }
+    let is_whole = !is_capped && body.len() <= most;
+    body.truncate(most);
+    Ok((body.into(), is_whole))
+}
+
+fn unread(error: io::Error) -> String {
+    match error.downcast::<reqwest::Error>() {
+        Ok(error) => causes(&error.without_url()),
+        Err(error) => format!("its compressed body cannot be read: {error}"),
     }
 }
 

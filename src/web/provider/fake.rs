@@ -29,6 +29,8 @@ const USER_AGENT: &str = "loopwright-test/1";
 pub(in crate::web) enum Reply {
     /// Answers.
     Answer(u16, Vec<(&'static str, String)>, String),
+    /// Answers with a body in a content encoding.
+    Encoded(u16, &'static str, Vec<u8>),
     /// Answers once there is a permit.
     Gated(Arc<Semaphore>, String),
     /// Never answers.
@@ -215,11 +217,15 @@ async fn converse(mut stream: TcpStream, state: Arc<State>) {
             Ok(())
         }
         Some(Reply::Answer(status, headers, body)) => {
+            send(&mut stream, status, &headers, body.as_bytes()).await
+        }
+        Some(Reply::Encoded(status, encoding, body)) => {
+            let headers = [("content-encoding", encoding.to_owned())];
             send(&mut stream, status, &headers, &body).await
         }
         Some(Reply::Gated(gate, body)) => {
             gate.acquire().await.unwrap().forget();
-            send(&mut stream, 200, &[], &body).await
+            send(&mut stream, 200, &[], body.as_bytes()).await
         }
         Some(Reply::Silence) => std::future::pending().await,
         Some(Reply::Endless) => pour(&mut stream).await,
@@ -270,7 +276,7 @@ async fn send(
     stream: &mut TcpStream,
     status: u16,
     headers: &[(&str, String)],
-    body: &str,
+    body: &[u8],
 ) -> std::io::Result<()> {
     let mut text = format!(
         "HTTP/1.1 {status} Test\r\ncontent-length: {}\r\nconnection: close\r\n",
@@ -280,8 +286,8 @@ async fn send(
         text.push_str(&format!("{name}: {value}\r\n"));
     }
     text.push_str("\r\n");
-    text.push_str(body);
     stream.write_all(text.as_bytes()).await?;
+    stream.write_all(body).await?;
     stream.shutdown().await
 }
 

@@ -1,6 +1,7 @@
 //! Providers over real sockets, against servers that speak their APIs as documented.
 
 mod answers;
+mod compressed;
 mod failures;
 mod requests;
 

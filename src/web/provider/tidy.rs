@@ -6,6 +6,7 @@ use url::Url;
 
 use super::markup::{self, Piece};
 use super::{Hit, Lookup, Problem};
+use crate::web::visible::visible;
 
 /// Most characters of a title.
 const MAX_TITLE_CHARS: usize = 300;
@@ -17,14 +18,6 @@ const MAX_TEXT_CHARS: usize = 200_000;
 const MAX_URL_BYTES: usize = 2_048;
 /// Characters of markup that are looked at for each character that may come out of it.
 const MARKUP_FACTOR: usize = 8;
-
-/// One line of plain text that is being collected.
-struct Line {
-    text: String,
-    left: usize,
-    space: bool,
-    cut: bool,
-}
 
 /// The hits that may be shown, as they may be shown.
 pub(super) fn tidy(hits: Vec<Hit>, lookup: &Lookup<'_>) -> Result<Vec<Hit>, Problem> {
@@ -61,89 +54,31 @@ pub(super) fn tidy(hits: Vec<Hit>, lookup: &Lookup<'_>) -> Result<Vec<Hit>, Prob
 /// One line of text: no markup, no entities, nothing that cannot be seen.
 pub(super) fn plain(text: &str, max_chars: usize) -> String {
     let beginning: String = text.chars().take(max_chars * MARKUP_FACTOR).collect();
-    let mut line = Line {
-        text: String::new(),
-        left: max_chars,
-        space: false,
-        cut: false,
-    };
+    let mut collected = String::new();
     markup::fragment(&beginning, |piece| match piece {
-        Piece::Text(text) => line.push(text),
+        Piece::Text(text) => collected.push_str(text),
         Piece::Open { name, .. } | Piece::Close(name) => {
             if matches!(name, "br" | "p" | "div" | "li" | "td" | "tr") {
-                line.space = true;
+                collected.push(' ');
             }
         }
     });
-    if line.cut {
-        line.text.push('…');
+    let seen = visible(&collected);
+    let words: Vec<&str> = seen.split_whitespace().collect();
+    let line = words.join(" ");
+    let mut characters = line.chars();
+    let mut short: String = characters.by_ref().take(max_chars).collect();
+    if characters.next().is_some() {
+        short.truncate(short.trim_end().len());
+        short.push('…');
     }
-    line.text
+    short
 }
 
 /// Several lines of text, of which only what cannot be seen is taken out.
 fn block(text: &str, max_chars: usize) -> String {
-    text.chars()
-        .filter(|character| {
-            matches!(character, '\n' | '\t') || !(character.is_control() || is_hidden(*character))
-        })
-        .take(max_chars)
-        .collect()
-}
-
-impl Line {
-    fn push(&mut self, text: &str) {
-        for character in text.chars() {
-            if character.is_whitespace() || character.is_control() {
-                self.space = true;
-            } else if !is_hidden(character) {
-                self.add(character);
-            }
-        }
-    }
-
-    fn add(&mut self, character: char) {
-        let space = self.space && !self.text.is_empty();
-        self.space = false;
-        let taken = 1 + usize::from(space);
-        if taken > self.left {
-            self.left = 0;
-            self.cut = true;
-            return;
-        }
-        self.left -= taken;
-        if space {
-            self.text.push(' ');
-        }
-        self.text.push(character);
-    }
-}
-
-/// Characters that show nothing and can carry what only a model would read: soft hyphens, joiners, direction marks, tags,
-/// variation selectors, fillers.
-fn is_hidden(character: char) -> bool {
-    matches!(
-        character,
-        '\u{ad}'
-            | '\u{34f}'
-            | '\u{61c}'
-            | '\u{115f}'
-            | '\u{1160}'
-            | '\u{17b4}'
-            | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}'
-            | '\u{feff}'
-            | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fffb}'
-            | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
+    let beginning: String = text.chars().take(max_chars).collect();
+    visible(&beginning)
 }
 
 /// A web address that can be shown and read.
@@ -206,6 +141,7 @@ mod tests {
             ("one<br>two</p>three", "one two three"),
             ("<script>f()</script><b>x</b>", "f()x"),
             ("\u{200b}hid\u{202e}den\u{e0041} \u{7}text\n", "hidden text"),
+            ("می<b>\u{200c}خواهم</b> x&zwnj;y", "می\u{200c}خواهم xy"),
             ("日本\u{feff}語", "日本語"),
             ("&#8203;x&shy;y", "xy"),
             ("<!-- no -->yes", "yes"),

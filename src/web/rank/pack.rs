@@ -1,8 +1,15 @@
 //! Choosing passages until the budget is used up.
+//!
+//! Of the passages of each source the best one not yet looked at waits in a heap, so that choosing takes n·log n steps;
+//! what says the same as something chosen is found by comparing with what was chosen, of which the budget bounds the
+//! number.
 
-use std::collections::HashSet;
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::passages::Passage;
+use super::words::pairs;
 use super::{Candidate, Chosen, order};
 use crate::web::tokens;
 
@@ -12,12 +19,27 @@ const SOURCE_TOKENS: usize = 40;
 const PASSAGE_TOKENS: usize = 4;
 /// What each further passage of a source counts for, against the one before.
 const DECAY: f32 = 0.85;
-/// The part of its words that a passage may share with a chosen one.
+/// The part of its pairs of words that a passage may share with a chosen one.
 const MAX_SHARED: f32 = 0.7;
 /// A passage below this part of the best score is not worth its tokens.
 const LEAST_SHARE: f32 = 0.08;
+/// A source whose best passage has this part of the best score is one that must not be pushed out.
+const MATCHING_SHARE: f32 = 0.3;
+/// The part of the budget that one source may take before others that match have had theirs, as a fraction.
+const SOURCE_SHARE: (usize, usize) = (3, 5);
 /// Passages that did not fit before packing ends.
 const MAX_MISSES: usize = 24;
+/// Passages of a source that say nothing new, one after the other, before it is left alone.
+const MAX_DOUBLES: usize = 32;
+
+/// What was chosen.
+#[derive(Debug)]
+pub(super) struct Packed {
+    /// By source.
+    pub(super) chosen: Vec<Chosen>,
+    /// How many pairs of words were compared with each other, for which this took its time.
+    pub(super) compared: usize,
+}
 
 /// Chooses greedily by score.
 pub(super) fn pack(
@@ -25,44 +47,59 @@ pub(super) fn pack(
     passages: &[Passage<'_>],
     scores: &[f32],
     budget: usize,
-) -> Vec<Chosen> {
+) -> Packed {
     let mut packing = Packing::new(candidates, passages, budget);
     let ranked = order(scores);
-    let best = ranked.first().and_then(|&first| scores.get(first));
-    let best = best.copied().unwrap_or_default();
+    let score = |index: &usize| scores.get(*index).copied().unwrap_or_default();
+    let best = ranked.first().map_or(0.0, score);
     if best > 0.0 {
-        let mut left: Vec<usize> = ranked
-            .into_iter()
-            .filter(|&index| {
-                scores
-                    .get(index)
-                    .is_some_and(|score| *score >= best * LEAST_SHARE)
-            })
-            .collect();
-        while let Some(at) = packing.best_of(&left, scores) {
-            let index = left.remove(at);
-            if !packing.take(index) && packing.misses > MAX_MISSES {
-                break;
+        let mut sources = vec![Vec::new(); candidates.len()];
+        for &index in ranked
+            .iter()
+            .take_while(|index| score(index) >= best * LEAST_SHARE)
+        {
+            if let Some(passage) = passages.get(index)
+                && let Some(source) = sources.get_mut(passage.candidate)
+            {
+                source.push((index, score(&index)));
             }
         }
+        let matching = sources.iter().filter_map(|source| source.first());
+        let several = matching.filter(|(_, own)| *own >= best * MATCHING_SHARE);
+        let cap = match several.count() {
+            0 | 1 => budget,
+            _ => budget * SOURCE_SHARE.0 / SOURCE_SHARE.1,
+        };
+        let left = packing.by_score(sources, cap);
+        packing.misses = 0;
+        packing.by_score(left, budget);
     } else {
-        // No word of the query is anywhere: the beginnings of all texts in turn, as the provider ordered them.
-        let mut rounds: Vec<(usize, usize)> = Vec::new();
-        let mut counts = vec![0_usize; candidates.len()];
-        for (index, passage) in passages.iter().enumerate() {
-            if let Some(count) = counts.get_mut(passage.candidate) {
-                rounds.push((*count, index));
-                *count += 1;
-            }
-        }
-        rounds.sort_by_key(|(round, _)| *round);
-        for (_, index) in rounds {
-            if !packing.take(index) && packing.misses > MAX_MISSES {
-                break;
-            }
-        }
+        packing.in_turn();
     }
     packing.finish()
+}
+
+/// What became of a passage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Taken,
+    Double,
+    NoRoom,
+    OverCap,
+}
+
+/// The next passage of a source.
+#[derive(Debug)]
+struct Next {
+    worth: f32,
+    source: usize,
+}
+
+/// What is known of a source.
+#[derive(Debug, Clone, Default)]
+struct Source {
+    taken: i32,
+    used: usize,
 }
 
 struct Packing<'p, 'd> {
@@ -70,10 +107,12 @@ struct Packing<'p, 'd> {
     passages: &'p [Passage<'d>],
     left: usize,
     misses: usize,
+    compared: usize,
     /// Candidates in the order in which their first passage was chosen.
     order: Vec<usize>,
-    chosen: Vec<(usize, HashSet<&'d str>)>,
-    of_candidate: Vec<i32>,
+    /// With what each says.
+    chosen: Vec<(usize, Vec<u64>)>,
+    sources: Vec<Source>,
 }
 
 impl<'p, 'd> Packing<'p, 'd> {
@@ -83,42 +122,94 @@ impl<'p, 'd> Packing<'p, 'd> {
             passages,
             left: budget,
             misses: 0,
+            compared: 0,
             order: Vec::new(),
             chosen: Vec::new(),
-            of_candidate: vec![0; candidates.len()],
+            sources: vec![Source::default(); candidates.len()],
         }
     }
 
-    /// The place of the passage that counts for most now.
-    fn best_of(&self, left: &[usize], scores: &[f32]) -> Option<usize> {
-        let worth = |&index: &usize| {
-            let candidate = self.passages.get(index)?.candidate;
-            let before = self
-                .of_candidate
-                .get(candidate)
-                .copied()
-                .unwrap_or_default();
-            Some(scores.get(index)? * DECAY.powi(before))
-        };
-        let mut best: Option<(usize, f32)> = None;
-        for (at, index) in left.iter().enumerate() {
-            let worth = worth(index).unwrap_or_default();
-            if best.is_none_or(|(_, known)| worth > known) {
-                best = Some((at, worth));
+    /// Takes what counts for most, again and again, up to a cap for each source; gives back what only the cap kept out.
+    fn by_score(&mut self, sources: Vec<Vec<(usize, f32)>>, cap: usize) -> Vec<Vec<(usize, f32)>> {
+        let mut left = vec![Vec::new(); sources.len()];
+        let mut doubles = vec![0; sources.len()];
+        let mut waiting: Vec<_> = sources
+            .into_iter()
+            .map(|source| source.into_iter().peekable())
+            .collect();
+        let mut heap = BinaryHeap::new();
+        heap.extend((0..waiting.len()).filter_map(|source| {
+            let (_, score) = waiting.get_mut(source)?.peek()?;
+            let worth = score * DECAY.powi(self.sources.get(source)?.taken);
+            Some(Next { worth, source })
+        }));
+        while let Some(Next { source, .. }) = heap.pop() {
+            let Some(passages) = waiting.get_mut(source) else {
+                continue;
+            };
+            let Some((index, score)) = passages.next() else {
+                continue;
+            };
+            let outcome = self.take(index, cap);
+            if outcome == Outcome::OverCap {
+                if let Some(left) = left.get_mut(source) {
+                    left.push((index, score));
+                    left.extend(passages);
+                }
+                continue;
+            }
+            if let Some(doubles) = doubles.get_mut(source) {
+                *doubles = match outcome {
+                    Outcome::Double => *doubles + 1,
+                    _ => 0,
+                };
+                if *doubles > MAX_DOUBLES {
+                    continue;
+                }
+            }
+            if self.misses > MAX_MISSES {
+                break;
+            }
+            let taken = self.sources.get(source).map_or(0, |source| source.taken);
+            if let Some((_, score)) = passages.peek() {
+                let worth = score * DECAY.powi(taken);
+                heap.push(Next { worth, source });
             }
         }
-        best.map(|(at, _)| at)
+        left
+    }
+
+    /// No word of the query is anywhere: the beginnings of all texts in turn, as the provider ordered them.
+    fn in_turn(&mut self) {
+        let mut rounds: Vec<(usize, usize)> = Vec::new();
+        let mut counts = vec![0_usize; self.candidates.len()];
+        for (index, passage) in self.passages.iter().enumerate() {
+            if let Some(count) = counts.get_mut(passage.candidate) {
+                rounds.push((*count, index));
+                *count += 1;
+            }
+        }
+        rounds.sort_by_key(|(round, _)| *round);
+        for (_, index) in rounds {
+            self.take(index, usize::MAX);
+            if self.misses > MAX_MISSES {
+                break;
+            }
+        }
     }
 
     /// Takes a passage if there is room and if it says something new.
-    fn take(&mut self, index: usize) -> bool {
+    fn take(&mut self, index: usize, cap: usize) -> Outcome {
         let Some(passage) = self.passages.get(index) else {
-            return false;
+            return Outcome::NoRoom;
         };
-        let Some(candidate) = self.candidates.get(passage.candidate) else {
-            return false;
+        let (Some(candidate), Some(source)) = (
+            self.candidates.get(passage.candidate),
+            self.sources.get_mut(passage.candidate),
+        ) else {
+            return Outcome::NoRoom;
         };
-        let first = !self.order.contains(&passage.candidate);
+        let first = source.taken == 0;
         let mut cost =
             tokens::estimate(passage.text) + tokens::estimate(&passage.headings) + PASSAGE_TOKENS;
         if first {
@@ -126,55 +217,82 @@ impl<'p, 'd> Packing<'p, 'd> {
         }
         if cost > self.left {
             self.misses += 1;
-            return false;
+            return Outcome::NoRoom;
         }
-        let words: HashSet<&str> = passage.text.split_whitespace().collect();
-        if self.chosen.iter().any(|(_, known)| shares(&words, known)) {
-            return true;
+        if !first && source.used + cost > cap {
+            return Outcome::OverCap;
+        }
+        let said = said(passage.text);
+        for (_, known) in &self.chosen {
+            self.compared += said.len() + known.len();
+            if shares(&said, known) {
+                return Outcome::Double;
+            }
         }
         self.left -= cost;
-        self.chosen.push((index, words));
-        if let Some(count) = self.of_candidate.get_mut(passage.candidate) {
-            *count += 1;
-        }
+        source.used += cost;
+        source.taken += 1;
+        self.chosen.push((index, said));
         if first {
             self.order.push(passage.candidate);
         }
-        true
+        Outcome::Taken
     }
 
-    fn finish(mut self) -> Vec<Chosen> {
-        let passages = self.passages;
-        let place = |index: &usize| {
-            passages
-                .get(*index)
-                .map_or(0, |passage| passage.place.start)
-        };
-        self.chosen.sort_by_key(|(index, _)| place(index));
-        let of = |candidate: usize| {
-            let chosen: Vec<&Passage<'d>> = self
-                .chosen
-                .iter()
-                .filter_map(|(index, _)| passages.get(*index))
-                .filter(|passage| passage.candidate == candidate)
-                .collect();
-            let all = passages
-                .iter()
-                .filter(|passage| passage.candidate == candidate);
-            let whole = all.count() == chosen.len();
-            let text = self
-                .candidates
-                .get(candidate)
-                .map_or("", |candidate| candidate.markdown.as_str());
-            Chosen {
-                candidate,
-                passages: joined(&chosen, text, whole),
-                whole,
+    fn finish(mut self) -> Packed {
+        self.chosen.sort_unstable_by_key(|(index, _)| *index);
+        let mut of_candidate: Vec<Vec<&Passage<'d>>> = vec![Vec::new(); self.candidates.len()];
+        for (index, _) in &self.chosen {
+            if let Some(passage) = self.passages.get(*index)
+                && let Some(own) = of_candidate.get_mut(passage.candidate)
+            {
+                own.push(passage);
             }
+        }
+        let mut counts = vec![0_usize; self.candidates.len()];
+        for passage in self.passages {
+            if let Some(count) = counts.get_mut(passage.candidate) {
+                *count += 1;
+            }
+        }
+        let of = |&candidate: &usize| {
+            let chosen = of_candidate.get(candidate)?;
+            let whole = counts.get(candidate) == Some(&chosen.len());
+            let text = self.candidates.get(candidate)?.markdown.as_str();
+            Some(Chosen {
+                candidate,
+                passages: joined(chosen, text, whole),
+                whole,
+            })
         };
-        self.order.iter().map(|&candidate| of(candidate)).collect()
+        Packed {
+            chosen: self.order.iter().filter_map(of).collect(),
+            compared: self.compared,
+        }
     }
 }
+
+impl Ord for Next {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_worth = self.worth.total_cmp(&other.worth);
+        // Of equal ones that which the provider named first.
+        by_worth.then_with(|| other.source.cmp(&self.source))
+    }
+}
+
+impl PartialOrd for Next {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Next {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Next {}
 
 /// The texts of passages, neighbours as one, each under the headings that stand above it.
 fn joined(chosen: &[&Passage<'_>], text: &str, whole: bool) -> Vec<String> {
@@ -199,13 +317,38 @@ fn joined(chosen: &[&Passage<'_>], text: &str, whole: bool) -> Vec<String> {
     joined.into_iter().map(|(_, text)| text).collect()
 }
 
-/// Whether two texts are mostly the same words.
-fn shares(words: &HashSet<&str>, known: &HashSet<&str>) -> bool {
-    let smaller = words.len().min(known.len());
-    if smaller < 5 {
-        return words == known;
+/// What a text says, as far as it is compared: its neighbouring words, or characters where words have no spaces, in the
+/// order of their hashes. Rows of a table share many words, and few neighbours.
+fn said(text: &str) -> Vec<u64> {
+    let hash = |of: &dyn Fn(&mut DefaultHasher)| {
+        let mut hasher = DefaultHasher::new();
+        of(&mut hasher);
+        hasher.finish()
+    };
+    let mut said = HashSet::new();
+    let mut before = "";
+    for word in text.split_whitespace() {
+        said.insert(hash(&|hasher| (before, word).hash(hasher)));
+        said.extend(pairs(word).map(|pair| hash(&|hasher| pair.hash(hasher))));
+        before = word;
     }
-    let shared = words.intersection(known).count();
+    let mut said: Vec<u64> = said.into_iter().collect();
+    said.sort_unstable();
+    said
+}
+
+/// Whether two texts say mostly the same.
+fn shares(one: &[u64], other: &[u64]) -> bool {
+    let smaller = one.len().min(other.len());
+    if smaller < 5 {
+        return one == other;
+    }
+    let mut others = other.iter().peekable();
+    let mut shared = 0;
+    for hash in one {
+        while others.next_if(|other| *other < hash).is_some() {}
+        shared += usize::from(others.next_if_eq(&hash).is_some());
+    }
     #[expect(
         clippy::cast_precision_loss,
         reason = "a passage has a few hundred words"

@@ -8,12 +8,25 @@ use std::ops::Range;
 use super::Candidate;
 use crate::web::tokens;
 
-/// Size of a passage in tokens: a paragraph or a few.
-const SIZE: Range<usize> = 120..260;
+/// Most tokens of a passage: a paragraph or a few.
+const MOST: usize = 260;
+/// What that is at least where the budget is small.
+const LEAST_MOST: usize = 96;
+/// Passages of the full size that a budget should hold at least.
+const IN_BUDGET: usize = 6;
 /// Longest text that is cut, in bytes; of longer ones the beginning.
 const MAX_TEXT: usize = 1024 * 1024;
 /// Longest headings that are told with a passage, in characters.
 const MAX_HEADING: usize = 120;
+
+/// Size of a passage in tokens: from its start on it may end at a good place, and its end is the most there is.
+pub(super) type Size = Range<usize>;
+
+/// The size of passages for a budget: smaller ones for a small budget, so that it holds more than one or two.
+pub(super) fn size(budget: usize) -> Size {
+    let most = (budget / IN_BUDGET).clamp(LEAST_MOST, MOST);
+    most / 2..most
+}
 
 /// A piece of a candidate's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,12 +51,12 @@ impl Passage<'_> {
 }
 
 /// The passages of a candidate; its snippet where it has no text.
-pub(super) fn of<'d>(candidate: usize, of: &'d Candidate) -> Vec<Passage<'d>> {
+pub(super) fn of<'d>(candidate: usize, of: &'d Candidate, size: &Size) -> Vec<Passage<'d>> {
     let text = match of.markdown.trim().is_empty() {
         true => &of.snippet,
         false => beginning(&of.markdown, MAX_TEXT),
     };
-    if tokens::estimate(text) <= SIZE.end {
+    if tokens::estimate(text) <= size.end {
         return whole(candidate, &of.title, text).into_iter().collect();
     }
     let mut headings = Headings::default();
@@ -60,61 +73,75 @@ pub(super) fn of<'d>(candidate: usize, of: &'d Candidate) -> Vec<Passage<'d>> {
             text: trimmed,
         })
     };
-    cut(text).into_iter().filter_map(passage).collect()
+    cut(text, size).into_iter().filter_map(passage).collect()
 }
 
 /// Where to cut: at headings and blank lines once a passage has some size, at line ends when it is full, and within lines
 /// that are too long for one.
-fn cut(text: &str) -> Vec<Range<usize>> {
+fn cut(text: &str, size: &Size) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
-    let (mut start, mut end, mut size) = (0, 0, 0);
+    let (mut start, mut end, mut used) = (0, 0, 0);
     let mut after_blank = false;
-    for line in text.split_inclusive('\n').flat_map(short) {
+    for line in text
+        .split_inclusive('\n')
+        .flat_map(|line| short(line, size.end))
+    {
         let tokens = tokens::estimate(line);
         let blank = line.trim().is_empty();
         let good_place = line.starts_with('#') || (after_blank && !blank);
-        if size > 0 && (size + tokens > SIZE.end || (good_place && size >= SIZE.start)) {
+        if used > 0 && (used + tokens > size.end || (good_place && used >= size.start)) {
             cuts.push(start..end);
-            (start, size) = (end, 0);
+            (start, used) = (end, 0);
         }
         end += line.len();
-        size += tokens;
+        used += tokens;
         after_blank = blank;
     }
     cuts.push(start..end);
     cuts
 }
 
-/// A line in pieces of which each fits into a passage, cut behind a sentence or a space where there is one.
-fn short(line: &str) -> Vec<&str> {
-    let mut pieces = Vec::new();
-    let mut rest = line;
-    while rest.len() > SIZE.end && tokens::estimate(rest) > SIZE.end {
-        let mut size = 0;
-        let mut cut = 0;
-        let (mut sentence, mut space) = (None, None);
-        let mut before = ' ';
-        for (at, character) in rest.char_indices() {
-            size += tokens::quarters(character);
-            cut = at;
-            if size > SIZE.end * 4 {
-                break;
-            }
-            let next = at + character.len_utf8();
+/// A line in pieces of which each fits into a passage.
+///
+/// Each is found by looking at no more than fits, and holds at least half of that: so this takes time in proportion to
+/// the line, whatever is in it.
+fn short(line: &str, most: usize) -> impl Iterator<Item = &str> {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let line = rest?;
+        let (piece, more) = match end_of_piece(line, most) {
+            Some(end) => line.split_at(end),
+            None => (line, ""),
+        };
+        rest = (!more.is_empty()).then_some(more);
+        Some(piece)
+    })
+}
+
+/// Where a line that is too long is cut: behind a sentence, a space or a cell in the second half of what fits, or else
+/// where it is full.
+fn end_of_piece(line: &str, most: usize) -> Option<usize> {
+    let most = most * 4;
+    let mut size = 0;
+    let (mut sentence, mut space) = (None, None);
+    let mut before = ' ';
+    for (at, character) in line.char_indices() {
+        size += tokens::quarters(character);
+        if size > most {
+            return Some(sentence.or(space).unwrap_or(at));
+        }
+        let next = at + character.len_utf8();
+        if size * 2 > most {
             match character {
                 '。' | '！' | '？' => sentence = Some(next),
                 ' ' if matches!(before, '.' | '!' | '?') => sentence = Some(next),
-                ' ' => space = Some(next),
+                ' ' | '|' => space = Some(next),
                 _ => {}
             }
-            before = character;
         }
-        let (piece, more) = rest.split_at(sentence.or(space).unwrap_or(cut));
-        pieces.push(piece);
-        rest = more;
+        before = character;
     }
-    pieces.push(rest);
-    pieces
+    None
 }
 
 fn whole<'d>(candidate: usize, title: &'d str, text: &'d str) -> Option<Passage<'d>> {
@@ -165,5 +192,40 @@ impl Headings {
     fn path(&self) -> String {
         let titles: Vec<&str> = self.path.iter().map(|(_, title)| title.as_str()).collect();
         titles.join(" › ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_without_good_places_are_cut_in_time_that_their_length_bounds() {
+        for unit in [
+            "x",
+            "word ",
+            "a. ",
+            "| cell ",
+            "字",
+            "x. yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy",
+        ] {
+            let line = unit.repeat((1 << 20) / unit.len());
+            let pieces: Vec<&str> = short(&line, MOST).collect();
+            assert_eq!(pieces.concat(), line);
+            let (last, full) = pieces.split_last().unwrap();
+            assert!(tokens::estimate(last) <= MOST);
+            // As many characters are looked at for each piece as fit into one: with these, twice the line in all.
+            for piece in full {
+                let size = tokens::estimate(piece);
+                assert!((MOST / 2..=MOST).contains(&size), "{unit}: {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_budget_has_small_passages() {
+        assert_eq!(size(100), 48..96);
+        assert_eq!(size(900), 75..150);
+        assert_eq!(size(16_000), 130..260);
     }
 }

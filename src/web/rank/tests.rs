@@ -1,3 +1,6 @@
+mod hostile;
+mod labelled;
+
 use std::io;
 use std::time::Duration;
 

@@ -1,21 +1,27 @@
-//! Words as they are compared: lower-cased, stemmed in the language of the texts, without stop words.
+//! Words as they are compared: lower-cased, stemmed in the language of the text, without stop words.
+
+use std::rc::Rc;
 
 use bm25::{DefaultTokenizer, Language, LanguageMode, Tokenizer};
 
-/// Characters of the texts that are looked at to tell their language.
-const SAMPLE: usize = 4000;
+/// Characters of a text that are looked at to tell its language, and how many of one passage.
+const SAMPLE: usize = 2000;
+const SAMPLE_OF_ONE: usize = 400;
+
+/// Takes texts apart in the languages that have come up.
+#[derive(Debug, Default)]
+pub(super) struct Vocabulary(Vec<(Language, Rc<Words>)>);
 
 /// Takes texts apart in one language; what is written without spaces also by pairs of characters.
 #[derive(Debug)]
 pub(super) struct Words(DefaultTokenizer);
 
-impl Words {
-    /// For texts like these.
-    pub(super) fn of(texts: &[&str]) -> Self {
-        let each = SAMPLE.div_ceil(texts.len().max(1)).max(200);
+impl Vocabulary {
+    /// For the language of a text that consists of these passages.
+    pub(super) fn of<'t>(&mut self, passages: impl Iterator<Item = &'t str>) -> Rc<Words> {
         let mut sample = String::new();
-        for text in texts {
-            sample.extend(text.chars().take(each));
+        for passage in passages {
+            sample.extend(passage.chars().take(SAMPLE_OF_ONE));
             sample.push('\n');
             if sample.len() > SAMPLE {
                 break;
@@ -23,6 +29,24 @@ impl Words {
         }
         let language = Language::try_from(whichlang::detect_language(&sample));
         let language = language.unwrap_or(Language::English);
+        let known = self.0.iter().find(|(known, _)| *known == language);
+        if let Some((_, words)) = known {
+            return Rc::clone(words);
+        }
+        let words = Rc::new(Words::new(language.clone()));
+        self.0.push((language, Rc::clone(&words)));
+        words
+    }
+
+    /// The words of a text in each of the languages, some of them more than once.
+    pub(super) fn in_all(&self, text: &str) -> Vec<String> {
+        let languages = self.0.iter();
+        languages.flat_map(|(_, words)| words.of(text)).collect()
+    }
+}
+
+impl Words {
+    fn new(language: Language) -> Self {
         let inner = DefaultTokenizer::builder()
             .language_mode(LanguageMode::Fixed(language))
             // It would turn every other script into Latin letters, and there different words into one.
@@ -30,24 +54,19 @@ impl Words {
             .build();
         Self(inner)
     }
-}
 
-impl Tokenizer for Words {
-    fn tokenize(&self, text: &str) -> Vec<String> {
+    pub(super) fn of(&self, text: &str) -> Vec<String> {
         let mut words = self.0.tokenize(text);
-        let mut last: Option<char> = None;
-        for character in text.chars() {
-            if !is_unspaced(character) {
-                last = None;
-                continue;
-            }
-            if let Some(last) = last {
-                words.push([last, character].iter().collect());
-            }
-            last = Some(character);
-        }
+        words.extend(pairs(text).map(|pair| pair.iter().collect()));
         words
     }
+}
+
+/// Neighbours in what is written without spaces.
+pub(super) fn pairs(text: &str) -> impl Iterator<Item = [char; 2]> {
+    let next = text.chars().skip(1);
+    let neighbours = text.chars().zip(next).map(|(one, next)| [one, next]);
+    neighbours.filter(|pair| pair.iter().all(|&one| is_unspaced(one)))
 }
 
 /// Whether a script is written without spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese.
@@ -62,25 +81,39 @@ fn is_unspaced(character: char) -> bool {
 mod tests {
     use super::*;
 
+    const ENGLISH: &str = "The harbours of the northern islands were closed because of the storms.";
+    const GERMAN: &str =
+        "Die Häuser der Stadt wurden im vergangenen Jahrhundert nach dem Brand wieder aufgebaut.";
+
+    fn words(text: &str) -> Rc<Words> {
+        Vocabulary::default().of([text].into_iter())
+    }
+
     #[test]
     fn forms_of_a_word_are_one_and_stop_words_are_none() {
-        let english =
-            Words::of(&["The harbours of the northern islands were closed because of the storms."]);
-        assert_eq!(
-            english.tokenize("the harbours"),
-            english.tokenize("Harbour")
+        let english = words(ENGLISH);
+        assert_eq!(english.of("the harbours"), english.of("Harbour"));
+        let german = words(GERMAN);
+        assert_eq!(german.of("Häuser"), german.of("die Häusern"));
+    }
+
+    #[test]
+    fn a_query_is_taken_apart_in_the_languages_of_all_texts() {
+        let mut vocabulary = Vocabulary::default();
+        let (english, german) = (
+            vocabulary.of([ENGLISH].into_iter()),
+            vocabulary.of([GERMAN].into_iter()),
         );
-        let german = Words::of(&[
-            "Die Häuser der Stadt wurden im vergangenen Jahrhundert nach dem Brand wieder aufgebaut.",
-        ]);
-        assert_eq!(german.tokenize("Häuser"), german.tokenize("die Häusern"));
+        let asked = vocabulary.in_all("harbours Häusern");
+        assert!(asked.contains(&english.of("harbour")[0]), "{asked:?}");
+        assert!(asked.contains(&german.of("Häuser")[0]), "{asked:?}");
     }
 
     #[test]
     fn text_without_spaces_is_compared_by_pairs() {
-        let words = Words::of(&["東京の天気は晴れです。明日は雨が降るでしょう。"]);
-        let tokens = words.tokenize("東京の天気");
+        let tokens = words("東京の天気は晴れです。明日は雨が降るでしょう。").of("東京の天気");
         assert!(tokens.contains(&"東京".to_owned()), "{tokens:?}");
         assert!(tokens.contains(&"天気".to_owned()), "{tokens:?}");
+        assert!(!tokens.contains(&"京天".to_owned()), "{tokens:?}");
     }
 }

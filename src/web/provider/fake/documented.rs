@@ -38,7 +38,7 @@ pub(super) fn check(kind: ProviderKind, request: &Request) -> Result<(), String>
         request.header("user-agent") == Some(USER_AGENT)
     })?;
     expect(request, "accept-encoding", |request| {
-        request.header("accept-encoding") == Some("identity")
+        request.header("accept-encoding") == Some("gzip, deflate")
     })?;
     expect(request, "no cookies", |request| {
         request.header("cookie").is_none()

@@ -234,7 +234,7 @@ async fn results_without_addresses_are_no_empty_answer() {
 
 #[tokio::test]
 async fn a_compressed_answer_is_not_taken_for_text() {
-    let reply = Reply::good(good(ProviderKind::Exa)).with_header("content-encoding", "gzip");
+    let reply = Reply::good(good(ProviderKind::Exa)).with_header("content-encoding", "br");
     let (problem, _) = problem(ProviderKind::Exa, [reply]).await;
     assert!(matches!(problem, Problem::Malformed(_)), "{problem}");
 }
