@@ -12,8 +12,8 @@ pub(super) fn print_calling(chunk: &Value, out: &mut impl Write) -> anyhow::Resu
         return Ok(false);
     }
     let name = chunk["tool_name"].as_str().unwrap_or_default();
-    let asked = data["query"].as_str().or(data["url"].as_str());
-    let asked = asked.unwrap_or_default();
+    let query = data["query"].as_str();
+    let asked = query.or_else(|| data["url"].as_str()).unwrap_or_default();
     writeln!(out, "    round {}    -> {name} {asked}", chunk["round"])?;
     Ok(true)
 }
