@@ -216,7 +216,10 @@ async fn sources_keep_their_numbers_over_turns_exports_and_forks() {
     );
     let third = app.post_chat(in_session("three", "s")).await.completion();
     let annotations = &message(&third)["annotations"];
-    assert_eq!(cited("Only the old [2].", annotations), [old.clone()]);
+    assert_eq!(
+        cited("Only the old [2].", annotations),
+        std::slice::from_ref(&old)
+    );
 
     let export = app.get("/v1/sessions/s").await.json();
     let path = "/v1/sessions/copy";
