@@ -40,6 +40,10 @@ impl Browser for Fake {
         std::future::ready(self.reading.clone()).boxed()
     }
 
+    fn stats(&self) -> WebStats {
+        WebStats::default()
+    }
+
     fn max_results(&self) -> usize {
         7
     }
