@@ -1,6 +1,8 @@
 //! How often the packed passages hold the answer, on questions of which it is known, beside what simpler ways to use the
 //! same budget bring.
 
+#![expect(clippy::print_stdout, reason = "the figures are printed")]
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
