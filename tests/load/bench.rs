@@ -218,6 +218,9 @@ async fn measure_placement(
     let [pass, tool_loop, history, first, chunks, code @ ..] = tables else {
         return;
     };
+    let [cells, starts, calls, plots, web, ..] = code else {
+        return;
+    };
     let progress = |what: &str| eprintln!("load: {what}, cores: {placement}");
     if wanted(args, Scenario::PassThrough) {
         progress("pass-through");
@@ -239,7 +242,7 @@ async fn measure_placement(
         progress("length of history");
         bench.history(history, report).await;
     }
-    if let (true, [cells, starts, calls, plots, ..]) = (wanted(args, Scenario::Code), code) {
+    if wanted(args, Scenario::Code) {
         progress("code");
         let bench = CodeBench {
             launcher,
@@ -250,7 +253,7 @@ async fn measure_placement(
         };
         bench.run([cells, starts, calls, plots], report).await;
     }
-    if let (true, [.., web, _memory]) = (wanted(args, Scenario::Web), code) {
+    if wanted(args, Scenario::Web) {
         progress("web");
         let bench = WebBench {
             program: &launcher.loopwright,
