@@ -67,6 +67,10 @@ fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
         let app = App::build(config).await?;
+        if let Err(error) = app.check_page_parser().await {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(%error, cause, "pages cannot be read; a search gives its provider's summaries only");
+        }
         announce(format, app.address());
         app.run(async {
             let signal = signals.wait().await;

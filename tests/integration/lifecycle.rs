@@ -575,6 +575,32 @@ async fn where_pages_cannot_be_parsed_the_demo_says_so_and_cites_summaries() {
 }
 
 #[tokio::test]
+#[ignore = "needs a mount namespace"]
+async fn where_pages_cannot_be_parsed_the_log_says_so_at_the_start() {
+    let temporary = tempfile::tempdir().unwrap();
+    let started = |arguments: &str| {
+        let mut hidden = tokio::process::Command::new("unshare");
+        let command = format!(
+            "mount -t tmpfs none /proc && exec {} --listen 127.0.0.1:0 --upstream http://127.0.0.1:9/v1 \
+             --session-store memory: {arguments} 2>&1",
+            env!("CARGO_BIN_EXE_loopwright")
+        );
+        hidden
+            .args(["--map-root-user", "--mount", "sh", "-c", &command])
+            .env("TMPDIR", temporary.path())
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true);
+        stopped_at(hidden, "loopwright ready on ")
+    };
+    let shown = started("--enable-search --search-url http://127.0.0.1:9").await;
+    let said = shown
+        .lines()
+        .filter(|line| line.contains("pages cannot be read"));
+    assert_eq!(said.count(), 1, "{shown}");
+    assert!(!started("").await.contains("pages cannot be read"));
+}
+
+#[tokio::test]
 async fn without_python_the_demo_says_so_and_shows_the_rest() {
     let temporary = tempfile::tempdir().unwrap();
     let mut demo = demo(temporary.path());
