@@ -16,7 +16,7 @@ use crate::world::World;
 
 pub(crate) const MIB: u64 = 1024 * 1024;
 /// How much more than allowed may be used before it is noticed.
-pub(crate) const MEMORY_SLACK: u64 = 400 * MIB;
+pub(crate) const MEMORY_SLACK: u64 = 1024 * MIB;
 const DISK_SLACK: u64 = 128 * MIB;
 /// What may pass between a deadline and the answer: the grace for an interrupt, the end of a tree, a busy machine.
 const GRACE: Duration = Duration::from_secs(6);
