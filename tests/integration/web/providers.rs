@@ -95,6 +95,114 @@ async fn nothing_found_is_no_error() {
     }
 }
 
+/// Provider, the variable of its key and the header that carries it, the path that it answers at, and an answer as
+/// documented.
+type Kind = (
+    &'static str,
+    Option<(&'static str, &'static str)>,
+    &'static str,
+    &'static str,
+);
+
+const KINDS: [Kind; 5] = [
+    (
+        "brave",
+        Some(("BRAVE_API_KEY", "x-subscription-token")),
+        "/res/v1/web/search",
+        include_str!("../../web/providers/brave.json"),
+    ),
+    (
+        "tavily",
+        Some(("TAVILY_API_KEY", "authorization")),
+        "/search",
+        include_str!("../../web/providers/tavily.json"),
+    ),
+    (
+        "exa",
+        Some(("EXA_API_KEY", "x-api-key")),
+        "/search",
+        include_str!("../../web/providers/exa.json"),
+    ),
+    (
+        "serper",
+        Some(("SERPER_API_KEY", "x-api-key")),
+        "/search",
+        include_str!("../../web/providers/serper.json"),
+    ),
+    (
+        "duckduckgo",
+        None,
+        "/html/",
+        include_str!("../../web/providers/duckduckgo.html"),
+    ),
+];
+
+#[tokio::test]
+async fn every_provider_answers_in_its_own_way_and_is_told_of_by_name_when_it_does_not() {
+    for (name, key, path, answer) in KINDS {
+        for status in [200, 429] {
+            let engine = Site::start(move |_| {
+                let body = if status == 200 { answer } else { "{}" };
+                let kind = if name == "duckduckgo" {
+                    "text/html"
+                } else {
+                    "application/json"
+                };
+                Outgoing::Scripted(HttpReply::whole(status, kind, body))
+            })
+            .await;
+            let script = [search("harbour seals"), text("Seals [1].")];
+            let upstream = ScriptedUpstream::start([script.clone(), script].concat()).await;
+            // Without pages: the addresses in the answers are nobody's.
+            let mut app = TestApp::builder()
+                .upstream(&upstream)
+                .args([
+                    "--enable-search",
+                    "--search-provider",
+                    name,
+                    "--search-url",
+                    &engine.origin(),
+                ])
+                .toml("[search]\nmax_pages = 0\nmax_retries = 0\ncache_ttl = 0\n");
+            if let Some((variable, _)) = key {
+                app = app.env(variable, "the-key");
+            }
+            let app = app.start().await;
+            let body = app.post_chat(ask("x")).await.completion();
+            let (told, content) = results(&body).remove(0);
+            let collected = app.stream_chat(ask("x")).await.collect().await;
+            let complete = collected.phase("complete")[0].clone();
+            let count = complete["data"]["results_count"].as_u64().unwrap();
+            assert_eq!(complete["status"], told.as_str(), "{name}");
+            if status == 200 {
+                assert_eq!(told, "ok", "{name}: {content}");
+                assert!(
+                    content.contains("https://seals.example.org/harbour"),
+                    "{name}: {content}"
+                );
+                assert!(count > 0, "{name}: {complete}");
+                let cited = &body["choices"][0]["message"]["annotations"][0]["url_citation"];
+                assert_eq!(
+                    (&cited["start_index"], &cited["end_index"]),
+                    (&json!(6), &json!(9))
+                );
+            } else {
+                assert_eq!((told.as_str(), count), ("error", 0), "{name}: {content}");
+                assert!(
+                    content.contains(name) && !content.contains("Nothing was found"),
+                    "{content}"
+                );
+            }
+            let visit = engine.visits().remove(0);
+            assert_eq!(visit.url.path(), path, "{name}");
+            if let Some((_, header)) = key {
+                let sent = visit.headers[header].to_str().unwrap();
+                assert!(sent.ends_with("the-key"), "{name}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_next_provider_answers_for_one_that_fails_and_keys_stay_secret() {
     const KEY: &str = "key-of-the-first-engine";
