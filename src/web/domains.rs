@@ -34,11 +34,6 @@ impl DomainFilter {
             blocked: self.blocked.clone(),
         })
     }
-
-    /// Whether it permits every host.
-    pub fn is_open(&self) -> bool {
-        self.allowed.is_empty() && self.blocked.is_empty()
-    }
 }
 
 /// Whether a host is a domain or one of its subdomains.

@@ -204,6 +204,47 @@ async fn every_provider_answers_in_its_own_way_and_is_told_of_by_name_when_it_do
 }
 
 #[tokio::test]
+async fn an_upstream_with_embeddings_has_its_say_in_the_order() {
+    let hits = [
+        hit("https://a.test/", "", "fjord fjord"),
+        hit(
+            "https://b.test/",
+            "",
+            "of a fjord and its many narrow inlets by the sea",
+        ),
+        hit("https://c.test/", "", "something else entirely"),
+    ];
+    let engine = Site::engine(hits).await;
+    // The query, and then the passages in the order that words alone give them.
+    let vectors = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.5]];
+    let data = vectors.iter().enumerate();
+    let data: Vec<_> = data
+        .map(|(index, vector)| json!({"index": index, "embedding": vector}))
+        .collect();
+    let answer = json!({"object": "list", "data": data});
+    let embedder = Site::start(move |_| json_answer(200, &answer)).await;
+    let broken = failing(500, "").await;
+    for (embeddings, first) in [(&embedder, "https://b.test/"), (&broken, "https://a.test/")] {
+        let upstream = ScriptedUpstream::start([search("fjord"), text("So [1].")]).await;
+        let settings = format!(
+            "[[upstreams]]\nname = \"chat\"\nbase_url = \"{}\"\n[[upstreams]]\nname = \"embed\"\nbase_url = \"{}\"\n\
+             models = [\"none\"]\n[search]\nmax_pages = 0\nembedding_model = \"e\"\nembedding_upstream = \"embed\"\n",
+            upstream.base_url(),
+            embeddings.url("/v1"),
+        );
+        let app = TestApp::builder()
+            .args(["--enable-search", "--search-url", &engine.origin()])
+            .toml(&settings)
+            .start()
+            .await;
+        let body = app.post_chat(ask("x")).await.completion();
+        let told = result(&body);
+        assert_eq!(super::sources(&told)[0], (1, first.to_owned()), "{told}");
+        assert_eq!(embeddings.paths(), ["/v1/embeddings"]);
+    }
+}
+
+#[tokio::test]
 async fn the_next_provider_answers_for_one_that_fails_and_keys_stay_secret() {
     const KEY: &str = "key-of-the-first-engine";
     let first = failing(429, "").await;
