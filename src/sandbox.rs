@@ -1,39 +1,40 @@
 //! Code execution: a persistent Python interpreter per workspace, in the strongest isolation that the host allows.
 //!
-//! The code is untrusted. Each interpreter is started by a launcher, this very binary run again ([`launcher`]), which
-//! builds namespaces, a root of its own, Landlock and seccomp rules and limits around it before Python begins; how much
-//! of that the host allows is found out by a self-test at start-up and reported ([`Report`]). The only place of the
-//! crate that starts processes.
+//! The code is untrusted. Each interpreter is started by a launcher: this binary, run again ([`launcher`]). The
+//! launcher sets up namespaces, a private root, Landlock and seccomp rules and resource limits before Python starts. A
+//! self-test at start-up finds out how much of that the host allows and reports it ([`IsolationReport`]). No other
+//! module of the crate starts processes.
 //!
-//! An operator may have a command isolate instead, such as gVisor or a container: then a relay runs inside, and frames of
-//! the command's stdin and stdout carry what descriptors carry otherwise ([`process`], [`relay`]).
+//! An operator may configure a command that isolates instead, such as gVisor or a container. Then a relay runs inside
+//! that isolation, and frames on the command's stdin and stdout replace the descriptors ([`process`],
+//! [`relay_protocol`]).
 //!
-//! A call goes from [`Sandbox`] through the pool, which gives a workspace its interpreter, to a worker, which follows one
-//! cell: frames on a socket of their own, output through pipes, files through a descriptor of the working directory.
-//! Everything that comes back is the word of untrusted code.
+//! A call goes from [`Sandbox`] to the pool, which assigns an interpreter to the workspace, and on to a worker, which
+//! follows one cell: frames on a control socket, output through pipes, files through a descriptor of the working
+//! directory. Everything that comes back is untrusted input.
 //!
-//! Apart from that, [`compute`] has processes of this binary that can do nothing but compute, for parsing what strangers
-//! wrote.
+//! Independently of Python, [`compute`] runs processes of this binary that can only compute, to parse untrusted
+//! documents.
 
 mod collect;
 pub mod compute;
 mod files;
-mod frame;
 mod interpreter;
 pub mod launcher;
-mod link;
+mod launcher_socket;
 mod monitor;
 mod outcome;
 mod output;
 mod plan;
 mod pool;
 mod process;
-mod relay;
+mod relay_protocol;
 mod remove;
 mod run_directory;
 mod selftest;
 pub mod settings;
 mod worker;
+mod worker_protocol;
 
 use std::sync::Arc;
 
@@ -41,29 +42,29 @@ use rustix::process::DumpableBehavior;
 use tokio_util::task::TaskTracker;
 
 pub use self::outcome::{
-    CapturedFile, Cell, CellEnd, CellError, CellOutcome, FileContent, FilePart, Image, Limit, Live,
-    OutputStream, Report, RunError, SandboxError, Stats, Told, Value, WorkFile, WorkingFile,
+    CapturedFile, Cell, CellEnd, CellError, CellOutcome, FileContent, FileRange, Image,
+    InterpreterError, IsolationReport, Live, OutputStream, ResourceLimit, SandboxError, Stats,
+    Value, WithNotices, WorkFile, WorkingFile,
 };
-use self::pool::{Held, Pool};
+use self::pool::{Pool, WorkerGuard};
 use self::settings::Settings;
 use crate::ids::WorkspaceId;
 
-/// Interpreters by workspace; cheap to clone.
+/// The interpreters of all workspaces. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Sandbox(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     pool: Arc<Pool>,
-    report: Report,
+    report: IsolationReport,
 }
 
 impl Sandbox {
-    /// Finds out how strongly this host can isolate, and starts the spare interpreters.
+    /// Runs the self-test and starts the spare interpreters.
     ///
     /// # Errors
-    /// When there is no usable Python, or the host does not allow the isolation that is required; the text has the
-    /// remedy.
+    /// When there is no usable Python, or the host does not allow the required isolation. The text names the remedy.
     pub async fn start(settings: Settings, tasks: &TaskTracker) -> Result<Self, SandboxError> {
         close_to_others();
         let (plan, report) = selftest::choose(settings).await?;
@@ -77,74 +78,77 @@ impl Sandbox {
         &self.0.pool.plan.settings
     }
 
-    /// What the self-test found.
-    pub fn report(&self) -> &Report {
+    /// The result of the self-test.
+    pub fn report(&self) -> &IsolationReport {
         &self.0.report
     }
 
-    /// Interpreters at this moment.
+    /// Current numbers of interpreters.
     pub fn stats(&self) -> Stats {
         self.0.pool.stats()
     }
 
-    /// Runs one cell in the workspace's interpreter, which is started if there is none. Calls of one workspace run one
+    /// Runs one cell in the workspace's interpreter, which is started if necessary. Calls of one workspace run one
     /// after another.
     ///
     /// # Errors
-    /// When no interpreter can be had; what the code itself does wrong is part of the outcome.
+    /// When no interpreter is available. Errors of the code itself are part of the outcome.
     ///
     /// # Cancel safety
-    /// Dropping the future interrupts the code; an interpreter that does not heed that is ended.
+    /// Dropping the future interrupts the code; an interpreter that ignores the interrupt is ended.
     pub async fn run(
         &self,
         workspace: &WorkspaceId,
         cell: Cell<'_>,
         live: &dyn Live,
-    ) -> Result<CellOutcome, RunError> {
-        let (mut held, notices) = self.hold(workspace, cell.inputs).await?;
-        let mut outcome = held.run(&cell, live).await.ok_or(RunError::Closed)?;
+    ) -> Result<CellOutcome, InterpreterError> {
+        let (mut guard, notices) = self.acquire_worker(workspace, cell.inputs).await?;
+        let mut outcome = guard
+            .run(&cell, live)
+            .await
+            .ok_or(InterpreterError::Closed)?;
         outcome.notices.splice(0..0, notices);
         Ok(outcome)
     }
 
-    /// Forgets all variables of a workspace; files stay.
+    /// Deletes all variables of a workspace and keeps its files.
     ///
     /// # Errors
-    /// When no interpreter can be had.
-    pub async fn reset(&self, workspace: &WorkspaceId) -> Result<(), RunError> {
-        let mut held = self.0.pool.hold(workspace).await?;
-        held.reset().await.ok_or(RunError::Closed)
+    /// When no interpreter is available.
+    pub async fn reset(&self, workspace: &WorkspaceId) -> Result<(), InterpreterError> {
+        let mut guard = self.0.pool.acquire_worker(workspace).await?;
+        guard.reset().await.ok_or(InterpreterError::Closed)
     }
 
-    /// The working files of a workspace, by name; of very many only the first few thousand.
+    /// The working files of a workspace, sorted by name; only the first few thousand are listed.
     ///
     /// # Errors
-    /// When no interpreter can be had.
+    /// When no interpreter is available.
     pub async fn list_files(
         &self,
         workspace: &WorkspaceId,
         inputs: &[WorkFile],
-    ) -> Result<Told<Vec<WorkingFile>>, RunError> {
-        let (mut held, notices) = self.hold(workspace, inputs).await?;
-        let (worker, _) = held.parts().ok_or(RunError::Closed)?;
+    ) -> Result<WithNotices<Vec<WorkingFile>>, InterpreterError> {
+        let (mut guard, notices) = self.acquire_worker(workspace, inputs).await?;
+        let (worker, _) = guard.parts().ok_or(InterpreterError::Closed)?;
         let listed = worker.list_files().await;
-        held.told(listed, notices)
+        guard.with_notices(listed, notices)
     }
 
-    /// Part of a working file.
+    /// Reads part of a working file.
     ///
     /// # Errors
-    /// When there is no such regular file in the working directory, or no interpreter can be had.
+    /// When there is no such regular file in the working directory, or no interpreter is available.
     pub async fn read_file(
         &self,
         workspace: &WorkspaceId,
         inputs: &[WorkFile],
-        part: FilePart<'_>,
-    ) -> Result<Told<FileContent>, RunError> {
-        let (mut held, notices) = self.hold(workspace, inputs).await?;
-        let (worker, _) = held.parts().ok_or(RunError::Closed)?;
+        part: FileRange<'_>,
+    ) -> Result<WithNotices<FileContent>, InterpreterError> {
+        let (mut guard, notices) = self.acquire_worker(workspace, inputs).await?;
+        let (worker, _) = guard.parts().ok_or(InterpreterError::Closed)?;
         let read = worker.read_file(part).await;
-        held.told(read, notices)
+        guard.with_notices(read, notices)
     }
 
     /// Ends the workspace's interpreter and deletes its files.
@@ -152,36 +156,36 @@ impl Sandbox {
         self.0.pool.forget(workspace);
     }
 
-    /// Saves the working files, ends every interpreter and waits for that. Calls that come later are refused.
+    /// Saves the working files, ends every interpreter and waits for that. Later calls are rejected.
     pub async fn close(&self) {
         self.0.pool.close().await;
     }
 
-    /// The workspace's interpreter with its input files in place, and what the model should know of that.
-    async fn hold(
+    /// The workspace's interpreter with its input files in place, and notices for the model.
+    async fn acquire_worker(
         &self,
         workspace: &WorkspaceId,
         inputs: &[WorkFile],
-    ) -> Result<(Held, Vec<String>), RunError> {
-        let mut held = self.0.pool.hold(workspace).await?;
-        let mut notices = held.take_untold();
-        if let Some(fresh) = held.take_fresh() {
+    ) -> Result<(WorkerGuard, Vec<String>), InterpreterError> {
+        let mut guard = self.0.pool.acquire_worker(workspace).await?;
+        let mut notices = guard.take_pending_notices();
+        if let Some(fresh) = guard.take_restart() {
             notices.push(fresh.text().to_owned());
         }
-        notices.extend(place(&mut held, inputs).await);
-        Ok((held, notices))
+        notices.extend(place(&mut guard, inputs).await);
+        Ok((guard, notices))
     }
 }
 
-/// From here on no process of the server's own user can look into its memory, its environment or its descriptors, nor
-/// trace it: what isolation leaves open to code of the same user ends here.
+/// Denies other processes of the server's user access to the server's memory, environment and descriptors, and tracing.
+/// Weaker isolation levels leave these open to code of the same user.
 fn close_to_others() {
     if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%error, "the server could not be closed to other processes of its user");
     }
 }
 
-fn log(report: &Report) {
+fn log(report: &IsolationReport) {
     tracing::info!("code execution: {report}");
     let missing = report.missing.iter();
     let missing = missing.map(|missing| format!("could be isolated better: {missing}"));
@@ -190,9 +194,9 @@ fn log(report: &Report) {
     }
 }
 
-/// Puts input files that are not there yet into the working directory; returns what went wrong or otherwise than asked.
-async fn place(held: &mut Held, inputs: &[WorkFile]) -> Vec<String> {
-    let Some((worker, placed)) = held.parts() else {
+/// Places input files that are missing in the working directory. Returns notices about failures and changed names.
+async fn place(guard: &mut WorkerGuard, inputs: &[WorkFile]) -> Vec<String> {
+    let Some((worker, placed)) = guard.parts() else {
         return Vec::new();
     };
     let new: Vec<WorkFile> = inputs

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::file::{Sandbox as RawSandbox, SandboxLimits as RawLimits};
 use super::input::{Input, Place};
 use super::{ConfigError, parse};
-use crate::sandbox::settings::{Limits, Network, Settings, Tier};
+use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
 use crate::session::settings::{Settings as SessionSettings, StoreUrl};
 
 /// Times that one call can be given.
@@ -265,12 +265,12 @@ fn default_work_dir(store: &StoreUrl, temporary: &str) -> PathBuf {
     }
 }
 
-fn limits(place: &Place, raw: &RawLimits) -> Result<Limits, ConfigError> {
-    let default = Limits::default();
+fn limits(place: &Place, raw: &RawLimits) -> Result<InterpreterLimits, ConfigError> {
+    let default = InterpreterLimits::default();
     let least = |key, given: Option<u64>, least, default| -> Result<u64, ConfigError> {
         Ok(place.at_least(key, given, least)?.unwrap_or(default))
     };
-    Ok(Limits {
+    Ok(InterpreterLimits {
         memory: least(
             "memory",
             raw.memory.map(u64::from),
@@ -309,7 +309,11 @@ fn limits(place: &Place, raw: &RawLimits) -> Result<Limits, ConfigError> {
 }
 
 /// The limits of what comes back from a cell.
-fn results(place: &Place, raw: &RawLimits, default: &Limits) -> Result<Limits, ConfigError> {
+fn results(
+    place: &Place,
+    raw: &RawLimits,
+    default: &InterpreterLimits,
+) -> Result<InterpreterLimits, ConfigError> {
     let image_bytes = place
         .at_least("image_bytes", raw.image_bytes, 4 * KIB)?
         .unwrap_or(default.image_bytes);
@@ -318,7 +322,7 @@ fn results(place: &Place, raw: &RawLimits, default: &Limits) -> Result<Limits, C
             "{image_bytes} is more than an interpreter can hand over; write \"8MiB\" or less"
         )));
     }
-    Ok(Limits {
+    Ok(InterpreterLimits {
         cpus: place.at_least("cpus", raw.cpus, 0)?.unwrap_or(default.cpus),
         output: place
             .at_least("output", raw.output, 64 * KIB)?

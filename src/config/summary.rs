@@ -9,7 +9,7 @@ use url::Url;
 use super::{Config, WebConfig};
 use crate::agent::settings::Permission;
 use crate::ids::CallIdStyle;
-use crate::sandbox::settings::{Limits, Network, Settings as Sandbox};
+use crate::sandbox::settings::{InterpreterLimits, Network, Settings as Sandbox};
 use crate::session::settings::{StoreUrl, beside};
 use crate::tools::settings::EndpointSettings;
 use crate::upstream::settings::{FinalCall, Quirks, Settings as Upstream};
@@ -300,8 +300,8 @@ fn sandbox(out: &mut String, config: &Config) -> fmt::Result {
     sandbox_limits(out, limits)
 }
 
-fn sandbox_limits(out: &mut String, limits: &Limits) -> fmt::Result {
-    let Limits {
+fn sandbox_limits(out: &mut String, limits: &InterpreterLimits) -> fmt::Result {
+    let InterpreterLimits {
         memory,
         address_space,
         processes,

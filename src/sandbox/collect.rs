@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::frame::FromWorker;
-use super::settings::Limits;
+use super::settings::InterpreterLimits;
+use super::worker_protocol::WorkerMessage;
 use super::{CellEnd, CellError, CellOutcome, Image, Value};
 
 /// Most displayed texts of one cell, and their bytes together.
@@ -18,7 +18,7 @@ const MAX_NOTICES: usize = 20;
 
 /// The gathered results.
 #[derive(Debug)]
-pub(super) struct Collected {
+pub(super) struct CellOutput {
     value: Option<Value>,
     error: Option<CellError>,
     texts: Vec<String>,
@@ -32,8 +32,8 @@ pub(super) struct Collected {
     left_out: usize,
 }
 
-impl Collected {
-    pub(super) fn new(limits: &Limits) -> Self {
+impl CellOutput {
+    pub(super) fn new(limits: &InterpreterLimits) -> Self {
         Self {
             value: None,
             error: None,
@@ -50,30 +50,30 @@ impl Collected {
     }
 
     /// Takes a frame of the call; says whether it belongs to it.
-    pub(super) fn take(&mut self, frame: FromWorker, call: u32) -> bool {
+    pub(super) fn take(&mut self, frame: WorkerMessage, call: u32) -> bool {
         let id = match frame {
-            FromWorker::Image { id, frame, image } if id == call => {
+            WorkerMessage::Image { id, frame, image } if id == call => {
                 self.image(frame, image);
                 id
             }
-            FromWorker::BadImage { id, why } if id == call => {
+            WorkerMessage::BadImage { id, why } if id == call => {
                 self.note(format!("an image was left out: it {why}"));
                 id
             }
-            FromWorker::Text { id, text } if id == call => {
+            WorkerMessage::Text { id, text } if id == call => {
                 self.text(text);
                 id
             }
-            FromWorker::Value { id, value } if id == call => {
+            WorkerMessage::Value { id, value } if id == call => {
                 self.value = Some(value);
                 id
             }
-            FromWorker::Error { id, error } if id == call => {
+            WorkerMessage::Error { id, error } if id == call => {
                 // A later one comes of showing what the cell left.
                 self.error.get_or_insert(error);
                 id
             }
-            FromWorker::Notice { id, text } if id == call => {
+            WorkerMessage::Notice { id, text } if id == call => {
                 self.note(text);
                 id
             }
@@ -155,33 +155,33 @@ mod tests {
         }
     }
 
-    fn outcome(collected: Collected) -> CellOutcome {
+    fn outcome(collected: CellOutput) -> CellOutcome {
         collected.into_outcome(CellEnd::Completed, Duration::ZERO, String::new())
     }
 
     #[test]
     fn frames_of_another_call_are_not_taken() {
-        let mut collected = Collected::new(&Limits::default());
-        let text = |id| FromWorker::Text {
+        let mut collected = CellOutput::new(&InterpreterLimits::default());
+        let text = |id| WorkerMessage::Text {
             id,
             text: "t".to_owned(),
         };
         assert!(collected.take(text(7), 7));
         assert!(!collected.take(text(6), 7));
-        assert!(!collected.take(FromWorker::Done { id: 7 }, 7));
+        assert!(!collected.take(WorkerMessage::Done { id: 7 }, 7));
         assert_eq!(outcome(collected).texts, ["t"]);
     }
 
     #[test]
     fn images_are_bounded_in_number_and_size() {
-        let limits = Limits {
+        let limits = InterpreterLimits {
             images: 2,
             image_bytes: 100,
-            ..Limits::default()
+            ..InterpreterLimits::default()
         };
-        let mut collected = Collected::new(&limits);
+        let mut collected = CellOutput::new(&limits);
         for bytes in [101, 100, 1, 1] {
-            let frame = FromWorker::Image {
+            let frame = WorkerMessage::Image {
                 id: 1,
                 frame: false,
                 image: image(bytes),
@@ -204,9 +204,9 @@ mod tests {
 
     #[test]
     fn texts_and_notices_are_bounded() {
-        let mut collected = Collected::new(&Limits::default());
+        let mut collected = CellOutput::new(&InterpreterLimits::default());
         for _ in 0..1000 {
-            let text = FromWorker::Text {
+            let text = WorkerMessage::Text {
                 id: 1,
                 text: "x".repeat(1024),
             };
@@ -220,14 +220,14 @@ mod tests {
 
     #[test]
     fn the_first_exception_counts() {
-        let mut collected = Collected::new(&Limits::default());
+        let mut collected = CellOutput::new(&InterpreterLimits::default());
         for name in ["First", "Second"] {
             let error = CellError {
                 name: name.to_owned(),
                 message: String::new(),
                 traceback: String::new(),
             };
-            assert!(collected.take(FromWorker::Error { id: 1, error }, 1));
+            assert!(collected.take(WorkerMessage::Error { id: 1, error }, 1));
         }
         assert_eq!(outcome(collected).error.unwrap().name, "First");
     }

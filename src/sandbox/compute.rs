@@ -21,7 +21,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 pub use child::serve;
-pub use probe::{Attempt, attempts};
+pub use probe::{ProbeResult, attempts};
 
 /// What a process answers first.
 const READY: &[u8] = b"ready";

@@ -1,11 +1,11 @@
 //! The working files of an interpreter, which its code may change at any moment, also while they are looked at.
 //!
-//! Every access goes through the directory's descriptor ([`beneath`]); nothing follows a link, waits for a pipe, trusts
+//! Every access goes through the directory's descriptor ([`confined`]); nothing follows a link, waits for a pipe, trusts
 //! a size or overwrites. Names that are no UTF-8 or hold control characters are not handed back, which is said once.
 //! Names that begin with a dash are, as they are. Blocks; every call is bounded.
 
-mod beneath;
 mod capture;
+mod confined;
 mod copy;
 pub(super) mod remote;
 
@@ -19,16 +19,16 @@ use std::path::Path;
 use bytes::Bytes;
 use rustix::fs::{FileType, Gid, Uid, fchown, fstatvfs};
 
-use self::beneath::{Bounds, Meta, Moment, Next, Relative, Root};
-use super::{CapturedFile, FileContent, FilePart, RunError, WorkingFile};
+use self::confined::{ConfinedDir, FileMeta, RelativePath, Timestamp, WalkLimits, WalkStep};
+use super::{CapturedFile, FileContent, FileRange, InterpreterError, WorkingFile};
 
 /// What is listed and compared: the first levels of a tree that people can survey.
-const LISTED: Bounds = Bounds {
+const LISTED: WalkLimits = WalkLimits {
     entries: 5000,
     depth: 4,
 };
 /// What is counted where no file system counts. A tree that goes beyond is over any limit.
-const COUNTED: Bounds = Bounds {
+const COUNTED: WalkLimits = WalkLimits {
     entries: 65_536,
     depth: 128,
 };
@@ -43,7 +43,7 @@ const MAX_NUMBER: u32 = 1000;
 /// A working directory.
 #[derive(Debug)]
 pub(super) struct WorkDir {
-    root: Root,
+    root: ConfinedDir,
     private_mount: bool,
     /// Where the code sees it.
     seen_as: String,
@@ -66,13 +66,13 @@ pub(super) struct Snapshot {
 struct Stamp {
     inode: u64,
     size: u64,
-    modified: Moment,
-    changed: Moment,
+    modified: Timestamp,
+    changed: Timestamp,
 }
 
 /// What a cell produced.
 #[derive(Debug, Default)]
-pub(super) struct Capture {
+pub(super) struct FileCapture {
     /// Files that were asked for, in that order, then those that are new or changed, by name.
     pub(super) files: Vec<CapturedFile>,
     /// Sentences for the model: what is not handed back and why.
@@ -83,7 +83,7 @@ pub(super) struct Capture {
 
 /// What was saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Saved {
+pub(super) struct SaveCounts {
     /// Files that were copied.
     pub(super) files: usize,
     /// Entries that were not: links and special files, files beyond the limits, what could not be read.
@@ -92,7 +92,7 @@ pub(super) struct Saved {
 
 /// What is used of a working directory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct DiskUsage {
     /// Bytes.
     pub(super) bytes: u64,
     /// Files and directories.
@@ -103,7 +103,7 @@ pub(super) struct Usage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     Missing,
-    Problem(&'static str),
+    Reason(&'static str),
 }
 
 impl WorkDir {
@@ -111,7 +111,7 @@ impl WorkDir {
     /// can be a further one of a file outside, so that such names are not refused.
     pub(super) fn new(fd: OwnedFd, private_mount: bool) -> Self {
         Self {
-            root: Root::new(fd),
+            root: ConfinedDir::new(fd),
             private_mount,
             seen_as: "/mnt/data".to_owned(),
         }
@@ -128,10 +128,10 @@ impl WorkDir {
         let mut snapshot = Snapshot::default();
         let walked = self.root.walk(LISTED, |path, meta| {
             let name = match listed(path) {
-                Listed::Hidden => return Next::Pass,
+                Listed::Hidden => return WalkStep::Pass,
                 Listed::Odd => {
                     snapshot.odd_names += 1;
-                    return Next::Pass;
+                    return WalkStep::Pass;
                 }
                 Listed::Named(name) => name,
             };
@@ -142,7 +142,7 @@ impl WorkDir {
                 FileType::Directory => {}
                 _ => snapshot.special += 1,
             }
-            Next::Enter
+            WalkStep::Enter
         });
         snapshot.complete = walked.is_ok_and(|walked| walked.complete);
         snapshot
@@ -154,7 +154,7 @@ impl WorkDir {
     }
 
     /// Part of a file.
-    pub(super) fn read(&self, part: FilePart<'_>) -> Result<FileContent, RunError> {
+    pub(super) fn read(&self, part: FileRange<'_>) -> Result<FileContent, InterpreterError> {
         let refused = |refusal| refused(part.name, refusal);
         let (_, file, meta) = self.open(part.name).map_err(refused)?;
         // No more is held than there is, whatever was asked for.
@@ -162,7 +162,7 @@ impl WorkDir {
         let bytes = usize::try_from(rest)
             .map_err(io::Error::other)
             .and_then(|length| read_at(&file, part.offset, length))
-            .map_err(|_| refused(Refusal::Problem("reading it failed")))?;
+            .map_err(|_| refused(Refusal::Reason("reading it failed")))?;
         Ok(FileContent {
             bytes,
             size: meta.size,
@@ -181,7 +181,7 @@ impl WorkDir {
         let name = placeable(name);
         for number in 1..=MAX_NUMBER {
             let name = numbered(&name, number);
-            let path = Relative::new(name.as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
+            let path = RelativePath::new(name.as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
             let mut target = match self.root.create(&path) {
                 Ok(target) => target,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
@@ -201,11 +201,11 @@ impl WorkDir {
 
     /// What the directory uses: all of its file system where that is its own, else what a walk finds. A tree too deep
     /// or too large to be walked uses everything.
-    pub(super) fn usage(&self) -> io::Result<Usage> {
+    pub(super) fn usage(&self) -> io::Result<DiskUsage> {
         if self.private_mount {
             let system = fstatvfs(self.root.fd())?;
             let blocks = system.f_blocks.saturating_sub(system.f_bfree);
-            return Ok(Usage {
+            return Ok(DiskUsage {
                 bytes: blocks.saturating_mul(system.f_frsize),
                 inodes: system.f_files.saturating_sub(system.f_ffree),
             });
@@ -213,9 +213,9 @@ impl WorkDir {
         let mut bytes = 0_u64;
         let walked = self.root.walk(COUNTED, |_, meta| {
             bytes = bytes.saturating_add(meta.stored);
-            Next::Enter
+            WalkStep::Enter
         })?;
-        Ok(Usage {
+        Ok(DiskUsage {
             bytes,
             inodes: if walked.complete {
                 walked.entries as u64
@@ -226,16 +226,16 @@ impl WorkDir {
     }
 
     /// Opens a regular file by the name that somebody gave, and says what name it has here.
-    fn open(&self, name: &str) -> Result<(String, File, Meta), Refusal> {
+    fn open(&self, name: &str) -> Result<(String, File, FileMeta), Refusal> {
         let path = relative(name, &self.seen_as)?;
         let (file, meta) = self.root.open(&path).map_err(|error| Refusal::of(&error))?;
         match meta.kind {
             FileType::RegularFile => {}
-            FileType::Directory => return Err(Refusal::Problem("it is a directory")),
-            _ => return Err(Refusal::Problem("it is no regular file")),
+            FileType::Directory => return Err(Refusal::Reason("it is a directory")),
+            _ => return Err(Refusal::Reason("it is no regular file")),
         }
         if !meta.single && !self.private_mount {
-            return Err(Refusal::Problem("it has more than one name (hard links)"));
+            return Err(Refusal::Reason("it has more than one name (hard links)"));
         }
         let name = String::from_utf8_lossy(path.bytes()).into_owned();
         Ok((name, file, meta))
@@ -264,24 +264,24 @@ impl Snapshot {
 }
 
 /// The path that a name stands for that somebody gave, in a directory that is seen as this.
-fn relative(name: &str, seen_as: &str) -> Result<Relative, Refusal> {
+fn relative(name: &str, seen_as: &str) -> Result<RelativePath, Refusal> {
     if name.chars().any(char::is_control) {
-        return Err(Refusal::Problem("its name has control characters"));
+        return Err(Refusal::Reason("its name has control characters"));
     }
     let name = name
         .strip_prefix(seen_as)
         .and_then(|rest| rest.strip_prefix('/'))
         .unwrap_or(name);
-    Relative::new(name.as_bytes()).ok_or(Refusal::Problem("it is not in the working directory"))
+    RelativePath::new(name.as_bytes()).ok_or(Refusal::Reason("it is not in the working directory"))
 }
 
 /// A file that cannot be read, in words.
-fn refused(name: &str, refusal: Refusal) -> RunError {
-    RunError::File {
+fn refused(name: &str, refusal: Refusal) -> InterpreterError {
+    InterpreterError::File {
         name: super::output::clean(name, MAX_PLACED_NAME),
         problem: match refusal {
             Refusal::Missing => "there is no such file in the working directory",
-            Refusal::Problem(problem) => problem,
+            Refusal::Reason(problem) => problem,
         },
     }
 }
@@ -293,7 +293,7 @@ enum Listed<'a> {
 }
 
 /// Whether an entry belongs into a listing.
-fn listed(path: &Relative) -> Listed<'_> {
+fn listed(path: &RelativePath) -> Listed<'_> {
     let bytes = path.bytes();
     let name = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
     if name.first() == Some(&b'.') || CACHES.contains(&name) {
@@ -306,7 +306,7 @@ fn listed(path: &Relative) -> Listed<'_> {
 }
 
 impl Stamp {
-    fn of(meta: &Meta) -> Self {
+    fn of(meta: &FileMeta) -> Self {
         Self {
             inode: meta.inode,
             size: meta.size,
@@ -321,12 +321,12 @@ impl Refusal {
         use rustix::io::Errno;
         match Errno::from_io_error(error) {
             Some(Errno::NOENT | Errno::NOTDIR) => Self::Missing,
-            Some(Errno::LOOP) => Self::Problem("it is a symbolic link, or behind one"),
-            Some(Errno::XDEV) => Self::Problem("it is not in the working directory"),
-            Some(Errno::ACCESS) => Self::Problem("its permissions do not let it be read"),
-            Some(Errno::NXIO) => Self::Problem("it is no regular file"),
-            Some(Errno::NAMETOOLONG) => Self::Problem("its name is too long"),
-            _ => Self::Problem("opening it failed"),
+            Some(Errno::LOOP) => Self::Reason("it is a symbolic link, or behind one"),
+            Some(Errno::XDEV) => Self::Reason("it is not in the working directory"),
+            Some(Errno::ACCESS) => Self::Reason("its permissions do not let it be read"),
+            Some(Errno::NXIO) => Self::Reason("it is no regular file"),
+            Some(Errno::NAMETOOLONG) => Self::Reason("its name is too long"),
+            _ => Self::Reason("opening it failed"),
         }
     }
 }

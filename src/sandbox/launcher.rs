@@ -1,6 +1,6 @@
 //! The process that builds isolation around one interpreter: this binary, run again under a hidden name.
 //!
-//! Reads its [`Spec`] from descriptor 0, a socket to the server ([`link`]), makes namespaces and a root of
+//! Reads its [`Spec`] from descriptor 0, a socket to the server ([`server_socket`]), makes namespaces and a root of
 //! its own where the form asks for them, starts Python with its rights taken away, hands the server the descriptors that
 //! it works with, and stays as supervisor: when the interpreter ends or the server closes the link, everything that the
 //! interpreter started is ended too. Has one thread from beginning to end, so forking is safe in it.
@@ -9,11 +9,11 @@ mod filter;
 pub(super) mod identity;
 mod init;
 mod limits;
-mod link;
 mod namespaces;
 pub(super) mod raw;
 mod root;
 mod rules;
+mod server_socket;
 pub(super) mod spec;
 mod worker;
 
@@ -21,30 +21,30 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
-use link::Link;
-use spec::{FromLauncher, Spec};
+use server_socket::ServerSocket;
+use spec::{LauncherMessage, Spec};
 
 /// The hidden name under which the binary is a launcher: its first argument.
 pub const ARGUMENT: &str = "sandbox-launcher";
 
 /// A step that failed.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct StepError {
     pub(super) step: &'static str,
     pub(super) source: io::Error,
 }
 
 /// A shorthand for the steps of a launch.
-pub(super) type Step<T> = Result<T, Failure>;
+pub(super) type StepResult<T> = Result<T, StepError>;
 
 /// Says which step an error belongs to.
-pub(super) trait At<T> {
-    fn at(self, step: &'static str) -> Step<T>;
+pub(super) trait AtStep<T> {
+    fn at(self, step: &'static str) -> StepResult<T>;
 }
 
-impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
-    fn at(self, step: &'static str) -> Step<T> {
-        self.map_err(|error| Failure {
+impl<T, E: Into<io::Error>> AtStep<T> for Result<T, E> {
+    fn at(self, step: &'static str) -> StepResult<T> {
+        self.map_err(|error| StepError {
             step,
             source: error.into(),
         })
@@ -64,40 +64,40 @@ struct Descriptors {
 
 /// Runs as launcher until the interpreter has ended.
 pub fn main() -> ExitCode {
-    let Ok(mut link) = Link::from_stdin() else {
+    let Ok(mut server) = ServerSocket::from_stdin() else {
         // Nobody to tell: this was not started by a server.
         return ExitCode::FAILURE;
     };
-    let outcome = link.receive().at("reading the launch order");
-    match outcome.and_then(|spec| launch(&spec, &mut link)) {
+    let outcome = server.receive().at("reading the launch order");
+    match outcome.and_then(|spec| launch(&spec, &mut server)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            tell(&mut link, &failure);
+            tell(&mut server, &failure);
             ExitCode::FAILURE
         }
     }
 }
 
-fn launch(spec: &Spec, link: &mut Link) -> Step<()> {
-    raw::close_all_but(link).at("closing descriptors")?;
+fn launch(spec: &Spec, server: &mut ServerSocket) -> StepResult<()> {
+    raw::close_all_but(server).at("closing descriptors")?;
     rustix::process::setsid().at("starting a session")?;
     // Not all memory that the kernel spends on a process can be measured: where it runs out, interpreters go first.
     let _without_proc_nothing_changes = std::fs::write("/proc/self/oom_score_adj", "1000");
-    if spec.form.has_namespaces() {
+    if spec.isolation.has_namespaces() {
         namespaces::enter(spec)?;
-        namespaces::run_as_first(link, |link| init::run(spec, link))
+        namespaces::run_as_first(server, |server| init::run(spec, server))
     } else {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .at("becoming the reaper of orphans")?;
-        init::run(spec, link)
+        init::run(spec, server)
     }
 }
 
 /// Tells the server what failed; a server that is gone need not know.
-fn tell(link: &mut Link, failure: &Failure) {
-    let message = FromLauncher::Failed {
+fn tell(server: &mut ServerSocket, failure: &StepError) {
+    let message = LauncherMessage::Failed {
         step: failure.step.to_owned(),
         errno: failure.source.raw_os_error().unwrap_or(0),
     };
-    let _server_may_be_gone = link.send(&message, &[]);
+    let _server_may_be_gone = server.send(&message, &[]);
 }

@@ -18,7 +18,7 @@ use rustix::fs::fstatvfs;
 use rustix::param::page_size;
 use rustix::process::Pid;
 
-pub(super) use self::descriptors::{Kept, Sight, kept};
+pub(super) use self::descriptors::{DescriptorAccess, DescriptorUsage, descriptor_usage};
 
 /// Most processes and threads that are looked at.
 const MAX_TASKS: usize = 4096;

@@ -1,4 +1,4 @@
-//! What is asked of an interpreter and what comes of it: the vocabulary of code execution.
+//! The requests to an interpreter and their results.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::settings::Tier;
 pub struct Cell<'a> {
     /// The Python source.
     pub code: &'a str,
-    /// Files of the working directory to hand back even if they did not change: paths relative to it.
+    /// Files to return even if they did not change: paths relative to the working directory.
     pub outputs: &'a [String],
     /// Files that belong in the working directory.
     pub inputs: &'a [WorkFile],
@@ -24,19 +24,19 @@ pub struct Cell<'a> {
 /// A stored file that belongs in the working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkFile {
-    /// Tells it from others: a file is placed once in the life of a workspace, so that code may change or delete it.
+    /// Unique id: each file is placed once in the life of a workspace, so code may change or delete it.
     pub id: String,
-    /// The plain file name that it gets; another file of that name is not overwritten, the name gets a number instead.
+    /// The file name to give it. An existing file is not overwritten; the name gets a number instead.
     pub name: String,
     /// The size in bytes.
     pub size: u64,
-    /// Where the content is.
+    /// Path of the content.
     pub path: PathBuf,
 }
 
-/// Hears the output of a cell as it comes.
+/// Receives the output of a cell while it runs.
 pub trait Live: Send + Sync {
-    /// A piece of output: valid text, cleaned of control sequences. Must not block.
+    /// Receives a piece of output, without control sequences. Must not block.
     fn output(&self, stream: OutputStream, text: &str);
 }
 
@@ -49,32 +49,32 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// What a cell came to.
+/// The result of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellOutcome {
-    /// What was written to stdout: bounded, with a note where something is left out.
+    /// Output to stdout, truncated in the middle with a note.
     pub stdout: String,
-    /// What was written to stderr, likewise.
+    /// Output to stderr, likewise.
     pub stderr: String,
     /// The value of the last expression.
     pub value: Option<Value>,
-    /// Displayed objects that are text, in their order.
+    /// Displayed objects that are text, in order.
     pub texts: Vec<String>,
     /// The exception that ended the cell.
     pub error: Option<CellError>,
-    /// Figures and displayed images, in their order.
+    /// Figures and displayed images, in order.
     pub images: Vec<Image>,
     /// Frames of animations.
     pub frames: Vec<Image>,
-    /// New and changed files of the working directory, and those asked for.
+    /// New and changed files of the working directory, and the requested ones.
     pub files: Vec<CapturedFile>,
-    /// What the model should know besides: output that was cut, files that were not taken and why, variables lost.
+    /// Further notices for the model: truncated output, files that were not returned and why, lost variables.
     pub notices: Vec<String>,
     /// How the cell ended.
     pub end: CellEnd,
     /// How long the code ran.
     pub elapsed: Duration,
-    /// Where the code ran, as the code sees it.
+    /// The working directory as the code sees it.
     pub working_directory: String,
 }
 
@@ -90,24 +90,24 @@ pub struct Value {
 /// An exception.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellError {
-    /// The class.
+    /// The class of the exception.
     pub name: String,
     /// The message.
     pub message: String,
-    /// The traceback as Python prints it, the cell's own lines only.
+    /// The traceback as Python prints it, with the cell's own lines only.
     pub traceback: String,
 }
 
-/// An image whose header has been checked.
+/// An image whose format has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// `image/png` or `image/jpeg`.
     pub mime_type: &'static str,
-    /// The file.
+    /// The encoded image.
     pub bytes: Bytes,
 }
 
-/// A file taken out of the working directory.
+/// A file returned from the working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedFile {
     /// The path relative to the working directory.
@@ -119,21 +119,21 @@ pub struct CapturedFile {
 /// How a cell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellEnd {
-    /// By itself, with or without an exception.
+    /// The code ended, with or without an exception.
     Completed,
-    /// Out of time and interrupted: variables kept.
+    /// Time ran out and the code was interrupted: variables are kept.
     Interrupted,
-    /// Out of time and it would not be interrupted: variables lost, files kept.
+    /// Time ran out and the interrupt was ignored: variables are lost, files are kept.
     TimedOut,
-    /// A limit was passed and the interpreter was ended: variables lost, files kept.
-    LimitPassed(Limit),
-    /// The interpreter ended on its own: variables lost, files kept.
+    /// A limit was exceeded and the interpreter was ended: variables are lost, files are kept.
+    LimitExceeded(ResourceLimit),
+    /// The interpreter exited by itself: variables are lost, files are kept.
     Crashed,
 }
 
-/// A limit whose passing ends the interpreter.
+/// A limit; exceeding it ends the interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum ResourceLimit {
     /// Memory of all its processes.
     Memory,
     /// Disk space or number of files.
@@ -142,40 +142,40 @@ pub enum Limit {
     Processes,
     /// Output in one cell.
     Output,
-    /// Messages that no interpreter of ours sends.
+    /// Protocol violations: messages that our worker program never sends.
     Protocol,
 }
 
-/// A file of the working directory as the model sees it.
+/// A file of the working directory, as reported to the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WorkingFile {
     /// The path relative to the working directory.
     pub name: String,
     /// The size in bytes.
     pub size: u64,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub modified: i64,
 }
 
-/// The beginning of a file.
+/// Part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileContent {
-    /// At most as many bytes as were asked for, from the offset on.
+    /// The requested bytes, fewer at the end of the file.
     pub bytes: Bytes,
     /// The size of the whole file in bytes.
     pub size: u64,
 }
 
-/// What a call came to, and what the model should know besides.
+/// A result with notices for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told<T> {
+pub struct WithNotices<T> {
     /// The result.
     pub value: T,
-    /// For the model: variables lost, a file of the user's that got another name.
+    /// Such as lost variables, or a user's file that got another name.
     pub notices: Vec<String>,
 }
 
-impl<T> std::ops::Deref for Told<T> {
+impl<T> std::ops::Deref for WithNotices<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -183,19 +183,19 @@ impl<T> std::ops::Deref for Told<T> {
     }
 }
 
-/// Why a call could not be made. The texts are for the model.
+/// Why a call failed. The texts are for the model.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// Every interpreter is busy and too many calls wait already.
+pub enum InterpreterError {
+    /// Every interpreter is busy and the queue is full.
     #[error("too many code calls are waiting; try again later")]
     Overloaded,
     /// No interpreter could be started.
     #[error("the Python interpreter could not be started")]
     Start(#[source] SandboxError),
-    /// A file that cannot be read: its name and what is wrong.
+    /// A file that cannot be read.
     #[error("'{name}' cannot be read: {problem}")]
     File {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// What is wrong.
         problem: &'static str,
@@ -208,16 +208,16 @@ pub enum RunError {
     Closed,
 }
 
-/// Why isolation could not be built. The texts are for the operator.
+/// Why an interpreter could not be started. The texts are for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// The host cannot form what is required.
+    /// The host does not allow the required isolation.
     #[error("{0}")]
     Unavailable(String),
-    /// There is no usable Python where the settings say.
+    /// There is no usable Python at the configured place.
     #[error("{0}")]
     NoPython(String),
-    /// A step that a launcher reports failed.
+    /// A step inside the launcher failed.
     #[error("{step} failed")]
     Launch {
         /// Which step.
@@ -226,7 +226,7 @@ pub enum SandboxError {
         #[source]
         source: std::io::Error,
     },
-    /// Python did not come up: what it said.
+    /// Python did not start.
     #[error("Python did not start: {said}")]
     Python {
         /// The last lines of its stderr.
@@ -246,45 +246,45 @@ pub enum SandboxError {
     },
 }
 
-/// What the self-test found: the isolation that every interpreter gets, property by property.
+/// The result of the self-test: the isolation that every interpreter gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct IsolationReport {
     /// The tier.
     pub level: Tier,
     /// Name and state of each property, such as `network` and `none (netns + seccomp)`.
     pub properties: Vec<(&'static str, String)>,
-    /// What is missing for a stronger tier, why, and the remedy.
+    /// What is missing for a stronger tier, with the reason and the remedy.
     pub missing: Vec<String>,
-    /// What else is not as configured, and the remedy; none of it is about isolation.
+    /// Other deviations from the configuration, with the remedy.
     pub problems: Vec<String>,
     /// The interpreter, such as `3.11.7`.
     pub python: String,
-    /// Packages worth naming to the model, such as `numpy 2.4.0`.
+    /// Packages to mention to the model, such as `numpy 2.4.0`.
     pub packages: Vec<String>,
 }
 
-/// Interpreters at this moment, and what happened since the start.
+/// Current numbers of interpreters, and totals since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Live interpreters, spares included.
+    /// Live interpreters, including spares.
     pub workers: usize,
-    /// Those that run a cell.
+    /// Interpreters that run a cell.
     pub busy: usize,
-    /// Those that wait for a workspace.
+    /// Interpreters that have no workspace yet.
     pub spares: usize,
     /// Calls that wait for an interpreter.
     pub waiting: usize,
     /// Interpreters started.
     pub started: u64,
-    /// Interpreters ended to make room or because they were idle.
+    /// Interpreters ended to free capacity or because they were idle.
     pub evicted: u64,
     /// Interpreters that crashed or had to be killed.
     pub killed: u64,
 }
 
-/// Which part of which file.
+/// A range of a file.
 #[derive(Debug, Clone, Copy)]
-pub struct FilePart<'a> {
+pub struct FileRange<'a> {
     /// The path relative to the working directory.
     pub name: &'a str,
     /// The first byte.

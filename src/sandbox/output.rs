@@ -12,12 +12,12 @@ const MAX_REWRITTEN_LINE: usize = 4096;
 
 /// One stream of one process. Its memory stays below a small multiple of what it keeps, however much is pushed.
 #[derive(Debug)]
-pub(super) struct Capture {
+pub(super) struct OutputBuffer {
     cleaner: Cleaner,
     /// The beginning of a character whose other bytes have not come.
-    torn: Vec<u8>,
+    partial: Vec<u8>,
     line: Line,
-    kept: Kept,
+    kept: HeadAndTail,
     total: u64,
 }
 
@@ -30,14 +30,14 @@ pub(super) struct Captured {
     pub(super) omitted: u64,
 }
 
-impl Capture {
+impl OutputBuffer {
     /// Keeps about `kept` bytes: three quarters from the beginning, the rest from the end.
     pub(super) fn new(kept: usize) -> Self {
         Self {
             cleaner: Cleaner::default(),
-            torn: Vec::new(),
+            partial: Vec::new(),
             line: Line::default(),
-            kept: Kept::new(kept),
+            kept: HeadAndTail::new(kept),
             total: 0,
         }
     }
@@ -53,14 +53,14 @@ impl Capture {
         (!live.is_empty()).then_some(live)
     }
 
-    /// Bytes pushed since the last [`Capture::take`].
+    /// Bytes pushed since the last [`OutputBuffer::take`].
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
     /// Takes what was kept out and begins anew.
     pub(super) fn take(&mut self) -> Captured {
-        if !mem::take(&mut self.torn).is_empty() {
+        if !mem::take(&mut self.partial).is_empty() {
             let mut end = String::new();
             self.cleaner.clean("\u{fffd}", &mut end);
             self.line.push(&end, &mut self.kept);
@@ -73,15 +73,15 @@ impl Capture {
 
     /// The characters that are whole by now; the rest waits in `torn`, at most three bytes.
     fn decode(&mut self, bytes: &[u8]) -> String {
-        let mut joined = mem::take(&mut self.torn);
+        let mut joined = mem::take(&mut self.partial);
         joined.extend_from_slice(bytes);
         let mut text = String::with_capacity(joined.len());
         let mut chunks = joined.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
             text.push_str(chunk.valid());
             let invalid = chunk.invalid();
-            if chunks.peek().is_none() && is_torn(invalid) {
-                self.torn = invalid.to_vec();
+            if chunks.peek().is_none() && is_partial(invalid) {
+                self.partial = invalid.to_vec();
             } else if !invalid.is_empty() {
                 text.push('\u{fffd}');
             }
@@ -112,7 +112,7 @@ pub(super) fn clean(text: &str, max_bytes: usize) -> String {
 }
 
 /// Whether the bytes can still become a character.
-fn is_torn(bytes: &[u8]) -> bool {
+fn is_partial(bytes: &[u8]) -> bool {
     !bytes.is_empty() && std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
@@ -240,7 +240,7 @@ struct Line {
 }
 
 impl Line {
-    fn push(&mut self, text: &str, kept: &mut Kept) {
+    fn push(&mut self, text: &str, kept: &mut HeadAndTail) {
         let mut rest = text;
         while let Some(end) = rest.find(['\n', '\r']) {
             let (part, after) = rest.split_at(end);
@@ -256,7 +256,7 @@ impl Line {
         self.add(rest, kept);
     }
 
-    fn add(&mut self, part: &str, kept: &mut Kept) {
+    fn add(&mut self, part: &str, kept: &mut HeadAndTail) {
         if self.begun || self.text.len() + part.len() > MAX_REWRITTEN_LINE {
             self.begun = true;
             kept.push(&mem::take(&mut self.text));
@@ -266,21 +266,21 @@ impl Line {
         }
     }
 
-    fn end(&mut self, kept: &mut Kept) {
+    fn end(&mut self, kept: &mut HeadAndTail) {
         self.text.push('\n');
         kept.push(&self.text);
         self.text.clear();
         self.begun = false;
     }
 
-    fn finish(self, kept: &mut Kept) {
+    fn finish(self, kept: &mut HeadAndTail) {
         kept.push(&self.text);
     }
 }
 
 /// The beginning and the end of a text.
 #[derive(Debug)]
-struct Kept {
+struct HeadAndTail {
     head: String,
     max_head: usize,
     head_is_full: bool,
@@ -290,7 +290,7 @@ struct Kept {
     dropped: u64,
 }
 
-impl Kept {
+impl HeadAndTail {
     fn new(kept: usize) -> Self {
         let max_tail = kept / 4;
         Self {
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     fn whole(bytes: &[u8]) -> String {
-        let mut capture = Capture::new(1 << 20);
+        let mut capture = OutputBuffer::new(1 << 20);
         capture.push(bytes);
         let captured = capture.take();
         assert_eq!(captured.omitted, 0);
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn live_text_comes_at_once_and_shows_returns() {
-        let mut capture = Capture::new(100);
+        let mut capture = OutputBuffer::new(100);
         assert_eq!(capture.push(b"10%").as_deref(), Some("10%"));
         assert_eq!(capture.push(b"\r"), None);
         assert_eq!(capture.push(b"20%\xc3").as_deref(), Some("\r20%"));
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn the_middle_is_left_out_and_counted() {
-        let mut capture = Capture::new(16);
+        let mut capture = OutputBuffer::new(16);
         for byte in b'a'..=b'z' {
             capture.push(&[byte]);
         }
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn taking_begins_anew() {
-        let mut capture = Capture::new(8);
+        let mut capture = OutputBuffer::new(8);
         capture.push(b"a long text that does not fit\x1b[3\xe2\x82");
         capture.take();
         assert_eq!(capture.total(), 0);
@@ -459,12 +459,12 @@ mod tests {
 
     #[test]
     fn memory_does_not_grow_with_what_is_pushed() {
-        let mut capture = Capture::new(32 * 1024);
-        let held = |capture: &Capture| {
+        let mut capture = OutputBuffer::new(32 * 1024);
+        let held = |capture: &OutputBuffer| {
             capture.kept.head.capacity()
                 + capture.kept.tail.capacity()
                 + capture.line.text.capacity()
-                + capture.torn.capacity()
+                + capture.partial.capacity()
         };
         let lines = b"0123456789 lines of text\n".repeat(2600);
         for endless in [
@@ -509,11 +509,11 @@ mod tests {
     proptest! {
         #[test]
         fn any_split_gives_the_same(bytes in fragments(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8), kept in 0_usize..64) {
-            let mut at_once = Capture::new(kept);
+            let mut at_once = OutputBuffer::new(kept);
             let live = at_once.push(&bytes).unwrap_or_default();
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
             cuts.sort_unstable();
-            let mut split = Capture::new(kept);
+            let mut split = OutputBuffer::new(kept);
             let mut split_live = String::new();
             let mut from = 0;
             for cut in cuts.into_iter().chain([bytes.len()]) {

@@ -1,4 +1,4 @@
-//! How interpreters are started on this host, and the places that they are given.
+//! How interpreters are started on this host, and the user ids and directories reserved for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,69 +11,70 @@ use parking_lot::Mutex;
 
 use super::SandboxError;
 use super::interpreter::Interpreter;
-use super::launcher::spec::Form;
+use super::launcher::spec::Isolation;
 use super::remove::remove_tree;
 use super::run_directory::RunDirectory;
 use super::settings::{Settings, Tier};
 
-/// What the map of a namespace says that has all ids.
+/// The `uid_map` of a user namespace that maps all ids.
 const ALL_IDS: &str = "0 0 4294967295";
 
-/// The ways of isolating, from strongest to weakest; which user id an interpreter gets is decided place by place.
+/// The isolation methods, strongest first. The user id of an interpreter is chosen per reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Root: namespaces and a private root, then a user id of its own.
+pub(super) enum IsolationMethod {
+    /// Root: namespaces and a private root, then a user id per interpreter.
     RootNamespaces,
-    /// Namespaces and a private root within a user namespace.
+    /// Namespaces and a private root inside a user namespace.
     UserNamespaces,
-    /// Root without namespaces: a user id of its own.
+    /// Root without namespaces: a user id per interpreter.
     PrivateUser,
-    /// Neither.
+    /// No namespaces, and the server's user id.
     SameUser,
-    /// A command of the operator's isolates.
+    /// A command configured by the operator isolates.
     Command,
 }
 
 /// What all interpreters of a server have in common.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct LaunchPlan {
     pub(super) settings: Arc<Settings>,
     pub(super) interpreter: Interpreter,
-    pub(super) way: Way,
-    /// The list of fonts that matplotlib has made once, for all interpreters.
+    pub(super) method: IsolationMethod,
+    /// The font list that matplotlib has built once for all interpreters.
     pub(super) fonts: OnceLock<PathBuf>,
-    places: Arc<Places>,
+    reservations: Arc<Reservations>,
 }
 
-/// User ids and directories that are in use.
+/// The user ids, slots and directories in use.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Reservations {
     taken: Mutex<Taken>,
-    /// Where working directories are made that no private root holds.
+    /// Holds the working directories of interpreters without a private root.
     run: RunDirectory,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
     uids: BTreeMap<u32, Claim>,
-    /// The user id that was taken last: one that was given back is not taken again at once.
+    /// The last user id handed out; a released id is not reused at once.
     last_uid: Option<u32>,
     slots: BTreeSet<usize>,
 }
 
-/// What one interpreter has to itself; given back when it is dropped, which must come after the interpreter's end.
+/// What one interpreter holds exclusively: slot, user id, directory. Dropping it releases them, so it must outlive the
+/// interpreter.
 #[derive(Debug)]
-pub(super) struct Place {
-    /// None where a command isolates.
-    form: Option<Form>,
+pub(super) struct Reservation {
+    /// `None` if a command isolates.
+    isolation: Option<Isolation>,
     slot: usize,
     uid: Option<u32>,
     directory: Option<PathBuf>,
-    places: Arc<Places>,
+    reservations: Arc<Reservations>,
 }
 
-impl Places {
-    /// Nothing is taken yet.
+impl Reservations {
+    /// Starts without reservations.
     pub(super) fn open(settings: &Settings) -> io::Result<Self> {
         Ok(Self {
             taken: Mutex::default(),
@@ -82,8 +83,8 @@ impl Places {
     }
 }
 
-impl Way {
-    /// What the ways can come to on this host, strongest first.
+impl IsolationMethod {
+    /// The methods to try on this host, strongest first.
     pub(super) fn candidates() -> Vec<Self> {
         if rustix::process::geteuid().is_root() {
             vec![
@@ -96,7 +97,7 @@ impl Way {
         }
     }
 
-    /// The tier that it reaches when everything about it works.
+    /// The tier that the method reaches if everything about it works.
     pub(super) fn tier(self) -> Tier {
         match self {
             Self::RootNamespaces | Self::UserNamespaces => Tier::Strong,
@@ -107,36 +108,38 @@ impl Way {
     }
 }
 
-impl Plan {
+impl LaunchPlan {
     pub(super) fn new(
         settings: Arc<Settings>,
         interpreter: Interpreter,
-        way: Way,
-        places: Arc<Places>,
+        method: IsolationMethod,
+        reservations: Arc<Reservations>,
     ) -> Self {
         Self {
             settings,
             interpreter,
-            way,
+            method,
             fonts: OnceLock::new(),
-            places,
+            reservations,
         }
     }
 
-    /// Keeps matplotlib's list of fonts for all interpreters.
+    /// Stores matplotlib's font list for all interpreters.
     pub(super) fn keep_fonts(&self, name: &str, list: &[u8]) -> io::Result<()> {
-        let path = self.places.run.keep(name, list)?;
+        let path = self.reservations.run.keep(name, list)?;
         let _first_one_stays = self.fonts.set(path);
         Ok(())
     }
 
-    /// Takes a place.
-    pub(super) fn place(&self) -> Result<Place, SandboxError> {
-        let root = self.way != Way::Command && rustix::process::geteuid().is_root();
-        let mut taken = self.places.taken.lock();
+    /// Reserves a slot and, depending on the method, a user id and a directory.
+    pub(super) fn reserve(&self) -> Result<Reservation, SandboxError> {
+        let root = self.method != IsolationMethod::Command && rustix::process::geteuid().is_root();
+        let mut taken = self.reservations.taken.lock();
         let uid = match root {
-            // Root of a user namespace may have no other ids; a further namespace does without.
-            true if self.way == Way::UserNamespaces && !Ids::here().has_any(self.settings.uids) => {
+            // Root inside a user namespace may have no other ids mapped; a nested namespace works without one.
+            true if self.method == IsolationMethod::UserNamespaces
+                && !Ids::here().has_any(self.settings.uids) =>
+            {
                 None
             }
             true => Some(free_uid(&mut taken, self.settings.uids, Ids::here())?),
@@ -145,62 +148,67 @@ impl Plan {
         let slot = (0..).find(|slot| !taken.slots.contains(slot)).unwrap_or(0);
         taken.slots.insert(slot);
         drop(taken);
-        let form = match (self.way, uid) {
-            (Way::Command, _) => None,
-            (Way::RootNamespaces, Some(uid)) => Some(Form::RootNamespaces { uid }),
-            (Way::PrivateUser, Some(uid)) => Some(Form::PrivateUser { uid }),
-            (Way::UserNamespaces, uid) => Some(Form::UserNamespaces { uid }),
-            (Way::RootNamespaces | Way::PrivateUser | Way::SameUser, _) => Some(Form::SameUser),
+        let isolation = match (self.method, uid) {
+            (IsolationMethod::Command, _) => None,
+            (IsolationMethod::RootNamespaces, Some(uid)) => Some(Isolation::RootNamespaces { uid }),
+            (IsolationMethod::PrivateUser, Some(uid)) => Some(Isolation::PrivateUser { uid }),
+            (IsolationMethod::UserNamespaces, uid) => Some(Isolation::UserNamespaces { uid }),
+            (
+                IsolationMethod::RootNamespaces
+                | IsolationMethod::PrivateUser
+                | IsolationMethod::SameUser,
+                _,
+            ) => Some(Isolation::SameUser),
         };
-        let mut place = Place {
-            form,
+        let mut reservation = Reservation {
+            isolation,
             slot,
             uid,
             directory: None,
-            places: self.places.clone(),
+            reservations: self.reservations.clone(),
         };
-        if form.is_some_and(|form| !form.has_namespaces()) {
-            let directory = self.places.run.fresh(uid);
-            place.directory = Some(directory.map_err(|source| SandboxError::Step {
+        if isolation.is_some_and(|isolation| !isolation.has_namespaces()) {
+            let directory = self.reservations.run.fresh(uid);
+            reservation.directory = Some(directory.map_err(|source| SandboxError::Step {
                 step: "making a working directory",
                 source,
             })?);
         }
-        Ok(place)
+        Ok(reservation)
     }
 
-    /// Whether an interpreter may start although Landlock is missing.
-    pub(super) fn accepts_weak(&self, form: Form) -> bool {
-        // A root of its own holds without it; a user id of its own does only if the operator says so.
-        form.has_namespaces() || self.settings.require == Tier::Weak
+    /// Whether an interpreter may start without Landlock.
+    pub(super) fn accepts_weak(&self, isolation: Isolation) -> bool {
+        // A private root isolates without Landlock; a separate user id alone does only if the operator accepts it.
+        isolation.has_namespaces() || self.settings.require == Tier::Weak
     }
 }
 
-impl Place {
-    /// How loopwright's launcher isolates; none where a command does.
-    pub(super) fn form(&self) -> Option<Form> {
-        self.form
+impl Reservation {
+    /// How the launcher isolates; `None` if a command isolates.
+    pub(super) fn isolation(&self) -> Option<Isolation> {
+        self.isolation
     }
 
-    /// Counts the live interpreters from 0, with gaps filled first.
+    /// The number of the reservation, from 0; the lowest free number is used.
     pub(super) fn slot(&self) -> usize {
         self.slot
     }
 
-    /// The directory that holds `data` and `tmp`, where there is no private root.
+    /// The directory that holds `data` and `tmp`, if there is no private root.
     pub(super) fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
     }
 
-    /// Who files belong to that the server puts there.
+    /// User and group that own the files that the server places.
     pub(super) fn owner(&self) -> Option<(u32, u32)> {
         self.uid.map(|uid| (uid, uid))
     }
 }
 
-impl Drop for Place {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut taken = self.places.taken.lock();
+        let mut taken = self.reservations.taken.lock();
         taken.slots.remove(&self.slot);
         if let Some(uid) = self.uid {
             taken.uids.remove(&uid);
@@ -214,13 +222,13 @@ impl Drop for Place {
     }
 }
 
-/// Keeps a user id from the other servers on this host, whatever their directories: a name that the kernel gives to one
-/// process only, and frees with it.
+/// Claims a user id against other servers on this host, whatever their directories: an abstract socket name, which the
+/// kernel gives to one process at a time and frees when the process ends.
 #[derive(Debug)]
 struct Claim(#[expect(dead_code, reason = "it is held, not used")] UnixDatagram);
 
 impl Claim {
-    /// None where another server has the user id.
+    /// `None` if another server has the user id.
     fn take(uid: u32) -> io::Result<Option<Self>> {
         let name = SocketAddr::from_abstract_name(format!("loopwright-interpreter-{uid}"))?;
         match UnixDatagram::bind_addr(&name) {
@@ -231,7 +239,7 @@ impl Claim {
     }
 }
 
-/// The user and group ids that exist in a user namespace: first and last of each range.
+/// The user and group ids mapped in a user namespace: first and last of each range.
 #[derive(Debug)]
 struct Ids {
     users: Vec<(u32, u32)>,
@@ -239,10 +247,10 @@ struct Ids {
 }
 
 impl Ids {
-    /// Those of the server's own namespace.
+    /// The ids of the server's namespace.
     fn here() -> &'static Self {
         static HERE: LazyLock<Ids> = LazyLock::new(|| {
-            // A kernel without user namespaces has all of them.
+            // A kernel without user namespaces has all ids.
             let read = |file| std::fs::read_to_string(file).unwrap_or_else(|_| ALL_IDS.to_owned());
             Ids::of(&read("/proc/self/uid_map"), &read("/proc/self/gid_map"))
         });
@@ -279,8 +287,8 @@ impl Ids {
     }
 }
 
-/// The next user id that no interpreter has, of this server or of another. Begins at one that differs between servers on
-/// one host.
+/// The next user id that no interpreter of any server on this host has. The search starts at an id that differs between
+/// servers.
 fn free_uid(taken: &mut Taken, range: (u32, u32), ids: &Ids) -> Result<u32, SandboxError> {
     if !ids.has_any(range) {
         let (first, last) = range;
@@ -318,21 +326,23 @@ fn free_uid(taken: &mut Taken, range: (u32, u32), ids: &Ids) -> Result<u32, Sand
 pub(super) mod tests {
     use super::*;
 
-    /// A place, and whether it is taken.
-    pub(in crate::sandbox) fn place(folder: &Path) -> (Place, impl Fn() -> bool + use<>) {
-        let places = Arc::new(Places {
+    /// A reservation, and a function that tells whether it is still held.
+    pub(in crate::sandbox) fn reserved(folder: &Path) -> (Reservation, impl Fn() -> bool + use<>) {
+        let reservations = Arc::new(Reservations {
             taken: Mutex::default(),
             run: RunDirectory::open(folder).unwrap(),
         });
-        places.taken.lock().slots.insert(3);
-        let place = Place {
-            form: None,
+        reservations.taken.lock().slots.insert(3);
+        let reservation = Reservation {
+            isolation: None,
             slot: 3,
             uid: None,
             directory: None,
-            places: places.clone(),
+            reservations: reservations.clone(),
         };
-        (place, move || places.taken.lock().slots.contains(&3))
+        (reservation, move || {
+            reservations.taken.lock().slots.contains(&3)
+        })
     }
 
     #[test]
@@ -380,7 +390,7 @@ pub(super) mod tests {
         assert!(single.has(0) && !single.has(1) && !single.has(1000));
         let refused = free_uid(&mut taken, (60_000, 60_099), &single).unwrap_err();
         assert!(refused.to_string().contains("/etc/subuid"), "{refused}");
-        // A user namespace of a container without root: many users, and fewer groups.
+        // A user namespace of a rootless container: many users, fewer groups.
         let some = Ids::of(
             "0 1000 1\n1 2000 4294967294\n",
             "0 1000 1\n1 2000 4000000301\n",

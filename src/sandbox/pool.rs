@@ -1,15 +1,15 @@
-//! Interpreters by workspace: spares, the queue, and who has to make room.
+//! The interpreters by workspace: start, reuse, eviction, shutdown.
 //!
-//! A workspace has at most one interpreter, and its calls run one after another. Interpreters are counted by rooms, which
-//! are shared out fairly among the owners of workspaces ([`turns`]). An interpreter that is ended leaves its working files in a directory of
-//! the server's ([`saved`]), from which the workspace's next one gets them back.
+//! A workspace has at most one interpreter, and its calls run one after another. Each interpreter needs a permit; the
+//! [`scheduler`] shares the permits fairly among the owners of workspaces. When an interpreter ends, its working files
+//! are saved ([`saved_files`]); the workspace's next interpreter gets them back.
 
+mod eviction;
 mod fonts;
-mod room;
-mod saved;
+mod saved_files;
+mod scheduler;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod workspace;
 
 use std::collections::HashMap;
@@ -22,68 +22,73 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::saved::Saved;
-use self::turns::{Given, Room, Turns};
-pub(super) use self::workspace::Held;
+use self::saved_files::SavedFiles;
+use self::scheduler::{Grant, Permit, Scheduler};
+pub(super) use self::workspace::WorkerGuard;
 use self::workspace::Workspace;
-use super::plan::Plan;
+use super::plan::LaunchPlan;
 use super::remove::remove_tree;
-use super::worker::{After, Worker};
-use super::{RunError, SandboxError, Stats};
+use super::worker::{Worker, WorkerStatus};
+use super::{InterpreterError, SandboxError, Stats};
 use crate::ids::{Owner, WorkspaceId};
 
-/// Calls of one workspace that wait for each other.
+/// Most calls of one workspace that wait for each other.
 const MAX_QUEUED: usize = 4;
 /// Longest wait for an interpreter.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
-/// How long abandoned code may take to heed an interrupt.
+/// Time that abandoned code has to end after an interrupt.
 const RECOVERY: Duration = Duration::from_secs(2);
 
-/// How long the next spare waits for the end of the call that took the last one: starting it takes a processor's time.
+/// Longest time that starting the next spare is delayed while the call that took the last spare runs: starting it would
+/// compete with the call for processor time.
 const REFILL_PAUSE: Duration = Duration::from_secs(2);
 
-/// An interpreter and the room that counts it.
-pub(super) type Counted = turns::Counted<Worker>;
+/// An interpreter and its permit.
+pub(super) type PermittedWorker = scheduler::PermittedWorker<Worker>;
 
 /// All interpreters.
 #[derive(Debug)]
 pub(super) struct Pool {
-    pub(super) plan: Arc<Plan>,
-    turns: Turns<Worker>,
-    /// When a spare was taken for a call that runs still.
+    pub(super) plan: Arc<LaunchPlan>,
+    scheduler: Scheduler<Worker>,
+    /// When a spare was taken for a call that still runs.
     spare_taken: Mutex<Option<Instant>>,
     workspaces: Mutex<HashMap<WorkspaceId, Arc<Workspace>>>,
-    saved: Saved,
+    saved: SavedFiles,
     busy: AtomicUsize,
-    counts: Counts,
+    counters: Counters,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
 
-/// What happened since the start.
+/// Totals since the start.
 #[derive(Debug, Default)]
-struct Counts {
+struct Counters {
     started: AtomicU64,
     evicted: AtomicU64,
     killed: AtomicU64,
 }
 
 impl Pool {
-    pub(super) fn new(plan: Arc<Plan>, tasks: TaskTracker) -> Result<Arc<Self>, SandboxError> {
+    pub(super) fn new(
+        plan: Arc<LaunchPlan>,
+        tasks: TaskTracker,
+    ) -> Result<Arc<Self>, SandboxError> {
         let settings = &plan.settings;
-        let saved = Saved::open(&settings.work_dir, settings.saved_size).map_err(|source| {
-            SandboxError::Step {
-                step: "opening the directory for working files",
-                source,
-            }
-        })?;
+        let saved =
+            SavedFiles::open(&settings.work_dir, settings.saved_size).map_err(|source| {
+                SandboxError::Step {
+                    step: "opening the directory for working files",
+                    source,
+                }
+            })?;
         let pool = Arc::new(Self {
-            turns: Turns::new(settings.max_workers, settings.max_waiting),
+            scheduler: Scheduler::new(settings.max_workers, settings.max_waiting),
             spare_taken: Mutex::default(),
             workspaces: Mutex::default(),
             saved,
             busy: AtomicUsize::new(0),
-            counts: Counts::default(),
+            counters: Counters::default(),
             tasks,
             closing: CancellationToken::new(),
             plan,
@@ -94,44 +99,50 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Waits for the workspace's turn and gives it an interpreter, with its files in place.
+    /// Waits for the workspace's earlier calls and returns its interpreter, with its files in place.
     ///
-    /// Dropping what is returned while code runs interrupts it; the workspace stays locked until that is done.
-    pub(super) async fn hold(self: &Arc<Self>, id: &WorkspaceId) -> Result<Held, RunError> {
+    /// Dropping the guard while code runs interrupts the code; the workspace stays locked until that is done.
+    pub(super) async fn acquire_worker(
+        self: &Arc<Self>,
+        id: &WorkspaceId,
+    ) -> Result<WorkerGuard, InterpreterError> {
         let workspace = self.workspace(id)?;
-        let queued = workspace.queue(MAX_QUEUED).ok_or(RunError::Overloaded)?;
+        let queued = workspace
+            .queue(MAX_QUEUED)
+            .ok_or(InterpreterError::Overloaded)?;
         let mut slot = tokio::select! {
             biased;
-            () = self.closing.cancelled() => return Err(RunError::Closed),
-            () = workspace.forgotten.cancelled() => return Err(RunError::Forgotten),
+            () = self.closing.cancelled() => return Err(InterpreterError::Closed),
+            () = workspace.forgotten.cancelled() => return Err(InterpreterError::Forgotten),
             slot = workspace.slot.clone().lock_owned() => slot,
         };
         drop(queued);
         slot.retire_if(|worker| {
-            worker.started.elapsed() > self.plan.settings.max_age || worker.passed_limit().is_some()
+            worker.started.elapsed() > self.plan.settings.max_age
+                || worker.exceeded_limit().is_some()
         });
         if slot.has_retired() {
             let (pool, id) = (self.clone(), id.clone());
-            let saving = self.to_the_end(async move {
+            let saving = self.run_detached(async move {
                 pool.save(&id, &mut slot).await;
                 slot
             });
             slot = saving.await?;
         }
-        if slot.counted.is_some() {
+        if slot.permitted.is_some() {
             return Ok(self.held(id, workspace, slot));
         }
-        let (counted, was_spare) = tokio::select! {
+        let (permitted, was_spare) = tokio::select! {
             biased;
-            () = workspace.forgotten.cancelled() => return Err(RunError::Forgotten),
+            () = workspace.forgotten.cancelled() => return Err(InterpreterError::Forgotten),
             acquired = self.acquire(id.owner()) => acquired?,
         };
         let (pool, id) = (self.clone(), id.clone());
-        let preparing = self.to_the_end(async move {
-            counted.worker.give_fonts().await;
-            slot.counted = Some(counted);
+        let preparing = self.run_detached(async move {
+            permitted.worker.give_fonts().await;
+            slot.permitted = Some(permitted);
             slot.was_spare = was_spare;
-            slot.fresh = pool.restore(&id, &mut slot).await;
+            slot.restart = pool.restore(&id, &mut slot).await;
             pool.held(&id, workspace, slot)
         });
         preparing.await
@@ -142,91 +153,102 @@ impl Pool {
         id: &WorkspaceId,
         workspace: Arc<Workspace>,
         slot: workspace::OwnedSlot,
-    ) -> Held {
+    ) -> WorkerGuard {
         self.busy.fetch_add(1, Ordering::Relaxed);
-        Held::new(self.clone(), id.clone(), workspace, slot)
+        WorkerGuard::new(self.clone(), id.clone(), workspace, slot)
     }
 
-    /// What is done to its end even if nobody waits for it any more: half of it would lose files, or leave an
-    /// interpreter to nobody. Its result is then dropped.
-    async fn to_the_end<T: Send + 'static>(
+    /// Runs a future to completion even if the caller is dropped: stopping halfway would lose files or leak an
+    /// interpreter.
+    async fn run_detached<T: Send + 'static>(
         &self,
         doing: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, RunError> {
+    ) -> Result<T, InterpreterError> {
         let done = self.tasks.spawn(doing).await;
-        done.map_err(|_| RunError::Closed)
+        done.map_err(|_| InterpreterError::Closed)
     }
 
-    /// The entry of a workspace.
-    fn workspace(&self, id: &WorkspaceId) -> Result<Arc<Workspace>, RunError> {
+    /// The entry of a workspace, created if missing.
+    fn workspace(&self, id: &WorkspaceId) -> Result<Arc<Workspace>, InterpreterError> {
         let mut workspaces = self.workspaces.lock();
         if self.closing.is_cancelled() {
-            return Err(RunError::Closed);
+            return Err(InterpreterError::Closed);
         }
         Ok(workspaces.entry(id.clone()).or_default().clone())
     }
 
-    /// An interpreter for an owner's workspace: a spare, a new one, or one that another workspace has to give up. Says
-    /// whether it is a spare.
-    async fn acquire(self: &Arc<Self>, owner: &Owner) -> Result<(Counted, bool), RunError> {
-        let turn = self.turns.ask(owner).ok_or_else(|| self.refusal())?;
-        if self.turns.waiting() > 0 {
-            self.make_room();
+    /// An interpreter for an owner's workspace: a spare, a new one, or one that another workspace has to give up. The
+    /// flag says whether it is a spare.
+    async fn acquire(
+        self: &Arc<Self>,
+        owner: &Owner,
+    ) -> Result<(PermittedWorker, bool), InterpreterError> {
+        let turn = self
+            .scheduler
+            .enqueue(owner)
+            .ok_or_else(|| self.refusal())?;
+        if self.scheduler.waiting() > 0 {
+            self.evict_idle();
         }
-        let given = tokio::time::timeout(WAIT_LIMIT, turn.given()).await;
+        let given = tokio::time::timeout(WAIT_LIMIT, turn.granted()).await;
         match given.ok().flatten() {
-            Some(Given::Room(room)) => Ok((self.start_for_call(room).await?, false)),
-            Some(Given::Ready(counted)) => {
+            Some(Grant::Permit(permit)) => Ok((self.start_for_call(permit).await?, false)),
+            Some(Grant::Spare(permitted)) => {
                 *self.spare_taken.lock() = Some(Instant::now());
-                Ok((counted, true))
+                Ok((permitted, true))
             }
             None => Err(self.refusal()),
         }
     }
 
-    /// Why a call was sent away.
-    fn refusal(&self) -> RunError {
+    /// Why a call is rejected.
+    fn refusal(&self) -> InterpreterError {
         match self.closing.is_cancelled() {
-            true => RunError::Closed,
-            false => RunError::Overloaded,
+            true => InterpreterError::Closed,
+            false => InterpreterError::Overloaded,
         }
     }
 
-    /// Starts an interpreter for a call; where that is given up meanwhile, the interpreter is ended as others are.
-    async fn start_for_call(self: &Arc<Self>, room: Room<Worker>) -> Result<Counted, RunError> {
+    /// Starts an interpreter for a call. If the call is dropped meanwhile, the interpreter is ended.
+    async fn start_for_call(
+        self: &Arc<Self>,
+        permit: Permit<Worker>,
+    ) -> Result<PermittedWorker, InterpreterError> {
         let (give, started) = oneshot::channel();
         let pool = self.clone();
         self.tasks.spawn(async move {
-            let started = pool.start(room).await;
+            let started = pool.start(permit).await;
             if let Err(Ok(unwanted)) = give.send(started) {
                 unwanted.worker.end().await;
                 pool.refill();
             }
         });
-        let started = started.await.map_err(|_| RunError::Closed)?;
-        started.map_err(RunError::Start)
+        let started = started.await.map_err(|_| InterpreterError::Closed)?;
+        started.map_err(InterpreterError::Start)
     }
 
-    async fn start(&self, room: Room<Worker>) -> Result<Counted, SandboxError> {
-        let place = self.plan.place()?;
-        let worker = Worker::start(&self.plan, place).await?;
-        self.counts.started.fetch_add(1, Ordering::Relaxed);
-        Ok(Counted { worker, room })
+    async fn start(&self, permit: Permit<Worker>) -> Result<PermittedWorker, SandboxError> {
+        let reservation = self.plan.reserve()?;
+        let worker = Worker::start(&self.plan, reservation).await?;
+        self.counters.started.fetch_add(1, Ordering::Relaxed);
+        Ok(PermittedWorker { worker, permit })
     }
 
-    /// Starts spares up to the wanted number, unless calls wait for what they would take, or the last one is in its first
-    /// call, which that would slow down.
+    /// Starts spares up to the configured number, unless calls are waiting for the permits, or the call that took the
+    /// last spare has just begun and would be slowed down.
     fn refill(self: &Arc<Self>) {
         let pauses = |taken: Instant| taken.elapsed() < REFILL_PAUSE;
         if self.closing.is_cancelled() || self.spare_taken.lock().is_some_and(pauses) {
             return;
         }
-        while let Some((expected, room)) = self.turns.expect(self.plan.settings.spares) {
+        while let Some((starting, permit)) =
+            self.scheduler.permit_for_spare(self.plan.settings.spares)
+        {
             let pool = self.clone();
             self.tasks.spawn(async move {
-                match pool.start(room).await {
+                match pool.start(permit).await {
                     Ok(spare) => {
-                        if let Some(unwanted) = pool.turns.offer(spare) {
+                        if let Some(unwanted) = pool.scheduler.add_spare(spare) {
                             unwanted.worker.end().await;
                         }
                     }
@@ -236,31 +258,31 @@ impl Pool {
                         "a spare interpreter could not be started"
                     ),
                 }
-                // Only now, so that no other is started in its place.
-                drop(expected);
+                // Dropped only now, so that no other spare is started in its place.
+                drop(starting);
             });
         }
     }
 
-    /// A call is over: its interpreter waits for the next one, or makes room.
+    /// Ends a call: its interpreter stays for the next call or is evicted.
     fn released(
         self: &Arc<Self>,
         id: &WorkspaceId,
         workspace: &Arc<Workspace>,
         mut slot: workspace::OwnedSlot,
-        after: After,
+        status: WorkerStatus,
     ) {
         self.busy.fetch_sub(1, Ordering::Relaxed);
         let was_spare = std::mem::take(&mut slot.was_spare);
         if was_spare {
             *self.spare_taken.lock() = None;
         }
-        // Calls that follow each other closely would keep an interpreter from others for ever.
-        let yields = workspace.has_queued() && self.turns.is_outranked(id.owner());
-        if after == After::Over || yields {
-            let count = match after {
-                After::Over => &self.counts.killed,
-                After::Ready => &self.counts.evicted,
+        // Otherwise a workspace with a steady queue of calls would never give up its interpreter.
+        let yields = workspace.has_queued() && self.scheduler.should_yield(id.owner());
+        if status == WorkerStatus::Ended || yields {
+            let count = match status {
+                WorkerStatus::Ended => &self.counters.killed,
+                WorkerStatus::Ready => &self.counters.evicted,
             };
             count.fetch_add(1, Ordering::Relaxed);
             slot.retire_if(|_| true);
@@ -272,19 +294,19 @@ impl Pool {
             });
             return;
         }
-        if let Some(Counted { worker, .. }) = &slot.counted {
-            worker.rest();
+        if let Some(PermittedWorker { worker, .. }) = &slot.permitted {
+            worker.pause();
         }
         workspace.settle(Some(Instant::now()));
         drop(slot);
-        if self.turns.waiting() > 0 {
-            self.make_room();
+        if self.scheduler.waiting() > 0 {
+            self.evict_idle();
         } else if was_spare {
             self.refill();
         }
     }
 
-    /// Code that nobody waits for any more: interrupted, and ended if it does not heed that.
+    /// Handles a call that was dropped: interrupts its code, and ends the interpreter if that fails.
     fn abandoned(
         self: &Arc<Self>,
         id: &WorkspaceId,
@@ -293,16 +315,16 @@ impl Pool {
     ) {
         let (pool, id, workspace) = (self.clone(), id.clone(), workspace.clone());
         self.tasks.spawn(async move {
-            let after = match &mut slot.counted {
-                Some(counted) => counted.worker.recover(RECOVERY).await,
-                None => After::Ready,
+            let status = match &mut slot.permitted {
+                Some(permitted) => permitted.worker.recover(RECOVERY).await,
+                None => WorkerStatus::Ready,
             };
-            pool.released(&id, &workspace, slot, after);
+            pool.released(&id, &workspace, slot, status);
         });
     }
 
-    /// Forgets a workspace: its interpreter is ended, its files are deleted. Calls that wait for it are sent away; those
-    /// that come from now on wait until nothing of it is left, and find it empty.
+    /// Deletes a workspace: ends its interpreter and deletes its files. Calls that wait for it are rejected. Calls that
+    /// come later wait until the deletion is complete, and find the workspace empty.
     pub(super) fn forget(self: &Arc<Self>, id: &WorkspaceId) {
         let emptied = Arc::new(Workspace::default());
         let Ok(gate) = emptied.slot.clone().try_lock_owned() else {
@@ -316,9 +338,9 @@ impl Pool {
         self.tasks.spawn(async move {
             if let Some(workspace) = workspace {
                 let mut slot = workspace.slot.clone().lock_owned().await;
-                if let Some(Counted { worker, room }) = slot.counted.take() {
+                if let Some(PermittedWorker { worker, permit }) = slot.permitted.take() {
                     worker.end().await;
-                    drop(room);
+                    drop(permit);
                 }
             }
             let saved = pool.saved.clone();
@@ -332,24 +354,25 @@ impl Pool {
         });
     }
 
-    /// Has matplotlib, if it is there, list the fonts once for all interpreters: each would take half a second for it.
+    /// Lets matplotlib, if installed, build the font list once for all interpreters; each would need half a second for
+    /// it.
     async fn list_fonts(self: Arc<Self>) {
         if !self.plan.interpreter.has_package("matplotlib") {
             return;
         }
-        let Some(room) = self.turns.spare_room() else {
+        let Some(permit) = self.scheduler.try_permit() else {
             return;
         };
-        if let Err(error) = fonts::list(&self, room).await {
+        if let Err(error) = fonts::list(&self, permit).await {
             tracing::warn!(%error, "matplotlib could not list the fonts");
         }
         self.refill();
     }
 
-    /// Ends every interpreter, with its files kept, and takes no more calls.
+    /// Saves the files of every interpreter, ends it, and rejects later calls.
     pub(super) async fn close(self: &Arc<Self>) {
         self.closing.cancel();
-        let spares = self.turns.close();
+        let spares = self.scheduler.close();
         let all: Vec<_> = self.workspaces.lock().drain().collect();
         for (id, workspace) in all {
             let mut slot = workspace.slot.clone().lock_owned().await;
@@ -370,13 +393,13 @@ impl Pool {
 
     pub(super) fn stats(&self) -> Stats {
         Stats {
-            workers: self.turns.workers(),
+            workers: self.scheduler.workers(),
             busy: self.busy.load(Ordering::Relaxed),
-            spares: self.turns.spares(),
-            waiting: self.turns.waiting(),
-            started: self.counts.started.load(Ordering::Relaxed),
-            evicted: self.counts.evicted.load(Ordering::Relaxed),
-            killed: self.counts.killed.load(Ordering::Relaxed),
+            spares: self.scheduler.spares(),
+            waiting: self.scheduler.waiting(),
+            started: self.counters.started.load(Ordering::Relaxed),
+            evicted: self.counters.evicted.load(Ordering::Relaxed),
+            killed: self.counters.killed.load(Ordering::Relaxed),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An interpreter as a process, whoever isolates it: what it says, what it is told, how it ends.
+//! The process of an interpreter, however it is isolated: events, commands, exit.
 
 pub(super) mod launched;
 pub(super) mod relayed;
@@ -8,52 +8,52 @@ use std::os::fd::AsFd;
 
 use bytes::BytesMut;
 
-use self::launched::Launched;
-use self::relayed::Relayed;
+use self::launched::LaunchedProcess;
+use self::relayed::RelayedProcess;
 use super::OutputStream;
-use super::launcher::spec::ToLauncher;
+use super::launcher::spec::LauncherCommand;
 
 /// The most that a pipe can hold.
 const MAX_PIPE: usize = 1024 * 1024;
-/// Bytes read from a channel at a time.
+/// Bytes per read from a channel.
 const READ_SIZE: usize = 64 * 1024;
 
-/// An interpreter and what it started. Dropping it ends all of that without waiting.
+/// An interpreter and its processes. Dropping it ends all of them without waiting.
 #[derive(Debug)]
 pub(super) enum Process {
-    /// By loopwright's own launcher; its channels are descriptors.
-    Launched(Box<Launched>),
-    /// By a command of the operator's; its channels are frames of the command's stdin and stdout.
-    Relayed(Box<Relayed>),
+    /// Isolated by the launcher; its channels are descriptors.
+    Launched(Box<LaunchedProcess>),
+    /// Isolated by the operator's command; its channels are frames on the command's stdin and stdout.
+    Relayed(Box<RelayedProcess>),
 }
 
-/// What comes from an interpreter.
+/// An event of an interpreter.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum ProcessEvent {
     /// Bytes of the control socket.
     Control(BytesMut),
     /// Output.
     Output(OutputStream, BytesMut),
     /// The control socket was closed.
     Closed,
-    /// What no relay of ours sends; nothing can be heard any more.
+    /// A protocol violation by the relay; the connection is lost.
     Violation,
-    /// The interpreter has ended by itself.
-    Ended(Ended),
+    /// The interpreter has exited by itself.
+    Ended(ProcessExit),
 }
 
-/// How an interpreter ended by itself.
+/// How an interpreter exited by itself.
 #[derive(Debug)]
-pub(super) enum Ended {
-    /// It never began: which step before it failed, and why.
+pub(super) enum ProcessExit {
+    /// A launch step failed: its name and cause.
     Failed(String, io::Error),
     /// With an exit status.
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// With the command that isolates it.
+    /// The isolating command ended.
     Command,
-    /// Nobody knows: its launcher is gone.
+    /// Unknown, because its launcher is gone.
     Unknown,
 }
 
@@ -66,29 +66,29 @@ impl Process {
         }
     }
 
-    /// What comes next.
+    /// Waits for the next event.
     ///
     /// # Cancel safety
-    /// A dropped future loses nothing.
-    pub(super) async fn next(&mut self) -> Event {
+    /// A dropped future loses no event.
+    pub(super) async fn next(&mut self) -> ProcessEvent {
         match self {
             Self::Launched(process) => process.next().await,
             Self::Relayed(process) => process.next().await,
         }
     }
 
-    /// Waits until the interpreter has ended by itself.
+    /// Waits until the interpreter has exited by itself.
     ///
     /// # Cancel safety
-    /// A dropped future loses nothing.
-    pub(super) async fn ended(&mut self) -> Ended {
+    /// A dropped future loses no event.
+    pub(super) async fn ended(&mut self) -> ProcessExit {
         match self {
             Self::Launched(process) => process.ended().await,
             Self::Relayed(process) => process.ended().await,
         }
     }
 
-    /// Takes the output that is there at this moment, without waiting for more.
+    /// Takes the output that is available, without waiting for more.
     pub(super) fn take_output(&mut self, take: impl FnMut(OutputStream, &[u8])) {
         match self {
             Self::Launched(process) => process.take_output(take),
@@ -96,7 +96,7 @@ impl Process {
         }
     }
 
-    /// Asks the running code to stop: raises `KeyboardInterrupt` in it.
+    /// Raises `KeyboardInterrupt` in the running code.
     pub(super) fn interrupt(&mut self) -> io::Result<()> {
         match self {
             Self::Launched(process) => process.interrupt(),
@@ -107,24 +107,23 @@ impl Process {
         }
     }
 
-    /// Stops the interpreter and everything that it started where they are. What a command isolates is not in reach:
-    /// there it goes on.
+    /// Suspends the interpreter and its processes. Processes behind a command cannot be suspended; they continue.
     pub(super) fn pause(&self) {
         match self {
-            Self::Launched(process) => process.order(ToLauncher::Pause),
+            Self::Launched(process) => process.order(LauncherCommand::Pause),
             Self::Relayed(_) => {}
         }
     }
 
-    /// Has what was paused go on.
+    /// Resumes suspended processes.
     pub(super) fn resume(&self) {
         match self {
-            Self::Launched(process) => process.order(ToLauncher::Resume),
+            Self::Launched(process) => process.order(LauncherCommand::Resume),
             Self::Relayed(_) => {}
         }
     }
 
-    /// Ends the code and what it started. The files can be had still.
+    /// Ends the code and its processes. The files stay accessible.
     pub(super) async fn stop(&mut self) {
         match self {
             Self::Launched(process) => process.kill().await,
@@ -140,7 +139,7 @@ impl Process {
         }
     }
 
-    /// What the isolating command itself wrote to stderr, for the operator.
+    /// Takes what the isolating command itself wrote to stderr, for the operator.
     pub(super) fn said(&mut self) -> String {
         match self {
             Self::Launched(_) => String::new(),
@@ -149,7 +148,7 @@ impl Process {
     }
 }
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for ProcessExit {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Failed(step, _) => write!(formatter, "{step} failed"),
@@ -165,8 +164,8 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// Takes what a pipe holds at this moment, without waiting for more: not all that comes meanwhile, as processes that
-/// write without end would make that endless too.
+/// Reads what a pipe holds, without waiting for more. `most` bounds it, because processes may write faster than this
+/// reads.
 fn drain(pipe: impl AsFd, most: usize, mut take: impl FnMut(&[u8])) {
     let mut buffer = [0_u8; 16 * 1024];
     let mut taken = 0;

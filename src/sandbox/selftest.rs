@@ -13,10 +13,10 @@ use serde_json::json;
 
 use self::host::Host;
 use super::interpreter::Interpreter;
-use super::plan::{Places, Plan, Way};
+use super::plan::{IsolationMethod, LaunchPlan, Reservations};
 use super::settings::{Settings, Tier};
 use super::worker::Worker;
-use super::{Cell, Live, OutputStream, Report, SandboxError};
+use super::{Cell, IsolationReport, Live, OutputStream, SandboxError};
 
 /// The probe, run as a cell.
 const PROBE: &str = include_str!("selftest.py");
@@ -26,19 +26,21 @@ const PROBE_LIMIT: Duration = Duration::from_secs(20);
 const SCOPED_LANDLOCK: i32 = 6;
 
 /// What a way came to.
-pub(super) struct Tried {
-    way: Way,
+pub(super) struct TierAttempt {
+    method: IsolationMethod,
     tier: Tier,
     landlock: i32,
     proc: bool,
     preload_failed: Vec<String>,
-    sees_descriptors: bool,
+    counts_descriptors: bool,
     /// What the probe got through with.
     leaks: Vec<String>,
 }
 
 /// Finds the strongest way that holds.
-pub(super) async fn choose(mut settings: Settings) -> Result<(Arc<Plan>, Report), SandboxError> {
+pub(super) async fn choose(
+    mut settings: Settings,
+) -> Result<(Arc<LaunchPlan>, IsolationReport), SandboxError> {
     let at = |step| move |source| SandboxError::Step { step, source };
     if !settings.command.is_empty() {
         return command::choose(settings).await;
@@ -48,21 +50,26 @@ pub(super) async fn choose(mut settings: Settings) -> Result<(Arc<Plan>, Report)
     settings.work_dir = std::path::absolute(&settings.work_dir)
         .map_err(at("finding the directory for working files"))?;
     let settings = Arc::new(settings);
-    let places = Places::open(&settings)
+    let reservations = Reservations::open(&settings)
         .map(Arc::new)
         .map_err(at("opening the directory for working files"))?;
     let host = Host::set_up(&settings.work_dir).map_err(at("setting up the self-test"))?;
     let mut missing = Vec::new();
-    for way in Way::candidates() {
-        let plan = Plan::new(settings.clone(), interpreter.clone(), way, places.clone());
+    for method in IsolationMethod::candidates() {
+        let plan = LaunchPlan::new(
+            settings.clone(),
+            interpreter.clone(),
+            method,
+            reservations.clone(),
+        );
         let plan = Arc::new(plan);
         match attempt(&plan, &host).await {
-            Ok(tried) if tried.leaks.is_empty() && tried.tier >= settings.require => {
-                let report = report::report(&plan, &tried, missing);
+            Ok(attempt) if attempt.leaks.is_empty() && attempt.tier >= settings.require => {
+                let report = report::report(&plan, &attempt, missing);
                 return Ok((plan, report));
             }
-            Ok(tried) => missing.push(report::not_enough(&tried)),
-            Err(error) => missing.push(report::not_possible(way, &error)),
+            Ok(attempt) => missing.push(report::not_enough(&attempt)),
+            Err(error) => missing.push(report::not_possible(method, &error)),
         }
     }
     Err(SandboxError::Unavailable(report::refusal(
@@ -71,21 +78,21 @@ pub(super) async fn choose(mut settings: Settings) -> Result<(Arc<Plan>, Report)
 }
 
 /// Starts an interpreter in this way and lets it try to get out.
-async fn attempt(plan: &Arc<Plan>, host: &Host) -> Result<Tried, SandboxError> {
-    let place = plan.place()?;
-    let mut worker = Worker::start(plan, place).await?;
+async fn attempt(plan: &Arc<LaunchPlan>, host: &Host) -> Result<TierAttempt, SandboxError> {
+    let reservation = plan.reserve()?;
+    let mut worker = Worker::start(plan, reservation).await?;
     let leaks = probe(&mut worker, host).await;
     let (landlock, proc) = worker.launched_with().unwrap_or_default();
     let preload_failed = std::mem::take(&mut worker.preload_failed);
-    let sees_descriptors = worker.sees_descriptors();
+    let counts_descriptors = worker.counts_descriptors();
     worker.end().await;
-    Ok(Tried {
-        way: plan.way,
-        tier: tier(plan.way, landlock),
+    Ok(TierAttempt {
+        method: plan.method,
+        tier: tier(plan.method, landlock),
         landlock,
         proc,
         preload_failed,
-        sees_descriptors,
+        counts_descriptors,
         leaks,
     })
 }
@@ -101,9 +108,9 @@ async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
         "abstract": host.abstract_name(),
         "port": host.port(),
         "pid": std::process::id(),
-        "host_proc": plan.way.tier() != Tier::Strong,
+        "host_proc": plan.method.tier() != Tier::Strong,
         // What a command isolates may have process numbers of its own, where the server's is another's.
-        "pid_namespace": (plan.way == Way::Command).then(host::pid_namespace),
+        "pid_namespace": (plan.method == IsolationMethod::Command).then(host::pid_namespace),
         "network": plan.settings.network,
         "trees": known,
     });
@@ -132,11 +139,11 @@ async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
 }
 
 /// What a way is worth on a kernel with this Landlock.
-fn tier(way: Way, landlock: i32) -> Tier {
-    match way {
-        Way::PrivateUser if landlock == 0 => Tier::Weak,
-        Way::SameUser if landlock < SCOPED_LANDLOCK => Tier::Weak,
-        _ => way.tier(),
+fn tier(method: IsolationMethod, landlock: i32) -> Tier {
+    match method {
+        IsolationMethod::PrivateUser if landlock == 0 => Tier::Weak,
+        IsolationMethod::SameUser if landlock < SCOPED_LANDLOCK => Tier::Weak,
+        _ => method.tier(),
     }
 }
 
@@ -153,17 +160,17 @@ mod tests {
 
     #[test]
     fn without_landlock_a_user_id_is_no_border() {
-        for (way, landlock, expected) in [
-            (Way::RootNamespaces, 0, Tier::Strong),
-            (Way::UserNamespaces, 0, Tier::Strong),
-            (Way::PrivateUser, 7, Tier::Medium),
-            (Way::PrivateUser, 1, Tier::Medium),
-            (Way::PrivateUser, 0, Tier::Weak),
-            (Way::SameUser, 6, Tier::Basic),
-            (Way::SameUser, 5, Tier::Weak),
-            (Way::SameUser, 0, Tier::Weak),
+        for (method, landlock, expected) in [
+            (IsolationMethod::RootNamespaces, 0, Tier::Strong),
+            (IsolationMethod::UserNamespaces, 0, Tier::Strong),
+            (IsolationMethod::PrivateUser, 7, Tier::Medium),
+            (IsolationMethod::PrivateUser, 1, Tier::Medium),
+            (IsolationMethod::PrivateUser, 0, Tier::Weak),
+            (IsolationMethod::SameUser, 6, Tier::Basic),
+            (IsolationMethod::SameUser, 5, Tier::Weak),
+            (IsolationMethod::SameUser, 0, Tier::Weak),
         ] {
-            assert_eq!(tier(way, landlock), expected, "{way:?} {landlock}");
+            assert_eq!(tier(method, landlock), expected, "{method:?} {landlock}");
         }
         assert!(
             Tier::Weak < Tier::Basic && Tier::Basic < Tier::Medium && Tier::Medium < Tier::Strong

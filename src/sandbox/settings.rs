@@ -1,57 +1,57 @@
-//! What can be configured about code execution.
+//! Settings of code execution.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything about code execution.
+/// Settings of code execution.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The Python interpreter: a path, or a name that is looked up in `PATH` at start-up.
+    /// The Python interpreter: a path, or a name that is looked up in `search_path` at start-up.
     pub python: PathBuf,
-    /// Where `python` is looked up.
+    /// The `PATH` in which `python` is looked up.
     pub search_path: String,
-    /// Longest time of one call.
+    /// Time limit of one call.
     pub timeout: Duration,
-    /// What is tried to isolate; a tier below this one is refused.
+    /// The weakest tier that is accepted.
     pub require: Tier,
-    /// What code may reach.
+    /// Network access of the code.
     pub network: Network,
-    /// A command that starts `python3` with the appended arguments in an isolation of its own, instead of the launcher.
+    /// A command that runs its appended arguments in an isolation of its own, instead of the launcher.
     pub command: Vec<String>,
-    /// Bounds of one interpreter.
-    pub limits: Limits,
-    /// Modules that an interpreter imports before its first cell.
+    /// Limits of one interpreter.
+    pub limits: InterpreterLimits,
+    /// Modules that are imported before the first cell.
     pub preload: Vec<String>,
-    /// Interpreters that are kept ready.
+    /// Number of spare interpreters.
     pub spares: usize,
-    /// Most interpreters at the same time, spares included.
+    /// Most interpreters at the same time, including spares.
     pub max_workers: usize,
     /// Most calls that wait for an interpreter.
     pub max_waiting: usize,
-    /// An interpreter that was not used for so long is ended; its files are kept.
+    /// Idle time after which an interpreter is ended; its files are saved.
     pub idle_ttl: Duration,
-    /// An interpreter of this age is ended at the next moment of rest.
+    /// Age after which an interpreter is ended between two calls.
     pub max_age: Duration,
-    /// Where working files of ended interpreters are kept, and working directories where there is no private root.
+    /// Directory for saved working files, and for working directories if there is no private root.
     pub work_dir: PathBuf,
-    /// Whether that directory goes with the server, as sessions in memory do.
+    /// Whether `work_dir` is deleted at shutdown, as sessions in memory are.
     pub temporary: bool,
-    /// How long working files of ended interpreters are kept; for ever if unset.
+    /// How long saved working files are kept; `None` for ever.
     pub saved_ttl: Option<Duration>,
-    /// Most bytes of kept working files; what was kept longest ago is deleted first.
+    /// Most bytes of saved working files; the oldest are deleted first.
     pub saved_size: u64,
-    /// First and last user id for interpreters where the server runs as root.
+    /// First and last user id for interpreters, if the server runs as root.
     pub uids: (u32, u32),
     /// The executable that is run again as the launcher.
     pub launcher: PathBuf,
 }
 
-/// Bounds of one interpreter and everything it starts.
+/// Limits of one interpreter and all its processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Limits {
-    /// Memory of the whole tree, files in memory included, in bytes.
+pub struct InterpreterLimits {
+    /// Memory of all processes, including files in memory, in bytes.
     pub memory: u64,
     /// Address space of one process, in bytes.
     pub address_space: u64,
@@ -69,9 +69,9 @@ pub struct Limits {
     pub file_size: u64,
     /// Open descriptors of a process.
     pub open_files: u64,
-    /// Output of one cell in bytes before the interpreter is ended.
+    /// Output of one cell, in bytes; beyond it the interpreter is ended.
     pub output: u64,
-    /// What is kept of stdout and of stderr, in bytes: three quarters from the beginning, the rest from the end.
+    /// Bytes that are kept of stdout and of stderr each: three quarters from the beginning, the rest from the end.
     pub output_kept: usize,
     /// The text of a value, in bytes.
     pub value: usize,
@@ -79,42 +79,42 @@ pub struct Limits {
     pub images: usize,
     /// The largest image, in bytes.
     pub image_bytes: usize,
-    /// Files handed back from one cell.
+    /// Files returned from one cell.
     pub files: usize,
-    /// The largest file handed back, in bytes.
+    /// The largest file returned, in bytes.
     pub captured_file: u64,
-    /// All files handed back from one cell, in bytes.
+    /// All files returned from one cell, in bytes.
     pub captured_total: u64,
 }
 
-/// How strong the isolation is, from none to strongest.
+/// How strong the isolation is, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
-    /// Less than `Basic`, which the operator accepted.
+    /// Weaker than `Basic`; the operator has accepted it.
     Weak,
     /// The server's own user id, Landlock, seccomp, limits.
     Basic,
-    /// A user id of its own, Landlock, seccomp, limits.
+    /// A separate user id, Landlock, seccomp, limits.
     Medium,
-    /// Namespaces, a root of its own, a user id of its own, Landlock, seccomp, limits.
+    /// Namespaces, a private root, a separate user id, Landlock, seccomp, limits.
     Strong,
-    /// A command of the operator's; not judged here.
+    /// A command configured by the operator; its strength is not rated.
     External,
 }
 
-/// What code may reach.
+/// Network access of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     /// Nothing.
     #[default]
     None,
-    /// Everything that the server can reach, itself included.
+    /// Everything that the server can reach, including the server itself.
     Full,
 }
 
-impl Default for Limits {
+impl Default for InterpreterLimits {
     fn default() -> Self {
         const MIB: u64 = 1024 * 1024;
         Self {
@@ -140,7 +140,7 @@ impl Default for Limits {
 }
 
 impl Tier {
-    /// The word for logs, settings and metrics.
+    /// The name in logs, settings and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Weak => "weak",

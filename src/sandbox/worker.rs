@@ -2,7 +2,7 @@
 
 mod cell;
 mod files;
-mod tenancy;
+mod reservation;
 mod watch;
 
 use std::io;
@@ -13,17 +13,17 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::files::Snapshot;
-use super::frame::{self, Decoder, FromWorker};
-use super::launcher::spec::{CONTROL_FD, DATA, Form, Spec};
-use super::output::Capture;
-use super::plan::{Place, Plan};
-use super::process::launched::Launched;
-use super::process::relayed::Relayed;
-use super::process::{Ended, Event, Process};
-use super::{Cell, CellOutcome, Limit, Live, OutputStream, SandboxError};
-use cell::Running;
-use tenancy::Tenancy;
-use watch::{Watch, Watcher};
+use super::launcher::spec::{CONTROL_FD, DATA, Isolation, Spec};
+use super::output::OutputBuffer;
+use super::plan::{LaunchPlan, Reservation};
+use super::process::launched::LaunchedProcess;
+use super::process::relayed::RelayedProcess;
+use super::process::{Process, ProcessEvent, ProcessExit};
+use super::worker_protocol::{self, WorkerDecoder, WorkerMessage};
+use super::{Cell, CellOutcome, Live, OutputStream, ResourceLimit, SandboxError};
+use cell::RunningCell;
+use reservation::ReservationGuard;
+use watch::{ResourceWatcher, WatchTarget};
 
 /// The Python side.
 pub(super) const PROGRAM: &str = include_str!("worker.py");
@@ -47,18 +47,18 @@ const KEPT_EARLY: usize = 8 * 1024;
 #[derive(Debug)]
 pub(super) struct Worker {
     process: Process,
-    decoder: Decoder,
+    decoder: WorkerDecoder,
     /// What was written to stderr while no cell ran.
-    said: Capture,
+    stderr: OutputBuffer,
     /// The working directory as the last call left it.
     before: Snapshot,
     last_id: u32,
     /// Who looks at it; nobody before it is ready, after its end and where a command bounds it.
-    watcher: Option<Watcher>,
-    plan: Arc<Plan>,
-    place: Arc<Place>,
+    watcher: Option<ResourceWatcher>,
+    plan: Arc<LaunchPlan>,
+    reservation: Arc<Reservation>,
     /// After the process, so that its link is closed before its end is waited for.
-    tenancy: Tenancy,
+    tenancy: ReservationGuard,
     pub(super) started: Instant,
     /// Modules that were to be imported beforehand and could not be.
     pub(super) preload_failed: Vec<String>,
@@ -66,22 +66,25 @@ pub(super) struct Worker {
 
 /// Whether an interpreter can be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum After {
+pub(super) enum WorkerStatus {
     /// It waits for the next cell.
     Ready,
     /// It has ended or is to be ended.
-    Over,
+    Ended,
 }
 
 impl Worker {
     /// Starts an interpreter and waits until it is ready.
-    pub(super) async fn start(plan: &Arc<Plan>, place: Place) -> Result<Self, SandboxError> {
-        let place = Arc::new(place);
-        let mut tenancy = Tenancy::new(place.clone());
-        let process = match start_process(plan, &place, &mut tenancy).await {
+    pub(super) async fn start(
+        plan: &Arc<LaunchPlan>,
+        reservation: Reservation,
+    ) -> Result<Self, SandboxError> {
+        let reservation = Arc::new(reservation);
+        let mut tenancy = ReservationGuard::new(reservation.clone());
+        let process = match start_process(plan, &reservation, &mut tenancy).await {
             Ok(process) => process,
             Err(error) => {
-                drop(place);
+                drop(reservation);
                 tenancy.end().await;
                 return Err(error);
             }
@@ -89,23 +92,23 @@ impl Worker {
         let mut worker = Self {
             before: Snapshot::default(),
             process,
-            decoder: Decoder::new(&plan.settings.limits),
-            said: Capture::new(KEPT_EARLY),
+            decoder: WorkerDecoder::new(&plan.settings.limits),
+            stderr: OutputBuffer::new(KEPT_EARLY),
             last_id: 0,
             watcher: None,
             plan: plan.clone(),
-            place,
+            reservation,
             tenancy,
             started: Instant::now(),
             preload_failed: Vec::new(),
         };
-        worker.settle_files().await;
+        worker.refresh_snapshot().await;
         let ready = timeout(READY_LIMIT, worker.ready()).await;
         let error = match ready.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(()) => return Ok(worker),
             Err(Lost::Launch(step, source)) => SandboxError::Launch { step, source },
             Err(Lost::Other(source)) => SandboxError::Python {
-                said: worker.last_words(),
+                said: worker.stderr_tail(),
                 source,
             },
         };
@@ -114,7 +117,7 @@ impl Worker {
     }
 
     async fn ready(&mut self) -> Result<(), Lost> {
-        let FromWorker::Ready { preload_failed, .. } = self.next_frame().await? else {
+        let WorkerMessage::Ready { preload_failed, .. } = self.next_frame().await? else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         self.preload_failed = preload_failed;
@@ -123,32 +126,32 @@ impl Worker {
     }
 
     /// The next frame, where nothing else can happen.
-    async fn next_frame(&mut self) -> Result<FromWorker, Lost> {
+    async fn next_frame(&mut self) -> Result<WorkerMessage, Lost> {
         loop {
             if let Some(frame) = self.decoder.next() {
                 return frame.map_err(|_| io::ErrorKind::InvalidData.into());
             }
             match self.process.next().await {
-                Event::Control(bytes) => self.decoder.push(&bytes),
-                Event::Output(OutputStream::Stdout, _) => {}
-                Event::Output(OutputStream::Stderr, bytes) => drop(self.said.push(&bytes)),
+                ProcessEvent::Control(bytes) => self.decoder.push(&bytes),
+                ProcessEvent::Output(OutputStream::Stdout, _) => {}
+                ProcessEvent::Output(OutputStream::Stderr, bytes) => drop(self.stderr.push(&bytes)),
                 // A closed control socket is explained by how the interpreter ended.
-                Event::Closed => return Err(self.process.ended().await.into()),
-                Event::Violation => return Err(io::ErrorKind::InvalidData.into()),
-                Event::Ended(ended) => return Err(ended.into()),
+                ProcessEvent::Closed => return Err(self.process.ended().await.into()),
+                ProcessEvent::Violation => return Err(io::ErrorKind::InvalidData.into()),
+                ProcessEvent::Ended(ended) => return Err(ended.into()),
             }
         }
     }
 
     /// What an interpreter that did not start wrote to stderr: its last lines, for the operator.
-    fn last_words(&mut self) -> String {
-        let said = &mut self.said;
+    fn stderr_tail(&mut self) -> String {
+        let said = &mut self.stderr;
         self.process.take_output(|stream, bytes| {
             if stream == OutputStream::Stderr {
                 let _live = said.push(bytes);
             }
         });
-        let said = format!("{}\n{}", self.process.said(), self.said.take().text);
+        let said = format!("{}\n{}", self.process.said(), self.stderr.take().text);
         let lines: Vec<&str> = said
             .lines()
             .rev()
@@ -162,42 +165,48 @@ impl Worker {
     ///
     /// # Cancel safety
     /// Not cancel safe: after a dropped future [`Self::recover`] finds out whether the interpreter can go on.
-    pub(super) async fn run(&mut self, cell: &Cell<'_>, live: &dyn Live) -> (CellOutcome, After) {
+    pub(super) async fn run(
+        &mut self,
+        cell: &Cell<'_>,
+        live: &dyn Live,
+    ) -> (CellOutcome, WorkerStatus) {
         self.last_id = self.last_id.wrapping_add(1);
-        Running::new(self, live).run(cell).await
+        RunningCell::new(self, live).run(cell).await
     }
 
     /// Ends a call that nobody waits for any more: interrupts it and reads to its end.
-    pub(super) async fn recover(&mut self, grace: Duration) -> After {
+    pub(super) async fn recover(&mut self, grace: Duration) -> WorkerStatus {
         let done = timeout(grace, async {
             loop {
                 if self.process.interrupt().is_err() {
-                    return After::Over;
+                    return WorkerStatus::Ended;
                 }
                 // Output is read away meanwhile, as a full pipe would hold up the code.
                 match timeout(AGAIN, self.next_frame()).await {
-                    Ok(Ok(FromWorker::Done { id })) if id == self.last_id => return After::Ready,
+                    Ok(Ok(WorkerMessage::Done { id })) if id == self.last_id => {
+                        return WorkerStatus::Ready;
+                    }
                     Ok(Ok(_)) | Err(_) => {}
-                    Ok(Err(_)) => return After::Over,
+                    Ok(Err(_)) => return WorkerStatus::Ended,
                 }
             }
         })
         .await;
         self.discard_output();
-        self.settle_files().await;
-        done.unwrap_or(After::Over)
+        self.refresh_snapshot().await;
+        done.unwrap_or(WorkerStatus::Ended)
     }
 
     /// Forgets all variables.
-    pub(super) async fn reset(&mut self) -> After {
+    pub(super) async fn reset(&mut self) -> WorkerStatus {
         self.last_id = self.last_id.wrapping_add(1);
-        let order = frame::reset(self.last_id);
-        self.wake();
+        let order = worker_protocol::reset(self.last_id);
+        self.resume();
         self.process.send(&order);
         let done = timeout(RESET_LIMIT, async {
             loop {
                 match self.next_frame().await? {
-                    FromWorker::Done { id } if id == self.last_id => return Ok::<_, Lost>(()),
+                    WorkerMessage::Done { id } if id == self.last_id => return Ok::<_, Lost>(()),
                     _ => {}
                 }
             }
@@ -205,8 +214,8 @@ impl Worker {
         .await;
         self.discard_output();
         match done {
-            Ok(Ok(())) => After::Ready,
-            Ok(Err(_)) | Err(_) => After::Over,
+            Ok(Ok(())) => WorkerStatus::Ready,
+            Ok(Err(_)) | Err(_) => WorkerStatus::Ended,
         }
     }
 
@@ -222,16 +231,16 @@ impl Worker {
         self.process.kill().await;
         let Self {
             process,
-            place,
+            reservation,
             tenancy,
             ..
         } = self;
-        drop((process, place));
+        drop((process, reservation));
         tenancy.end().await;
     }
 
     /// Has it and what code left running stand still until the next call.
-    pub(super) fn rest(&self) {
+    pub(super) fn pause(&self) {
         self.process.pause();
         if let Some(watcher) = &self.watcher {
             watcher.set_busy(false);
@@ -239,7 +248,7 @@ impl Worker {
     }
 
     /// Has all of it go on, for a call.
-    fn wake(&self) {
+    fn resume(&self) {
         if let Some(watcher) = &self.watcher {
             watcher.set_busy(true);
         }
@@ -247,27 +256,36 @@ impl Worker {
     }
 
     /// The limit that it was ended for passing, if any.
-    pub(super) fn passed_limit(&self) -> Option<Limit> {
-        self.watcher.as_ref().and_then(Watcher::passed)
+    pub(super) fn exceeded_limit(&self) -> Option<ResourceLimit> {
+        self.watcher.as_ref().and_then(ResourceWatcher::exceeded)
     }
 
     /// Whether open files without a name are counted where files are on the host's disk.
-    pub(super) fn sees_descriptors(&self) -> bool {
-        self.watcher.as_ref().is_some_and(Watcher::sees_descriptors)
+    pub(super) fn counts_descriptors(&self) -> bool {
+        self.watcher
+            .as_ref()
+            .is_some_and(ResourceWatcher::counts_descriptors)
     }
 
     /// Has somebody look at it; nobody does where a command bounds it.
     async fn watch(&mut self) -> io::Result<()> {
-        let (Process::Launched(process), Some(form)) = (&self.process, self.place.form()) else {
+        let (Process::Launched(process), Some(isolation)) =
+            (&self.process, self.reservation.isolation())
+        else {
             return Ok(());
         };
-        let end = process.end()?;
-        let watch = Watch::of(process, form, &self.place, self.plan.settings.clone());
-        self.watcher = Some(Watcher::start(watch, end).await);
+        let kill = process.kill_handle()?;
+        let watch = WatchTarget::of(
+            process,
+            isolation,
+            &self.reservation,
+            self.plan.settings.clone(),
+        );
+        self.watcher = Some(ResourceWatcher::start(watch, kill).await);
         Ok(())
     }
 
-    pub(super) fn plan(&self) -> Arc<Plan> {
+    pub(super) fn plan(&self) -> Arc<LaunchPlan> {
         self.plan.clone()
     }
 
@@ -286,7 +304,7 @@ impl Worker {
     /// Where the code runs, as the code sees it.
     pub(super) fn working_directory(&self) -> String {
         match &self.process {
-            Process::Launched(_) => data_directory(&self.place),
+            Process::Launched(_) => data_directory(&self.reservation),
             Process::Relayed(process) => process.directory.clone(),
         }
     }
@@ -294,18 +312,19 @@ impl Worker {
 
 /// Starts the process of an interpreter in its place.
 async fn start_process(
-    plan: &Plan,
-    place: &Place,
-    tenancy: &mut Tenancy,
+    plan: &LaunchPlan,
+    reservation: &Reservation,
+    tenancy: &mut ReservationGuard,
 ) -> Result<Process, SandboxError> {
-    let Some(form) = place.form() else {
-        let relayed = Relayed::start(&plan.settings).await?;
+    let Some(isolation) = reservation.isolation() else {
+        let relayed = RelayedProcess::start(&plan.settings).await?;
         return Ok(Process::Relayed(Box::new(relayed)));
     };
-    let spec = spec(plan, place, form);
+    let spec = spec(plan, reservation, isolation);
     let began = |launcher| tenancy.began(launcher);
     let launcher = &plan.settings.launcher;
-    let launched = Launched::start(launcher, &spec, data_directory(place), began).await?;
+    let launched =
+        LaunchedProcess::start(launcher, &spec, data_directory(reservation), began).await?;
     Ok(Process::Launched(Box::new(launched)))
 }
 
@@ -329,33 +348,33 @@ impl From<io::ErrorKind> for Lost {
     }
 }
 
-impl From<Ended> for Lost {
-    fn from(ended: Ended) -> Self {
+impl From<ProcessExit> for Lost {
+    fn from(ended: ProcessExit) -> Self {
         match ended {
-            Ended::Failed(step, cause) => Self::Launch(step, cause),
+            ProcessExit::Failed(step, cause) => Self::Launch(step, cause),
             _ => Self::Other(io::Error::other(ended.to_string())),
         }
     }
 }
 
-fn data_directory(place: &Place) -> String {
-    match place.directory() {
+fn data_directory(reservation: &Reservation) -> String {
+    match reservation.directory() {
         None => DATA.to_owned(),
         Some(directory) => directory.join("data").display().to_string(),
     }
 }
 
-fn spec(plan: &Plan, place: &Place, form: Form) -> Spec {
+fn spec(plan: &LaunchPlan, reservation: &Reservation, isolation: Isolation) -> Spec {
     let settings = &plan.settings;
-    let data = data_directory(place);
-    let tmp = match place.directory() {
+    let data = data_directory(reservation);
+    let tmp = match reservation.directory() {
         None => "/tmp".to_owned(),
         Some(directory) => directory.join("tmp").display().to_string(),
     };
     let options = json!({"fd": CONTROL_FD, "preload": settings.preload, "workdir": data});
     let arguments = ["-I", "-B", "-u", "-c", PROGRAM];
     Spec {
-        form,
+        isolation,
         python: plan.interpreter.program.clone(),
         arguments: arguments
             .into_iter()
@@ -365,16 +384,16 @@ fn spec(plan: &Plan, place: &Place, form: Form) -> Spec {
         environment: environment(plan, &tmp),
         trees: plan.interpreter.trees.clone(),
         links: plan.interpreter.links.clone(),
-        directory: place.directory().map(std::path::Path::to_owned),
+        directory: reservation.directory().map(std::path::Path::to_owned),
         limits: settings.limits.clone(),
         network: settings.network,
-        slot: place.slot(),
-        weak: plan.accepts_weak(form),
+        slot: reservation.slot(),
+        weak: plan.accepts_weak(isolation),
     }
 }
 
 /// All that an interpreter finds in its environment; nothing of the server's.
-fn environment(plan: &Plan, tmp: &str) -> Vec<(String, String)> {
+fn environment(plan: &LaunchPlan, tmp: &str) -> Vec<(String, String)> {
     let bin = plan.interpreter.program.parent();
     let bin = bin
         .map(|path| path.display().to_string())

@@ -28,8 +28,8 @@ use crate::ids::{Owner, WorkspaceId};
 use crate::openai::tool::ToolDefinition;
 use crate::sandbox::settings::Settings;
 use crate::sandbox::{
-    Cell, CellOutcome, FileContent, FilePart, Live, Report, RunError, Sandbox, Told, WorkFile,
-    WorkingFile,
+    Cell, CellOutcome, FileContent, FileRange, InterpreterError, IsolationReport, Live, Sandbox,
+    WithNotices, WorkFile, WorkingFile,
 };
 
 pub use crate::sandbox::Stats;
@@ -85,26 +85,29 @@ pub(crate) trait Interpreters: Send + Sync + fmt::Debug {
         workspace: &'a WorkspaceId,
         cell: Cell<'a>,
         live: &'a dyn Live,
-    ) -> BoxFuture<'a, Result<CellOutcome, RunError>>;
+    ) -> BoxFuture<'a, Result<CellOutcome, InterpreterError>>;
     /// Forgets all variables.
-    fn reset<'a>(&'a self, workspace: &'a WorkspaceId) -> BoxFuture<'a, Result<(), RunError>>;
+    fn reset<'a>(
+        &'a self,
+        workspace: &'a WorkspaceId,
+    ) -> BoxFuture<'a, Result<(), InterpreterError>>;
     /// The working files.
     fn list_files<'a>(
         &'a self,
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<Told<Vec<WorkingFile>>, RunError>>;
+    ) -> BoxFuture<'a, Result<WithNotices<Vec<WorkingFile>>, InterpreterError>>;
     /// Part of a working file.
     fn read_file<'a>(
         &'a self,
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
-        part: FilePart<'a>,
-    ) -> BoxFuture<'a, Result<Told<FileContent>, RunError>>;
+        part: FileRange<'a>,
+    ) -> BoxFuture<'a, Result<WithNotices<FileContent>, InterpreterError>>;
     /// Ends the interpreter and deletes the files.
     fn forget(&self, workspace: &WorkspaceId);
     /// What was found out about the isolation.
-    fn report(&self) -> &Report;
+    fn report(&self) -> &IsolationReport;
     /// The settings.
     fn settings(&self) -> &Settings;
     /// What there is at this moment.
@@ -164,7 +167,7 @@ impl CodeExecution {
     }
 
     /// What was found out about the isolation.
-    pub fn report(&self) -> &Report {
+    pub fn report(&self) -> &IsolationReport {
         self.interpreters.report()
     }
 
@@ -267,16 +270,17 @@ impl Tool for CodeTool {
     }
 }
 
-impl From<RunError> for ToolError {
-    fn from(error: RunError) -> Self {
+impl From<InterpreterError> for ToolError {
+    fn from(error: InterpreterError) -> Self {
         match error {
-            RunError::File { .. } => Self::Rejected(error.to_string()),
-            RunError::Overloaded | RunError::Start(_) | RunError::Forgotten | RunError::Closed => {
-                Self::Failed {
-                    message: error.to_string(),
-                    source: Some(Box::new(error)),
-                }
-            }
+            InterpreterError::File { .. } => Self::Rejected(error.to_string()),
+            InterpreterError::Overloaded
+            | InterpreterError::Start(_)
+            | InterpreterError::Forgotten
+            | InterpreterError::Closed => Self::Failed {
+                message: error.to_string(),
+                source: Some(Box::new(error)),
+            },
         }
     }
 }
@@ -287,11 +291,14 @@ impl Interpreters for Sandbox {
         workspace: &'a WorkspaceId,
         cell: Cell<'a>,
         live: &'a dyn Live,
-    ) -> BoxFuture<'a, Result<CellOutcome, RunError>> {
+    ) -> BoxFuture<'a, Result<CellOutcome, InterpreterError>> {
         self.run(workspace, cell, live).boxed()
     }
 
-    fn reset<'a>(&'a self, workspace: &'a WorkspaceId) -> BoxFuture<'a, Result<(), RunError>> {
+    fn reset<'a>(
+        &'a self,
+        workspace: &'a WorkspaceId,
+    ) -> BoxFuture<'a, Result<(), InterpreterError>> {
         self.reset(workspace).boxed()
     }
 
@@ -299,7 +306,7 @@ impl Interpreters for Sandbox {
         &'a self,
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<Told<Vec<WorkingFile>>, RunError>> {
+    ) -> BoxFuture<'a, Result<WithNotices<Vec<WorkingFile>>, InterpreterError>> {
         self.list_files(workspace, inputs).boxed()
     }
 
@@ -307,8 +314,8 @@ impl Interpreters for Sandbox {
         &'a self,
         workspace: &'a WorkspaceId,
         inputs: &'a [WorkFile],
-        part: FilePart<'a>,
-    ) -> BoxFuture<'a, Result<Told<FileContent>, RunError>> {
+        part: FileRange<'a>,
+    ) -> BoxFuture<'a, Result<WithNotices<FileContent>, InterpreterError>> {
         self.read_file(workspace, inputs, part).boxed()
     }
 
@@ -316,7 +323,7 @@ impl Interpreters for Sandbox {
         self.forget(workspace);
     }
 
-    fn report(&self) -> &Report {
+    fn report(&self) -> &IsolationReport {
         self.report()
     }
 

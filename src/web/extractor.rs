@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use self::protocol::Request;
 use super::settings::ExtractorSettings;
 use super::{Document, ExtractError, RawPage};
-use crate::sandbox::compute::{self, Attempt, ComputeError, Computer};
+use crate::sandbox::compute::{self, ComputeError, Computer, ProbeResult};
 
 /// The hidden name under which the binary is such a process: its first argument.
 pub const PAGE_PARSER: &str = "page-parser";
@@ -96,7 +96,7 @@ impl Extractor {
     ///
     /// # Cancel safety
     /// As for [`Extractor::extract`].
-    pub async fn attempts(&self) -> Result<Vec<Attempt>, ExtractError> {
+    pub async fn attempts(&self) -> Result<Vec<ProbeResult>, ExtractError> {
         protocol::attempts(&self.ask(&Request::Attempts).await?)
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::{Limits, Settings};
+use loopwright::sandbox::settings::{InterpreterLimits, Settings};
 use loopwright::sandbox::{Cell, CellEnd, CellOutcome};
 
 use crate::bait::SERVER;
@@ -50,9 +50,9 @@ async fn run_and_measure(
 
 /// Memory that is shared with nobody and mapped nowhere: what was written stays for as long as one page is mapped.
 pub(crate) fn unmapped_memory_does_not_escape(world: World) {
-    let limits = Limits {
+    let limits = InterpreterLimits {
         memory: 256 * MIB,
-        ..Limits::default()
+        ..InterpreterLimits::default()
     };
     play(world, limits, async |stage| {
         let code = "
@@ -93,7 +93,7 @@ seen, len(mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))";
 
 /// The working directory and the temporary one are counted; what lies beside them is nobody's.
 pub(crate) fn nothing_is_writable_beside_what_is_counted(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let code = "
 import os
 home, done = os.getcwd(), []
@@ -117,7 +117,7 @@ done";
 
 /// Processes that write without end hold up neither the end of a cell nor the beginning of the next.
 pub(crate) fn endless_writers_hold_nobody_up(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let code = "
 import os, time
@@ -152,7 +152,7 @@ for _ in range(24):
 
 /// Looking at the memory of many processes that share a lot of it takes long, and must not take the server's threads.
 pub(crate) fn measuring_holds_nobody_up(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let code = "
 import os, time
@@ -178,7 +178,7 @@ for child in children:
 
 /// Directories that are deeper than a stack, closed to their owner, or full.
 pub(crate) fn hostile_directories_are_deleted(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         for code in [
             "
 import os, time
@@ -271,7 +271,7 @@ import os; os._exit(0)";
 
 /// The host's files are in sight without namespaces: what changes or watches them in ways that Landlock does not know.
 pub(crate) fn files_in_sight_are_not_watched_or_changed(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let code = "
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -294,7 +294,7 @@ len(seen), oct(about.st_mode & 0o777), about.st_mtime == 1";
 
 /// When a host runs out of memory, interpreters end before anything else; one that crashes starts no handler of dumps.
 pub(crate) fn interpreters_go_first(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let code = "import ctypes; _ = ctypes.CDLL(None).prctl(15, b'goes-first'); import resource; resource.getrlimit(resource.RLIMIT_CORE)";
         let value = stage.value(&WorkspaceId::fresh(), code).await;
         // With 0 a handler of dumps is still started, as root and outside; 1 means none.

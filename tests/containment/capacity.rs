@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use loopwright::ids::{Owner, WorkspaceId};
 use loopwright::sandbox::settings::Settings;
-use loopwright::sandbox::{Cell, RunError};
+use loopwright::sandbox::{Cell, InterpreterError};
 
 use crate::bait::SERVER;
 use crate::stage::{CELL_LIMIT, Deaf, Stage, play_with, processes, settings};
@@ -244,7 +244,7 @@ pub(crate) fn too_many_are_told_so(world: World) {
                     assert_eq!(outcome.value.unwrap().text, number.to_string());
                     true
                 }
-                Err(RunError::Overloaded) => {
+                Err(InterpreterError::Overloaded) => {
                     assert!(
                         began.elapsed() < Duration::from_secs(5),
                         "{:?}",

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::Limits;
-use loopwright::sandbox::{Cell, CellEnd, CellOutcome, Limit};
+use loopwright::sandbox::settings::InterpreterLimits;
+use loopwright::sandbox::{Cell, CellEnd, CellOutcome, ResourceLimit};
 
 use crate::bait::SERVER;
 use crate::stage::{CELL_LIMIT, Deaf, Stage, play};
@@ -54,7 +54,7 @@ fn assert_is_plain(name: &str) {
 }
 
 pub(crate) fn links_are_not_followed(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let code = format!(
             "import os
@@ -120,7 +120,7 @@ os.symlink('..', 'real/up')"
             "/etc/passwd",
             "../../run/server/open.txt",
         ] {
-            let part = loopwright::sandbox::FilePart {
+            let part = loopwright::sandbox::FileRange {
                 name,
                 offset: 0,
                 max_bytes: 1000,
@@ -135,7 +135,7 @@ os.symlink('..', 'real/up')"
 }
 
 pub(crate) fn swapping_does_not_help(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         // Another process swaps, so that it goes on while files are taken.
         let code = format!(
@@ -199,7 +199,7 @@ process = subprocess.Popen([sys.executable, '-I', '-S', '-c', swapper])"
 }
 
 pub(crate) fn odd_files_do_not_block(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let code = "
 import os, socket, stat
@@ -267,7 +267,7 @@ time.sleep(0.2)";
             let outcome = run(stage, &workspace, "pass", &["growing.bin"]).await;
             for file in outcome.files {
                 assert!(
-                    file.bytes.len() as u64 <= Limits::default().captured_file,
+                    file.bytes.len() as u64 <= InterpreterLimits::default().captured_file,
                     "{}",
                     file.bytes.len()
                 );
@@ -278,7 +278,7 @@ time.sleep(0.2)";
 }
 
 pub(crate) fn floods_and_names_are_bounded(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let code = "
 import os
@@ -314,7 +314,8 @@ open('bottom.txt', 'w').write('inside')
 os.fchdir(home), os.close(home)";
         let outcome = run(stage, &deep, code, &["d/d/d/bottom.txt"]).await;
         // Where no file system counts, a tree that deep is over any limit, if somebody looks in time.
-        let too_deep = !world.is_strong() && outcome.end == CellEnd::LimitPassed(Limit::Disk);
+        let too_deep =
+            !world.is_strong() && outcome.end == CellEnd::LimitExceeded(ResourceLimit::Disk);
         assert!(outcome.end == CellEnd::Completed || too_deep, "{outcome:?}");
         assert!(outcome.files.is_empty(), "{outcome:?}");
 
@@ -334,12 +335,12 @@ count";
         } else {
             assert_eq!(
                 outcome.end,
-                CellEnd::LimitPassed(Limit::Disk),
+                CellEnd::LimitExceeded(ResourceLimit::Disk),
                 "{:?}",
                 outcome.notices
             );
         }
-        assert!(outcome.files.len() <= Limits::default().files);
+        assert!(outcome.files.len() <= InterpreterLimits::default().files);
         assert_eq!(stage.value(&many, "1 + 1").await, "2");
         for workspace in [&deep, &many] {
             stage.sandbox.forget(workspace);
@@ -348,7 +349,7 @@ count";
 }
 
 pub(crate) fn images_are_checked(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let code = r#"
 import struct, zlib

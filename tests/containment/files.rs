@@ -1,7 +1,7 @@
 //! 1 to 16: files and secrets.
 
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::Limits;
+use loopwright::sandbox::settings::InterpreterLimits;
 use serde_json::json;
 
 use crate::bait::canaries;
@@ -14,7 +14,7 @@ const PROBES: &str = include_str!("probes/files.py");
 const SEEN_IN_FALLBACK: [&str; 1] = ["14 "];
 
 pub(crate) fn stay_closed(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let others = neighbour(stage).await;
         let mut facts = stage.facts.clone();
         facts["others"] = json!(others);

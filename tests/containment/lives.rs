@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::Limits;
+use loopwright::sandbox::settings::InterpreterLimits;
 use loopwright::sandbox::{Cell, CellEnd, CellOutcome};
 
 use crate::stage::{self, CELL_LIMIT, Deaf, Stage, play, processes};
@@ -48,7 +48,7 @@ for _ in range(4):
 ";
 
 pub(crate) fn nothing_outlives_its_interpreter(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let endings: [(&str, Duration, CellEnd); 4] = [
             ("", CELL_LIMIT, CellEnd::Completed),
             ("os._exit(0)", CELL_LIMIT, CellEnd::Crashed),
@@ -107,7 +107,7 @@ fn strays() -> usize {
 }
 
 pub(crate) fn late_output_is_told_apart(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let code = "
 import os, threading, time
@@ -139,7 +139,7 @@ print('in time')";
 
 /// What code leaves running stands still until the next call, and so does the interpreter itself.
 pub(crate) fn nothing_runs_between_calls(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let code = "
 import ctypes, os, threading, time
@@ -224,7 +224,7 @@ fn state(pid: u32) -> Option<char> {
 }
 
 pub(crate) fn interrupts_between_cells_are_harmless(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let marked = "import ctypes; _ = ctypes.CDLL(None).prctl(15, b'marked76'); kept = 76";
         stage.run(&workspace, marked).await;

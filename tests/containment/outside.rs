@@ -3,7 +3,7 @@
 use std::fs;
 
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::Limits;
+use loopwright::sandbox::settings::InterpreterLimits;
 
 use crate::stage::{judge, play, processes};
 use crate::world::World;
@@ -21,7 +21,7 @@ pub(crate) fn kernel_is_out_of_reach(world: World) {
 }
 
 fn probes_fail(world: World, probes: &'static str) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let (workspace, neighbour) = (WorkspaceId::fresh(), WorkspaceId::fresh());
         for workspace in [&workspace, &neighbour] {
             stage.run(workspace, "before = 1").await;
@@ -42,7 +42,7 @@ fn probes_fail(world: World, probes: &'static str) {
 
 /// 51: seen from the outside, in the namespaces of the server.
 pub(crate) fn interpreters_hold_no_rights(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let code = "
 import subprocess

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::Limits;
-use loopwright::sandbox::{CellEnd, Limit};
+use loopwright::sandbox::settings::InterpreterLimits;
+use loopwright::sandbox::{CellEnd, ResourceLimit};
 
 use crate::stage::{Stage, play};
 use crate::world::World;
@@ -50,13 +50,13 @@ async fn forge(stage: &Stage, code: &str) -> loopwright::sandbox::CellOutcome {
 }
 
 pub(crate) fn forgeries_fool_only_their_own_workspace(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let neighbour = WorkspaceId::fresh();
         stage.run(&neighbour, "kept = 71").await;
         let ended = |end| {
             matches!(
                 end,
-                CellEnd::LimitPassed(Limit::Protocol) | CellEnd::Crashed
+                CellEnd::LimitExceeded(ResourceLimit::Protocol) | CellEnd::Crashed
             )
         };
         for code in [
@@ -91,7 +91,7 @@ pub(crate) fn forgeries_fool_only_their_own_workspace(world: World) {
 
 /// Its own results code can forge, as it could print anything; they are as bounded as real ones.
 pub(crate) fn own_results_stay_bounded(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let neighbour = WorkspaceId::fresh();
         stage.run(&neighbour, "kept = 71").await;
         // Half a frame: what follows is read as its rest, and the end never comes or is nonsense.
@@ -149,7 +149,7 @@ threading.Thread(target=forging, daemon=True).start()";
 }
 
 pub(crate) fn closed_descriptors_are_noticed(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         for (code, completes) in [
             ("import os; os.close(3)", false),
             (
@@ -191,7 +191,7 @@ pub(crate) fn closed_descriptors_are_noticed(world: World) {
 }
 
 pub(crate) fn output_is_no_protocol(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let code = format!(
             "{FORGE}
@@ -219,7 +219,7 @@ sys.stderr.write('E\\x00{{\"id\": 1}}\\n')
 }
 
 pub(crate) fn crashes_are_clean(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         for code in [
             "os._exit(3)",
@@ -251,7 +251,7 @@ pub(crate) fn crashes_are_clean(world: World) {
 }
 
 pub(crate) fn patched_interpreters_stay_alone(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let (workspace, neighbour) = (WorkspaceId::fresh(), WorkspaceId::fresh());
         for patch in [
             "import json; json.dumps = json.loads = lambda *a, **k: '{}'",

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::{Limits, Settings};
-use loopwright::sandbox::{CellEnd, CellOutcome, Limit};
+use loopwright::sandbox::settings::{InterpreterLimits, Settings};
+use loopwright::sandbox::{CellEnd, CellOutcome, ResourceLimit};
 
 use crate::stage::{Stage, play, play_with, processes, settings};
 use crate::world::World;
@@ -23,15 +23,15 @@ const GRACE: Duration = Duration::from_secs(6);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Small ones, so that they are reached soon.
-pub(crate) fn limits() -> Limits {
-    Limits {
+pub(crate) fn limits() -> InterpreterLimits {
+    InterpreterLimits {
         memory: 300 * MIB,
         disk: 64 * MIB,
         tmp: 32 * MIB,
         inodes: 1000,
         file_size: 24 * MIB,
         output: 2 * MIB,
-        ..Limits::default()
+        ..InterpreterLimits::default()
     }
 }
 
@@ -114,7 +114,7 @@ print(len(threads))";
         } else {
             assert_eq!(
                 outcome.end,
-                CellEnd::LimitPassed(Limit::Processes),
+                CellEnd::LimitExceeded(ResourceLimit::Processes),
                 "{outcome:?}"
             );
         }
@@ -129,11 +129,11 @@ pub(crate) fn memory_is_bounded(world: World) {
         assert_eq!(outcome.error.unwrap().name, "MemoryError");
         for (code, end) in [
             // 56: touched little by little.
-            ("kept = []\nwhile True:\n    kept.append(bytearray(1 << 20))", Some(CellEnd::LimitPassed(Limit::Memory))),
+            ("kept = []\nwhile True:\n    kept.append(bytearray(1 << 20))", Some(CellEnd::LimitExceeded(ResourceLimit::Memory))),
             // 57: by many, none of which has much.
             (
                 "import os, time\nfor _ in range(40):\n    if os.fork() == 0:\n        kept = bytearray(b'x') * (300 << 20)\n        time.sleep(60)\n        os._exit(0)\ntime.sleep(60)",
-                Some(CellEnd::LimitPassed(Limit::Memory)),
+                Some(CellEnd::LimitExceeded(ResourceLimit::Memory)),
             ),
             // 58 and 59: in files without a name and in segments that nobody is attached to.
             (
@@ -201,7 +201,7 @@ print(written)"
             } else {
                 assert_eq!(
                     outcome.end,
-                    CellEnd::LimitPassed(Limit::Disk),
+                    CellEnd::LimitExceeded(ResourceLimit::Disk),
                     "{outcome:?}"
                 );
                 assert!(
@@ -236,7 +236,7 @@ print(number)"
             } else {
                 assert_eq!(
                     outcome.end,
-                    CellEnd::LimitPassed(Limit::Disk),
+                    CellEnd::LimitExceeded(ResourceLimit::Disk),
                     "{outcome:?}"
                 );
             }
@@ -337,7 +337,7 @@ pub(crate) fn output_is_bounded(world: World) {
             .await;
             assert_eq!(
                 outcome.end,
-                CellEnd::LimitPassed(Limit::Output),
+                CellEnd::LimitExceeded(ResourceLimit::Output),
                 "{code}: {:?}",
                 outcome.notices
             );

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::{Limits, Network, Settings, Tier};
+use loopwright::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
 use loopwright::sandbox::{Cell, CellEnd, CellOutcome, Live, OutputStream, Sandbox};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
@@ -45,7 +45,7 @@ impl Live for Deaf {
 pub(crate) type Found = BTreeMap<String, String>;
 
 /// Plays a scene in a world: sets up the server, and looks at the end whether anything of it was touched.
-pub(crate) fn play(world: World, limits: Limits, scene: impl AsyncFnOnce(&Stage)) {
+pub(crate) fn play(world: World, limits: InterpreterLimits, scene: impl AsyncFnOnce(&Stage)) {
     let settings = Settings {
         limits,
         ..settings()
@@ -72,7 +72,7 @@ pub(crate) fn settings() -> Settings {
         require: Tier::Basic,
         network: Network::None,
         command: Vec::new(),
-        limits: Limits::default(),
+        limits: InterpreterLimits::default(),
         preload: Vec::new(),
         spares: 1,
         max_workers: 8,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::Limits;
-use loopwright::sandbox::{CellEnd, Limit};
+use loopwright::sandbox::settings::InterpreterLimits;
+use loopwright::sandbox::{CellEnd, ResourceLimit};
 
 use crate::resources::{MEMORY_SLACK, MIB, Peak, limits};
 use crate::stage::play;
@@ -56,7 +56,7 @@ else:
             } else {
                 assert_eq!(
                     outcome.end,
-                    CellEnd::LimitPassed(Limit::Disk),
+                    CellEnd::LimitExceeded(ResourceLimit::Disk),
                     "{keep}: {outcome:?}"
                 );
             }
@@ -93,16 +93,16 @@ time.sleep(60)";
         let outcome = stage.run_within(&workspace, code, TIME).await;
         assert_eq!(
             outcome.end,
-            CellEnd::LimitPassed(Limit::Memory),
+            CellEnd::LimitExceeded(ResourceLimit::Memory),
             "{outcome:?}"
         );
     });
 }
 
 pub(crate) fn limits_hold_when_no_cell_runs(world: World) {
-    let limits = Limits {
+    let limits = InterpreterLimits {
         memory: 300 * MIB,
-        ..Limits::default()
+        ..InterpreterLimits::default()
     };
     play(world, limits.clone(), async |stage| {
         let workspace = WorkspaceId::fresh();

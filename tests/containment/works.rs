@@ -2,7 +2,7 @@
 
 use loopwright::ids::WorkspaceId;
 use loopwright::sandbox::CellEnd;
-use loopwright::sandbox::settings::Limits;
+use loopwright::sandbox::settings::InterpreterLimits;
 
 use crate::stage::play;
 use crate::world::{self, World};
@@ -98,7 +98,7 @@ const PACKAGES: [(&str, &str); 7] = [
 ];
 
 pub(crate) fn ordinary_code_works(world: World) {
-    play(world, Limits::default(), async |stage| {
+    play(world, InterpreterLimits::default(), async |stage| {
         let workspace = WorkspaceId::fresh();
         let packages: &[_] = if world::has_packages() {
             &PACKAGES

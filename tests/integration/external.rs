@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::{Limits, Network, Settings, Tier};
+use loopwright::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
 use loopwright::sandbox::{
-    Cell, CellEnd, CellOutcome, FilePart, Limit, Live, OutputStream, Sandbox, WorkFile,
+    Cell, CellEnd, CellOutcome, FileRange, Live, OutputStream, ResourceLimit, Sandbox, WorkFile,
 };
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -71,7 +71,7 @@ fn settings(folder: &Path, command: &[String]) -> Settings {
         require: Tier::Strong,
         network: Network::None,
         command: command.to_vec(),
-        limits: Limits::default(),
+        limits: InterpreterLimits::default(),
         preload: Vec::new(),
         spares: 0,
         max_workers: 2,
@@ -353,7 +353,7 @@ sizes";
             ]
         );
         let read = async |name, offset, max_bytes| {
-            let part = FilePart {
+            let part = FileRange {
                 name,
                 offset,
                 max_bytes,
@@ -494,13 +494,13 @@ async fn forged_frames_and_garbage_end_the_interpreter_and_nothing_else() {
             let outcome = stage.run(&workspace, &code).await;
             assert_eq!(
                 outcome.end,
-                CellEnd::LimitPassed(Limit::Protocol),
+                CellEnd::LimitExceeded(ResourceLimit::Protocol),
                 "{garbage}"
             );
         }
         let code = "import os, time\nos.close(3)\ntime.sleep(600)";
         let outcome = stage.run(&workspace, code).await;
-        assert_eq!(outcome.end, CellEnd::LimitPassed(Limit::Protocol));
+        assert_eq!(outcome.end, CellEnd::LimitExceeded(ResourceLimit::Protocol));
         assert_eq!(stage.value(&workspace, "1 + 1").await, "2");
         stage.end().await;
     }
@@ -583,7 +583,7 @@ relay = relay.replace(head, head + garbage)";
         .await;
     assert_eq!(
         outcome.end,
-        CellEnd::LimitPassed(Limit::Protocol),
+        CellEnd::LimitExceeded(ResourceLimit::Protocol),
         "{outcome:?}"
     );
     assert!(
@@ -648,7 +648,7 @@ async fn output_without_end_ends_the_call_and_late_output_is_told() {
         let workspace = WorkspaceId::fresh();
         let code = "import os\nwhile True: os.write(1, b'z' * 65536)";
         let outcome = stage.run(&workspace, code).await;
-        assert_eq!(outcome.end, CellEnd::LimitPassed(Limit::Output));
+        assert_eq!(outcome.end, CellEnd::LimitExceeded(ResourceLimit::Output));
         let code = "
 import threading, os
 go, done = threading.Event(), threading.Event()

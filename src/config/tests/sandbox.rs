@@ -1,7 +1,7 @@
 //! Code execution: its defaults, and what is refused.
 
 use super::*;
-use crate::sandbox::settings::{Limits, Network, Settings, Tier};
+use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
 
 const ON: &str = "enable_code_execution = true\n";
 
@@ -167,7 +167,7 @@ fn the_examples_of_the_shipped_file_are_the_defaults() {
     assert_eq!(comparable(&shipped), comparable(&defaults));
     assert_eq!(
         format!("{:?}", defaults.limits),
-        format!("{:?}", Limits::default())
+        format!("{:?}", InterpreterLimits::default())
     );
     assert_eq!(defaults.timeout, Duration::from_secs(60));
     assert_eq!(defaults.require, Tier::Basic);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
 
-use super::super::launcher::{At, Failure, Step, raw};
+use super::super::launcher::{AtStep, StepError, StepResult, raw};
 use super::{READY, confine};
 
 /// Room for recursion of parsers; only what is used counts.
@@ -49,10 +49,10 @@ fn stdin() -> io::Result<File> {
 fn prepare(
     mut limits: impl Iterator<Item = String>,
     answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
-) -> Step<mpsc::SyncSender<Vec<u8>>> {
+) -> StepResult<mpsc::SyncSender<Vec<u8>>> {
     let mut limit = || limits.next()?.parse::<u64>().ok();
     let (Some(memory), Some(cpu_seconds)) = (limit(), limit()) else {
-        return Err(Failure {
+        return Err(StepError {
             step: "reading the limits",
             source: io::ErrorKind::InvalidInput.into(),
         });

@@ -8,14 +8,14 @@ use landlock::{
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit, setrlimit};
 
-use super::super::launcher::{At, Step, identity, raw};
+use super::super::launcher::{AtStep, StepResult, identity, raw};
 use super::filter;
 
 /// The standard descriptors, and a copy of the socket for each of the two threads.
 const DESCRIPTORS: u64 = 5;
 
 /// Gives up descriptors, capabilities, files and resources. Threads that are started later have no more.
-pub(super) fn give_up_rights(memory: u64, cpu_seconds: u64) -> Step<()> {
+pub(super) fn give_up_rights(memory: u64, cpu_seconds: u64) -> StepResult<()> {
     let descriptors = u32::try_from(DESCRIPTORS).unwrap_or(u32::MAX);
     raw::close_range(descriptors, u32::MAX).at("closing descriptors")?;
     // Before Landlock, as both are files.
@@ -48,7 +48,7 @@ pub(super) fn give_up_rights(memory: u64, cpu_seconds: u64) -> Step<()> {
 }
 
 /// Forbids all system calls but those of computing, to every thread and for good.
-pub(super) fn forbid_calls() -> Step<()> {
+pub(super) fn forbid_calls() -> StepResult<()> {
     let program = filter::program().at("preparing the system-call filter")?;
     seccompiler::apply_filter_all_threads(&program)
         .map_err(io::Error::other)

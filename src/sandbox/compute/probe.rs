@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// One attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
+pub struct ProbeResult {
     /// At what.
     pub what: String,
     /// How it failed, as an error number; none where it succeeded.
@@ -22,7 +22,7 @@ pub struct Attempt {
 
 /// Tries what a confined process must not be able to do. To be called in such a process only; elsewhere most of it would
 /// work, which does no harm.
-pub fn attempts() -> Vec<Attempt> {
+pub fn attempts() -> Vec<ProbeResult> {
     vec![
         attempt("read a file", || File::open("/etc/passwd")),
         attempt("list a directory", || std::fs::read_dir("/")),
@@ -49,11 +49,11 @@ pub fn attempts() -> Vec<Attempt> {
     ]
 }
 
-fn attempt<T>(what: &str, action: impl FnOnce() -> io::Result<T>) -> Attempt {
+fn attempt<T>(what: &str, action: impl FnOnce() -> io::Result<T>) -> ProbeResult {
     let errno = action()
         .err()
         .map(|error| error.raw_os_error().unwrap_or(0));
-    Attempt {
+    ProbeResult {
         what: what.to_owned(),
         errno,
     }

@@ -5,10 +5,10 @@ use std::io::{self, Read};
 
 use bytes::Bytes;
 
-use super::beneath::Meta;
-use super::{Capture, Refusal, Snapshot, WorkDir};
+use super::confined::FileMeta;
+use super::{FileCapture, Refusal, Snapshot, WorkDir};
 use crate::sandbox::CapturedFile;
-use crate::sandbox::settings::Limits;
+use crate::sandbox::settings::InterpreterLimits;
 
 /// Most files that notices name, so that they stay short.
 const MAX_NAMED: usize = 8;
@@ -21,11 +21,11 @@ impl WorkDir {
         &self,
         before: &Snapshot,
         declared: &[String],
-        limits: &Limits,
-    ) -> Capture {
+        limits: &InterpreterLimits,
+    ) -> FileCapture {
         let after = self.snapshot();
-        let mut taking = Taking::new(limits);
-        for name in Taking::bounded(declared) {
+        let mut taking = CaptureBuilder::new(limits);
+        for name in CaptureBuilder::bounded(declared) {
             match self.open(name) {
                 Ok((name, file, meta)) => taking.take(&name, file, &meta),
                 Err(refusal) => taking.refused(name, refusal),
@@ -44,20 +44,20 @@ impl WorkDir {
 }
 
 /// A capture that is being made.
-pub(super) struct Taking<'a> {
-    limits: &'a Limits,
-    capture: Capture,
+pub(super) struct CaptureBuilder<'a> {
+    limits: &'a InterpreterLimits,
+    capture: FileCapture,
     /// Bytes.
     taken: u64,
     too_many: Vec<String>,
     unnamed: usize,
 }
 
-impl<'a> Taking<'a> {
-    pub(super) fn new(limits: &'a Limits) -> Self {
+impl<'a> CaptureBuilder<'a> {
+    pub(super) fn new(limits: &'a InterpreterLimits) -> Self {
         Self {
             limits,
-            capture: Capture::default(),
+            capture: FileCapture::default(),
             taken: 0,
             too_many: Vec::new(),
             unnamed: 0,
@@ -74,7 +74,7 @@ impl<'a> Taking<'a> {
         self.capture.files.iter().any(|taken| taken.name == name)
     }
 
-    fn take(&mut self, name: &str, file: File, meta: &Meta) {
+    fn take(&mut self, name: &str, file: File, meta: &FileMeta) {
         if self.has(name) {
             return;
         }
@@ -136,7 +136,7 @@ impl<'a> Taking<'a> {
     pub(super) fn refused(&mut self, name: &str, refusal: Refusal) {
         match refusal {
             Refusal::Missing => self.capture.missing.push(shown(name)),
-            Refusal::Problem(problem) => self.refuse(name, problem),
+            Refusal::Reason(problem) => self.refuse(name, problem),
         }
     }
 
@@ -152,7 +152,7 @@ impl<'a> Taking<'a> {
         }
     }
 
-    pub(super) fn finish(mut self, before: &Snapshot, after: &Snapshot) -> Capture {
+    pub(super) fn finish(mut self, before: &Snapshot, after: &Snapshot) -> FileCapture {
         let notices = &mut self.capture.notices;
         if self.unnamed > 0 {
             notices.push(format!(

@@ -13,9 +13,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::beneath::{Bounds, Meta, Moment, Next, Relative, Root};
-use super::{Saved, WorkDir, own};
-use crate::sandbox::settings::Limits;
+use super::confined::{ConfinedDir, FileMeta, RelativePath, Timestamp, WalkLimits, WalkStep};
+use super::{SaveCounts, WorkDir, own};
+use crate::sandbox::settings::InterpreterLimits;
 
 /// What is copied: deeper than anybody lists, so that programs with trees of their own find them again.
 pub(super) const COPIED_DEPTH: usize = 32;
@@ -29,9 +29,9 @@ impl WorkDir {
     pub(in crate::sandbox) fn save_to(
         &self,
         directory: &Path,
-        limits: &Limits,
-    ) -> io::Result<Saved> {
-        let staged = Staged::new(directory)?;
+        limits: &InterpreterLimits,
+    ) -> io::Result<SaveCounts> {
+        let staged = StagedDir::new(directory)?;
         let saved = copy_tree(&Copy {
             source: &self.root,
             target: &staged.root,
@@ -51,7 +51,7 @@ impl WorkDir {
         directory: &Path,
         owner: Option<(u32, u32)>,
     ) -> io::Result<usize> {
-        let source = Root::new(open_directory(directory)?);
+        let source = ConfinedDir::new(open_directory(directory)?);
         let copied = copy_tree(&Copy {
             source: &source,
             target: &self.root,
@@ -66,12 +66,12 @@ impl WorkDir {
 }
 
 /// A directory of the server's that is being filled.
-pub(super) struct Staged {
-    pub(super) root: Root,
+pub(super) struct StagedDir {
+    pub(super) root: ConfinedDir,
     temporary: Unfinished,
 }
 
-impl Staged {
+impl StagedDir {
     /// Makes one beside the directory that it is to become.
     pub(super) fn new(directory: &Path) -> io::Result<Self> {
         let name = directory.file_name().ok_or(io::ErrorKind::InvalidInput)?;
@@ -86,7 +86,7 @@ impl Staged {
                 .create(parent)?;
         }
         DirBuilder::new().mode(0o700).create(&temporary.0)?;
-        let root = Root::new(open_directory(&temporary.0)?);
+        let root = ConfinedDir::new(open_directory(&temporary.0)?);
         Ok(Self { root, temporary })
     }
 
@@ -107,8 +107,8 @@ impl Drop for Unfinished {
 }
 
 struct Copy<'a> {
-    source: &'a Root,
-    target: &'a Root,
+    source: &'a ConfinedDir,
+    target: &'a ConfinedDir,
     owner: Option<(u32, u32)>,
     /// Files with several names are left out.
     single: bool,
@@ -117,10 +117,10 @@ struct Copy<'a> {
     max_entries: usize,
 }
 
-fn copy_tree(copy: &Copy<'_>) -> io::Result<Saved> {
-    let mut saved = Saved::default();
+fn copy_tree(copy: &Copy<'_>) -> io::Result<SaveCounts> {
+    let mut saved = SaveCounts::default();
     let mut left = copy.max_bytes;
-    let bounds = Bounds {
+    let bounds = WalkLimits {
         entries: copy.max_entries.min(COPIED_ENTRIES),
         depth: COPIED_DEPTH,
     };
@@ -129,7 +129,7 @@ fn copy_tree(copy: &Copy<'_>) -> io::Result<Saved> {
             FileType::Directory => {
                 let name = path.bytes().rsplit(|byte| *byte == b'/').next();
                 if name.is_some_and(|name| REMADE.contains(&name)) {
-                    return Next::Pass;
+                    return WalkStep::Pass;
                 }
                 directory(copy, path)
             }
@@ -137,10 +137,10 @@ fn copy_tree(copy: &Copy<'_>) -> io::Result<Saved> {
             _ => Err(io::ErrorKind::Unsupported.into()),
         };
         match copied {
-            Ok(()) => Next::Enter,
+            Ok(()) => WalkStep::Enter,
             Err(_) => {
                 saved.skipped += 1;
-                Next::Pass
+                WalkStep::Pass
             }
         }
     })?;
@@ -148,14 +148,14 @@ fn copy_tree(copy: &Copy<'_>) -> io::Result<Saved> {
     Ok(saved)
 }
 
-fn directory(copy: &Copy<'_>, path: &Relative) -> io::Result<()> {
+fn directory(copy: &Copy<'_>, path: &RelativePath) -> io::Result<()> {
     match copy.target.create_directory(path)? {
         Some(created) => own(&created, copy.owner),
         None => Ok(()),
     }
 }
 
-fn file(copy: &Copy<'_>, path: &Relative, left: &mut u64) -> io::Result<()> {
+fn file(copy: &Copy<'_>, path: &RelativePath, left: &mut u64) -> io::Result<()> {
     let (source, meta) = copy.source.open(path)?;
     let refused = meta.kind != FileType::RegularFile
         || (copy.single && !meta.single)
@@ -174,7 +174,7 @@ fn file(copy: &Copy<'_>, path: &Relative, left: &mut u64) -> io::Result<()> {
 }
 
 /// Copies what a file stores, and no more than its size was when it was opened.
-fn content(source: &File, target: &File, meta: &Meta, left: &mut u64) -> io::Result<()> {
+fn content(source: &File, target: &File, meta: &FileMeta, left: &mut u64) -> io::Result<()> {
     let mut at = 0;
     while at < meta.size {
         let data = match seek(source, SeekFrom::Data(at)) {
@@ -199,7 +199,7 @@ fn content(source: &File, target: &File, meta: &Meta, left: &mut u64) -> io::Res
     target.set_len(meta.size)
 }
 
-fn times((seconds, nanoseconds): Moment) -> Timestamps {
+fn times((seconds, nanoseconds): Timestamp) -> Timestamps {
     let modified = Timespec {
         tv_sec: seconds,
         tv_nsec: nanoseconds,

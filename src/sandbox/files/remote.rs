@@ -12,20 +12,20 @@ use std::path::Path;
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 
-use super::beneath::{Bounds, Relative};
-use super::capture::Taking;
+use super::capture::CaptureBuilder;
+use super::confined::{RelativePath, WalkLimits};
 use super::{
-    Capture, LISTED, Listed, MAX_NUMBER, Refusal, Snapshot, Stamp, listed, numbered, placeable,
+    FileCapture, LISTED, Listed, MAX_NUMBER, Refusal, Snapshot, Stamp, listed, numbered, placeable,
     relative,
 };
-use crate::sandbox::process::relayed::Relayed;
-use crate::sandbox::relay::{Answer, MAX_CONTENT, Order, Problem};
-use crate::sandbox::settings::Limits;
-use crate::sandbox::{FileContent, FilePart, RunError, WorkingFile};
+use crate::sandbox::process::relayed::RelayedProcess;
+use crate::sandbox::relay_protocol::{FileErrorKind, FileReply, FileRequest, MAX_CONTENT};
+use crate::sandbox::settings::InterpreterLimits;
+use crate::sandbox::{FileContent, FileRange, InterpreterError, WorkingFile};
 
 /// A working directory behind a relay.
-pub(in crate::sandbox) struct Remote<'r> {
-    relayed: &'r mut Relayed,
+pub(in crate::sandbox) struct RemoteDir<'r> {
+    relayed: &'r mut RelayedProcess,
 }
 
 #[derive(Deserialize)]
@@ -40,8 +40,8 @@ struct Listing {
 #[derive(Deserialize)]
 struct Entry(String, bool, u64, u64, (i64, i64, i64, i64));
 
-impl<'r> Remote<'r> {
-    pub(in crate::sandbox) fn new(relayed: &'r mut Relayed) -> Self {
+impl<'r> RemoteDir<'r> {
+    pub(in crate::sandbox) fn new(relayed: &'r mut RelayedProcess) -> Self {
         Self { relayed }
     }
 
@@ -78,8 +78,8 @@ impl<'r> Remote<'r> {
     }
 
     /// The files that could be handed back, by name.
-    pub(in crate::sandbox) async fn list(&mut self) -> Result<Vec<WorkingFile>, RunError> {
-        let snapshot = self.snapshot().await.map_err(|_| RunError::File {
+    pub(in crate::sandbox) async fn list(&mut self) -> Result<Vec<WorkingFile>, InterpreterError> {
+        let snapshot = self.snapshot().await.map_err(|_| InterpreterError::File {
             name: self.relayed.directory.clone(),
             problem: "the isolated interpreter does not answer",
         })?;
@@ -89,20 +89,20 @@ impl<'r> Remote<'r> {
     /// Part of a file.
     pub(in crate::sandbox) async fn read(
         &mut self,
-        part: FilePart<'_>,
-    ) -> Result<FileContent, RunError> {
+        part: FileRange<'_>,
+    ) -> Result<FileContent, InterpreterError> {
         let refused = |refusal| super::refused(part.name, refusal);
         let path = relative(part.name, &self.relayed.directory).map_err(refused)?;
         let name = String::from_utf8_lossy(path.bytes());
         let most = usize::try_from(part.max_bytes).unwrap_or(usize::MAX);
-        let (bytes, answer) = self
+        let (bytes, reply) = self
             .content(&name, part.offset, most)
             .await
             .map_err(refused)?;
         Ok(FileContent {
             bytes,
             // As it was said; never less than what came.
-            size: answer.size,
+            size: reply.size,
         })
     }
 
@@ -128,11 +128,11 @@ impl<'r> Remote<'r> {
         &mut self,
         before: &Snapshot,
         declared: &[String],
-        limits: &Limits,
-    ) -> io::Result<(Capture, Snapshot)> {
+        limits: &InterpreterLimits,
+    ) -> io::Result<(FileCapture, Snapshot)> {
         let after = self.snapshot().await?;
-        let mut taking = Taking::new(limits);
-        for name in Taking::bounded(declared) {
+        let mut taking = CaptureBuilder::new(limits);
+        for name in CaptureBuilder::bounded(declared) {
             match relative(name, &self.relayed.directory) {
                 Ok(path) => {
                     let name = String::from_utf8_lossy(path.bytes()).into_owned();
@@ -148,22 +148,22 @@ impl<'r> Remote<'r> {
     }
 
     /// Takes one file of a cell.
-    async fn take(&mut self, name: &str, taking: &mut Taking<'_>, declared: bool) {
+    async fn take(&mut self, name: &str, taking: &mut CaptureBuilder<'_>, declared: bool) {
         if taking.has(name) {
             return;
         }
-        let asked = Order::Get {
+        let asked = FileRequest::Get {
             name,
             offset: 0,
             most: 0,
         };
-        let answer = match self.ask(asked).await {
-            Ok(answer) => answer,
+        let reply = match self.ask(asked).await {
+            Ok(reply) => reply,
             // Deleted between look and use.
-            Err(Failure::Refused(Refusal::Missing)) if !declared => return,
+            Err(RequestFailure::Refused(Refusal::Missing)) if !declared => return,
             Err(failure) => return taking.refused(name, failure.refusal()),
         };
-        let Some(most) = taking.room(name, answer.size, answer.stored) else {
+        let Some(most) = taking.room(name, reply.size, reply.stored) else {
             return;
         };
         let limit = usize::try_from(most).unwrap_or(usize::MAX);
@@ -183,33 +183,33 @@ impl<'r> Remote<'r> {
         name: &str,
         offset: u64,
         most: usize,
-    ) -> Result<(Bytes, Answer), Refusal> {
+    ) -> Result<(Bytes, FileReply), Refusal> {
         let mut bytes = BytesMut::new();
         loop {
             let asked = (most - bytes.len()).min(MAX_CONTENT);
-            let order = Order::Get {
+            let request = FileRequest::Get {
                 name,
                 offset: offset.saturating_add(bytes.len() as u64),
                 most: asked,
             };
-            let answer = self.ask(order).await.map_err(Failure::refusal)?;
-            let came = answer.body.get(..asked).unwrap_or(&answer.body);
+            let reply = self.ask(request).await.map_err(RequestFailure::refusal)?;
+            let came = reply.body.get(..asked).unwrap_or(&reply.body);
             bytes.extend_from_slice(came);
             if came.len() < asked || bytes.len() >= most {
-                return Ok((bytes.freeze(), answer));
+                return Ok((bytes.freeze(), reply));
             }
         }
     }
 
-    async fn listing(&mut self, bounds: Bounds, everything: bool) -> io::Result<Listing> {
-        let order = Order::List {
+    async fn listing(&mut self, bounds: WalkLimits, everything: bool) -> io::Result<Listing> {
+        let request = FileRequest::List {
             depth: bounds.depth,
             entries: bounds.entries,
             everything,
         };
-        let answer = self.ask(order).await.map_err(Failure::into_io)?;
+        let reply = self.ask(request).await.map_err(RequestFailure::into_io)?;
         let mut listing: Listing =
-            serde_json::from_slice(&answer.body).map_err(|_| io::ErrorKind::InvalidData)?;
+            serde_json::from_slice(&reply.body).map_err(|_| io::ErrorKind::InvalidData)?;
         if listing.files.len() > bounds.entries {
             listing.files.truncate(bounds.entries);
             listing.complete = false;
@@ -217,54 +217,58 @@ impl<'r> Remote<'r> {
         Ok(listing)
     }
 
-    async fn ask(&mut self, order: Order<'_>) -> Result<Answer, Failure> {
-        let answer = self.relayed.ask(order).await.map_err(Failure::Other)?;
-        let problem = match answer.problem {
-            None => return Ok(answer),
-            Some(Problem::Exists) => {
-                return Err(Failure::Other(io::ErrorKind::AlreadyExists.into()));
+    async fn ask(&mut self, request: FileRequest<'_>) -> Result<FileReply, RequestFailure> {
+        let reply = self
+            .relayed
+            .ask(request)
+            .await
+            .map_err(RequestFailure::Other)?;
+        let problem = match reply.problem {
+            None => return Ok(reply),
+            Some(FileErrorKind::Exists) => {
+                return Err(RequestFailure::Other(io::ErrorKind::AlreadyExists.into()));
             }
-            Some(Problem::Missing) => return Err(Failure::Refused(Refusal::Missing)),
-            Some(Problem::Link) => "it is a symbolic link, or behind one",
-            Some(Problem::Access) => "its permissions do not let it be read",
-            Some(Problem::Special) => "it is no regular file",
-            Some(Problem::Directory) => "it is a directory",
-            Some(Problem::Long) => "its name is too long",
-            Some(Problem::Full) => "there is no room for it",
-            Some(Problem::Failed) => "opening it failed",
+            Some(FileErrorKind::Missing) => return Err(RequestFailure::Refused(Refusal::Missing)),
+            Some(FileErrorKind::Link) => "it is a symbolic link, or behind one",
+            Some(FileErrorKind::Access) => "its permissions do not let it be read",
+            Some(FileErrorKind::Special) => "it is no regular file",
+            Some(FileErrorKind::Directory) => "it is a directory",
+            Some(FileErrorKind::Long) => "its name is too long",
+            Some(FileErrorKind::Full) => "there is no room for it",
+            Some(FileErrorKind::Failed) => "opening it failed",
         };
-        Err(Failure::Refused(Refusal::Problem(problem)))
+        Err(RequestFailure::Refused(Refusal::Reason(problem)))
     }
 }
 
 /// Why an order was not done.
-enum Failure {
+enum RequestFailure {
     /// The file.
     Refused(Refusal),
     /// Anything else.
     Other(io::Error),
 }
 
-impl Failure {
+impl RequestFailure {
     fn refusal(self) -> Refusal {
         match self {
             Self::Refused(refusal) => refusal,
-            Self::Other(_) => Refusal::Problem("the isolated interpreter does not answer"),
+            Self::Other(_) => Refusal::Reason("the isolated interpreter does not answer"),
         }
     }
 
     fn into_io(self) -> io::Error {
         match self {
             Self::Refused(Refusal::Missing) => io::ErrorKind::NotFound.into(),
-            Self::Refused(Refusal::Problem(problem)) => io::Error::other(problem),
+            Self::Refused(Refusal::Reason(problem)) => io::Error::other(problem),
             Self::Other(error) => error,
         }
     }
 }
 
 /// A path as the relay says it, which must be as it is said here.
-fn own_name(name: &str, depth: usize) -> Option<Relative> {
-    let path = Relative::new(name.as_bytes())?;
+fn own_name(name: &str, depth: usize) -> Option<RelativePath> {
+    let path = RelativePath::new(name.as_bytes())?;
     let levels = name.split('/').count();
     (path.bytes() == name.as_bytes() && levels <= depth).then_some(path)
 }

@@ -12,32 +12,32 @@ use std::time::Duration;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 use tempfile::TempDir;
 
-use super::beneath::Way;
+use super::confined::PathResolution;
 use super::*;
-use crate::sandbox::settings::Limits;
+use crate::sandbox::settings::InterpreterLimits;
 
-const WAYS: [Way; 2] = [Way::Kernel, Way::Components];
+const RESOLUTIONS: [PathResolution; 2] = [PathResolution::Kernel, PathResolution::Components];
 
 /// A working directory beside a secret that nothing may reach.
-struct Place {
+struct Fixture {
     folder: TempDir,
     dir: WorkDir,
 }
 
-impl Place {
-    fn new(way: Way) -> Self {
+impl Fixture {
+    fn new(resolution: PathResolution) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("work")).unwrap();
         fs::create_dir(folder.path().join("outside")).unwrap();
         fs::write(folder.path().join("outside/secret"), "SECRET").unwrap();
-        let dir = Self::open(&folder.path().join("work"), way);
+        let dir = Self::open(&folder.path().join("work"), resolution);
         Self { folder, dir }
     }
 
-    fn open(path: &Path, way: Way) -> WorkDir {
+    fn open(path: &Path, resolution: PathResolution) -> WorkDir {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut dir = WorkDir::new(open(path, flags, Mode::empty()).unwrap(), false);
-        dir.root = dir.root.by(way);
+        dir.root = dir.root.by(resolution);
         dir
     }
 
@@ -55,14 +55,15 @@ impl Place {
         fs::write(path, content).unwrap();
     }
 
-    fn declared(&self, names: &[&str]) -> Capture {
+    fn declared(&self, names: &[&str]) -> FileCapture {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let before = self.dir.snapshot();
-        self.dir.capture(&before, &names, &Limits::default())
+        self.dir
+            .capture(&before, &names, &InterpreterLimits::default())
     }
 
     fn read(&self, name: &str) -> Result<String, String> {
-        let part = FilePart {
+        let part = FileRange {
             name,
             offset: 0,
             max_bytes: 1 << 20,
@@ -74,7 +75,7 @@ impl Place {
     }
 }
 
-fn names(capture: &Capture) -> Vec<&str> {
+fn names(capture: &FileCapture) -> Vec<&str> {
     capture
         .files
         .iter()
@@ -91,17 +92,17 @@ fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
 
 #[test]
 fn nothing_leads_out_of_the_directory() {
-    for way in WAYS {
-        let place = Place::new(way);
-        let secret = place.outside().join("secret");
-        place.write("real", "inside");
-        place.write("sub/real", "inside");
-        symlink(&secret, place.at("to_secret")).unwrap();
-        symlink("real", place.at("to_real")).unwrap();
-        symlink(place.outside(), place.at("to_outside")).unwrap();
-        symlink("sub", place.at("to_sub")).unwrap();
-        symlink("../outside/secret", place.at("sub/up")).unwrap();
-        symlink("/proc/self/root", place.at("magic")).unwrap();
+    for resolution in RESOLUTIONS {
+        let fixture = Fixture::new(resolution);
+        let secret = fixture.outside().join("secret");
+        fixture.write("real", "inside");
+        fixture.write("sub/real", "inside");
+        symlink(&secret, fixture.at("to_secret")).unwrap();
+        symlink("real", fixture.at("to_real")).unwrap();
+        symlink(fixture.outside(), fixture.at("to_outside")).unwrap();
+        symlink("sub", fixture.at("to_sub")).unwrap();
+        symlink("../outside/secret", fixture.at("sub/up")).unwrap();
+        symlink("/proc/self/root", fixture.at("magic")).unwrap();
         for (name, problem) in [
             ("to_secret", "symbolic link"),
             ("to_real", "symbolic link"),
@@ -122,26 +123,36 @@ fn nothing_leads_out_of_the_directory() {
             ("a\nb", "control characters"),
             ("real\0", "control characters"),
         ] {
-            let refused = place.read(name).unwrap_err();
+            let refused = fixture.read(name).unwrap_err();
             // A walk meets a link where it wants a directory, and cannot tell it from a file.
-            let absent = way == Way::Components && refused.contains("no such file");
+            let absent =
+                resolution == PathResolution::Components && refused.contains("no such file");
             assert!(
                 refused.contains(problem) || absent,
-                "{way:?} {name}: {refused}"
+                "{resolution:?} {name}: {refused}"
             );
-            let capture = place.declared(&[name]);
-            assert_eq!(names(&capture), [""; 0], "{way:?} {name}");
+            let capture = fixture.declared(&[name]);
+            assert_eq!(names(&capture), [""; 0], "{resolution:?} {name}");
             assert_eq!(capture.notices.len() + capture.missing.len(), 1, "{name}");
         }
         for name in ["real", "sub/real", "./sub//real", "/mnt/data/sub/real"] {
-            assert_eq!(place.read(name).unwrap(), "inside", "{way:?} {name}");
+            assert_eq!(
+                fixture.read(name).unwrap(),
+                "inside",
+                "{resolution:?} {name}"
+            );
         }
-        assert!(place.read("real/x").unwrap_err().contains("no such file"));
-        assert!(place.read("absent").unwrap_err().contains("no such file"));
+        assert!(fixture.read("real/x").unwrap_err().contains("no such file"));
+        assert!(fixture.read("absent").unwrap_err().contains("no such file"));
         let long = "x/".repeat(3000);
-        assert!(place.read(&long).unwrap_err().contains("working directory"));
         assert!(
-            place
+            fixture
+                .read(&long)
+                .unwrap_err()
+                .contains("working directory")
+        );
+        assert!(
+            fixture
                 .read(&"x".repeat(256))
                 .unwrap_err()
                 .contains("too long")
@@ -151,13 +162,13 @@ fn nothing_leads_out_of_the_directory() {
 
 #[test]
 fn a_listing_follows_no_link() {
-    for way in WAYS {
-        let place = Place::new(way);
-        place.write("real", "inside");
-        symlink(place.outside(), place.at("to_outside")).unwrap();
-        symlink(place.outside().join("secret"), place.at("to_secret")).unwrap();
-        symlink(".", place.at("itself")).unwrap();
-        let listed = place.dir.list();
+    for resolution in RESOLUTIONS {
+        let fixture = Fixture::new(resolution);
+        fixture.write("real", "inside");
+        symlink(fixture.outside(), fixture.at("to_outside")).unwrap();
+        symlink(fixture.outside().join("secret"), fixture.at("to_secret")).unwrap();
+        symlink(".", fixture.at("itself")).unwrap();
+        let listed = fixture.dir.list();
         assert_eq!(listed.len(), 1, "{listed:?}");
         assert_eq!((listed[0].name.as_str(), listed[0].size), ("real", 6));
         assert!(listed[0].modified > 1_600_000_000);
@@ -166,22 +177,27 @@ fn a_listing_follows_no_link() {
 
 #[test]
 fn pipes_sockets_and_devices_do_not_hold_anybody_up() {
-    for way in WAYS {
-        let place = Place::new(way);
-        rustix::fs::mknodat(CWD, place.at("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-        let _socket = UnixListener::bind(place.at("socket")).unwrap();
+    for resolution in RESOLUTIONS {
+        let fixture = Fixture::new(resolution);
+        rustix::fs::mknodat(CWD, fixture.at("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let _socket = UnixListener::bind(fixture.at("socket")).unwrap();
         let capture = in_time(move || {
             let before = Snapshot::default();
             let declared = ["pipe".to_owned(), "socket".to_owned()];
-            let capture = place.dir.capture(&before, &declared, &Limits::default());
+            let capture = fixture
+                .dir
+                .capture(&before, &declared, &InterpreterLimits::default());
             for name in ["pipe", "socket"] {
-                assert!(place.read(name).unwrap_err().contains("no regular file"));
+                assert!(fixture.read(name).unwrap_err().contains("no regular file"));
             }
-            let target = place.folder.path().join("saved");
-            let saved = place.dir.save_to(&target, &Limits::default()).unwrap();
+            let target = fixture.folder.path().join("saved");
+            let saved = fixture
+                .dir
+                .save_to(&target, &InterpreterLimits::default())
+                .unwrap();
             assert_eq!(
                 saved,
-                Saved {
+                SaveCounts {
                     files: 0,
                     skipped: 2
                 }
@@ -202,30 +218,33 @@ fn pipes_sockets_and_devices_do_not_hold_anybody_up() {
 
 #[test]
 fn an_enormous_sparse_file_is_refused_by_its_size() {
-    let place = Place::new(Way::Kernel);
-    let file = File::create(place.at("huge.bin")).unwrap();
+    let fixture = Fixture::new(PathResolution::Kernel);
+    let file = File::create(fixture.at("huge.bin")).unwrap();
     file.set_len(1 << 40).unwrap();
-    let capture = place
+    let capture = fixture
         .dir
-        .capture(&Snapshot::default(), &[], &Limits::default());
+        .capture(&Snapshot::default(), &[], &InterpreterLimits::default());
     assert_eq!(
         capture.notices,
         [
             "'huge.bin' is not handed back: it has 1099511627776 bytes, most of it holes; 33554432 are the most"
         ]
     );
-    let part = FilePart {
+    let part = FileRange {
         name: "huge.bin",
         offset: (1 << 40) - 3,
         max_bytes: 10,
     };
-    let content = place.dir.read(part).unwrap();
+    let content = fixture.dir.read(part).unwrap();
     assert_eq!((&content.bytes[..], content.size), (&[0; 3][..], 1 << 40));
-    let target = place.folder.path().join("saved");
-    let saved = place.dir.save_to(&target, &Limits::default()).unwrap();
+    let target = fixture.folder.path().join("saved");
+    let saved = fixture
+        .dir
+        .save_to(&target, &InterpreterLimits::default())
+        .unwrap();
     assert_eq!(
         saved,
-        Saved {
+        SaveCounts {
             files: 0,
             skipped: 1
         }
@@ -234,61 +253,64 @@ fn an_enormous_sparse_file_is_refused_by_its_size() {
 
 #[test]
 fn a_hundred_thousand_files_are_not_all_looked_at() {
-    let place = Place::new(Way::Kernel);
-    place.write("first", "x");
+    let fixture = Fixture::new(PathResolution::Kernel);
+    fixture.write("first", "x");
     for number in 0..100_000 {
         // Links cost less than files.
         if number % 10_000 == 0 {
-            place.write(number.to_string(), "");
+            fixture.write(number.to_string(), "");
         } else {
             let of = number - number % 10_000;
-            fs::hard_link(place.at(of.to_string()), place.at(number.to_string())).unwrap();
+            fs::hard_link(fixture.at(of.to_string()), fixture.at(number.to_string())).unwrap();
         }
     }
-    let snapshot = place.dir.snapshot();
+    let snapshot = fixture.dir.snapshot();
     assert!(!snapshot.complete);
     assert_eq!(snapshot.files.len(), LISTED.entries);
-    let capture = place.declared(&["first"]);
+    let capture = fixture.declared(&["first"]);
     assert_eq!(names(&capture), ["first"]);
     assert!(capture.notices[0].contains("5000 entries"), "{capture:?}");
-    let usage = place.dir.usage().unwrap();
+    let usage = fixture.dir.usage().unwrap();
     assert_eq!(usage.inodes, u64::MAX);
 }
 
 #[test]
 fn deep_directories_are_not_descended_into() {
-    let place = Place::new(Way::Kernel);
-    place.write("a/b/c/seen", "x");
-    place.write("a/b/c/d/unseen", "x");
+    let fixture = Fixture::new(PathResolution::Kernel);
+    fixture.write("a/b/c/seen", "x");
+    fixture.write("a/b/c/d/unseen", "x");
     let deepest = ["d"; 1000].join("/");
-    fs::create_dir_all(place.at(&deepest)).unwrap();
-    place.write(format!("{deepest}/file"), "deep");
-    let snapshot = place.dir.snapshot();
+    fs::create_dir_all(fixture.at(&deepest)).unwrap();
+    fixture.write(format!("{deepest}/file"), "deep");
+    let snapshot = fixture.dir.snapshot();
     assert!(!snapshot.complete);
     assert_eq!(snapshot.files.keys().collect::<Vec<_>>(), ["a/b/c/seen"]);
-    assert_eq!(place.dir.usage().unwrap().inodes, u64::MAX);
+    assert_eq!(fixture.dir.usage().unwrap().inodes, u64::MAX);
     // Asked for, a file is taken wherever it is.
     let name = format!("{deepest}/file");
-    let capture = place.declared(&[&name, "a/b/c/d/unseen"]);
+    let capture = fixture.declared(&[&name, "a/b/c/d/unseen"]);
     assert_eq!(names(&capture), [name.as_str(), "a/b/c/d/unseen"]);
-    let saved = place.folder.path().join("saved");
-    let saved = place.dir.save_to(&saved, &Limits::default()).unwrap();
+    let saved = fixture.folder.path().join("saved");
+    let saved = fixture
+        .dir
+        .save_to(&saved, &InterpreterLimits::default())
+        .unwrap();
     assert_eq!(
         saved,
-        Saved {
+        SaveCounts {
             files: 2,
             skipped: 1
         }
     );
-    fs::remove_file(place.at(&name)).unwrap();
+    fs::remove_file(fixture.at(&name)).unwrap();
     for depth in (1..=1000).rev() {
-        fs::remove_dir(place.at(["d"].repeat(depth).join("/"))).unwrap();
+        fs::remove_dir(fixture.at(["d"].repeat(depth).join("/"))).unwrap();
     }
 }
 
 #[test]
 fn odd_names_are_told_once_and_others_kept_as_they_are() {
-    let place = Place::new(Way::Kernel);
+    let fixture = Fixture::new(PathResolution::Kernel);
     let long = "é".repeat(127) + "x";
     for name in [
         b"a\nb".as_slice(),
@@ -301,21 +323,21 @@ fn odd_names_are_told_once_and_others_kept_as_they_are() {
         "zoë.txt".as_bytes(),
         long.as_bytes(),
     ] {
-        place.write(OsStr::from_bytes(name), "x");
+        fixture.write(OsStr::from_bytes(name), "x");
     }
-    place.write(OsStr::from_bytes(b"bad\n/inner"), "x");
-    let capture = place
+    fixture.write(OsStr::from_bytes(b"bad\n/inner"), "x");
+    let capture = fixture
         .dir
-        .capture(&Snapshot::default(), &[], &Limits::default());
+        .capture(&Snapshot::default(), &[], &InterpreterLimits::default());
     assert_eq!(names(&capture), [" spaced name ", "-rf", "zoë.txt", &long]);
     assert_eq!(capture.notices.len(), 1, "{capture:?}");
     assert!(capture.notices[0].contains("not UTF-8 or hold control"));
-    assert!(place.declared(&[]).notices.is_empty());
+    assert!(fixture.declared(&[]).notices.is_empty());
 }
 
 #[test]
 fn hidden_names_and_caches_are_left_out_unless_asked_for() {
-    let place = Place::new(Way::Kernel);
+    let fixture = Fixture::new(PathResolution::Kernel);
     for name in [
         ".hidden",
         "__pycache__/m.pyc",
@@ -324,11 +346,11 @@ fn hidden_names_and_caches_are_left_out_unless_asked_for() {
         "sub/.git/config",
         "shown",
     ] {
-        place.write(name, name);
+        fixture.write(name, name);
     }
-    let listed = place.dir.list();
+    let listed = fixture.dir.list();
     assert_eq!(listed.len(), 1, "{listed:?}");
-    let capture = place.declared(&["sub/.git/config", ".hidden", "__pycache__/m.pyc", "shown"]);
+    let capture = fixture.declared(&["sub/.git/config", ".hidden", "__pycache__/m.pyc", "shown"]);
     assert_eq!(
         names(&capture),
         ["sub/.git/config", ".hidden", "__pycache__/m.pyc", "shown"]
@@ -338,47 +360,52 @@ fn hidden_names_and_caches_are_left_out_unless_asked_for() {
 
 #[test]
 fn a_second_name_of_an_outside_file_is_refused() {
-    for way in WAYS {
-        let mut place = Place::new(way);
-        fs::hard_link(place.outside().join("secret"), place.at("linked")).unwrap();
-        assert!(place.read("linked").unwrap_err().contains("hard links"));
-        let capture = place
+    for resolution in RESOLUTIONS {
+        let mut fixture = Fixture::new(resolution);
+        fs::hard_link(fixture.outside().join("secret"), fixture.at("linked")).unwrap();
+        assert!(fixture.read("linked").unwrap_err().contains("hard links"));
+        let capture = fixture
             .dir
-            .capture(&Snapshot::default(), &[], &Limits::default());
+            .capture(&Snapshot::default(), &[], &InterpreterLimits::default());
         assert_eq!(names(&capture), [""; 0]);
-        let target = place.folder.path().join("saved");
-        let saved = place.dir.save_to(&target, &Limits::default()).unwrap();
+        let target = fixture.folder.path().join("saved");
+        let saved = fixture
+            .dir
+            .save_to(&target, &InterpreterLimits::default())
+            .unwrap();
         assert_eq!(
             saved,
-            Saved {
+            SaveCounts {
                 files: 0,
                 skipped: 1
             }
         );
-        place.dir.private_mount = true;
-        assert_eq!(place.read("linked").unwrap(), "SECRET");
+        fixture.dir.private_mount = true;
+        assert_eq!(fixture.read("linked").unwrap(), "SECRET");
     }
 }
 
 #[test]
 fn new_and_changed_files_are_taken() {
-    let place = Place::new(Way::Kernel);
-    place.write("same", "same");
-    place.write("rewritten", "old");
-    place.write("replaced", "old");
-    place.write("gone", "old");
-    let before = place.dir.snapshot();
-    place.write("rewritten", "new");
-    place.write("other", "new");
-    fs::rename(place.at("other"), place.at("replaced")).unwrap();
-    fs::remove_file(place.at("gone")).unwrap();
-    place.write("sub/new", "new");
+    let fixture = Fixture::new(PathResolution::Kernel);
+    fixture.write("same", "same");
+    fixture.write("rewritten", "old");
+    fixture.write("replaced", "old");
+    fixture.write("gone", "old");
+    let before = fixture.dir.snapshot();
+    fixture.write("rewritten", "new");
+    fixture.write("other", "new");
+    fs::rename(fixture.at("other"), fixture.at("replaced")).unwrap();
+    fs::remove_file(fixture.at("gone")).unwrap();
+    fixture.write("sub/new", "new");
     let declared = [
         "gone".to_owned(),
         "same".to_owned(),
         "/mnt/data/same".to_owned(),
     ];
-    let capture = place.dir.capture(&before, &declared, &Limits::default());
+    let capture = fixture
+        .dir
+        .capture(&before, &declared, &InterpreterLimits::default());
     assert_eq!(
         names(&capture),
         ["same", "replaced", "rewritten", "sub/new"]
@@ -394,22 +421,24 @@ fn new_and_changed_files_are_taken() {
 
 #[test]
 fn number_and_size_of_files_are_limited() {
-    let place = Place::new(Way::Kernel);
-    let limits = Limits {
+    let fixture = Fixture::new(PathResolution::Kernel);
+    let limits = InterpreterLimits {
         files: 2,
         captured_file: 10,
         captured_total: 12,
-        ..Limits::default()
+        ..InterpreterLimits::default()
     };
     let capture = |declared: &[&str]| {
         let declared: Vec<String> = declared.iter().map(|name| (*name).to_owned()).collect();
-        place.dir.capture(&Snapshot::default(), &declared, &limits)
+        fixture
+            .dir
+            .capture(&Snapshot::default(), &declared, &limits)
     };
-    place.write("a", [b'a'; 8]);
-    place.write("b", [b'b'; 8]);
-    place.write("c", [b'c'; 2]);
-    place.write("d", [b'd'; 2]);
-    place.write("e", [b'e'; 11]);
+    fixture.write("a", [b'a'; 8]);
+    fixture.write("b", [b'b'; 8]);
+    fixture.write("c", [b'c'; 2]);
+    fixture.write("d", [b'd'; 2]);
+    fixture.write("e", [b'e'; 11]);
     let taken = capture(&[]);
     assert_eq!(names(&taken), ["a", "c"]);
     assert_eq!(
@@ -426,13 +455,13 @@ fn number_and_size_of_files_are_limited() {
         "'e' is not handed back: it has 11 bytes; 10 are the most"
     );
     for number in 0..40 {
-        place.write(format!("f{number}"), [b'f'; 20]);
+        fixture.write(format!("f{number}"), [b'f'; 20]);
     }
-    let limits = Limits {
+    let limits = InterpreterLimits {
         files: 100,
         ..limits
     };
-    let many = place.dir.capture(&Snapshot::default(), &[], &limits);
+    let many = fixture.dir.capture(&Snapshot::default(), &[], &limits);
     assert_eq!(many.notices.len(), 9, "{:?}", many.notices);
     assert!(
         many.notices[8].starts_with("34 more files"),
@@ -443,19 +472,19 @@ fn number_and_size_of_files_are_limited() {
 
 #[test]
 fn a_file_that_grows_is_cut_and_reported() {
-    let place = Place::new(Way::Kernel);
-    place.write("log", [b'x'; 10]);
-    let before = place.dir.snapshot();
+    let fixture = Fixture::new(PathResolution::Kernel);
+    fixture.write("log", [b'x'; 10]);
+    let before = fixture.dir.snapshot();
     let (stop, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
-    let limits = Limits {
+    let limits = InterpreterLimits {
         captured_file: 64 * 1024,
-        ..Limits::default()
+        ..InterpreterLimits::default()
     };
     thread::scope(|scope| {
         scope.spawn(|| {
             use std::io::Write;
             let mut options = fs::OpenOptions::new();
-            let mut file = options.append(true).open(place.at("log")).unwrap();
+            let mut file = options.append(true).open(fixture.at("log")).unwrap();
             while !stop.load(Ordering::Relaxed) && file.metadata().unwrap().len() < 1 << 24 {
                 file.write_all(&[b'y'; 512]).unwrap();
             }
@@ -465,7 +494,7 @@ fn a_file_that_grows_is_cut_and_reported() {
         let mut seen = 0;
         while seen < 200 && !stopped.load(Ordering::Relaxed) {
             seen += 1;
-            let capture = place.dir.capture(&before, &declared, &limits);
+            let capture = fixture.dir.capture(&before, &declared, &limits);
             match &capture.files[..] {
                 [file] => assert!(file.bytes.len() <= 64 * 1024),
                 _ => assert!(capture.notices[0].contains("are the most"), "{capture:?}"),
@@ -475,13 +504,13 @@ fn a_file_that_grows_is_cut_and_reported() {
         assert!(seen > 0);
     });
     // The same without chance: the size seen at first is far from what is there.
-    let file = || File::open(place.at("log")).unwrap();
+    let file = || File::open(fixture.at("log")).unwrap();
     let (bytes, whole) = capture::read(file(), 3, 10).unwrap();
     assert_eq!(
         (bytes.len(), whole),
         (10, file().metadata().unwrap().len() == 10)
     );
-    place.write("log", [b'x'; 11]);
+    fixture.write("log", [b'x'; 11]);
     let (bytes, whole) = capture::read(file(), 3, 10).unwrap();
     assert_eq!((bytes.len(), whole), (10, false));
     let (bytes, whole) = capture::read(file(), 3, 11).unwrap();
@@ -490,38 +519,41 @@ fn a_file_that_grows_is_cut_and_reported() {
 
 #[test]
 fn files_exchanged_for_links_while_they_are_taken_give_nothing_away() {
-    for way in WAYS {
-        let place = Place::new(way);
-        place.write("file", "inside");
-        place.write("folder/secret", "inside");
-        symlink(place.outside().join("secret"), place.at("link")).unwrap();
-        symlink(place.outside(), place.at("linked")).unwrap();
+    for resolution in RESOLUTIONS {
+        let fixture = Fixture::new(resolution);
+        fixture.write("file", "inside");
+        fixture.write("folder/secret", "inside");
+        symlink(fixture.outside().join("secret"), fixture.at("link")).unwrap();
+        symlink(fixture.outside(), fixture.at("linked")).unwrap();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     for (one, other) in [("file", "link"), ("folder", "linked")] {
-                        let (one, other) = (place.at(one), place.at(other));
+                        let (one, other) = (fixture.at(one), fixture.at(other));
                         renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
                     }
                 }
             });
-            let saved = place.folder.path().join("saved");
+            let saved = fixture.folder.path().join("saved");
             let (mut taken, mut refused) = (0, 0);
             // Ends the other thread also where an assertion fails.
             let _guard = Stop(&stop);
             for round in 0..400 {
-                let capture = place.declared(&["file", "folder/secret", "linked/secret"]);
+                let capture = fixture.declared(&["file", "folder/secret", "linked/secret"]);
                 taken += capture.files.len();
                 refused += capture.notices.len() + capture.missing.len();
                 for file in &capture.files {
-                    assert_eq!(&file.bytes[..], b"inside", "{way:?} {}", file.name);
+                    assert_eq!(&file.bytes[..], b"inside", "{resolution:?} {}", file.name);
                 }
                 for name in ["file", "folder/secret"] {
-                    assert_ne!(place.read(name), Ok("SECRET".to_owned()));
+                    assert_ne!(fixture.read(name), Ok("SECRET".to_owned()));
                 }
                 if round % 20 == 0 {
-                    place.dir.save_to(&saved, &Limits::default()).unwrap();
+                    fixture
+                        .dir
+                        .save_to(&saved, &InterpreterLimits::default())
+                        .unwrap();
                     for name in ["file", "link", "folder/secret", "linked/secret"] {
                         let content = fs::read_to_string(saved.join(name));
                         assert!(content.is_err() || content.unwrap() == "inside", "{name}");
@@ -543,23 +575,23 @@ impl Drop for Stop<'_> {
 
 #[test]
 fn a_placed_file_follows_and_overwrites_nothing() {
-    for way in WAYS {
-        let place = Place::new(way);
-        let source = place.folder.path().join("upload");
+    for resolution in RESOLUTIONS {
+        let fixture = Fixture::new(resolution);
+        let source = fixture.folder.path().join("upload");
         fs::write(&source, "uploaded").unwrap();
-        symlink(place.outside().join("secret"), place.at("data.csv")).unwrap();
-        symlink(place.outside().join("new"), place.at("data-2.csv")).unwrap();
-        fs::create_dir(place.at("data-3.csv")).unwrap();
-        place.write("data-4.csv", "theirs");
-        let name = place.dir.place("data.csv", &source, None).unwrap();
+        symlink(fixture.outside().join("secret"), fixture.at("data.csv")).unwrap();
+        symlink(fixture.outside().join("new"), fixture.at("data-2.csv")).unwrap();
+        fs::create_dir(fixture.at("data-3.csv")).unwrap();
+        fixture.write("data-4.csv", "theirs");
+        let name = fixture.dir.place("data.csv", &source, None).unwrap();
         assert_eq!(name, "data-5.csv");
-        assert_eq!(place.read(&name).unwrap(), "uploaded");
-        assert_eq!(place.read("data-4.csv").unwrap(), "theirs");
-        let secret = fs::read_to_string(place.outside().join("secret")).unwrap();
+        assert_eq!(fixture.read(&name).unwrap(), "uploaded");
+        assert_eq!(fixture.read("data-4.csv").unwrap(), "theirs");
+        let secret = fs::read_to_string(fixture.outside().join("secret")).unwrap();
         assert_eq!(secret, "SECRET");
-        assert!(!place.outside().join("new").exists());
+        assert!(!fixture.outside().join("new").exists());
         assert_eq!(
-            fs::metadata(place.at(&name)).unwrap().mode() & 0o7777,
+            fs::metadata(fixture.at(&name)).unwrap().mode() & 0o7777,
             0o600
         );
     }
@@ -567,8 +599,8 @@ fn a_placed_file_follows_and_overwrites_nothing() {
 
 #[test]
 fn names_of_placed_files_are_tame() {
-    let place = Place::new(Way::Kernel);
-    let source = place.folder.path().join("upload");
+    let fixture = Fixture::new(PathResolution::Kernel);
+    let source = fixture.folder.path().join("upload");
     fs::write(&source, "x").unwrap();
     let long = "é".repeat(200);
     for (name, expected) in [
@@ -585,11 +617,11 @@ fn names_of_placed_files_are_tame() {
         ("a.tar.gz", "a.tar-2.gz"),
         (&format!("{long}.csv"), &format!("{}.csv", "é".repeat(98))),
     ] {
-        assert_eq!(place.dir.place(name, &source, None).unwrap(), expected);
+        assert_eq!(fixture.dir.place(name, &source, None).unwrap(), expected);
     }
-    let absent = place.folder.path().join("absent");
-    assert!(place.dir.place("x", &absent, None).is_err());
-    assert!(!place.at("x").exists());
+    let absent = fixture.folder.path().join("absent");
+    assert!(fixture.dir.place("x", &absent, None).is_err());
+    assert!(!fixture.at("x").exists());
 }
 
 /// A user whom this test may give files to.
@@ -604,38 +636,38 @@ fn owner() -> (u32, u32) {
 
 #[test]
 fn files_outlive_their_interpreter() {
-    for way in WAYS {
-        let place = Place::new(way);
-        place.write("a.txt", "a");
-        place.write("sub/deep/b.txt", "b");
-        place.write(".config/c", "c");
-        place.write("__pycache__/m.pyc", "not kept");
-        fs::create_dir(place.at("empty")).unwrap();
-        symlink(place.outside().join("secret"), place.at("link")).unwrap();
-        symlink(place.outside(), place.at("sub/linked")).unwrap();
-        let sparse = File::create(place.at("sparse")).unwrap();
+    for resolution in RESOLUTIONS {
+        let fixture = Fixture::new(resolution);
+        fixture.write("a.txt", "a");
+        fixture.write("sub/deep/b.txt", "b");
+        fixture.write(".config/c", "c");
+        fixture.write("__pycache__/m.pyc", "not kept");
+        fs::create_dir(fixture.at("empty")).unwrap();
+        symlink(fixture.outside().join("secret"), fixture.at("link")).unwrap();
+        symlink(fixture.outside(), fixture.at("sub/linked")).unwrap();
+        let sparse = File::create(fixture.at("sparse")).unwrap();
         sparse.set_len(32 << 20).unwrap();
         sparse.write_at(b"middle", 16 << 20).unwrap();
-        let limits = Limits {
+        let limits = InterpreterLimits {
             disk: 1 << 20,
-            ..Limits::default()
+            ..InterpreterLimits::default()
         };
-        let saved = place.folder.path().join("kept/saved");
-        let counts = Saved {
+        let saved = fixture.folder.path().join("kept/saved");
+        let counts = SaveCounts {
             files: 4,
             skipped: 2,
         };
-        assert_eq!(place.dir.save_to(&saved, &limits).unwrap(), counts);
+        assert_eq!(fixture.dir.save_to(&saved, &limits).unwrap(), counts);
         // Saved again, the former content goes.
         fs::write(saved.join("left over"), "x").unwrap();
-        assert_eq!(place.dir.save_to(&saved, &limits).unwrap(), counts);
+        assert_eq!(fixture.dir.save_to(&saved, &limits).unwrap(), counts);
         assert!(!saved.join("left over").exists());
-        let beside = fs::read_dir(place.folder.path().join("kept")).unwrap();
+        let beside = fs::read_dir(fixture.folder.path().join("kept")).unwrap();
         assert_eq!(beside.count(), 1);
         assert_eq!(fs::metadata(&saved).unwrap().mode() & 0o7777, 0o700);
         assert!(fs::metadata(saved.join("sparse")).unwrap().blocks() * 512 < 1 << 20);
 
-        let other = Place::new(way);
+        let other = Fixture::new(resolution);
         other.write("a.txt", "not overwritten");
         symlink(other.outside(), other.at("sub")).unwrap();
         assert_eq!(other.dir.restore_from(&saved, Some(owner())).unwrap(), 2);
@@ -648,11 +680,11 @@ fn files_outlive_their_interpreter() {
             assert_eq!(meta.mode() & 0o7777, mode, "{name}");
         }
         let restored = fs::metadata(other.at("sparse")).unwrap();
-        let original = fs::metadata(place.at("sparse")).unwrap();
+        let original = fs::metadata(fixture.at("sparse")).unwrap();
         assert_eq!(restored.mtime_nsec(), original.mtime_nsec());
         assert_eq!(
             fs::read(other.at("sparse")).unwrap(),
-            fs::read(place.at("sparse")).unwrap()
+            fs::read(fixture.at("sparse")).unwrap()
         );
         assert!(other.at("empty").is_dir());
     }
@@ -660,20 +692,20 @@ fn files_outlive_their_interpreter() {
 
 #[test]
 fn what_is_saved_is_limited() {
-    let place = Place::new(Way::Kernel);
-    place.write("large", [b'x'; 200_000]);
-    place.write("one", [b'x'; 60_000]);
-    place.write("two", [b'x'; 60_000]);
-    let saved = place.folder.path().join("saved");
-    let limits = Limits {
+    let fixture = Fixture::new(PathResolution::Kernel);
+    fixture.write("large", [b'x'; 200_000]);
+    fixture.write("one", [b'x'; 60_000]);
+    fixture.write("two", [b'x'; 60_000]);
+    let saved = fixture.folder.path().join("saved");
+    let limits = InterpreterLimits {
         disk: 100_000,
         file_size: 150_000,
-        ..Limits::default()
+        ..InterpreterLimits::default()
     };
-    let counts = place.dir.save_to(&saved, &limits).unwrap();
+    let counts = fixture.dir.save_to(&saved, &limits).unwrap();
     assert_eq!(
         counts,
-        Saved {
+        SaveCounts {
             files: 1,
             skipped: 2
         }
@@ -683,14 +715,14 @@ fn what_is_saved_is_limited() {
         .map(|entry| entry.unwrap().metadata().unwrap().len())
         .sum();
     assert_eq!(sizes, 60_000);
-    let limits = Limits {
+    let limits = InterpreterLimits {
         inodes: 2,
-        ..Limits::default()
+        ..InterpreterLimits::default()
     };
-    let counts = place.dir.save_to(&saved, &limits).unwrap();
+    let counts = fixture.dir.save_to(&saved, &limits).unwrap();
     assert_eq!(
         counts,
-        Saved {
+        SaveCounts {
             files: 2,
             skipped: 1
         }
@@ -699,42 +731,55 @@ fn what_is_saved_is_limited() {
 
 #[test]
 fn a_save_that_fails_leaves_the_former_one() {
-    let place = Place::new(Way::Kernel);
-    place.write("file", "content");
-    let kept = place.folder.path().join("kept");
+    let fixture = Fixture::new(PathResolution::Kernel);
+    fixture.write("file", "content");
+    let kept = fixture.folder.path().join("kept");
     let saved = kept.join("saved");
-    place.dir.save_to(&saved, &Limits::default()).unwrap();
-    fs::remove_dir_all(place.at("")).unwrap();
-    assert!(place.dir.save_to(&saved, &Limits::default()).is_err());
+    fixture
+        .dir
+        .save_to(&saved, &InterpreterLimits::default())
+        .unwrap();
+    fs::remove_dir_all(fixture.at("")).unwrap();
+    assert!(
+        fixture
+            .dir
+            .save_to(&saved, &InterpreterLimits::default())
+            .is_err()
+    );
     assert_eq!(fs::read_to_string(saved.join("file")).unwrap(), "content");
     assert_eq!(fs::read_dir(&kept).unwrap().count(), 1);
-    assert!(place.dir.list().is_empty());
-    assert!(place.dir.restore_from(&kept.join("absent"), None).is_err());
+    assert!(fixture.dir.list().is_empty());
+    assert!(
+        fixture
+            .dir
+            .restore_from(&kept.join("absent"), None)
+            .is_err()
+    );
 }
 
 #[test]
 fn use_is_counted_by_what_is_stored() {
-    let place = Place::new(Way::Kernel);
-    let empty = place.dir.usage().unwrap();
+    let fixture = Fixture::new(PathResolution::Kernel);
+    let empty = fixture.dir.usage().unwrap();
     assert_eq!(
         empty,
-        Usage {
+        DiskUsage {
             bytes: 0,
             inodes: 0
         }
     );
-    place.write(".hidden/data", [b'x'; 100_000]);
-    let sparse = File::create(place.at("sparse")).unwrap();
+    fixture.write(".hidden/data", [b'x'; 100_000]);
+    let sparse = File::create(fixture.at("sparse")).unwrap();
     sparse.set_len(1 << 30).unwrap();
-    let usage = place.dir.usage().unwrap();
+    let usage = fixture.dir.usage().unwrap();
     assert_eq!(usage.inodes, 3);
     assert!((100_000..1 << 20).contains(&usage.bytes), "{usage:?}");
 }
 
 #[test]
 fn a_part_of_a_file_is_read() {
-    let place = Place::new(Way::Kernel);
-    place.write("file", "0123456789");
+    let fixture = Fixture::new(PathResolution::Kernel);
+    fixture.write("file", "0123456789");
     for (offset, max_bytes, expected) in [
         (0, 4, "0123"),
         (8, 4, "89"),
@@ -742,17 +787,17 @@ fn a_part_of_a_file_is_read() {
         (u64::MAX, u64::MAX, ""),
         (0, u64::MAX, "0123456789"),
     ] {
-        let part = FilePart {
+        let part = FileRange {
             name: "file",
             offset,
             max_bytes,
         };
-        let content = place.dir.read(part).unwrap();
+        let content = fixture.dir.read(part).unwrap();
         assert_eq!(&content.bytes[..], expected.as_bytes());
         assert_eq!(content.size, 10);
     }
-    let elsewhere = Place::open(&place.at(""), Way::Kernel).seen_as("/work/x");
-    let part = FilePart {
+    let elsewhere = Fixture::open(&fixture.at(""), PathResolution::Kernel).seen_as("/work/x");
+    let part = FileRange {
         name: "/work/x/file",
         offset: 9,
         max_bytes: 1,

@@ -21,24 +21,25 @@ use seccompiler::{
 };
 
 use super::super::settings::Network;
-use super::spec::{Form, Spec};
-use super::{At, Step};
+use super::spec::{Isolation, Spec};
+use super::{AtStep, StepResult};
 
 /// Rules by system call; none means that every use of it matches.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Installs the filters. Nothing but executing Python may follow.
-pub(super) fn install(spec: &Spec) -> Step<()> {
+pub(super) fn install(spec: &Spec) -> StepResult<()> {
     let host_in_sight = spec.directory.is_some();
-    let mut filters = vec![filter(always(calls::allowed()), Answer::OnlyThese)];
+    let mut filters = vec![filter(always(calls::allowed()), FilterAction::OnlyThese)];
     if host_in_sight {
         let attributes = always(calls::WRITES_ATTRIBUTES);
-        filters.push(filter(attributes, Answer::Refuse(libc::ENOTSUP)));
-        filters.push(faked(spec.form).and_then(|rules| filter(rules, Answer::Refuse(0))));
+        filters.push(filter(attributes, FilterAction::Refuse(libc::ENOTSUP)));
+        filters
+            .push(faked(spec.isolation).and_then(|rules| filter(rules, FilterAction::Refuse(0))));
     }
     filters.push(
         dangerous(spec.network, host_in_sight)
-            .and_then(|rules| filter(rules, Answer::Refuse(libc::EPERM))),
+            .and_then(|rules| filter(rules, FilterAction::Refuse(libc::EPERM))),
     );
     for program in filters {
         let program = program.at("preparing the system-call filter")?;
@@ -51,20 +52,20 @@ pub(super) fn install(spec: &Spec) -> Step<()> {
 
 /// What a filter does with the calls that its rules match.
 #[derive(Clone, Copy)]
-enum Answer {
+enum FilterAction {
     /// They are allowed; all others do not exist.
     OnlyThese,
     /// They fail with this error; all others are left to the other filters.
     Refuse(i32),
 }
 
-fn filter(rules: Rules, answer: Answer) -> io::Result<BpfProgram> {
+fn filter(rules: Rules, answer: FilterAction) -> io::Result<BpfProgram> {
     let (others, these) = match answer {
-        Answer::OnlyThese => (
+        FilterAction::OnlyThese => (
             SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
             SeccompAction::Allow,
         ),
-        Answer::Refuse(error) => (
+        FilterAction::Refuse(error) => (
             SeccompAction::Allow,
             SeccompAction::Errno(error.unsigned_abs()),
         ),
@@ -79,9 +80,9 @@ fn always(calls: impl IntoIterator<Item = i64>) -> Rules {
 }
 
 /// Changes of files by path; those of an open file stay where only files of the interpreter's own can be changed.
-fn faked(form: Form) -> io::Result<Rules> {
+fn faked(isolation: Isolation) -> io::Result<Rules> {
     let mut rules = always(calls::changes_by_path());
-    if form == Form::SameUser {
+    if isolation == Isolation::SameUser {
         rules.extend(always(calls::CHANGES_OF_OPEN_FILES));
         return Ok(rules);
     }
@@ -211,15 +212,15 @@ mod tests {
     #[test]
     fn every_filter_fits_the_kernel() {
         let programs = [
-            filter(always(calls::allowed()), Answer::OnlyThese),
+            filter(always(calls::allowed()), FilterAction::OnlyThese),
             filter(
                 always(calls::WRITES_ATTRIBUTES),
-                Answer::Refuse(libc::ENOTSUP),
+                FilterAction::Refuse(libc::ENOTSUP),
             ),
-            filter(faked(Form::SameUser).unwrap(), Answer::Refuse(0)),
+            filter(faked(Isolation::SameUser).unwrap(), FilterAction::Refuse(0)),
             filter(
-                faked(Form::PrivateUser { uid: 1 }).unwrap(),
-                Answer::Refuse(0),
+                faked(Isolation::PrivateUser { uid: 1 }).unwrap(),
+                FilterAction::Refuse(0),
             ),
         ];
         let dangerous = [Network::None, Network::Full]
@@ -228,7 +229,7 @@ mod tests {
                 [false, true].map(|host| {
                     filter(
                         dangerous(network, host).unwrap(),
-                        Answer::Refuse(libc::EPERM),
+                        FilterAction::Refuse(libc::EPERM),
                     )
                 })
             });
@@ -244,7 +245,7 @@ mod tests {
 
         let filtered = |host_in_sight| {
             let rules = dangerous(Network::Full, host_in_sight).unwrap();
-            let program = filter(rules, Answer::Refuse(libc::EPERM)).unwrap();
+            let program = filter(rules, FilterAction::Refuse(libc::EPERM)).unwrap();
             // A filter is a thread's for good.
             let asking = std::thread::spawn(move || {
                 seccompiler::apply_filter(&program).unwrap();

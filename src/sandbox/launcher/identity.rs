@@ -5,15 +5,15 @@ use std::io;
 use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
-use super::{At, Failure, Step};
+use super::{AtStep, StepError, StepResult};
 
 /// More capabilities than any kernel has.
 const CAPABILITIES: u32 = 64;
 
 /// Leaves root for a user and a group of this id, without other groups.
-pub(super) fn become_user(id: u32) -> Step<()> {
+pub(super) fn become_user(id: u32) -> StepResult<()> {
     if id == 0 {
-        return Err(Failure {
+        return Err(StepError {
             step: "leaving the root user",
             source: io::ErrorKind::InvalidInput.into(),
         });
@@ -25,7 +25,7 @@ pub(super) fn become_user(id: u32) -> Step<()> {
 }
 
 /// Empties the bounding set, so that no program that is executed can bring a capability back. Needs `CAP_SETPCAP`.
-pub(super) fn empty_bounding_set() -> Step<()> {
+pub(super) fn empty_bounding_set() -> StepResult<()> {
     for capability in 0..CAPABILITIES {
         let Some(set) = single(capability) else { break };
         match rustix::thread::remove_capability_from_bounding_set(set) {
@@ -39,7 +39,7 @@ pub(super) fn empty_bounding_set() -> Step<()> {
 }
 
 /// Gives up every capability, for good.
-pub(in crate::sandbox) fn drop_capabilities() -> Step<()> {
+pub(in crate::sandbox) fn drop_capabilities() -> StepResult<()> {
     // Kernels without ambient capabilities have none to give up.
     let _absent = rustix::thread::clear_ambient_capability_set();
     let none = CapabilitySets {
@@ -53,7 +53,7 @@ pub(in crate::sandbox) fn drop_capabilities() -> Step<()> {
 
 /// Asks to be killed when the parent ends. A change of the user id forgets this, and a parent that is gone already goes
 /// unnoticed; the link, which ends with the server, covers both.
-pub(super) fn die_with_parent() -> Step<()> {
+pub(super) fn die_with_parent() -> StepResult<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .at("tying the process to its parent")
 }

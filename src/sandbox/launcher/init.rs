@@ -13,11 +13,11 @@ use rustix::process::{
 };
 
 use super::super::monitor;
-use super::link::Link;
 use super::raw::{self, Forked};
-use super::root::{self, Root};
-use super::spec::{Form, FromLauncher, INNER_ID, Spec, ToLauncher};
-use super::{At, Descriptors, Step, identity, tell, worker};
+use super::root::{self, PrivateRoot};
+use super::server_socket::ServerSocket;
+use super::spec::{INNER_ID, Isolation, LauncherCommand, LauncherMessage, Spec};
+use super::{AtStep, Descriptors, StepResult, identity, tell, worker};
 
 /// Rounds of killing; each ends a generation, and the number of processes is limited.
 const SWEEPS: usize = 1000;
@@ -25,7 +25,7 @@ const SWEEPS: usize = 1000;
 const OBEY_LIMIT: Duration = Duration::from_secs(1);
 
 /// Starts the interpreter and stays until it has ended or the server has closed the link.
-pub(super) fn run(spec: &Spec, link: &mut Link) -> Step<()> {
+pub(super) fn run(spec: &Spec, server: &mut ServerSocket) -> StepResult<()> {
     let landlock = raw::landlock_version();
     let root = prepare(spec)?;
     if landlock == 0 {
@@ -37,7 +37,7 @@ pub(super) fn run(spec: &Spec, link: &mut Link) -> Step<()> {
     let kind = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, kind, None)
         .at("making the control socket")?;
-    let mut for_child = link.duplicate().at("copying the link")?;
+    let mut for_child = server.duplicate().at("copying the link")?;
     let child = match raw::fork().at("starting the interpreter")? {
         Forked::Child => {
             let Err(failure) = worker::start(spec, landlock, theirs.as_fd());
@@ -47,7 +47,7 @@ pub(super) fn run(spec: &Spec, link: &mut Link) -> Step<()> {
         Forked::Parent(child) => child,
     };
     drop((theirs, for_child));
-    if spec.form.has_namespaces() {
+    if spec.isolation.has_namespaces() {
         identity::drop_capabilities()?;
     }
     let process =
@@ -57,19 +57,19 @@ pub(super) fn run(spec: &Spec, link: &mut Link) -> Step<()> {
         process,
         directories: root.directories,
     };
-    let started = FromLauncher::Started {
+    let started = LauncherMessage::Started {
         landlock,
         proc: root.proc,
     };
-    started_message(link, &started, &descriptors).at("answering the server")?;
+    started_message(server, &started, &descriptors).at("answering the server")?;
     drop(descriptors);
-    supervise(spec, link, child, &signals)
+    supervise(spec, server, child, &signals)
 }
 
 /// Builds what the interpreter will see and takes the rights that the rest does not need.
-fn prepare(spec: &Spec) -> Step<Root> {
-    match spec.form {
-        Form::RootNamespaces { uid } => {
+fn prepare(spec: &Spec) -> StepResult<PrivateRoot> {
+    match spec.isolation {
+        Isolation::RootNamespaces { uid } => {
             let root = root::enter(spec, uid)?;
             name_host()?;
             identity::empty_bounding_set()?;
@@ -77,13 +77,13 @@ fn prepare(spec: &Spec) -> Step<Root> {
             identity::die_with_parent()?;
             Ok(root)
         }
-        Form::UserNamespaces { .. } => {
+        Isolation::UserNamespaces { .. } => {
             let root = root::enter(spec, INNER_ID)?;
             name_host()?;
             identity::empty_bounding_set()?;
             Ok(root)
         }
-        Form::PrivateUser { .. } | Form::SameUser => {
+        Isolation::PrivateUser { .. } | Isolation::SameUser => {
             let directory = spec.directory.as_deref().unwrap_or_else(|| Path::new("/"));
             let directories = ["data", "tmp"]
                 .into_iter()
@@ -92,7 +92,7 @@ fn prepare(spec: &Spec) -> Step<Root> {
                 .at("opening the working directory")?;
             std::env::set_current_dir(directory.join("data"))
                 .at("entering the working directory")?;
-            Ok(Root {
+            Ok(PrivateRoot {
                 proc: true,
                 directories,
             })
@@ -100,27 +100,32 @@ fn prepare(spec: &Spec) -> Step<Root> {
     }
 }
 
-fn name_host() -> Step<()> {
+fn name_host() -> StepResult<()> {
     rustix::system::sethostname(b"sandbox").at("naming the host")
 }
 
 fn started_message(
-    link: &mut Link,
-    message: &FromLauncher,
+    server: &mut ServerSocket,
+    message: &LauncherMessage,
     descriptors: &Descriptors,
 ) -> io::Result<()> {
     let mut borrowed: Vec<BorrowedFd<'_>> =
         vec![descriptors.control.as_fd(), descriptors.process.as_fd()];
     borrowed.extend(descriptors.directories.iter().map(AsFd::as_fd));
-    link.send(message, &borrowed)
+    server.send(message, &borrowed)
 }
 
 /// Reaps and obeys until the interpreter has ended, tells how, and ends what is left.
-fn supervise(spec: &Spec, link: &mut Link, child: Pid, signals: &OwnedFd) -> Step<()> {
+fn supervise(
+    spec: &Spec,
+    server: &mut ServerSocket,
+    child: Pid,
+    signals: &OwnedFd,
+) -> StepResult<()> {
     let ended = loop {
         let mut watched = [
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN | PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(server.as_fd(), PollFlags::IN | PollFlags::RDHUP),
         ];
         match poll(&mut watched, None) {
             Err(rustix::io::Errno::INTR) => continue,
@@ -129,7 +134,7 @@ fn supervise(spec: &Spec, link: &mut Link, child: Pid, signals: &OwnedFd) -> Ste
         let [_, of_link] = watched.map(|fd| fd.revents());
         drain(signals);
         let link_closed = match of_link {
-            PollFlags::IN => match link.receive() {
+            PollFlags::IN => match server.receive() {
                 Ok(order) => {
                     obey(spec, order);
                     false
@@ -143,11 +148,11 @@ fn supervise(spec: &Spec, link: &mut Link, child: Pid, signals: &OwnedFd) -> Ste
             break ended;
         }
     };
-    if !spec.form.has_namespaces() {
+    if !spec.isolation.has_namespaces() {
         sweep();
     }
     if let Some(ended) = ended {
-        let _server_may_be_gone = link.send(&ended, &[]);
+        let _server_may_be_gone = server.send(&ended, &[]);
     }
     Ok(())
 }
@@ -158,11 +163,11 @@ fn drain(signals: &OwnedFd) {
 }
 
 /// Reaps whoever has ended; says how the interpreter did if it was among them.
-fn reap(interpreter: Pid) -> Option<FromLauncher> {
+fn reap(interpreter: Pid) -> Option<LauncherMessage> {
     let mut ended = None;
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         if pid == interpreter {
-            ended = Some(FromLauncher::Ended {
+            ended = Some(LauncherMessage::Ended {
                 code: status.exit_status(),
                 signal: status.terminating_signal(),
             });
@@ -190,12 +195,12 @@ fn sweep() {
 }
 
 /// Stops everything but this process, or has it go on.
-fn obey(spec: &Spec, order: ToLauncher) {
+fn obey(spec: &Spec, order: LauncherCommand) {
     let signal = match order {
-        ToLauncher::Pause => Signal::STOP,
-        ToLauncher::Resume => Signal::CONT,
+        LauncherCommand::Pause => Signal::STOP,
+        LauncherCommand::Resume => Signal::CONT,
     };
-    if spec.form.has_namespaces() && rustix::process::getpid() == Pid::INIT {
+    if spec.isolation.has_namespaces() && rustix::process::getpid() == Pid::INIT {
         // To the first process of a namespace its number stands for all the others: they get it at one moment.
         let _may_be_none = kill_process_group(Pid::INIT, signal);
         return;
@@ -212,7 +217,7 @@ fn obey(spec: &Spec, order: ToLauncher) {
             }
         });
         // Who goes on may start others without end; what stood still is found in the first round.
-        if told.len() == before || order == ToLauncher::Resume {
+        if told.len() == before || order == LauncherCommand::Resume {
             return;
         }
     }

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::CpuSet;
 
-use super::super::settings::Limits;
-use super::{At, Step};
+use super::super::settings::InterpreterLimits;
+use super::{AtStep, StepResult};
 
 /// Lower than the server and everything else of the machine.
 const NICE: i32 = 10;
@@ -18,7 +18,7 @@ const STACK: u64 = 8 * 1024 * 1024;
 /// The number of processes counts those of the user id, within the user namespace if there is one: so this comes after
 /// both. Where the id is the server's own, what runs under it already is allowed for, and the server counts the
 /// interpreter's processes itself.
-pub(super) fn apply(limits: &Limits, slot: usize, shared_user: bool) -> Step<()> {
+pub(super) fn apply(limits: &InterpreterLimits, slot: usize, shared_user: bool) -> StepResult<()> {
     let others = if shared_user { threads_of_user() } else { 0 };
     for (resource, most) in [
         (Resource::As, limits.address_space),
@@ -46,7 +46,7 @@ pub(super) fn apply(limits: &Limits, slot: usize, shared_user: bool) -> Step<()>
 }
 
 /// Binds the process to as many processors as it may use; which ones depends on the slot, so that interpreters spread.
-fn bind(wanted: usize, slot: usize) -> Step<()> {
+fn bind(wanted: usize, slot: usize) -> StepResult<()> {
     let allowed = rustix::thread::sched_getaffinity(None).at("reading the processors")?;
     let numbers: Vec<usize> = (0..CpuSet::MAX_CPU)
         .filter(|&number| allowed.is_set(number))

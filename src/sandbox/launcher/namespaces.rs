@@ -8,13 +8,13 @@ use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions};
 use rustix::thread::UnshareFlags;
 
 use super::super::settings::Network;
-use super::link::Link;
 use super::raw::{self, Forked};
-use super::spec::{Form, INNER_ID, Spec};
-use super::{At, Failure, Step, identity, tell};
+use super::server_socket::ServerSocket;
+use super::spec::{INNER_ID, Isolation, Spec};
+use super::{AtStep, StepError, StepResult, identity, tell};
 
 /// Enters new namespaces; the next child is the first process in them.
-pub(super) fn enter(spec: &Spec) -> Step<()> {
+pub(super) fn enter(spec: &Spec) -> StepResult<()> {
     let mut flags = UnshareFlags::NEWNS
         | UnshareFlags::NEWPID
         | UnshareFlags::NEWIPC
@@ -23,7 +23,7 @@ pub(super) fn enter(spec: &Spec) -> Step<()> {
     if spec.network == Network::None {
         flags |= UnshareFlags::NEWNET;
     }
-    let Form::UserNamespaces { uid } = spec.form else {
+    let Isolation::UserNamespaces { uid } = spec.isolation else {
         return raw::unshare(flags).at("making namespaces");
     };
     if let Some(uid) = uid {
@@ -43,8 +43,11 @@ pub(super) fn enter(spec: &Spec) -> Step<()> {
 /// Runs the rest of the launch as first process of the new process namespace and waits until that one has ended.
 ///
 /// The end of the first process is the end of all in its namespace.
-pub(super) fn run_as_first(link: &mut Link, first: impl FnOnce(&mut Link) -> Step<()>) -> Step<()> {
-    let mut for_child = link.duplicate().at("copying the link")?;
+pub(super) fn run_as_first(
+    server: &mut ServerSocket,
+    first: impl FnOnce(&mut ServerSocket) -> StepResult<()>,
+) -> StepResult<()> {
+    let mut for_child = server.duplicate().at("copying the link")?;
     match raw::fork().at("starting the first process")? {
         Forked::Child => {
             let done = identity::die_with_parent().and_then(|()| first(&mut for_child));
@@ -57,19 +60,19 @@ pub(super) fn run_as_first(link: &mut Link, first: impl FnOnce(&mut Link) -> Ste
             };
             raw::exit(status)
         }
-        Forked::Parent(child) => wait(link, child),
+        Forked::Parent(child) => wait(server, child),
     }
 }
 
 /// Waits for the end of the first process, or brings it about when the server closes the link.
-fn wait(link: &Link, child: Pid) -> Step<()> {
+fn wait(server: &ServerSocket, child: Pid) -> StepResult<()> {
     let process: OwnedFd =
         rustix::process::pidfd_open(child, PidfdFlags::empty()).at("watching the first process")?;
     loop {
         // The first process reads the link; here only its end matters.
         let mut watched = [
             PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(link.as_fd(), PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(server.as_fd(), PollFlags::RDHUP),
         ];
         match poll(&mut watched, None) {
             Err(rustix::io::Errno::INTR) => continue,
@@ -86,7 +89,7 @@ fn wait(link: &Link, child: Pid) -> Step<()> {
     }
     rustix::process::waitpid(Some(child), WaitOptions::empty())
         .map(drop)
-        .map_err(|error| Failure {
+        .map_err(|error| StepError {
             step: "reaping the first process",
             source: error.into(),
         })

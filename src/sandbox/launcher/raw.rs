@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::Pid;
 
-use super::link::Link;
+use super::server_socket::ServerSocket;
 
 /// What a fork returned, in either process.
 pub(super) enum Forked {
@@ -37,8 +37,8 @@ pub(super) fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
 }
 
 /// Closes every descriptor but the standard three and the link.
-pub(super) fn close_all_but(link: &Link) -> io::Result<()> {
-    let kept = u32::try_from(link.raw()).map_err(io::Error::other)?;
+pub(super) fn close_all_but(server: &ServerSocket) -> io::Result<()> {
+    let kept = u32::try_from(server.raw()).map_err(io::Error::other)?;
     close_range(3, kept.saturating_sub(1))?;
     close_range(kept.saturating_add(1), u32::MAX)
 }

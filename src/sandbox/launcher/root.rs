@@ -18,7 +18,7 @@ use rustix::mount::{
 
 use super::super::settings::Network;
 use super::spec::{DATA, Spec};
-use super::{At, Step, raw};
+use super::{AtStep, StepResult, raw};
 
 /// Where the new root is put together; hides what is below it, which has been picked up before.
 const STAGE: &str = "/tmp";
@@ -40,7 +40,7 @@ const TOP: [&str; 5] = ["bin", "sbin", "lib", "lib64", "lib32"];
 
 /// What came of it.
 #[derive(Debug)]
-pub(super) struct Root {
+pub(super) struct PrivateRoot {
     pub(super) proc: bool,
     /// The working directory, `/tmp`, `/dev/shm`.
     pub(super) directories: Vec<OwnedFd>,
@@ -55,7 +55,7 @@ struct Tree {
 }
 
 /// Builds the root and enters it. `id` is who may write to the writable places.
-pub(super) fn enter(spec: &Spec, id: u32) -> Step<Root> {
+pub(super) fn enter(spec: &Spec, id: u32) -> StepResult<PrivateRoot> {
     mount_change(
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
@@ -82,11 +82,11 @@ pub(super) fn enter(spec: &Spec, id: u32) -> Step<Root> {
         .collect::<io::Result<_>>()
         .at("opening the working directory")?;
     std::env::set_current_dir(DATA).at("entering the working directory")?;
-    Ok(Root { proc, directories })
+    Ok(PrivateRoot { proc, directories })
 }
 
 /// Takes detached, read-only copies of what the root will hold, before anything hides it.
-fn pick_up(spec: &Spec) -> Step<Vec<Tree>> {
+fn pick_up(spec: &Spec) -> StepResult<Vec<Tree>> {
     let mut paths: Vec<PathBuf> = vec!["/usr".into()];
     paths.extend(spec.trees.iter().cloned());
     let top = TOP.iter().map(|name| Path::new("/").join(name));
@@ -118,7 +118,7 @@ fn pick_up(spec: &Spec) -> Step<Vec<Tree>> {
     Ok(trees)
 }
 
-fn tree(path: &Path, attributes: u64) -> Step<Tree> {
+fn tree(path: &Path, attributes: u64) -> StepResult<Tree> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let is_directory = path.is_dir();
     // What is mounted below stays below: in a user namespace it could not be left out.
@@ -135,7 +135,7 @@ fn tree(path: &Path, attributes: u64) -> Step<Tree> {
 }
 
 /// Puts the picked-up trees where they were on the host. The current directory is the new root.
-fn put_down(trees: &[Tree]) -> Step<()> {
+fn put_down(trees: &[Tree]) -> StepResult<()> {
     for tree in trees {
         prepare(tree).at("making a place for the interpreter's files")?;
         move_mount(
@@ -215,7 +215,7 @@ fn make_etc(id: u32) -> io::Result<()> {
 }
 
 /// Mounts `/proc`, if the host lets us, and the writable places.
-fn mount_writable(spec: &Spec, id: u32) -> Step<bool> {
+fn mount_writable(spec: &Spec, id: u32) -> StepResult<bool> {
     let limits = &spec.limits;
     directory(Path::new("proc"), 0o555).at("making /proc")?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;

@@ -10,7 +10,7 @@ use landlock::{
 
 use super::super::settings::Network;
 use super::spec::{DATA, Spec};
-use super::{At, Failure, Step};
+use super::{AtStep, StepError, StepResult};
 
 /// What programs read besides their own trees where they see the host's files.
 const HOST_FILES: [&str; 15] = [
@@ -43,13 +43,13 @@ const NETWORK_FILES: [&str; 7] = [
 const DEVICES: [&str; 4] = ["/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Applies the rules to this process and all that it starts. `version` is the kernel's.
-pub(super) fn restrict(spec: &Spec, version: i32) -> Step<()> {
+pub(super) fn restrict(spec: &Spec, version: i32) -> StepResult<()> {
     let abi = ABI::from(version);
     if abi == ABI::Unsupported {
         return if spec.weak {
             Ok(())
         } else {
-            Err(Failure {
+            Err(StepError {
                 step: "restricting file access (Landlock)",
                 source: io::ErrorKind::Unsupported.into(),
             })

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::settings::{Limits, Network};
+use super::super::settings::{InterpreterLimits, Network};
 
 /// How an interpreter is isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::sandbox) enum Form {
+pub(in crate::sandbox) enum Isolation {
     /// As root: namespaces without a user namespace, a private root made by root, then the user id.
     RootNamespaces {
         /// The user id.
@@ -31,7 +31,7 @@ pub(in crate::sandbox) enum Form {
 /// One launch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::sandbox) struct Spec {
-    pub(in crate::sandbox) form: Form,
+    pub(in crate::sandbox) isolation: Isolation,
     /// The interpreter, an absolute path.
     pub(in crate::sandbox) python: PathBuf,
     pub(in crate::sandbox) arguments: Vec<String>,
@@ -42,7 +42,7 @@ pub(in crate::sandbox) struct Spec {
     pub(in crate::sandbox) links: Vec<(PathBuf, PathBuf)>,
     /// The directory that holds `data` and `tmp`, where there is no private root.
     pub(in crate::sandbox) directory: Option<PathBuf>,
-    pub(in crate::sandbox) limits: Limits,
+    pub(in crate::sandbox) limits: InterpreterLimits,
     pub(in crate::sandbox) network: Network,
     /// The processor that the interpreter is bound to counts from here.
     pub(in crate::sandbox) slot: usize,
@@ -52,7 +52,7 @@ pub(in crate::sandbox) struct Spec {
 
 /// What the server tells a launcher once the interpreter runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::sandbox) enum ToLauncher {
+pub(in crate::sandbox) enum LauncherCommand {
     /// Stop the interpreter and everything that it started where they are.
     Pause,
     /// Have them go on.
@@ -61,7 +61,7 @@ pub(in crate::sandbox) enum ToLauncher {
 
 /// What the launcher tells the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::sandbox) enum FromLauncher {
+pub(in crate::sandbox) enum LauncherMessage {
     /// The interpreter was started. Comes with descriptors: control, process, directories.
     Started {
         /// The version of the kernel's Landlock interface, 0 for none.
@@ -85,7 +85,7 @@ pub(in crate::sandbox) enum FromLauncher {
     },
 }
 
-impl Form {
+impl Isolation {
     pub(in crate::sandbox) fn has_namespaces(self) -> bool {
         matches!(
             self,

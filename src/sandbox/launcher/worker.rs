@@ -7,21 +7,25 @@ use std::process::Command;
 
 use rustix::fs::Mode;
 
-use super::spec::{CONTROL_FD, Form, Spec};
-use super::{At, Failure, filter, identity, limits, raw, rules};
+use super::spec::{CONTROL_FD, Isolation, Spec};
+use super::{AtStep, StepError, filter, identity, limits, raw, rules};
 
 /// Becomes the interpreter; returns only if that fails.
 pub(super) fn start(
     spec: &Spec,
     landlock: i32,
     control: BorrowedFd<'_>,
-) -> Result<Infallible, Failure> {
+) -> Result<Infallible, StepError> {
     identity::die_with_parent()?;
     raw::place_at(control, CONTROL_FD).at("placing the control socket")?;
     raw::unblock_signals().at("unblocking signals")?;
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
-    limits::apply(&spec.limits, spec.slot, spec.form == Form::SameUser)?;
-    if let Form::PrivateUser { uid } = spec.form {
+    limits::apply(
+        &spec.limits,
+        spec.slot,
+        spec.isolation == Isolation::SameUser,
+    )?;
+    if let Isolation::PrivateUser { uid } = spec.isolation {
         identity::empty_bounding_set()?;
         identity::become_user(uid)?;
         identity::die_with_parent()?;
@@ -34,7 +38,7 @@ pub(super) fn start(
         .env_clear()
         .envs(spec.environment.iter().map(|(name, value)| (name, value)))
         .exec();
-    Err(Failure {
+    Err(StepError {
         step: "executing Python",
         source: error,
     })

@@ -22,7 +22,7 @@ const BLOCK: u64 = 512;
 
 /// How a tree is looked at.
 #[derive(Debug)]
-pub(in crate::sandbox) struct Sight {
+pub(in crate::sandbox) struct DescriptorAccess {
     /// The user and group to look as, where the server is root: root without all its rights may not look at others.
     pub(in crate::sandbox) owner: Option<(u32, u32)>,
     /// The directory on the host's disk whose mapped files count, if there is one.
@@ -31,7 +31,7 @@ pub(in crate::sandbox) struct Sight {
 
 /// What descriptors keep.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(in crate::sandbox) struct Kept {
+pub(in crate::sandbox) struct DescriptorUsage {
     /// Bytes of open files that have no name any more.
     pub(in crate::sandbox) bytes: u64,
     /// How many of those there are.
@@ -46,22 +46,27 @@ pub(in crate::sandbox) struct Kept {
 }
 
 /// Looks at the descriptors of all threads of these processes.
-pub(in crate::sandbox) fn kept(processes: &[Pid], sight: &Sight) -> Kept {
+pub(in crate::sandbox) fn descriptor_usage(
+    processes: &[Pid],
+    access: &DescriptorAccess,
+) -> DescriptorUsage {
     // Where it cannot be another user, what may not be looked at is counted as hidden.
-    let _user = sight.owner.map(|(uid, gid)| User::become_for_now(uid, gid));
-    let mut look = Look::default();
+    let _user = access
+        .owner
+        .map(|(uid, gid)| ThreadUser::become_for_now(uid, gid));
+    let mut scan = DescriptorScan::default();
     for &process in processes {
         // A process without memory of its own has ended.
-        if look.process(process, sight).is_err() && resident(process).0 > 0 {
-            look.hidden += 1;
+        if scan.process(process, access).is_err() && resident(process).0 > 0 {
+            scan.hidden += 1;
         }
     }
-    look.sum()
+    scan.sum()
 }
 
 /// What has been seen so far.
 #[derive(Debug, Default)]
-struct Look {
+struct DescriptorScan {
     /// Sizes by device and inode.
     files: HashMap<(u64, u64), u64>,
     sockets: HashMap<u64, u64>,
@@ -70,14 +75,14 @@ struct Look {
     descriptors: usize,
 }
 
-impl Look {
-    fn process(&mut self, process: Pid, sight: &Sight) -> io::Result<()> {
+impl DescriptorScan {
+    fn process(&mut self, process: Pid, access: &DescriptorAccess) -> io::Result<()> {
         let path = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
         // Threads may have descriptors of their own.
         for thread in fs::read_dir(path.join("task"))?.flatten() {
             self.thread(&thread.path())?;
         }
-        match &sight.beneath {
+        match &access.beneath {
             Some(directory) => self.maps(&path, directory),
             None => Ok(()),
         }
@@ -126,10 +131,10 @@ impl Look {
         Ok(())
     }
 
-    fn sum(self) -> Kept {
+    fn sum(self) -> DescriptorUsage {
         let open: HashSet<u64> = self.files.keys().map(|(_, inode)| *inode).collect();
         let mapped = self.mapped.difference(&open).count() as u64;
-        Kept {
+        DescriptorUsage {
             bytes: self
                 .files
                 .values()
@@ -176,12 +181,12 @@ fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// This thread as another user, until dropped. Other threads stay who they are.
-struct User {
+struct ThreadUser {
     uid: (Uid, Uid),
     gid: (Gid, Gid),
 }
 
-impl User {
+impl ThreadUser {
     fn become_for_now(uid: u32, gid: u32) -> io::Result<Self> {
         let before = Self {
             uid: (getuid(), geteuid()),
@@ -194,7 +199,7 @@ impl User {
     }
 }
 
-impl Drop for User {
+impl Drop for ThreadUser {
     fn drop(&mut self) {
         let user = set_thread_res_uid(self.uid.0, self.uid.1, self.uid.1);
         let back = user.and_then(|()| set_thread_res_gid(self.gid.0, self.gid.1, self.gid.1));
@@ -212,18 +217,18 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    fn sight(beneath: &Path) -> Sight {
-        Sight {
+    fn access(beneath: &Path) -> DescriptorAccess {
+        DescriptorAccess {
             owner: None,
             beneath: Some(beneath.canonicalize().unwrap()),
         }
     }
 
     /// What a Python keeps that has run this code in the folder.
-    fn kept_after(code: &str) -> Kept {
+    fn usage_after(code: &str) -> DescriptorUsage {
         let folder = tempfile::tempdir().unwrap();
         let python = Python::run(&format!("os.chdir({:?})\n{code}", folder.path()));
-        kept(&tree(python.pid()), &sight(folder.path()))
+        descriptor_usage(&tree(python.pid()), &access(folder.path()))
     }
 
     #[test]
@@ -241,16 +246,23 @@ named = open('named', 'wb', 0)
 named.write(os.urandom(1 << 20))
 import subprocess
 child = subprocess.Popen(['cat'], stdin=sys.stdin, stdout=subprocess.DEVNULL, close_fds=False)";
-        let kept = kept_after(code);
-        assert_eq!((kept.files, kept.hidden), (4, 0), "{kept:?}");
-        assert!((4 * MIB..5 * MIB).contains(&kept.bytes), "{kept:?}");
-        assert_eq!(kept.unsized_files, 0);
+        let descriptor_usage = usage_after(code);
+        assert_eq!(
+            (descriptor_usage.files, descriptor_usage.hidden),
+            (4, 0),
+            "{descriptor_usage:?}"
+        );
+        assert!(
+            (4 * MIB..5 * MIB).contains(&descriptor_usage.bytes),
+            "{descriptor_usage:?}"
+        );
+        assert_eq!(descriptor_usage.unsized_files, 0);
     }
 
     #[test]
     #[ignore = "needs Python"]
     fn files_that_only_a_thread_a_mapping_or_a_socket_has_are_seen() {
-        let kept = kept_after(
+        let descriptor_usage = usage_after(
             "
 import array, mmap, socket
 def fresh(name):
@@ -274,11 +286,11 @@ one.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [se
 os.close(sent)",
         );
         assert_eq!(
-            kept,
-            Kept {
+            descriptor_usage,
+            DescriptorUsage {
                 unsized_files: 2,
                 sockets: 2,
-                ..Kept::default()
+                ..DescriptorUsage::default()
             }
         );
     }

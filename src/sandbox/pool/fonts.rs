@@ -1,4 +1,4 @@
-//! The list of fonts that matplotlib makes at its first import in an empty configuration directory.
+//! The font list that matplotlib builds at its first import with an empty configuration directory.
 
 use std::error::Error;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use super::super::Cell;
 use super::super::selftest::Silent;
 use super::super::worker::Worker;
-use super::turns::Room;
-use super::{Counted, Pool};
+use super::scheduler::Permit;
+use super::{PermittedWorker, Pool};
 
-/// Makes the list and leaves it in the working directory.
+/// Builds the list and copies it to the working directory.
 const LISTING: &str = r#"
 import glob, os, shutil
 import matplotlib.font_manager
 for path in glob.glob(os.path.join(matplotlib.get_cachedir(), "fontlist-*.json")):
     shutil.copy(path, ".")
 "#;
-/// Longest time for it; a host may have thousands of fonts.
+/// Time limit; a host may have thousands of fonts.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Lists the fonts in an interpreter of its own, which no workspace gets; gives up when the pool closes.
+/// Builds the list in an interpreter that no workspace gets. Gives up when the pool closes.
 pub(super) async fn list(
     pool: &Pool,
-    room: Room<Worker>,
+    permit: Permit<Worker>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let Counted { mut worker, room } = pool.start(room).await?;
+    let PermittedWorker { mut worker, permit } = pool.start(permit).await?;
     let cell = Cell {
         code: LISTING,
         outputs: &[],
@@ -35,9 +35,9 @@ pub(super) async fn list(
         (outcome, _) = worker.run(&cell, &Silent) => Some(outcome),
         () = pool.closing.cancelled() => None,
     };
-    // To its end even then, so that nothing of it is left when the pool has closed.
+    // Awaited even when the pool closes, so that nothing is left over.
     worker.end().await;
-    drop(room);
+    drop(permit);
     let Some(outcome) = outcome else {
         return Ok(());
     };

@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::ids::SessionId;
-use crate::sandbox::settings::{Limits, Network, Settings, Tier};
-use crate::sandbox::{Cell, CellOutcome, FilePart, Live, OutputStream, Sandbox, WorkFile};
+use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
+use crate::sandbox::{Cell, CellOutcome, FileRange, Live, OutputStream, Sandbox, WorkFile};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -63,7 +63,7 @@ impl Stage {
             require: Tier::Basic,
             network: Network::None,
             command: vec!["/usr/bin/env".to_owned()],
-            limits: Limits::default(),
+            limits: InterpreterLimits::default(),
             preload: Vec::new(),
             spares: 0,
             max_workers: 1,
@@ -182,7 +182,7 @@ async fn the_idle_interpreter_of_the_owner_with_most_is_ended_first() {
 
 #[tokio::test]
 #[ignore = "needs Python"]
-async fn files_that_were_deleted_to_make_room_are_told_of() {
+async fn files_that_were_deleted_to_evict_idle_are_told_of() {
     let stage = Stage::with(|settings| settings.saved_size = 1 << 20).await;
     let folder = stage.folder.path();
     fs::write(folder.join("input"), "sent").unwrap();
@@ -263,7 +263,7 @@ async fn a_call_that_waits_for_a_workspace_that_is_deleted_starts_nothing() {
         assert!(futures_util::poll!(&mut waiting).is_pending());
         stage.sandbox.forget(&workspace);
         let refused = waiting.await.unwrap_err();
-        assert!(matches!(refused, RunError::Forgotten), "{refused}");
+        assert!(matches!(refused, InterpreterError::Forgotten), "{refused}");
         // One that comes later begins anew, and only when nothing is left of what was.
         stage.value(&workspace, "import os; os.listdir()").await
     };
@@ -292,7 +292,7 @@ async fn calls_that_fail_or_are_given_up_leave_no_entry() {
         assert!(futures_util::poll!(&mut waiting).is_pending());
         let too_many = WorkspaceId::fresh();
         let refused = stage.sandbox.run(&too_many, cell("1"), &heard);
-        assert!(matches!(refused.await, Err(RunError::Overloaded)));
+        assert!(matches!(refused.await, Err(InterpreterError::Overloaded)));
         drop(waiting);
         assert_eq!(stage.sandbox.stats().waiting, 0);
     };
@@ -358,13 +358,13 @@ async fn a_file_that_got_another_name_is_told_whatever_call_placed_it() {
     let listed = stage.sandbox.list_files(&workspace, &second).await.unwrap();
     assert!(listed.notices[0].starts_with("the file 'a.txt' is called"));
     // Where the call itself fails, the next one tells.
-    let part = FilePart {
+    let part = FileRange {
         name: "missing",
         offset: 0,
         max_bytes: 1,
     };
     let read = stage.sandbox.read_file(&workspace, &third, part).await;
-    assert!(matches!(read, Err(RunError::File { .. })));
+    assert!(matches!(read, Err(InterpreterError::File { .. })));
     let next = stage.run(&workspace, "1").await;
     assert!(next.notices[0].starts_with("the file 'a.txt' is called"));
     stage.end().await;

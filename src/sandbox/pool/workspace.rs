@@ -1,4 +1,4 @@
-//! One workspace: its interpreter, who uses it, who waits for it.
+//! One workspace: its interpreter, the running call, and the calls that wait.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,63 +9,64 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::super::worker::{After, Worker};
-use super::super::{Cell, CellOutcome, Live, RunError, Told};
-use super::saved::Note;
-use super::{Counted, Pool};
+use super::super::worker::{Worker, WorkerStatus};
+use super::super::{Cell, CellOutcome, InterpreterError, Live, WithNotices};
+use super::saved_files::FileLoss;
+use super::{PermittedWorker, Pool};
 use crate::ids::WorkspaceId;
 
 /// The entry of a workspace.
 #[derive(Debug, Default)]
 pub(super) struct Workspace {
-    /// Locked by the call that runs; the others wait in their order.
+    /// Locked by the running call; the lock queues the others in order.
     pub(super) slot: Arc<AsyncMutex<Slot>>,
     queued: AtomicUsize,
-    /// Since when an interpreter waits for the next call; none while a call runs or where there is none.
+    /// Since when the interpreter is idle; `None` while a call runs or if there is no interpreter.
     idle: Mutex<Option<Instant>>,
-    /// Deleted: a call that has no interpreter yet gets none, as nobody would end it.
+    /// Cancelled when the workspace is deleted: a call without an interpreter must not start one, because nothing would
+    /// end it.
     pub(super) forgotten: CancellationToken,
 }
 
-/// What a workspace has.
+/// The state of a workspace.
 #[derive(Debug, Default)]
 pub(in crate::sandbox) struct Slot {
-    pub(super) counted: Option<Counted>,
-    /// An interpreter that is on its way out.
-    pub(super) retired: Option<Counted>,
-    /// Input files that were put into the working directory.
+    pub(super) permitted: Option<PermittedWorker>,
+    /// An interpreter that is out of use and has to be saved and ended.
+    pub(super) retired: Option<PermittedWorker>,
+    /// Ids of the input files that were placed in the working directory.
     pub(super) placed: BTreeSet<String>,
-    /// The interpreter is new, but the workspace is not: its variables are gone.
-    pub(super) fresh: Option<Fresh>,
-    /// What a call that failed could not tell the model.
-    pub(super) untold: Vec<String>,
+    /// Set if the interpreter is new but the workspace is not: its variables are lost.
+    pub(super) restart: Option<Restart>,
+    /// Notices of calls that failed; the next successful call reports them.
+    pub(super) pending_notices: Vec<String>,
     /// The interpreter was a spare, and this is its first call.
     pub(super) was_spare: bool,
 }
 
-/// What became of the files of a workspace that has a new interpreter.
+/// What became of a workspace's files when its interpreter was replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::sandbox) enum Fresh {
-    /// They are there.
-    Restored,
-    /// They are not as they were.
-    Lost(Note),
-    /// They could not be put back.
-    NotRestored,
+pub(in crate::sandbox) enum Restart {
+    /// They were restored.
+    FilesRestored,
+    /// They are missing or out of date.
+    FilesChanged(FileLoss),
+    /// Restoring them failed.
+    RestoreFailed,
 }
 
 pub(super) type OwnedSlot = OwnedMutexGuard<Slot>;
 
-/// A call that waits for its workspace.
+/// A call that waits for its workspace; leaves the queue when dropped.
 pub(super) struct Queued<'a>(&'a AtomicUsize);
 
-/// A workspace's turn: its interpreter, for one call.
+/// A workspace's interpreter, locked for one call.
 #[derive(Debug)]
-pub(in crate::sandbox) struct Held {
+pub(in crate::sandbox) struct WorkerGuard {
     pool: Arc<Pool>,
     id: WorkspaceId,
     workspace: Arc<Workspace>,
-    /// Empty once it is given back.
+    /// `None` once it is returned to the pool.
     slot: Option<OwnedSlot>,
     state: State,
 }
@@ -74,15 +75,15 @@ pub(in crate::sandbox) struct Held {
 enum State {
     /// Code runs.
     Running,
-    /// None does.
-    Resting(After),
+    /// No code runs.
+    Resting(WorkerStatus),
 }
 
 impl Workspace {
-    /// Takes a place in the queue, unless that is full.
+    /// Joins the queue, unless it is full.
     pub(super) fn queue(&self, most: usize) -> Option<Queued<'_>> {
         let queued = Queued(&self.queued);
-        // The one that runs is counted too.
+        // The running call is counted too.
         (self.queued.fetch_add(1, Ordering::Relaxed) <= most).then_some(queued)
     }
 
@@ -99,11 +100,11 @@ impl Workspace {
         self.queued.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether nothing would be lost with the entry.
+    /// Whether the entry can be removed without loss.
     pub(super) fn is_empty(&self) -> bool {
         self.slot
             .try_lock()
-            .is_ok_and(|slot| slot.counted.is_none() && slot.retired.is_none())
+            .is_ok_and(|slot| slot.permitted.is_none() && slot.retired.is_none())
     }
 }
 
@@ -114,14 +115,14 @@ impl Drop for Queued<'_> {
 }
 
 impl Slot {
-    /// Takes the interpreter out of use if it is like this.
+    /// Takes the interpreter out of use if it matches.
     pub(super) fn retire_if(&mut self, retires: impl FnOnce(&Worker) -> bool) {
         if self
-            .counted
+            .permitted
             .as_ref()
-            .is_some_and(|counted| retires(&counted.worker))
+            .is_some_and(|permitted| retires(&permitted.worker))
         {
-            self.retired = self.counted.take();
+            self.retired = self.permitted.take();
         }
     }
 
@@ -130,22 +131,22 @@ impl Slot {
     }
 }
 
-impl Fresh {
-    /// What the model should know.
+impl Restart {
+    /// The notice for the model.
     pub(in crate::sandbox) fn text(self) -> &'static str {
         match self {
-            Self::Restored => {
+            Self::FilesRestored => {
                 "the interpreter was started anew since the last call: variables and imports are gone, files are kept"
             }
-            Self::Lost(Note::Evicted) => {
+            Self::FilesChanged(FileLoss::Evicted) => {
                 "the interpreter was started anew since the last call: variables and imports are gone, and so are the \
                  files of the working directory, which were deleted to make room; files that the user sent are there"
             }
-            Self::Lost(Note::NotKept) => {
+            Self::FilesChanged(FileLoss::NotSaved) => {
                 "the interpreter was started anew since the last call: variables and imports are gone, and the files of \
                  the working directory could not be kept: they are missing or as they were earlier"
             }
-            Self::NotRestored => {
+            Self::RestoreFailed => {
                 "the interpreter was started anew since the last call: variables and imports are gone, and the files of \
                  the working directory could not be put back: some or all of them are missing"
             }
@@ -153,7 +154,7 @@ impl Fresh {
     }
 }
 
-impl Held {
+impl WorkerGuard {
     pub(super) fn new(
         pool: Arc<Pool>,
         id: WorkspaceId,
@@ -165,40 +166,40 @@ impl Held {
             id,
             workspace,
             slot: Some(slot),
-            state: State::Resting(After::Ready),
+            state: State::Resting(WorkerStatus::Ready),
         }
     }
 
-    /// The interpreter and the input files that it has; none only where there is no interpreter.
+    /// The interpreter and the ids of its placed input files; `None` only if there is no interpreter.
     pub(in crate::sandbox) fn parts(&mut self) -> Option<(&mut Worker, &mut BTreeSet<String>)> {
         let slot = &mut **self.slot.as_mut()?;
-        let worker = &mut slot.counted.as_mut()?.worker;
+        let worker = &mut slot.permitted.as_mut()?.worker;
         Some((worker, &mut slot.placed))
     }
 
-    /// Says once that the interpreter is new though the workspace is not.
-    pub(in crate::sandbox) fn take_fresh(&mut self) -> Option<Fresh> {
-        self.slot.as_mut()?.fresh.take()
+    /// Takes the report of a replaced interpreter; later calls return `None`.
+    pub(in crate::sandbox) fn take_restart(&mut self) -> Option<Restart> {
+        self.slot.as_mut()?.restart.take()
     }
 
-    /// What earlier calls could not tell the model.
-    pub(in crate::sandbox) fn take_untold(&mut self) -> Vec<String> {
+    /// Takes the notices that failed calls left behind.
+    pub(in crate::sandbox) fn take_pending_notices(&mut self) -> Vec<String> {
         let slot = self.slot.as_mut();
-        slot.map(|slot| std::mem::take(&mut slot.untold))
+        slot.map(|slot| std::mem::take(&mut slot.pending_notices))
             .unwrap_or_default()
     }
 
-    /// A result with what the model should know besides; where there is none, the next call tells it.
-    pub(in crate::sandbox) fn told<T>(
+    /// Adds notices to a result. If the call failed, the notices are kept for the next call.
+    pub(in crate::sandbox) fn with_notices<T>(
         &mut self,
-        result: Result<T, RunError>,
+        result: Result<T, InterpreterError>,
         notices: Vec<String>,
-    ) -> Result<Told<T>, RunError> {
+    ) -> Result<WithNotices<T>, InterpreterError> {
         match (result, &mut self.slot) {
-            (Ok(value), _) => Ok(Told { value, notices }),
+            (Ok(value), _) => Ok(WithNotices { value, notices }),
             (Err(error), slot) => {
                 if let Some(slot) = slot {
-                    slot.untold = notices;
+                    slot.pending_notices = notices;
                 }
                 Err(error)
             }
@@ -213,27 +214,27 @@ impl Held {
     ) -> Option<CellOutcome> {
         self.state = State::Running;
         let (worker, _) = self.parts()?;
-        let (outcome, after) = worker.run(cell, live).await;
-        self.state = State::Resting(after);
+        let (outcome, status) = worker.run(cell, live).await;
+        self.state = State::Resting(status);
         Some(outcome)
     }
 
-    /// Forgets all variables.
+    /// Deletes all variables.
     pub(in crate::sandbox) async fn reset(&mut self) -> Option<()> {
         self.state = State::Running;
         let (worker, _) = self.parts()?;
-        let after = worker.reset().await;
-        self.state = State::Resting(after);
+        let status = worker.reset().await;
+        self.state = State::Resting(status);
         Some(())
     }
 }
 
-impl Drop for Held {
+impl Drop for WorkerGuard {
     fn drop(&mut self) {
         let Some(slot) = self.slot.take() else { return };
         match self.state {
             State::Running => self.pool.abandoned(&self.id, &self.workspace, slot),
-            State::Resting(after) => self.pool.released(&self.id, &self.workspace, slot, after),
+            State::Resting(status) => self.pool.released(&self.id, &self.workspace, slot, status),
         }
     }
 }

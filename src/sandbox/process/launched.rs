@@ -17,10 +17,10 @@ use tokio::time::timeout;
 
 use super::super::files::WorkDir;
 use super::super::launcher::ARGUMENT;
-use super::super::launcher::spec::{FromLauncher, Spec, ToLauncher};
-use super::super::link::{End, Link};
+use super::super::launcher::spec::{LauncherCommand, LauncherMessage, Spec};
+use super::super::launcher_socket::{KillHandle, LauncherSocket};
 use super::super::{OutputStream, SandboxError};
-use super::{Ended, Event, MAX_PIPE, READ_SIZE, drain};
+use super::{MAX_PIPE, ProcessEvent, ProcessExit, READ_SIZE, drain};
 
 /// Longest time for the steps before Python begins.
 const LAUNCH_LIMIT: Duration = Duration::from_secs(20);
@@ -29,9 +29,9 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// A launcher and what it started.
 #[derive(Debug)]
-pub(in crate::sandbox) struct Launched {
+pub(in crate::sandbox) struct LaunchedProcess {
     launcher: Child,
-    link: Link,
+    socket: LauncherSocket,
     interpreter: OwnedFd,
     control: UnixStream,
     /// What is still to be written to it.
@@ -61,7 +61,7 @@ struct Read {
     stderr: BytesMut,
 }
 
-impl Launched {
+impl LaunchedProcess {
     /// Starts a launcher and has it start the interpreter, which sees its working directory under this name. What `began`
     /// is given tells when the launcher has ended, and with it everything.
     pub(in crate::sandbox) async fn start(
@@ -71,7 +71,8 @@ impl Launched {
         began: impl FnOnce(OwnedFd),
     ) -> Result<Self, SandboxError> {
         let at = |step| move |source| SandboxError::Step { step, source };
-        let (mut link, theirs) = Link::pair().map_err(at("making the launcher's socket"))?;
+        let (mut socket, theirs) =
+            LauncherSocket::pair().map_err(at("making the launcher's socket"))?;
         let mut launcher = Command::new(launcher)
             .arg(ARGUMENT)
             .env_clear()
@@ -93,20 +94,20 @@ impl Launched {
             return Err(at("making the output pipes")(cause));
         };
         let launched = timeout(LAUNCH_LIMIT, async {
-            link.send(spec).await?;
-            link.receive().await
+            socket.send(spec).await?;
+            socket.receive().await
         });
         let (message, descriptors) = launched
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             .map_err(at("launching the interpreter"))?;
         let (landlock, proc) = match message {
-            FromLauncher::Started { landlock, proc } => (landlock, proc),
-            FromLauncher::Failed { step, errno } => {
+            LauncherMessage::Started { landlock, proc } => (landlock, proc),
+            LauncherMessage::Failed { step, errno } => {
                 let source = io::Error::from_raw_os_error(errno);
                 return Err(SandboxError::Launch { step, source });
             }
-            FromLauncher::Ended { .. } => {
+            LauncherMessage::Ended { .. } => {
                 let cause = io::ErrorKind::BrokenPipe.into();
                 return Err(at("launching the interpreter")(cause));
             }
@@ -123,10 +124,10 @@ impl Launched {
             .set_nonblocking(true)
             .and_then(|()| UnixStream::from_std(control))
             .map_err(at("opening the control socket"))?;
-        let private = spec.form.has_namespaces();
+        let private = spec.isolation.has_namespaces();
         Ok(Self {
             launcher,
-            link,
+            socket,
             interpreter,
             control,
             outgoing: BytesMut::new(),
@@ -149,13 +150,13 @@ impl Launched {
     }
 
     /// What ends it, whoever uses it at that moment.
-    pub(in crate::sandbox) fn end(&self) -> io::Result<End> {
-        self.link.end()
+    pub(in crate::sandbox) fn kill_handle(&self) -> io::Result<KillHandle> {
+        self.socket.kill_handle()
     }
 
     /// Stops the interpreter and what it started, or has them go on. A launcher that is gone has ended them.
-    pub(super) fn order(&self, order: ToLauncher) {
-        if let Err(error) = self.link.order(order) {
+    pub(super) fn order(&self, order: LauncherCommand) {
+        if let Err(error) = self.socket.order(order) {
             tracing::debug!(%error, "a code launcher takes no orders any more");
         }
     }
@@ -164,7 +165,7 @@ impl Launched {
         self.outgoing.extend_from_slice(bytes);
     }
 
-    pub(super) async fn next(&mut self) -> Event {
+    pub(super) async fn next(&mut self) -> ProcessEvent {
         loop {
             let Read {
                 control,
@@ -185,28 +186,28 @@ impl Launched {
                     Ok(sent) => self.outgoing.advance(sent),
                     Err(_) => {
                         self.outgoing.clear();
-                        return Event::Closed;
+                        return ProcessEvent::Closed;
                     }
                 },
                 read = from_worker.read_buf(control) => return match read {
-                    Ok(read) if read > 0 => Event::Control(control.split()),
-                    _ => Event::Closed,
+                    Ok(read) if read > 0 => ProcessEvent::Control(control.split()),
+                    _ => ProcessEvent::Closed,
                 },
                 read = self.stdout.read_buf(stdout), if self.stdout_open => match read {
-                    Ok(read) if read > 0 => return Event::Output(OutputStream::Stdout, stdout.split()),
+                    Ok(read) if read > 0 => return ProcessEvent::Output(OutputStream::Stdout, stdout.split()),
                     _ => self.stdout_open = false,
                 },
                 read = self.stderr.read_buf(stderr), if self.stderr_open => match read {
-                    Ok(read) if read > 0 => return Event::Output(OutputStream::Stderr, stderr.split()),
+                    Ok(read) if read > 0 => return ProcessEvent::Output(OutputStream::Stderr, stderr.split()),
                     _ => self.stderr_open = false,
                 },
-                ended = ended(&mut self.link) => return Event::Ended(ended),
+                ended = ended(&mut self.socket) => return ProcessEvent::Ended(ended),
             }
         }
     }
 
-    pub(super) async fn ended(&mut self) -> Ended {
-        ended(&mut self.link).await
+    pub(super) async fn ended(&mut self) -> ProcessExit {
+        ended(&mut self.socket).await
     }
 
     pub(super) fn take_output(&mut self, mut take: impl FnMut(OutputStream, &[u8])) {
@@ -224,7 +225,7 @@ impl Launched {
 
     /// Closes the link, upon which the launcher ends everything, and waits for that.
     pub(super) async fn kill(&mut self) {
-        self.link.close();
+        self.socket.close();
         if timeout(END_LIMIT, self.launcher.wait()).await.is_err() {
             tracing::error!("a code launcher did not end in time and is killed");
             let _may_have_ended = self.launcher.start_kill();
@@ -233,16 +234,16 @@ impl Launched {
 }
 
 /// Waits until the interpreter has ended by itself.
-async fn ended(link: &mut Link) -> Ended {
-    match link.receive().await {
-        Ok((FromLauncher::Failed { step, errno }, _)) => {
-            Ended::Failed(step, io::Error::from_raw_os_error(errno))
+async fn ended(socket: &mut LauncherSocket) -> ProcessExit {
+    match socket.receive().await {
+        Ok((LauncherMessage::Failed { step, errno }, _)) => {
+            ProcessExit::Failed(step, io::Error::from_raw_os_error(errno))
         }
-        Ok((FromLauncher::Ended { code, signal }, _)) => match (code, signal) {
-            (Some(code), _) => Ended::Code(code),
-            (None, Some(signal)) => Ended::Signal(signal),
-            (None, None) => Ended::Unknown,
+        Ok((LauncherMessage::Ended { code, signal }, _)) => match (code, signal) {
+            (Some(code), _) => ProcessExit::Code(code),
+            (None, Some(signal)) => ProcessExit::Signal(signal),
+            (None, None) => ProcessExit::Unknown,
         },
-        Ok((FromLauncher::Started { .. }, _)) | Err(_) => Ended::Unknown,
+        Ok((LauncherMessage::Started { .. }, _)) | Err(_) => ProcessExit::Unknown,
     }
 }

@@ -17,12 +17,12 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
 use super::super::OutputStream;
-use super::super::output::Capture;
-use super::super::relay::{self, Answer, Decoder, FromRelay, Order};
-use super::{Ended, Event, READ_SIZE, drain};
+use super::super::output::OutputBuffer;
+use super::super::relay_protocol::{self, FileReply, FileRequest, RelayDecoder, RelayMessage};
+use super::{ProcessEvent, ProcessExit, READ_SIZE, drain};
 
 /// Longest time for an answer to an order about files.
-const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+const REPLY_LIMIT: Duration = Duration::from_secs(20);
 /// Longest time for an interpreter to be killed.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// Longest time for the command to end after its stdin was closed, then after SIGTERM, then after SIGKILL.
@@ -40,7 +40,7 @@ const KEPT_STDERR: usize = 8 * 1024;
 
 /// A command and the relay that it runs.
 #[derive(Debug)]
-pub(in crate::sandbox) struct Relayed {
+pub(in crate::sandbox) struct RelayedProcess {
     command: Child,
     /// Closed to end everything.
     stdin: Option<ChildStdin>,
@@ -49,12 +49,12 @@ pub(in crate::sandbox) struct Relayed {
     stderr_open: bool,
     outgoing: BytesMut,
     read: BytesMut,
-    incoming: Decoder,
+    incoming: RelayDecoder,
     /// What came while an answer was waited for.
-    held: VecDeque<Event>,
+    held: VecDeque<ProcessEvent>,
     held_bytes: usize,
-    said: Capture,
-    last_order: u32,
+    said: OutputBuffer,
+    last_request: u32,
     /// Where the code runs, as it sees it.
     pub(in crate::sandbox) directory: String,
     interpreter_ended: bool,
@@ -72,16 +72,18 @@ enum Lost {
     Deaf,
 }
 
-impl Relayed {
+impl RelayedProcess {
     pub(super) fn send(&mut self, bytes: &[u8]) {
-        self.outgoing.extend_from_slice(&relay::control(bytes));
+        self.outgoing
+            .extend_from_slice(&relay_protocol::control(bytes));
     }
 
     pub(super) fn interrupt(&mut self) {
-        self.outgoing.extend_from_slice(&relay::interrupt());
+        self.outgoing
+            .extend_from_slice(&relay_protocol::interrupt());
     }
 
-    pub(super) async fn next(&mut self) -> Event {
+    pub(super) async fn next(&mut self) -> ProcessEvent {
         if let Some(event) = self.held.pop_front() {
             self.held_bytes = self.held_bytes.saturating_sub(event.size());
             return event;
@@ -94,13 +96,13 @@ impl Relayed {
         }
     }
 
-    pub(super) async fn ended(&mut self) -> Ended {
+    pub(super) async fn ended(&mut self) -> ProcessExit {
         loop {
             let message = self.message().await;
             match self.event(message) {
-                Some(Event::Ended(ended)) => return ended,
+                Some(ProcessEvent::Ended(ended)) => return ended,
                 // Nothing more will come, and the caller's time is limited.
-                Some(Event::Violation) => std::future::pending().await,
+                Some(ProcessEvent::Violation) => std::future::pending().await,
                 Some(event) => self.hold(event),
                 None => {}
             }
@@ -122,31 +124,35 @@ impl Relayed {
         }
         for event in std::mem::take(&mut self.held) {
             match event {
-                Event::Output(stream, bytes) => take(stream, &bytes),
+                ProcessEvent::Output(stream, bytes) => take(stream, &bytes),
                 other => self.held.push_back(other),
             }
         }
-        self.held_bytes = self.held.iter().map(Event::size).sum();
+        self.held_bytes = self.held.iter().map(ProcessEvent::size).sum();
     }
 
     /// Has an order about files done.
     ///
     /// # Cancel safety
     /// After a dropped future the order is done or not; what comes of it is passed over.
-    pub(in crate::sandbox) async fn ask(&mut self, order: Order<'_>) -> io::Result<Answer> {
+    pub(in crate::sandbox) async fn ask(
+        &mut self,
+        request: FileRequest<'_>,
+    ) -> io::Result<FileReply> {
         if self.is_lost() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        self.last_order = self.last_order.wrapping_add(1);
-        let id = self.last_order;
-        self.outgoing.extend_from_slice(&order.encode(id));
-        let answer = timeout(ANSWER_LIMIT, async {
+        self.last_request = self.last_request.wrapping_add(1);
+        let id = self.last_request;
+        self.outgoing.extend_from_slice(&request.encode(id));
+        let reply = timeout(REPLY_LIMIT, async {
             loop {
                 match self.message().await {
-                    Ok(FromRelay::Answer(answer)) if answer.id == id => return Ok(answer),
+                    Ok(RelayMessage::File(reply)) if reply.id == id => return Ok(reply),
                     message => {
                         if let Some(event) = self.event(message) {
-                            let over = matches!(event, Event::Violation) || self.lost.is_some();
+                            let over =
+                                matches!(event, ProcessEvent::Violation) || self.lost.is_some();
                             self.hold(event);
                             if over {
                                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -156,8 +162,8 @@ impl Relayed {
                 }
             }
         });
-        match answer.await {
-            Ok(answer) => answer,
+        match reply.await {
+            Ok(reply) => reply,
             Err(_) => {
                 self.lost = Some(Lost::Deaf);
                 Err(io::ErrorKind::TimedOut.into())
@@ -175,7 +181,7 @@ impl Relayed {
         if self.interpreter_ended || self.lost.is_some() {
             return;
         }
-        self.outgoing.extend_from_slice(&relay::kill());
+        self.outgoing.extend_from_slice(&relay_protocol::kill());
         if timeout(STOP_LIMIT, self.ended()).await.is_err() {
             self.lost = Some(Lost::Deaf);
         }
@@ -218,7 +224,7 @@ impl Relayed {
     ///
     /// # Cancel safety
     /// A dropped future loses nothing.
-    async fn message(&mut self) -> Result<FromRelay, Lost> {
+    async fn message(&mut self) -> Result<RelayMessage, Lost> {
         loop {
             if let Some(message) = self.incoming.next() {
                 return self.checked(message);
@@ -254,8 +260,8 @@ impl Relayed {
 
     fn checked(
         &mut self,
-        message: Result<FromRelay, super::super::frame::Violation>,
-    ) -> Result<FromRelay, Lost> {
+        message: Result<RelayMessage, super::super::worker_protocol::Violation>,
+    ) -> Result<RelayMessage, Lost> {
         message.map_err(|violation| {
             tracing::warn!(%violation, "what came from sandbox.command is not from the relay");
             self.lost = Some(Lost::Violation);
@@ -264,51 +270,51 @@ impl Relayed {
     }
 
     /// What a message means to the one who follows the code.
-    fn event(&mut self, message: Result<FromRelay, Lost>) -> Option<Event> {
+    fn event(&mut self, message: Result<RelayMessage, Lost>) -> Option<ProcessEvent> {
         Some(match message {
-            Ok(FromRelay::Control(bytes)) => Event::Control(bytes),
-            Ok(FromRelay::Output(stream, bytes)) => Event::Output(stream, bytes),
-            Ok(FromRelay::Closed) => Event::Closed,
-            Ok(FromRelay::Ended { code, signal }) => {
+            Ok(RelayMessage::Control(bytes)) => ProcessEvent::Control(bytes),
+            Ok(RelayMessage::Output(stream, bytes)) => ProcessEvent::Output(stream, bytes),
+            Ok(RelayMessage::Closed) => ProcessEvent::Closed,
+            Ok(RelayMessage::Ended { code, signal }) => {
                 self.interpreter_ended = true;
-                Event::Ended(match (code, signal) {
-                    (Some(code), _) => Ended::Code(code),
-                    (None, Some(signal)) => Ended::Signal(signal),
-                    (None, None) => Ended::Unknown,
+                ProcessEvent::Ended(match (code, signal) {
+                    (Some(code), _) => ProcessExit::Code(code),
+                    (None, Some(signal)) => ProcessExit::Signal(signal),
+                    (None, None) => ProcessExit::Unknown,
                 })
             }
             // An answer that nobody waits for any more.
-            Ok(FromRelay::Answer(_)) => return None,
-            Ok(FromRelay::Hello(_)) => {
+            Ok(RelayMessage::File(_)) => return None,
+            Ok(RelayMessage::Hello(_)) => {
                 self.lost = Some(Lost::Violation);
-                Event::Violation
+                ProcessEvent::Violation
             }
-            Err(Lost::Violation | Lost::Deaf) => Event::Violation,
+            Err(Lost::Violation | Lost::Deaf) => ProcessEvent::Violation,
             Err(Lost::Ended) => {
                 if !self.interpreter_ended {
                     self.interpreter_ended = true;
                     let said = self.said();
                     tracing::warn!(said, "sandbox.command has ended by itself");
                 }
-                Event::Ended(Ended::Command)
+                ProcessEvent::Ended(ProcessExit::Command)
             }
         })
     }
 
     /// Keeps what came for the one who follows the code, as far as there is room.
-    fn hold(&mut self, event: Event) {
+    fn hold(&mut self, event: ProcessEvent) {
         if self.held_bytes + event.size() <= MAX_HELD {
             self.hold_all(event);
         }
     }
 
-    fn hold_all(&mut self, event: Event) {
+    fn hold_all(&mut self, event: ProcessEvent) {
         self.held_bytes += event.size();
         self.held.push_back(event);
     }
 }
 
-impl Event {
+impl ProcessEvent {
     /// What it costs to hold it.
     fn size(&self) -> usize {
         let content = match self {
@@ -324,7 +330,7 @@ async fn write(stdin: &mut Option<ChildStdin>, bytes: &[u8]) -> Option<usize> {
 }
 
 /// Reads on and keeps nothing but what the operator may want to know.
-async fn discard(stdout: &mut ChildStdout, stderr: &mut ChildStderr, said: &mut Capture) {
+async fn discard(stdout: &mut ChildStdout, stderr: &mut ChildStderr, said: &mut OutputBuffer) {
     let out = async {
         let mut buffer = vec![0; READ_SIZE];
         while stdout.read(&mut buffer).await.is_ok_and(|read| read > 0) {}

@@ -6,43 +6,52 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::host::Host;
-use super::{PROBE_LIMIT, Tried, probe, report};
+use super::{PROBE_LIMIT, TierAttempt, probe, report};
 use crate::sandbox::interpreter::{Interpreter, QUESTIONS};
-use crate::sandbox::plan::{Places, Plan, Way};
+use crate::sandbox::plan::{IsolationMethod, LaunchPlan, Reservations};
 use crate::sandbox::settings::Settings;
 use crate::sandbox::worker::Worker;
-use crate::sandbox::{Cell, Live, OutputStream, Report, SandboxError};
+use crate::sandbox::{Cell, IsolationReport, Live, OutputStream, SandboxError};
 
 /// Most bytes of what an interpreter says about itself.
 const MAX_ANSWER: usize = 1024 * 1024;
 
 /// Tries the command.
-pub(super) async fn choose(settings: Settings) -> Result<(Arc<Plan>, Report), SandboxError> {
+pub(super) async fn choose(
+    settings: Settings,
+) -> Result<(Arc<LaunchPlan>, IsolationReport), SandboxError> {
     let at = |step| move |source| SandboxError::Step { step, source };
     let settings = Arc::new(settings);
-    let places = Places::open(&settings)
+    let reservations = Reservations::open(&settings)
         .map(Arc::new)
         .map_err(at("opening the directory for working files"))?;
     let host = Host::set_up(&settings.work_dir).map_err(at("setting up the self-test"))?;
     let interpreter = Interpreter::beyond(&settings);
-    let plan = Arc::new(Plan::new(settings, interpreter, Way::Command, places));
-    let mut worker = Worker::start(&plan, plan.place()?)
+    let plan = Arc::new(LaunchPlan::new(
+        settings,
+        interpreter,
+        IsolationMethod::Command,
+        reservations,
+    ));
+    let mut worker = Worker::start(&plan, plan.reserve()?)
         .await
-        .map_err(|error| SandboxError::Unavailable(report::not_possible(Way::Command, &error)))?;
+        .map_err(|error| {
+            SandboxError::Unavailable(report::not_possible(IsolationMethod::Command, &error))
+        })?;
     let interpreter = ask(&mut worker).await;
     let leaks = probe(&mut worker, &host).await;
     let preload_failed = std::mem::take(&mut worker.preload_failed);
     worker.end().await;
-    let tried = Tried {
-        way: Way::Command,
-        tier: Way::Command.tier(),
+    let attempt = TierAttempt {
+        method: IsolationMethod::Command,
+        tier: IsolationMethod::Command.tier(),
         landlock: 0,
         proc: false,
         preload_failed,
-        sees_descriptors: false,
+        counts_descriptors: false,
         leaks,
     };
-    let report = report::external(&plan, &tried, &interpreter?);
+    let report = report::external(&plan, &attempt, &interpreter?);
     Ok((plan, report))
 }
 

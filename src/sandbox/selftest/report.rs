@@ -4,10 +4,10 @@ use std::error::Error;
 use std::fmt;
 
 use super::super::interpreter::Interpreter;
-use super::super::plan::{Plan, Way};
+use super::super::plan::{IsolationMethod, LaunchPlan};
 use super::super::settings::{Network, Settings, Tier};
-use super::super::{CellOutcome, Report, SandboxError};
-use super::{SCOPED_LANDLOCK, Tried};
+use super::super::{CellOutcome, IsolationReport, SandboxError};
+use super::{SCOPED_LANDLOCK, TierAttempt};
 
 const USER_NAMESPACES: &str = "run it in a container with the seccomp profile docker/seccomp.json and, where AppArmor is on, \
      apparmor=unconfined; on a host, allow unprivileged user namespaces \
@@ -43,23 +43,27 @@ const NAMED_PACKAGES: [&str; 24] = [
 ];
 
 /// The report on a way that holds.
-pub(super) fn report(plan: &Plan, tried: &Tried, mut missing: Vec<String>) -> Report {
-    missing.extend(not_counted(tried));
+pub(super) fn report(
+    plan: &LaunchPlan,
+    attempt: &TierAttempt,
+    mut missing: Vec<String>,
+) -> IsolationReport {
+    missing.extend(not_counted(attempt));
     let settings = &plan.settings;
-    let strong = tried.way.tier() == Tier::Strong;
+    let strong = attempt.method.tier() == Tier::Strong;
     let either = |yes: &str, no: &str| if strong { yes } else { no }.to_owned();
     let network = match (settings.network, strong) {
         (Network::None, true) => "none (namespace, seccomp)",
         (Network::None, false) => "none (seccomp, Landlock)",
         (Network::Full, _) => "full, by configuration",
     };
-    let uid = match tried.way {
-        Way::RootNamespaces | Way::PrivateUser => "one per interpreter",
-        Way::UserNamespaces => "mapped in a user namespace",
-        Way::SameUser => "the server's",
-        Way::Command => "the command's",
+    let uid = match attempt.method {
+        IsolationMethod::RootNamespaces | IsolationMethod::PrivateUser => "one per interpreter",
+        IsolationMethod::UserNamespaces => "mapped in a user namespace",
+        IsolationMethod::SameUser => "the server's",
+        IsolationMethod::Command => "the command's",
     };
-    let landlock = match tried.landlock {
+    let landlock = match attempt.landlock {
         0 => "none".to_owned(),
         version => format!("abi {version}"),
     };
@@ -72,7 +76,7 @@ pub(super) fn report(plan: &Plan, tried: &Tried, mut missing: Vec<String>) -> Re
         ("memory", format!("{memory} MiB, polled")),
         ("disk", either("sized tmpfs", "polled")),
         ("end_of_tree", either("namespace", "supervisor")),
-        ("proc", if tried.proc { "own" } else { "none" }.to_owned()),
+        ("proc", if attempt.proc { "own" } else { "none" }.to_owned()),
         ("landlock", landlock),
         ("seccomp", "allow-list".to_owned()),
         (
@@ -80,23 +84,27 @@ pub(super) fn report(plan: &Plan, tried: &Tried, mut missing: Vec<String>) -> Re
             "faults of the kernel and the processor".to_owned(),
         ),
     ];
-    Report {
-        level: tried.tier,
+    IsolationReport {
+        level: attempt.tier,
         properties,
         missing,
-        problems: not_preloaded(tried).into_iter().collect(),
+        problems: not_preloaded(attempt).into_iter().collect(),
         python: plan.interpreter.version.clone(),
         packages: named_packages(&plan.interpreter),
     }
 }
 
 /// The report on what a command isolates.
-pub(super) fn external(plan: &Plan, tried: &Tried, interpreter: &Interpreter) -> Report {
+pub(super) fn external(
+    plan: &LaunchPlan,
+    attempt: &TierAttempt,
+    interpreter: &Interpreter,
+) -> IsolationReport {
     let mut missing = Vec::new();
-    if !tried.leaks.is_empty() {
+    if !attempt.leaks.is_empty() {
         missing.push(format!(
             "sandbox.command: the self-test got through ({}); what the command isolates is for its operator to judge",
-            tried.leaks.join("; ")
+            attempt.leaks.join("; ")
         ));
     }
     let program = plan.settings.command.first().cloned().unwrap_or_default();
@@ -114,11 +122,11 @@ pub(super) fn external(plan: &Plan, tried: &Tried, interpreter: &Interpreter) ->
             "time, output, images, files handed back and kept".to_owned(),
         ),
     ];
-    Report {
-        level: tried.tier,
+    IsolationReport {
+        level: attempt.tier,
         properties,
         missing,
-        problems: not_preloaded(tried).into_iter().collect(),
+        problems: not_preloaded(attempt).into_iter().collect(),
         python: interpreter.version.clone(),
         packages: named_packages(interpreter),
     }
@@ -133,62 +141,62 @@ fn named_packages(interpreter: &Interpreter) -> Vec<String> {
 }
 
 /// Where files lie on a disk of the host, those without a name have to be counted.
-fn not_counted(tried: &Tried) -> Option<String> {
-    (tried.way.tier() != Tier::Strong && !tried.sees_descriptors).then(|| {
+fn not_counted(attempt: &TierAttempt) -> Option<String> {
+    (attempt.method.tier() != Tier::Strong && !attempt.counts_descriptors).then(|| {
         "open files that were deleted are not counted, as the descriptors of interpreters cannot be read in /proc; let \
          loopwright read them (AppArmor, SELinux, hidepid=)"
             .to_owned()
     })
 }
 
-fn not_preloaded(tried: &Tried) -> Option<String> {
-    (!tried.preload_failed.is_empty()).then(|| {
+fn not_preloaded(attempt: &TierAttempt) -> Option<String> {
+    (!attempt.preload_failed.is_empty()).then(|| {
         format!(
             "modules of sandbox.preload could not be imported: {}; install them for this interpreter or leave them out",
-            tried.preload_failed.join(", ")
+            attempt.preload_failed.join(", ")
         )
     })
 }
 
 /// A way that could be started and is not taken.
-pub(super) fn not_enough(tried: &Tried) -> String {
-    let way = name(tried.way);
-    if !tried.leaks.is_empty() {
-        let leaks = tried.leaks.join("; ");
+pub(super) fn not_enough(attempt: &TierAttempt) -> String {
+    let method = name(attempt.method);
+    if !attempt.leaks.is_empty() {
+        let leaks = attempt.leaks.join("; ");
         // Nothing got through to an interpreter that cannot even work.
-        if tried.leaks.iter().all(|leak| leak.starts_with(NO_WORK)) {
+        if attempt.leaks.iter().all(|leak| leak.starts_with(NO_WORK)) {
             return format!(
-                "{way}: the interpreter cannot work ({leaks}); every user must be able to pass through the directories \
+                "{method}: the interpreter cannot work ({leaks}); every user must be able to pass through the directories \
                  above sandbox.work_dir (chmod a+x)"
             );
         }
-        return format!("{way}: the self-test got through ({leaks})");
+        return format!("{method}: the self-test got through ({leaks})");
     }
-    let landlock = match tried.landlock {
+    let landlock = match attempt.landlock {
         0 => "the kernel has no Landlock; boot one with 'landlock' among lsm=".to_owned(),
         version => format!(
             "the kernel's Landlock is version {version}; it takes version {SCOPED_LANDLOCK} (Linux 6.12)"
         ),
     };
-    format!("{way}: only {}: {landlock}", tried.tier.as_str())
+    format!("{method}: only {}: {landlock}", attempt.tier.as_str())
 }
 
 /// A way that could not be started.
-pub(super) fn not_possible(way: Way, error: &SandboxError) -> String {
-    let mut text = format!("{}: {error}", name(way));
+pub(super) fn not_possible(method: IsolationMethod, error: &SandboxError) -> String {
+    let mut text = format!("{}: {error}", name(method));
     if let Some(cause) = error.source() {
         text.push_str(&format!(" ({cause})"));
     }
-    let remedy = match (way, error) {
+    let remedy = match (method, error) {
         (_, SandboxError::Launch { step, .. }) if step == "executing Python" => {
             "; make the interpreter executable for all users, or set --code-exec-python to one that is"
         }
-        (Way::UserNamespaces, SandboxError::Launch { .. }) => {
+        (IsolationMethod::UserNamespaces, SandboxError::Launch { .. }) => {
             text.push_str("; ");
             text.push_str(USER_NAMESPACES);
             ""
         }
-        (Way::RootNamespaces, SandboxError::Launch { .. }) => {
+        (IsolationMethod::RootNamespaces, SandboxError::Launch { .. }) => {
             "; root in a container cannot make namespaces without CAP_SYS_ADMIN"
         }
         _ => "",
@@ -223,17 +231,17 @@ pub(super) fn no_answer(outcome: &CellOutcome) -> String {
     format!("the self-test did not end well ({:?}): {said}", outcome.end)
 }
 
-fn name(way: Way) -> &'static str {
-    match way {
-        Way::RootNamespaces => "strong (namespaces as root)",
-        Way::UserNamespaces => "strong (user namespace)",
-        Way::PrivateUser => "medium (a user id of its own)",
-        Way::SameUser => "basic (the server's user id)",
-        Way::Command => "external (sandbox.command)",
+fn name(method: IsolationMethod) -> &'static str {
+    match method {
+        IsolationMethod::RootNamespaces => "strong (namespaces as root)",
+        IsolationMethod::UserNamespaces => "strong (user namespace)",
+        IsolationMethod::PrivateUser => "medium (a user id of its own)",
+        IsolationMethod::SameUser => "basic (the server's user id)",
+        IsolationMethod::Command => "external (sandbox.command)",
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for IsolationReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::watch::Watcher;
-use super::{After, Worker};
-use crate::sandbox::collect::Collected;
-use crate::sandbox::frame::{self, FromWorker, Violation};
-use crate::sandbox::output::Capture;
-use crate::sandbox::process::{Ended, Event};
-use crate::sandbox::{Cell, CellEnd, CellOutcome, Limit, Live, OutputStream};
+use super::watch::ResourceWatcher;
+use super::{Worker, WorkerStatus};
+use crate::sandbox::collect::CellOutput;
+use crate::sandbox::output::OutputBuffer;
+use crate::sandbox::process::{ProcessEvent, ProcessExit};
+use crate::sandbox::worker_protocol::{self, Violation, WorkerMessage};
+use crate::sandbox::{Cell, CellEnd, CellOutcome, Live, OutputStream, ResourceLimit};
 
 /// How long code may take to heed an interrupt.
 const GRACE: Duration = Duration::from_secs(2);
@@ -22,12 +22,12 @@ const MAX_VIOLATIONS: u32 = 3;
 const MAX_FRAMES: u32 = 100_000;
 
 /// A cell that runs.
-pub(super) struct Running<'w> {
+pub(super) struct RunningCell<'w> {
     worker: &'w mut Worker,
     live: &'w dyn Live,
-    stdout: Capture,
-    stderr: Capture,
-    collected: Collected,
+    stdout: OutputBuffer,
+    stderr: OutputBuffer,
+    collected: CellOutput,
     frames: u32,
     violations: u32,
     started: Instant,
@@ -38,35 +38,35 @@ enum Step {
     /// The code is done.
     Done,
     /// The interpreter ended by itself.
-    Ended(Ended),
+    Ended(ProcessExit),
     /// A limit was passed.
-    Passed(Limit),
+    LimitExceeded(ResourceLimit),
     /// Time is up.
     TimeUp,
 }
 
-impl<'w> Running<'w> {
+impl<'w> RunningCell<'w> {
     pub(super) fn new(worker: &'w mut Worker, live: &'w dyn Live) -> Self {
         let limits = &worker.plan.settings.limits;
         let kept = limits.output_kept;
         Self {
-            collected: Collected::new(limits),
+            collected: CellOutput::new(limits),
             worker,
             live,
-            stdout: Capture::new(kept),
-            stderr: Capture::new(kept),
+            stdout: OutputBuffer::new(kept),
+            stderr: OutputBuffer::new(kept),
             frames: 0,
             violations: 0,
             started: Instant::now(),
         }
     }
 
-    pub(super) async fn run(mut self, cell: &Cell<'_>) -> (CellOutcome, After) {
+    pub(super) async fn run(mut self, cell: &Cell<'_>) -> (CellOutcome, WorkerStatus) {
         self.take_late_output();
         let limits = &self.worker.plan.settings.limits;
-        let order = frame::exec(self.worker.last_id, cell.code, limits);
+        let order = worker_protocol::exec(self.worker.last_id, cell.code, limits);
         let deadline = self.started + cell.timeout;
-        self.worker.wake();
+        self.worker.resume();
         self.worker.process.send(&order);
         let mut step = self.until(deadline).await;
         let interrupted = matches!(step, Step::TimeUp);
@@ -80,8 +80,8 @@ impl<'w> Running<'w> {
             next += AGAIN;
             step = self.until(next).await;
         }
-        let end = match (self.worker.passed_limit(), step) {
-            (Some(limit), _) | (None, Step::Passed(limit)) => CellEnd::LimitPassed(limit),
+        let end = match (self.worker.exceeded_limit(), step) {
+            (Some(limit), _) | (None, Step::LimitExceeded(limit)) => CellEnd::LimitExceeded(limit),
             (None, Step::Done) if interrupted => CellEnd::Interrupted,
             (None, Step::Done) => CellEnd::Completed,
             (None, Step::TimeUp) => CellEnd::TimedOut,
@@ -101,19 +101,19 @@ impl<'w> Running<'w> {
             } = &mut *self.worker;
             let happened = tokio::select! {
                 event = process.next() => event,
-                limit = passes(watcher) => return Step::Passed(limit),
+                limit = exceeds(watcher) => return Step::LimitExceeded(limit),
                 () = sleep_until(deadline) => return Step::TimeUp,
             };
             let step = match happened {
-                Event::Control(bytes) => {
+                ProcessEvent::Control(bytes) => {
                     self.worker.decoder.push(&bytes);
                     self.frames()
                 }
-                Event::Output(stream, bytes) => self.output(stream, &bytes),
+                ProcessEvent::Output(stream, bytes) => self.output(stream, &bytes),
                 // The code has closed the socket: nothing can be heard of it any more.
-                Event::Closed => Some(self.closed().await),
-                Event::Violation => Some(Step::Passed(Limit::Protocol)),
-                Event::Ended(ended) => Some(Step::Ended(ended)),
+                ProcessEvent::Closed => Some(self.closed().await),
+                ProcessEvent::Violation => Some(Step::LimitExceeded(ResourceLimit::Protocol)),
+                ProcessEvent::Ended(ended) => Some(Step::Ended(ended)),
             };
             if let Some(step) = step {
                 return step;
@@ -126,18 +126,20 @@ impl<'w> Running<'w> {
         while let Some(decoded) = self.worker.decoder.next() {
             self.frames += 1;
             let taken = match decoded {
-                Ok(FromWorker::Done { id }) if id == self.worker.last_id => {
+                Ok(WorkerMessage::Done { id }) if id == self.worker.last_id => {
                     return Some(Step::Done);
                 }
                 Ok(frame) => self.collected.take(frame, self.worker.last_id),
-                Err(Violation::TooLong) => return Some(Step::Passed(Limit::Protocol)),
+                Err(Violation::TooLong) => {
+                    return Some(Step::LimitExceeded(ResourceLimit::Protocol));
+                }
                 Err(_) => false,
             };
             if !taken {
                 self.violations += 1;
             }
             if self.violations >= MAX_VIOLATIONS || self.frames >= MAX_FRAMES {
-                return Some(Step::Passed(Limit::Protocol));
+                return Some(Step::LimitExceeded(ResourceLimit::Protocol));
             }
         }
         None
@@ -152,14 +154,15 @@ impl<'w> Running<'w> {
             self.live.output(stream, &text);
         }
         let total = self.stdout.total() + self.stderr.total();
-        (total > self.worker.plan.settings.limits.output).then_some(Step::Passed(Limit::Output))
+        (total > self.worker.plan.settings.limits.output)
+            .then_some(Step::LimitExceeded(ResourceLimit::Output))
     }
 
     /// The control socket was closed: most often because the interpreter is ending.
     async fn closed(&mut self) -> Step {
         match tokio::time::timeout(GRACE, self.worker.process.ended()).await {
             Ok(ended) => Step::Ended(ended),
-            Err(_) => Step::Passed(Limit::Protocol),
+            Err(_) => Step::LimitExceeded(ResourceLimit::Protocol),
         }
     }
 
@@ -201,24 +204,24 @@ impl<'w> Running<'w> {
         }
     }
 
-    async fn finish(mut self, mut end: CellEnd, cell: &Cell<'_>) -> (CellOutcome, After) {
+    async fn finish(mut self, mut end: CellEnd, cell: &Cell<'_>) -> (CellOutcome, WorkerStatus) {
         let elapsed = self.started.elapsed();
         self.drain_output();
-        let mut after = match end {
-            CellEnd::Completed | CellEnd::Interrupted => After::Ready,
-            _ => After::Over,
+        let mut status = match end {
+            CellEnd::Completed | CellEnd::Interrupted => WorkerStatus::Ready,
+            _ => WorkerStatus::Ended,
         };
-        if after == After::Over {
+        if status == WorkerStatus::Ended {
             // What still runs would go on writing files while they are taken.
             self.worker.stop().await;
             self.drain_output();
         }
         let captured = self.worker.capture_files(cell.outputs).await;
         // What the code left running may have gone too far meanwhile.
-        if after == After::Ready
-            && let Some(limit) = self.worker.passed_limit()
+        if status == WorkerStatus::Ready
+            && let Some(limit) = self.worker.exceeded_limit()
         {
-            (end, after) = (CellEnd::LimitPassed(limit), After::Over);
+            (end, status) = (CellEnd::LimitExceeded(limit), WorkerStatus::Ended);
         }
         let working_directory = self.worker.working_directory();
         let mut outcome = self.collected.into_outcome(end, elapsed, working_directory);
@@ -233,14 +236,14 @@ impl<'w> Running<'w> {
         }
         outcome.stdout = self.stdout.take().text;
         outcome.stderr = self.stderr.take().text;
-        (outcome, after)
+        (outcome, status)
     }
 }
 
 /// Waits until a limit is passed; for ever where nobody looks.
-async fn passes(watcher: &mut Option<Watcher>) -> Limit {
+async fn exceeds(watcher: &mut Option<ResourceWatcher>) -> ResourceLimit {
     match watcher {
-        Some(watcher) => watcher.passes().await,
+        Some(watcher) => watcher.exceeds().await,
         None => std::future::pending().await,
     }
 }

@@ -9,11 +9,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::Worker;
-use crate::sandbox::files::remote::Remote;
-use crate::sandbox::files::{Capture, Saved, Snapshot, WorkDir};
+use crate::sandbox::files::remote::RemoteDir;
+use crate::sandbox::files::{FileCapture, SaveCounts, Snapshot, WorkDir};
 use crate::sandbox::process::Process;
-use crate::sandbox::settings::Limits;
-use crate::sandbox::{FileContent, FilePart, RunError, WorkFile, WorkingFile};
+use crate::sandbox::settings::InterpreterLimits;
+use crate::sandbox::{FileContent, FileRange, InterpreterError, WorkFile, WorkingFile};
 
 /// Longest time for files to be exchanged with a relay.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(60);
@@ -23,19 +23,19 @@ enum Files<'w> {
     /// In a directory that this process has open.
     Descriptor(Arc<WorkDir>),
     /// Where a relay can reach them.
-    Frames(Remote<'w>),
+    Frames(RemoteDir<'w>),
 }
 
 impl Worker {
     fn files(&mut self) -> Files<'_> {
         match &mut self.process {
             Process::Launched(process) => Files::Descriptor(process.files.clone()),
-            Process::Relayed(process) => Files::Frames(Remote::new(process)),
+            Process::Relayed(process) => Files::Frames(RemoteDir::new(process)),
         }
     }
 
     /// Remembers the working directory as it is, so that what is there does not count as made by the next cell.
-    pub(in crate::sandbox) async fn settle_files(&mut self) {
+    pub(in crate::sandbox) async fn refresh_snapshot(&mut self) {
         self.before = match self.files() {
             Files::Descriptor(files) => {
                 let looking = spawn_blocking(move || files.snapshot());
@@ -47,11 +47,13 @@ impl Worker {
     }
 
     /// The working files, by name.
-    pub(in crate::sandbox) async fn list_files(&mut self) -> Result<Vec<WorkingFile>, RunError> {
+    pub(in crate::sandbox) async fn list_files(
+        &mut self,
+    ) -> Result<Vec<WorkingFile>, InterpreterError> {
         match self.files() {
             Files::Descriptor(files) => spawn_blocking(move || files.list())
                 .await
-                .map_err(|_| RunError::Closed),
+                .map_err(|_| InterpreterError::Closed),
             Files::Frames(mut remote) => remote.list().await,
         }
     }
@@ -59,22 +61,22 @@ impl Worker {
     /// Part of a working file.
     pub(in crate::sandbox) async fn read_file(
         &mut self,
-        part: FilePart<'_>,
-    ) -> Result<FileContent, RunError> {
+        part: FileRange<'_>,
+    ) -> Result<FileContent, InterpreterError> {
         match self.files() {
             Files::Descriptor(files) => {
                 let name = part.name.to_owned();
-                let FilePart {
+                let FileRange {
                     offset, max_bytes, ..
                 } = part;
                 let reading = spawn_blocking(move || {
-                    files.read(FilePart {
+                    files.read(FileRange {
                         name: &name,
                         offset,
                         max_bytes,
                     })
                 });
-                reading.await.map_err(|_| RunError::Closed)?
+                reading.await.map_err(|_| InterpreterError::Closed)?
             }
             Files::Frames(mut remote) => remote.read(part).await,
         }
@@ -85,15 +87,15 @@ impl Worker {
         &mut self,
         new: Vec<WorkFile>,
     ) -> Vec<(WorkFile, io::Result<String>)> {
-        let owner = self.place.owner();
+        let owner = self.reservation.owner();
         let placed = match self.files() {
             Files::Descriptor(files) => {
                 let placing = spawn_blocking(move || {
-                    let place = |file: WorkFile| {
+                    let reservation = |file: WorkFile| {
                         let result = files.place(&file.name, &file.path, owner);
                         (file, result)
                     };
-                    new.into_iter().map(place).collect()
+                    new.into_iter().map(reservation).collect()
                 });
                 placing.await.unwrap_or_default()
             }
@@ -106,7 +108,7 @@ impl Worker {
                 placed
             }
         };
-        self.settle_files().await;
+        self.refresh_snapshot().await;
         placed
     }
 
@@ -116,7 +118,7 @@ impl Worker {
         else {
             return;
         };
-        let (tmp, owner, list) = (process.tmp.clone(), self.place.owner(), list.clone());
+        let (tmp, owner, list) = (process.tmp.clone(), self.reservation.owner(), list.clone());
         let name = list
             .file_name()
             .unwrap_or_default()
@@ -129,10 +131,10 @@ impl Worker {
     }
 
     /// What the cell that has ended produced.
-    pub(super) async fn capture_files(&mut self, declared: &[String]) -> Option<Capture> {
+    pub(super) async fn capture_files(&mut self, declared: &[String]) -> Option<FileCapture> {
         let before = std::mem::take(&mut self.before);
         let limits = self.plan.settings.limits.clone();
-        let captured: Option<(Capture, Snapshot)> = match self.files() {
+        let captured: Option<(FileCapture, Snapshot)> = match self.files() {
             Files::Descriptor(files) => {
                 let declared = declared.to_vec();
                 let taking = spawn_blocking(move || {
@@ -146,8 +148,8 @@ impl Worker {
                 within(taking).await.ok()
             }
         };
-        let (captured, after) = captured?;
-        self.before = after;
+        let (captured, status) = captured?;
+        self.before = status;
         Some(captured)
     }
 
@@ -155,8 +157,8 @@ impl Worker {
     pub(in crate::sandbox) async fn save_files(
         &mut self,
         directory: &Path,
-        limits: &Limits,
-    ) -> io::Result<Saved> {
+        limits: &InterpreterLimits,
+    ) -> io::Result<SaveCounts> {
         match self.files() {
             Files::Descriptor(files) => {
                 let (directory, limits) = (directory.to_owned(), limits.clone());
@@ -170,7 +172,7 @@ impl Worker {
 
     /// Puts files that were saved back into the working directory.
     pub(in crate::sandbox) async fn restore_files(&mut self, directory: &Path) -> io::Result<()> {
-        let owner = self.place.owner();
+        let owner = self.reservation.owner();
         match self.files() {
             Files::Descriptor(files) => {
                 let directory = directory.to_owned();
@@ -180,7 +182,7 @@ impl Worker {
             }
             Files::Frames(mut remote) => within(remote.restore_from(directory)).await?,
         }
-        self.settle_files().await;
+        self.refresh_snapshot().await;
         Ok(())
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{EXECUTE_PYTHON, LIST_FILES, READ_FILE, RESET_PYTHON, WantedFile};
 use crate::openai::tool::ToolDefinition;
-use crate::sandbox::Report;
-use crate::sandbox::settings::{Limits, Network, Settings, Tier};
+use crate::sandbox::IsolationReport;
+use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
 
 const EXECUTE_PARAMETERS: &str = r#"{"type":"object","properties":{"code":{"type":"string","description":"Python source code."},"outputs":{"type":"array","description":"Files of the working directory to hand to the user even if this call does not change them.","items":{"anyOf":[{"type":"string"},{"type":"object","properties":{"name":{"type":"string"},"format":{"type":"string"}},"required":["name"],"additionalProperties":false}]}}},"required":["code"],"additionalProperties":false}"#;
 const READ_PARAMETERS: &str = r#"{"type":"object","properties":{"name":{"type":"string","description":"Path relative to the working directory, as list_files shows it."},"offset":{"type":"integer","minimum":1,"description":"First line to show, from 1. Default 1."},"limit":{"type":"integer","minimum":1,"description":"Most lines to show. Default 500."}},"required":["name"],"additionalProperties":false}"#;
@@ -13,7 +13,7 @@ const NO_PARAMETERS: &str = r#"{"type":"object","properties":{},"additionalPrope
 pub(super) const WORKING_DIRECTORY: &str = "/mnt/data";
 
 /// The working directory as code sees it, where it has a fixed name.
-pub(super) fn working_directory(report: &Report) -> Option<&'static str> {
+pub(super) fn working_directory(report: &IsolationReport) -> Option<&'static str> {
     match report.level {
         Tier::Strong => Some(WORKING_DIRECTORY),
         Tier::Weak | Tier::Basic | Tier::Medium | Tier::External => None,
@@ -21,7 +21,7 @@ pub(super) fn working_directory(report: &Report) -> Option<&'static str> {
 }
 
 pub(super) fn execute(
-    report: &Report,
+    report: &IsolationReport,
     settings: &Settings,
     wanted: &[WantedFile],
 ) -> ToolDefinition {
@@ -118,7 +118,7 @@ fn line(file: &WantedFile) -> String {
 }
 
 /// What the passing of each limit is explained with.
-pub(super) fn limit_texts(limits: &Limits) -> [String; 3] {
+pub(super) fn limit_texts(limits: &InterpreterLimits) -> [String; 3] {
     [size(limits.memory), size(limits.disk), size(limits.output)]
 }
 

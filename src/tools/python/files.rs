@@ -4,7 +4,7 @@ use super::Interpreters;
 use super::arguments::Read;
 use super::describe::{size, working_directory};
 use super::media::{is_text, media_type};
-use crate::sandbox::FilePart;
+use crate::sandbox::FileRange;
 use crate::tools::cap::first_chars;
 use crate::tools::{ToolError, ToolInvocation, ToolOutput};
 
@@ -59,7 +59,7 @@ pub(super) async fn read(
 ) -> Result<ToolOutput, ToolError> {
     let directory = working_directory(interpreters.report());
     let asked = Read::from_arguments(&invocation.arguments, directory)?;
-    let part = FilePart {
+    let part = FileRange {
         name: &asked.name,
         offset: 0,
         max_bytes: MAX_READ_BYTES,

@@ -3,7 +3,7 @@
 use super::describe::{limit_texts, seconds, size};
 use super::media::media_type;
 use crate::sandbox::settings::Settings;
-use crate::sandbox::{CapturedFile, CellEnd, CellError, CellOutcome, Limit};
+use crate::sandbox::{CapturedFile, CellEnd, CellError, CellOutcome, ResourceLimit};
 use crate::tools::OutputStatus;
 
 /// What a call that brought nothing is answered with.
@@ -44,7 +44,7 @@ pub(super) fn text(outcome: &CellOutcome, settings: &Settings, more: &[String]) 
 pub(super) fn status(outcome: &CellOutcome) -> OutputStatus {
     match outcome.end {
         CellEnd::Interrupted | CellEnd::TimedOut => OutputStatus::Timeout,
-        CellEnd::LimitPassed(_) | CellEnd::Crashed => OutputStatus::Error,
+        CellEnd::LimitExceeded(_) | CellEnd::Crashed => OutputStatus::Error,
         CellEnd::Completed => match &outcome.error {
             Some(error) if !is_clean_exit(error) => OutputStatus::Error,
             Some(_) | None => OutputStatus::Ok,
@@ -67,11 +67,13 @@ pub(super) fn lost(end: CellEnd) -> Option<&'static str> {
     match end {
         CellEnd::Completed | CellEnd::Interrupted => None,
         CellEnd::TimedOut => Some("the code ran out of time and would not be interrupted"),
-        CellEnd::LimitPassed(Limit::Memory) => Some("the code ran out of memory"),
-        CellEnd::LimitPassed(Limit::Disk) => Some("the disk space of the code was full"),
-        CellEnd::LimitPassed(Limit::Processes) => Some("the code started too many processes"),
-        CellEnd::LimitPassed(Limit::Output) => Some("the code wrote too much output"),
-        CellEnd::LimitPassed(Limit::Protocol) | CellEnd::Crashed => {
+        CellEnd::LimitExceeded(ResourceLimit::Memory) => Some("the code ran out of memory"),
+        CellEnd::LimitExceeded(ResourceLimit::Disk) => Some("the disk space of the code was full"),
+        CellEnd::LimitExceeded(ResourceLimit::Processes) => {
+            Some("the code started too many processes")
+        }
+        CellEnd::LimitExceeded(ResourceLimit::Output) => Some("the code wrote too much output"),
+        CellEnd::LimitExceeded(ResourceLimit::Protocol) | CellEnd::Crashed => {
             Some("the interpreter ended unexpectedly")
         }
     }
@@ -91,21 +93,21 @@ fn end_text(end: CellEnd, settings: &Settings) -> Option<String> {
         CellEnd::TimedOut => format!(
             "The code did not end within {time}, the longest time of a call, and could not be interrupted. {lost}"
         ),
-        CellEnd::LimitPassed(Limit::Memory) => format!(
+        CellEnd::LimitExceeded(ResourceLimit::Memory) => format!(
             "Out of memory: the code used more than {memory}. {lost} Work on smaller pieces of the data."
         ),
-        CellEnd::LimitPassed(Limit::Disk) => format!(
+        CellEnd::LimitExceeded(ResourceLimit::Disk) => format!(
             "Disk full: the code wrote more than {disk} or too many files. {lost} Delete files that are not needed \
              any more."
         ),
-        CellEnd::LimitPassed(Limit::Processes) => format!(
+        CellEnd::LimitExceeded(ResourceLimit::Processes) => format!(
             "Too many processes: the code had more than {} processes and threads at the same time. {lost} Use fewer.",
             settings.limits.processes
         ),
-        CellEnd::LimitPassed(Limit::Output) => format!(
+        CellEnd::LimitExceeded(ResourceLimit::Output) => format!(
             "Too much output: the code printed more than {output} in one call. {lost} Print less, or write to a file."
         ),
-        CellEnd::LimitPassed(Limit::Protocol) => format!(
+        CellEnd::LimitExceeded(ResourceLimit::Protocol) => format!(
             "The interpreter sent messages that it must not send, as code does that meddles with its descriptors. \
              {lost}"
         ),

@@ -7,17 +7,19 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use super::*;
 use crate::ids::{Owner, RequestId};
-use crate::sandbox::settings::{Limits, Network, Tier};
-use crate::sandbox::{CapturedFile, CellEnd, CellError, Image, Limit, OutputStream, SandboxError};
+use crate::sandbox::settings::{InterpreterLimits, Network, Tier};
+use crate::sandbox::{
+    CapturedFile, CellEnd, CellError, Image, OutputStream, ResourceLimit, SandboxError,
+};
 use crate::tools::sources::SourceBook;
 use crate::tools::{CodeDetail, OutputStatus, ProgressSender, ToolDetail, ToolProgress};
 
 /// An interpreter that does what a test tells it to, and notes what it was asked.
 #[derive(Debug)]
 struct Scripted {
-    report: Report,
+    report: IsolationReport,
     settings: Settings,
-    outcome: Mutex<Option<Result<CellOutcome, RunError>>>,
+    outcome: Mutex<Option<Result<CellOutcome, InterpreterError>>>,
     says: Vec<(OutputStream, String)>,
     files: Vec<(&'static str, Bytes)>,
     asked: Mutex<Vec<String>>,
@@ -27,7 +29,7 @@ struct Scripted {
 impl Scripted {
     fn new() -> Self {
         Self {
-            report: Report {
+            report: IsolationReport {
                 level: Tier::Strong,
                 properties: vec![],
                 missing: vec![],
@@ -44,15 +46,15 @@ impl Scripted {
         }
     }
 
-    fn ending(outcome: Result<CellOutcome, RunError>) -> Self {
+    fn ending(outcome: Result<CellOutcome, InterpreterError>) -> Self {
         Self {
             outcome: Mutex::new(Some(outcome)),
             ..Self::new()
         }
     }
 
-    fn told<T>(&self, value: T) -> Told<T> {
-        Told {
+    fn told<T>(&self, value: T) -> WithNotices<T> {
+        WithNotices {
             value,
             notices: self.notices.clone(),
         }
@@ -69,7 +71,7 @@ impl Interpreters for Scripted {
         workspace: &'a WorkspaceId,
         cell: Cell<'a>,
         live: &'a dyn Live,
-    ) -> BoxFuture<'a, Result<CellOutcome, RunError>> {
+    ) -> BoxFuture<'a, Result<CellOutcome, InterpreterError>> {
         let inputs: Vec<&str> = cell.inputs.iter().map(|file| &*file.name).collect();
         self.note(format!(
             "run {} {:?} {:?} {inputs:?} {:?}",
@@ -85,7 +87,7 @@ impl Interpreters for Scripted {
         async { outcome.unwrap_or_else(|| Ok(nothing())) }.boxed()
     }
 
-    fn reset<'a>(&'a self, _: &'a WorkspaceId) -> BoxFuture<'a, Result<(), RunError>> {
+    fn reset<'a>(&'a self, _: &'a WorkspaceId) -> BoxFuture<'a, Result<(), InterpreterError>> {
         self.note("reset".to_owned());
         async { Ok(()) }.boxed()
     }
@@ -94,7 +96,7 @@ impl Interpreters for Scripted {
         &'a self,
         _: &'a WorkspaceId,
         _: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<Told<Vec<WorkingFile>>, RunError>> {
+    ) -> BoxFuture<'a, Result<WithNotices<Vec<WorkingFile>>, InterpreterError>> {
         let file = |(name, bytes): &(&str, Bytes)| WorkingFile {
             name: (*name).to_owned(),
             size: bytes.len() as u64,
@@ -108,15 +110,15 @@ impl Interpreters for Scripted {
         &'a self,
         _: &'a WorkspaceId,
         _: &'a [WorkFile],
-        part: FilePart<'a>,
-    ) -> BoxFuture<'a, Result<Told<FileContent>, RunError>> {
+        part: FileRange<'a>,
+    ) -> BoxFuture<'a, Result<WithNotices<FileContent>, InterpreterError>> {
         let found = self.files.iter().find(|(name, _)| *name == part.name);
         let most = usize::try_from(part.max_bytes).unwrap();
         let content = found.map(|(_, bytes)| FileContent {
             bytes: bytes.slice(..bytes.len().min(most)),
             size: bytes.len() as u64,
         });
-        let error = RunError::File {
+        let error = InterpreterError::File {
             name: part.name.to_owned(),
             problem: "there is no such file",
         };
@@ -128,7 +130,7 @@ impl Interpreters for Scripted {
         self.note(format!("forget {}", workspace.as_str()));
     }
 
-    fn report(&self) -> &Report {
+    fn report(&self) -> &IsolationReport {
         &self.report
     }
 
@@ -149,7 +151,7 @@ fn settings() -> Settings {
         require: Tier::Basic,
         network: Network::None,
         command: vec![],
-        limits: Limits::default(),
+        limits: InterpreterLimits::default(),
         preload: vec![],
         spares: 1,
         max_workers: 4,
@@ -446,31 +448,31 @@ async fn every_end_has_its_own_words_and_says_what_is_left() {
             true,
         ),
         (
-            CellEnd::LimitPassed(Limit::Memory),
+            CellEnd::LimitExceeded(ResourceLimit::Memory),
             OutputStatus::Error,
             "Out of memory: the code used more than 1 GiB",
             true,
         ),
         (
-            CellEnd::LimitPassed(Limit::Disk),
+            CellEnd::LimitExceeded(ResourceLimit::Disk),
             OutputStatus::Error,
             "Disk full: the code wrote more than 256 MiB",
             true,
         ),
         (
-            CellEnd::LimitPassed(Limit::Processes),
+            CellEnd::LimitExceeded(ResourceLimit::Processes),
             OutputStatus::Error,
             "more than 64 processes and threads",
             true,
         ),
         (
-            CellEnd::LimitPassed(Limit::Output),
+            CellEnd::LimitExceeded(ResourceLimit::Output),
             OutputStatus::Error,
             "Too much output: the code printed more than 64 MiB",
             true,
         ),
         (
-            CellEnd::LimitPassed(Limit::Protocol),
+            CellEnd::LimitExceeded(ResourceLimit::Protocol),
             OutputStatus::Error,
             "messages that it must not send",
             true,
@@ -555,11 +557,14 @@ async fn an_output_that_is_not_there_is_told_once_and_a_wanted_one_not_at_all() 
 
 #[tokio::test]
 async fn a_call_that_cannot_be_made_is_told_in_the_sandboxes_words() {
-    let start = RunError::Start(SandboxError::Unavailable("/secret/path".into()));
+    let start = InterpreterError::Start(SandboxError::Unavailable("/secret/path".into()));
     for (error, expected) in [
-        (RunError::Overloaded, "too many code calls are waiting"),
+        (
+            InterpreterError::Overloaded,
+            "too many code calls are waiting",
+        ),
         (start, "could not be started"),
-        (RunError::Closed, "shutting down"),
+        (InterpreterError::Closed, "shutting down"),
     ] {
         let scripted = Scripted::ending(Err(error));
         let error = call(scripted, EXECUTE_PYTHON, json!({"code": "1"}))

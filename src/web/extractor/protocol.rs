@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::extract::{self, Refusal};
 use super::super::{Document, ExtractError, RawPage};
-use crate::sandbox::compute::{self, Attempt, ComputeError, Computer};
+use crate::sandbox::compute::{self, ComputeError, Computer, ProbeResult};
 
 /// What is asked.
 #[derive(Debug)]
@@ -99,6 +99,6 @@ pub(super) fn document(answer: &[u8]) -> Result<Document, ExtractError> {
 }
 
 /// Reads the answer to attempts.
-pub(super) fn attempts(answer: &[u8]) -> Result<Vec<Attempt>, ExtractError> {
+pub(super) fn attempts(answer: &[u8]) -> Result<Vec<ProbeResult>, ExtractError> {
     serde_json::from_slice(answer).map_err(|_| ExtractError::TooMuch)
 }

@@ -9,29 +9,29 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 use tokio::task::spawn_blocking;
 
-use super::super::Saved;
-use super::super::beneath::{Bounds, Next, Relative, Root};
-use super::super::copy::{COPIED_DEPTH, COPIED_ENTRIES, Staged, open_directory};
-use super::{Entry, Failure, Remote, own_name};
-use crate::sandbox::relay::{MAX_CONTENT, Order};
-use crate::sandbox::settings::Limits;
+use super::super::SaveCounts;
+use super::super::confined::{ConfinedDir, RelativePath, WalkLimits, WalkStep};
+use super::super::copy::{COPIED_DEPTH, COPIED_ENTRIES, StagedDir, open_directory};
+use super::{Entry, RemoteDir, RequestFailure, own_name};
+use crate::sandbox::relay_protocol::{FileRequest, MAX_CONTENT};
+use crate::sandbox::settings::InterpreterLimits;
 
-impl Remote<'_> {
+impl RemoteDir<'_> {
     /// Copies the files into a directory of the server's, whose former content is replaced at once or, on failure, not
     /// at all.
     pub(in crate::sandbox) async fn save_to(
         &mut self,
         directory: &Path,
-        limits: &Limits,
-    ) -> io::Result<Saved> {
+        limits: &InterpreterLimits,
+    ) -> io::Result<SaveCounts> {
         let entries = usize::try_from(limits.inodes).unwrap_or(COPIED_ENTRIES);
-        let bounds = Bounds {
+        let bounds = WalkLimits {
             entries: entries.min(COPIED_ENTRIES),
             depth: COPIED_DEPTH,
         };
         let listing = self.listing(bounds, true).await?;
-        let staged = Staged::new(directory)?;
-        let mut saved = Saved {
+        let staged = StagedDir::new(directory)?;
+        let mut saved = SaveCounts {
             files: 0,
             skipped: usize::from(!listing.complete) + listing.special + listing.odd_names,
         };
@@ -59,8 +59,8 @@ impl Remote<'_> {
 
     /// Copies saved files in; what is there already is not overwritten.
     pub(in crate::sandbox) async fn restore_from(&mut self, directory: &Path) -> io::Result<()> {
-        let source = Root::new(open_directory(directory)?);
-        let bounds = Bounds {
+        let source = ConfinedDir::new(open_directory(directory)?);
+        let bounds = WalkLimits {
             entries: COPIED_ENTRIES,
             depth: COPIED_DEPTH,
         };
@@ -68,7 +68,7 @@ impl Remote<'_> {
             let mut found = Vec::new();
             source.walk(bounds, |path, meta| {
                 found.push((path.clone(), meta.kind));
-                Next::Enter
+                WalkStep::Enter
             })?;
             Ok::<_, io::Error>((source, found))
         });
@@ -77,8 +77,8 @@ impl Remote<'_> {
             let name = String::from_utf8_lossy(path.bytes());
             let put = match kind {
                 FileType::Directory => {
-                    let made = self.ask(Order::Make { name: &name }).await;
-                    made.map(drop).map_err(Failure::into_io)
+                    let made = self.ask(FileRequest::Make { name: &name }).await;
+                    made.map(drop).map_err(RequestFailure::into_io)
                 }
                 FileType::RegularFile => {
                     let (file, _) = source.open(&path)?;
@@ -98,27 +98,27 @@ impl Remote<'_> {
     async fn fetch(
         &mut self,
         name: &str,
-        path: &Relative,
-        target: &Root,
+        path: &RelativePath,
+        target: &ConfinedDir,
         most: u64,
     ) -> io::Result<u64> {
         let mut file = target.create(path)?;
         let mut offset = 0;
         let copied = loop {
-            let order = Order::Get {
+            let request = FileRequest::Get {
                 name,
                 offset,
                 most: MAX_CONTENT,
             };
-            let answer = match self.ask(order).await {
-                Ok(answer) => answer,
+            let reply = match self.ask(request).await {
+                Ok(reply) => reply,
                 Err(failure) => break Err(failure.into_io()),
             };
-            let came = answer.body.len();
+            let came = reply.body.len();
             if offset + came as u64 > most || came > MAX_CONTENT {
                 break Err(io::ErrorKind::QuotaExceeded.into());
             }
-            let body = answer.body;
+            let body = reply.body;
             let writing = spawn_blocking(move || file.write_all(&body).map(|()| file));
             file = writing.await.map_err(io::Error::other)??;
             offset += came as u64;
@@ -148,12 +148,12 @@ impl Remote<'_> {
             if piece.is_empty() && offset > 0 {
                 return Ok(());
             }
-            let order = Order::Put {
+            let request = FileRequest::Put {
                 name,
                 offset,
                 content: &piece,
             };
-            self.ask(order).await.map_err(Failure::into_io)?;
+            self.ask(request).await.map_err(RequestFailure::into_io)?;
             if piece.is_empty() {
                 return Ok(());
             }

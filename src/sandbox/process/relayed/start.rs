@@ -10,17 +10,17 @@ use serde_json::json;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{KEPT_STDERR, Lost, Relayed};
+use super::{KEPT_STDERR, Lost, RelayedProcess};
 use crate::sandbox::SandboxError;
-use crate::sandbox::output::Capture;
-use crate::sandbox::relay::{self, Decoder, FromRelay};
+use crate::sandbox::output::OutputBuffer;
+use crate::sandbox::relay_protocol::{self, RelayDecoder, RelayMessage};
 use crate::sandbox::settings::Settings;
 use crate::sandbox::worker;
 
 /// Longest time until the relay says that it is there: a container may have to be made.
 const HELLO_LIMIT: Duration = Duration::from_secs(60);
 
-impl Relayed {
+impl RelayedProcess {
     /// Runs the command and waits for the relay.
     pub(in crate::sandbox) async fn start(settings: &Settings) -> Result<Self, SandboxError> {
         let at = |step| move |source| SandboxError::Step { step, source };
@@ -32,7 +32,7 @@ impl Relayed {
         let mut command = Command::new(program)
             .args(arguments)
             .arg(&settings.python)
-            .args(["-I", "-B", "-u", "-c", relay::PROGRAM])
+            .args(["-I", "-B", "-u", "-c", relay_protocol::PROGRAM])
             .arg(options(settings))
             .arg(worker::PROGRAM)
             // Some isolations hand their environment on, and the server's has secrets.
@@ -64,18 +64,18 @@ impl Relayed {
             stderr_open: true,
             outgoing: BytesMut::new(),
             read: BytesMut::new(),
-            incoming: Decoder::default(),
+            incoming: RelayDecoder::default(),
             held: VecDeque::new(),
             held_bytes: 0,
-            said: Capture::new(KEPT_STDERR),
-            last_order: 0,
+            said: OutputBuffer::new(KEPT_STDERR),
+            last_request: 0,
             directory: String::new(),
             interpreter_ended: false,
             lost: None,
         };
         let hello = timeout(HELLO_LIMIT, relayed.message()).await;
         let cause = match hello {
-            Ok(Ok(FromRelay::Hello(directory))) => {
+            Ok(Ok(RelayMessage::Hello(directory))) => {
                 relayed.directory = directory;
                 return Ok(relayed);
             }

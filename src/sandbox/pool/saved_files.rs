@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
 use self::index::Index;
-use super::super::settings::Limits;
+use super::super::settings::InterpreterLimits;
 use super::super::worker::Worker;
 use crate::ids::WorkspaceId;
 
@@ -34,7 +34,7 @@ const BLOCK: u64 = 512;
 
 /// The directory that holds them; cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Saved(Arc<Inner>);
+pub(super) struct SavedFiles(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -46,22 +46,22 @@ struct Inner {
 
 /// What became of a workspace's files, where they are not as its last interpreter left them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::sandbox) enum Note {
+pub(in crate::sandbox) enum FileLoss {
     /// Deleted, as all that is kept was too much.
     Evicted,
     /// They could not be kept; what there is is older.
-    NotKept,
+    NotSaved,
 }
 
 /// What was found of an earlier interpreter.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct RestoredFiles {
     /// The input files among the files that were put back.
     pub(super) placed: BTreeSet<String>,
-    pub(super) note: Option<Note>,
+    pub(super) note: Option<FileLoss>,
 }
 
-impl Saved {
+impl SavedFiles {
     /// Opens the directory and takes stock of what is in it.
     pub(super) fn open(work_dir: &Path, budget: u64) -> io::Result<Self> {
         make(work_dir, 0o711)?;
@@ -72,8 +72,8 @@ impl Saved {
             let name = entry.file_name().to_string_lossy().into_owned();
             if let Some(workspace) = name.strip_suffix(NOTE) {
                 let note = match fs::read(entry.path()) {
-                    Ok(text) if text == Note::NotKept.text().as_bytes() => Note::NotKept,
-                    _ => Note::Evicted,
+                    Ok(text) if text == FileLoss::NotSaved.text().as_bytes() => FileLoss::NotSaved,
+                    _ => FileLoss::Evicted,
                 };
                 index.note(workspace, Some(note));
             } else {
@@ -98,12 +98,12 @@ impl Saved {
         id: &WorkspaceId,
         worker: &mut Worker,
         placed: &BTreeSet<String>,
-        limits: &Limits,
+        limits: &InterpreterLimits,
     ) -> io::Result<()> {
         let busy = self.busy(id);
         let kept = self.write(id, worker, placed, limits).await;
         let (saved, workspace) = (self.clone(), id.clone());
-        let note = kept.is_err().then_some(Note::NotKept);
+        let note = kept.is_err().then_some(FileLoss::NotSaved);
         let counting = spawn_blocking(move || {
             saved.note(workspace.as_str(), note);
             let path = saved.directory(&workspace);
@@ -124,7 +124,7 @@ impl Saved {
         id: &WorkspaceId,
         worker: &mut Worker,
         placed: &BTreeSet<String>,
-        limits: &Limits,
+        limits: &InterpreterLimits,
     ) -> io::Result<()> {
         let directory = self.directory(id);
         tokio::fs::DirBuilder::new()
@@ -148,14 +148,14 @@ impl Saved {
         &self,
         id: &WorkspaceId,
         worker: &mut Worker,
-    ) -> io::Result<Option<Found>> {
+    ) -> io::Result<Option<RestoredFiles>> {
         let _busy = self.busy(id);
         let note = self.0.index.lock().noted(id.as_str());
         let directory = self.directory(id);
         let placed = match tokio::fs::read(directory.join(PLACED)).await {
             Ok(placed) => placed,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(note.map(|note| Found {
+                return Ok(note.map(|note| RestoredFiles {
                     placed: BTreeSet::new(),
                     note: Some(note),
                 }));
@@ -164,7 +164,7 @@ impl Saved {
         };
         worker.restore_files(&directory.join(FILES)).await?;
         let placed = serde_json::from_slice(&placed).map_err(io::Error::other)?;
-        Ok(Some(Found { placed, note }))
+        Ok(Some(RestoredFiles { placed, note }))
     }
 
     /// Deletes what is kept of a workspace.
@@ -220,7 +220,7 @@ impl Saved {
             let Some(oldest) = self.0.index.lock().take_oldest(self.0.budget) else {
                 return;
             };
-            self.note(&oldest, Some(Note::Evicted));
+            self.note(&oldest, Some(FileLoss::Evicted));
             let deleted = fs::remove_dir_all(self.0.directory.join(&oldest));
             match absent_is_fine(deleted) {
                 Ok(()) => tracing::warn!(
@@ -233,7 +233,7 @@ impl Saved {
     }
 
     /// Remembers what became of a workspace's files, or that there is nothing to be said of them.
-    fn note(&self, workspace: &str, note: Option<Note>) {
+    fn note(&self, workspace: &str, note: Option<FileLoss>) {
         self.0.index.lock().note(workspace, note);
         let path = self.0.directory.join(format!("{workspace}{NOTE}"));
         let written = match note {
@@ -261,7 +261,7 @@ impl Saved {
 }
 
 struct Busy {
-    saved: Saved,
+    saved: SavedFiles,
     workspace: WorkspaceId,
 }
 
@@ -271,11 +271,11 @@ impl Drop for Busy {
     }
 }
 
-impl Note {
+impl FileLoss {
     fn text(self) -> &'static str {
         match self {
             Self::Evicted => "evicted",
-            Self::NotKept => "not kept",
+            Self::NotSaved => "not kept",
         }
     }
 }
@@ -344,17 +344,17 @@ mod tests {
         for (id, age) in ids.iter().zip([20, 30, 10]) {
             put(folder.path(), id, 400 * 1024, Duration::from_secs(age));
         }
-        let saved = Saved::open(folder.path(), BUDGET).unwrap();
+        let saved = SavedFiles::open(folder.path(), BUDGET).unwrap();
         assert_eq!(there(folder.path(), &ids), [true, false, true]);
-        let notes = |saved: &Saved| {
+        let notes = |saved: &SavedFiles| {
             ids.each_ref()
                 .map(|id| saved.0.index.lock().noted(id.as_str()))
         };
-        assert_eq!(notes(&saved), [None, Some(Note::Evicted), None]);
+        assert_eq!(notes(&saved), [None, Some(FileLoss::Evicted), None]);
         drop(saved);
         // A server that starts anew knows it still, and what is deleted is forgotten.
-        let saved = Saved::open(folder.path(), BUDGET).unwrap();
-        assert_eq!(notes(&saved), [None, Some(Note::Evicted), None]);
+        let saved = SavedFiles::open(folder.path(), BUDGET).unwrap();
+        assert_eq!(notes(&saved), [None, Some(FileLoss::Evicted), None]);
         ids.iter().for_each(|id| saved.delete(id).unwrap());
         assert_eq!(notes(&saved), [None; 3]);
         assert_eq!(
@@ -368,7 +368,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ids = [(); 2].map(|()| WorkspaceId::fresh());
         put(folder.path(), &ids[0], 400 * 1024, Duration::from_secs(30));
-        let saved = Saved::open(folder.path(), BUDGET).unwrap();
+        let saved = SavedFiles::open(folder.path(), BUDGET).unwrap();
         let busy = saved.busy(&ids[0]);
         put(folder.path(), &ids[1], 800 * 1024, Duration::ZERO);
         let much = size(&saved.directory(&ids[1]));
@@ -400,7 +400,7 @@ mod tests {
             let stray = fs::File::open(stray).unwrap();
             stray.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         }
-        let saved = Saved::open(folder.path(), BUDGET).unwrap();
+        let saved = SavedFiles::open(folder.path(), BUDGET).unwrap();
         saved.expire(Some(Duration::from_secs(1))).unwrap();
         assert_eq!(there(folder.path(), &ids), [false; 8]);
     }

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::de::DeserializeOwned;
 
-use super::spec::FromLauncher;
+use super::spec::LauncherMessage;
 
 /// Longest message taken, in bytes; a launch order holds the text of the worker.
 const MAX_MESSAGE: usize = 1024 * 1024;
@@ -17,9 +17,9 @@ const MAX_DESCRIPTORS: usize = 8;
 
 /// The socket to the server.
 #[derive(Debug)]
-pub(super) struct Link(UnixStream);
+pub(super) struct ServerSocket(UnixStream);
 
-impl Link {
+impl ServerSocket {
     /// Takes the socket off descriptor 0, which becomes `/dev/null`.
     pub(super) fn from_stdin() -> io::Result<Self> {
         // Above the descriptors that a worker has fixed uses for.
@@ -49,7 +49,7 @@ impl Link {
     /// Sends a message.
     pub(super) fn send(
         &mut self,
-        message: &FromLauncher,
+        message: &LauncherMessage,
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
         let body = serde_json::to_vec(message).map_err(io::Error::other)?;
@@ -84,14 +84,14 @@ impl Link {
     }
 }
 
-impl AsFd for Link {
+impl AsFd for ServerSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl From<Link> for OwnedFd {
-    fn from(link: Link) -> Self {
-        link.0.into()
+impl From<ServerSocket> for OwnedFd {
+    fn from(server: ServerSocket) -> Self {
+        server.0.into()
     }
 }

@@ -28,15 +28,15 @@ pub(super) const DIRECTORY_MODE: Mode = Mode::RWXU;
 
 /// The directory.
 #[derive(Debug)]
-pub(super) struct Root {
+pub(super) struct ConfinedDir {
     fd: OwnedFd,
     device: u64,
-    way: Way,
+    resolution: PathResolution,
 }
 
 /// How paths are kept beneath the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PathResolution {
     /// By the kernel, unless it does not know how.
     Kernel,
     /// By walking, whatever the kernel knows.
@@ -49,11 +49,11 @@ pub(super) enum Way {
 
 /// A path below the directory: not empty, without `..` and `.`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Relative(Vec<u8>);
+pub(super) struct RelativePath(Vec<u8>);
 
 /// What is known of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Meta {
+pub(super) struct FileMeta {
     pub(super) kind: FileType,
     pub(super) device: u64,
     pub(super) inode: u64,
@@ -62,16 +62,16 @@ pub(super) struct Meta {
     pub(super) size: u64,
     /// Bytes that it takes up, which are fewer than its size where it is sparse.
     pub(super) stored: u64,
-    pub(super) modified: Moment,
-    pub(super) changed: Moment,
+    pub(super) modified: Timestamp,
+    pub(super) changed: Timestamp,
 }
 
 /// Seconds and nanoseconds since 1970.
-pub(super) type Moment = (i64, i64);
+pub(super) type Timestamp = (i64, i64);
 
 /// How far a walk goes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct WalkLimits {
     /// Entries that are looked at.
     pub(super) entries: usize,
     /// Components of a path.
@@ -80,7 +80,7 @@ pub(super) struct Bounds {
 
 /// Whether a walk goes into a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum WalkStep {
     Enter,
     Pass,
 }
@@ -93,7 +93,7 @@ pub(super) struct Walked {
     pub(super) complete: bool,
 }
 
-impl Relative {
+impl RelativePath {
     /// A path that does not lead out by itself; links are seen to when it is opened.
     pub(super) fn new(path: &[u8]) -> Option<Self> {
         if path.first() == Some(&b'/') || path.len() > MAX_PATH || path.contains(&0) {
@@ -132,7 +132,7 @@ impl Relative {
     }
 }
 
-impl Root {
+impl ConfinedDir {
     /// Takes a descriptor of the directory, which may be `O_PATH`.
     pub(super) fn new(fd: OwnedFd) -> Self {
         // A descriptor that cannot be looked at is on no device, and nothing will be found beneath it.
@@ -140,13 +140,13 @@ impl Root {
         Self {
             fd,
             device,
-            way: Way::Kernel,
+            resolution: PathResolution::Kernel,
         }
     }
 
     #[cfg(test)]
-    pub(super) fn by(self, way: Way) -> Self {
-        Self { way, ..self }
+    pub(super) fn by(self, resolution: PathResolution) -> Self {
+        Self { resolution, ..self }
     }
 
     pub(super) fn fd(&self) -> &OwnedFd {
@@ -154,15 +154,15 @@ impl Root {
     }
 
     /// Opens a file for reading, whatever it is: a pipe does not wait for its other end.
-    pub(super) fn open(&self, path: &Relative) -> io::Result<(File, Meta)> {
+    pub(super) fn open(&self, path: &RelativePath) -> io::Result<(File, FileMeta)> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self.beneath(path, flags)?;
-        let meta = Meta::of(&fs::fstat(&fd)?);
+        let meta = FileMeta::of(&fs::fstat(&fd)?);
         Ok((File::from(fd), meta))
     }
 
     /// Creates a file; what is there is never touched.
-    pub(super) fn create(&self, path: &Relative) -> io::Result<File> {
+    pub(super) fn create(&self, path: &RelativePath) -> io::Result<File> {
         let (directory, name) = path.split();
         let directory = self.directory(directory.as_ref())?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
@@ -171,7 +171,7 @@ impl Root {
     }
 
     /// Creates a directory and opens it; one that is there stays as it is.
-    pub(super) fn create_directory(&self, path: &Relative) -> io::Result<Option<OwnedFd>> {
+    pub(super) fn create_directory(&self, path: &RelativePath) -> io::Result<Option<OwnedFd>> {
         let (parent, name) = path.split();
         let parent = self.directory(parent.as_ref())?;
         match fs::mkdirat(parent, name, DIRECTORY_MODE) {
@@ -182,7 +182,7 @@ impl Root {
     }
 
     /// Removes a file that could not be filled.
-    pub(super) fn remove(&self, path: &Relative) -> io::Result<()> {
+    pub(super) fn remove(&self, path: &RelativePath) -> io::Result<()> {
         let (directory, name) = path.split();
         let directory = self.directory(directory.as_ref())?;
         Ok(fs::unlinkat(directory, name, AtFlags::empty())?)
@@ -191,8 +191,8 @@ impl Root {
     /// Shows every entry to `visit`, each directory before what is in it and all of one level before the next.
     pub(super) fn walk(
         &self,
-        bounds: Bounds,
-        mut visit: impl FnMut(&Relative, &Meta) -> Next,
+        bounds: WalkLimits,
+        mut visit: impl FnMut(&RelativePath, &FileMeta) -> WalkStep,
     ) -> io::Result<Walked> {
         let mut walk = Walk {
             bounds,
@@ -219,7 +219,7 @@ impl Root {
                     }
                     let child = match &path {
                         Some(path) => path.join(name.as_bytes()),
-                        None => Some(Relative(name.as_bytes().to_vec())),
+                        None => Some(RelativePath(name.as_bytes().to_vec())),
                     };
                     let stat = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
                     let (Some(child), Ok(stat)) = (child, stat) else {
@@ -227,9 +227,9 @@ impl Root {
                         walk.walked.complete = false;
                         continue;
                     };
-                    let meta = Meta::of(&stat);
+                    let meta = FileMeta::of(&stat);
                     let next = visit(&child, &meta);
-                    if next == Next::Enter && meta.kind == FileType::Directory {
+                    if next == WalkStep::Enter && meta.kind == FileType::Directory {
                         walk.wait(child, depth);
                     }
                 }
@@ -247,7 +247,7 @@ impl Root {
     }
 
     /// Opens a directory for listing and for what is done to its entries.
-    fn directory(&self, path: Option<&Relative>) -> io::Result<OwnedFd> {
+    fn directory(&self, path: Option<&RelativePath>) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         match path {
             Some(path) => Ok(self.beneath(path, flags)?),
@@ -260,9 +260,9 @@ impl Root {
         }
     }
 
-    fn beneath(&self, path: &Relative, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn beneath(&self, path: &RelativePath, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if self.way == Way::Kernel {
+        if self.resolution == PathResolution::Kernel {
             let resolve = ResolveFlags::BENEATH
                 | ResolveFlags::NO_SYMLINKS
                 | ResolveFlags::NO_MAGICLINKS
@@ -276,7 +276,7 @@ impl Root {
         self.by_components(path, flags)
     }
 
-    fn by_components(&self, path: &Relative, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn by_components(&self, path: &RelativePath, flags: OFlags) -> Result<OwnedFd, Errno> {
         let step = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut held = None;
         let mut parts = path.parts().peekable();
@@ -306,10 +306,10 @@ impl Root {
 
 /// A walk under way.
 struct Walk {
-    bounds: Bounds,
+    bounds: WalkLimits,
     walked: Walked,
     /// Directories to list, with the depth of what is in them.
-    waiting: VecDeque<(Relative, usize)>,
+    waiting: VecDeque<(RelativePath, usize)>,
     waiting_bytes: usize,
 }
 
@@ -325,7 +325,7 @@ impl Walk {
         more
     }
 
-    fn wait(&mut self, directory: Relative, depth: usize) {
+    fn wait(&mut self, directory: RelativePath, depth: usize) {
         let bytes = self.waiting_bytes + directory.0.len();
         if depth < self.bounds.depth && bytes <= MAX_WAITING_PATHS {
             self.waiting_bytes = bytes;
@@ -336,7 +336,7 @@ impl Walk {
     }
 
     /// The next directory, unless no entry of it could be looked at.
-    fn next(&mut self) -> Option<(Option<Relative>, usize)> {
+    fn next(&mut self) -> Option<(Option<RelativePath>, usize)> {
         if self.walked.entries == self.bounds.entries && !self.walked.complete {
             return None;
         }
@@ -346,7 +346,7 @@ impl Walk {
     }
 }
 
-impl Meta {
+impl FileMeta {
     pub(super) fn of(stat: &Stat) -> Self {
         let nanoseconds = |count| i64::try_from(count).unwrap_or(0);
         Self {

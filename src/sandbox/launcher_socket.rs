@@ -9,32 +9,32 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlag
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-use super::launcher::spec::{FromLauncher, Spec, ToLauncher};
+use super::launcher::spec::{LauncherCommand, LauncherMessage, Spec};
 
 /// Longest message of a launcher, in bytes.
 const MAX_MESSAGE: usize = 64 * 1024;
 /// Most descriptors with one message.
 const MAX_DESCRIPTORS: usize = 8;
 
-/// The socket to a launcher. Dropping it ends the interpreter and everything that it started.
+/// The socket to a launcher. Dropping it ends the interpreter and everything it started.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct LauncherSocket {
     socket: UnixStream,
     received: Vec<u8>,
     descriptors: Vec<OwnedFd>,
 }
 
-impl Link {
-    /// Makes the pair: this end, and the launcher's for its descriptor 0.
+impl LauncherSocket {
+    /// Creates a socket pair: the server's end, and the launcher's end for its descriptor 0.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = StdStream::pair()?;
         ours.set_nonblocking(true)?;
-        let link = Self {
+        let socket = Self {
             socket: UnixStream::from_std(ours)?,
             received: Vec::new(),
             descriptors: Vec::new(),
         };
-        Ok((link, theirs.into()))
+        Ok((socket, theirs.into()))
     }
 
     /// Sends the launch order.
@@ -48,8 +48,8 @@ impl Link {
     /// The next message and the descriptors that came with it.
     ///
     /// # Cancel safety
-    /// A dropped future loses nothing.
-    pub(super) async fn receive(&mut self) -> io::Result<(FromLauncher, Vec<OwnedFd>)> {
+    /// A dropped future loses no message.
+    pub(super) async fn receive(&mut self) -> io::Result<(LauncherMessage, Vec<OwnedFd>)> {
         loop {
             if let Some(message) = self.take()? {
                 return Ok((message, std::mem::take(&mut self.descriptors)));
@@ -66,8 +66,8 @@ impl Link {
         }
     }
 
-    /// Sends an order without waiting: one is far smaller than the socket's buffer, which the launcher keeps empty.
-    pub(super) fn order(&self, order: ToLauncher) -> io::Result<()> {
+    /// Sends a command without waiting: it is far smaller than the socket's buffer, which the launcher keeps empty.
+    pub(super) fn order(&self, order: LauncherCommand) -> io::Result<()> {
         let body = serde_json::to_vec(&order).map_err(io::Error::other)?;
         let length = u32::try_from(body.len()).map_err(io::Error::other)?;
         let bytes = [&length.to_le_bytes()[..], &body].concat();
@@ -78,18 +78,18 @@ impl Link {
         }
     }
 
-    /// Tells the launcher to end everything.
+    /// Makes the launcher end everything.
     pub(super) fn close(&self) {
         close(&self.socket);
     }
 
-    /// What can end everything too, whoever has the link.
-    pub(super) fn end(&self) -> io::Result<End> {
-        self.socket.as_fd().try_clone_to_owned().map(End)
+    /// A second handle that can end everything, independently of this socket's owner.
+    pub(super) fn kill_handle(&self) -> io::Result<KillHandle> {
+        self.socket.as_fd().try_clone_to_owned().map(KillHandle)
     }
 
-    /// A whole message, if one has come.
-    fn take(&mut self) -> io::Result<Option<FromLauncher>> {
+    /// The next complete message, if there is one.
+    fn take(&mut self) -> io::Result<Option<LauncherMessage>> {
         let Some((length, rest)) = self.received.split_first_chunk::<4>() else {
             return Ok(None);
         };
@@ -106,19 +106,19 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for LauncherSocket {
     fn drop(&mut self) {
-        // An end that somebody still has must not keep the launcher.
+        // Shut down explicitly: a remaining [`KillHandle`] would keep the connection open.
         self.close();
     }
 }
 
-/// Ends an interpreter and everything that it started.
+/// Ends an interpreter and everything it started.
 #[derive(Debug)]
-pub(super) struct End(OwnedFd);
+pub(super) struct KillHandle(OwnedFd);
 
-impl End {
-    /// Tells the launcher to end everything.
+impl KillHandle {
+    /// Makes the launcher end everything.
     pub(super) fn close(&self) {
         close(&self.0);
     }

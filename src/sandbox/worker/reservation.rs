@@ -8,14 +8,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::task::spawn_blocking;
 
-use crate::sandbox::plan::Place;
+use crate::sandbox::plan::Reservation;
 
 /// How long a launcher whose link is closed may take to end everything, before it is killed.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// A place, and whose end gives it back. Dropped after the launcher's link, it waits on a thread of its own.
 #[derive(Debug)]
-pub(super) struct Tenancy {
+pub(super) struct ReservationGuard {
     /// Empty once it is given back.
     rest: Option<Rest>,
 }
@@ -23,16 +23,16 @@ pub(super) struct Tenancy {
 #[derive(Debug)]
 struct Rest {
     /// Given back when nobody else has it.
-    place: Arc<Place>,
+    reservation: Arc<Reservation>,
     /// Tells when the launcher has ended; none where none was started.
     launcher: Option<OwnedFd>,
 }
 
-impl Tenancy {
-    pub(super) fn new(place: Arc<Place>) -> Self {
+impl ReservationGuard {
+    pub(super) fn new(reservation: Arc<Reservation>) -> Self {
         Self {
             rest: Some(Rest {
-                place,
+                reservation,
                 launcher: None,
             }),
         }
@@ -57,7 +57,10 @@ impl Tenancy {
 impl Rest {
     /// Blocks until the launcher has ended.
     fn give_back(self) {
-        let Self { place, launcher } = self;
+        let Self {
+            reservation,
+            launcher,
+        } = self;
         if let Some(launcher) = launcher
             && !has_ended(&launcher, Some(END_LIMIT))
         {
@@ -66,11 +69,11 @@ impl Rest {
             // Whoever cannot be killed keeps its user id and its directory.
             has_ended(&launcher, None);
         }
-        drop(place);
+        drop(reservation);
     }
 }
 
-impl Drop for Tenancy {
+impl Drop for ReservationGuard {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
         if rest.launcher.is_none() {
@@ -103,19 +106,19 @@ mod tests {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
     use super::*;
-    use crate::sandbox::plan::tests::place;
+    use crate::sandbox::plan::tests::reserved;
 
     #[test]
     fn a_place_is_kept_until_the_launcher_has_ended() {
         let folder = tempfile::tempdir().unwrap();
-        let (place, is_taken) = place(folder.path());
+        let (reservation, is_taken) = reserved(folder.path());
         let mut launcher = Command::new("/bin/cat")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
         let pid = Pid::from_raw(launcher.id().try_into().unwrap()).unwrap();
-        let mut tenancy = Tenancy::new(Arc::new(place));
+        let mut tenancy = ReservationGuard::new(Arc::new(reservation));
         tenancy.began(pidfd_open(pid, PidfdFlags::empty()).unwrap());
         drop(tenancy);
         assert!(is_taken());

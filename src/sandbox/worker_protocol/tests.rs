@@ -13,12 +13,12 @@ fn picture_frame(head: &str, bytes: &[u8]) -> Vec<u8> {
     raw(b'I', &[&length[..], head.as_bytes(), bytes].concat())
 }
 
-fn all(decoder: &mut Decoder) -> Vec<Result<FromWorker, Violation>> {
+fn all(decoder: &mut WorkerDecoder) -> Vec<Result<WorkerMessage, Violation>> {
     std::iter::from_fn(|| decoder.next()).collect()
 }
 
-fn read(bytes: &[u8]) -> Vec<Result<FromWorker, Violation>> {
-    let mut decoder = Decoder::new(&Limits::default());
+fn read(bytes: &[u8]) -> Vec<Result<WorkerMessage, Violation>> {
+    let mut decoder = WorkerDecoder::new(&InterpreterLimits::default());
     decoder.push(bytes);
     all(&mut decoder)
 }
@@ -34,7 +34,7 @@ fn every_kind_is_read() {
     for (frame, expected) in [
         (
             raw(b'R', br#"{"protocol":1,"python":"3.11.7","pid":7}"#),
-            FromWorker::Ready {
+            WorkerMessage::Ready {
                 python: "3.11.7".to_owned(),
                 preload_failed: vec![],
             },
@@ -44,7 +44,7 @@ fn every_kind_is_read() {
                 b'R',
                 br#"{"protocol":1,"python":"3","pid":7,"preload_failed":["numpy"]}"#,
             ),
-            FromWorker::Ready {
+            WorkerMessage::Ready {
                 python: "3".to_owned(),
                 preload_failed: vec!["numpy".to_owned()],
             },
@@ -54,7 +54,7 @@ fn every_kind_is_read() {
                 r#"{"id":4294967295,"mime":"image/png","kind":"frame"}"#,
                 &png,
             ),
-            FromWorker::Image {
+            WorkerMessage::Image {
                 id: u32::MAX,
                 frame: true,
                 image: image.clone(),
@@ -62,7 +62,7 @@ fn every_kind_is_read() {
         ),
         (
             picture_frame(r#"{"id":1,"mime":"image/png","kind":"image"}"#, &png),
-            FromWorker::Image {
+            WorkerMessage::Image {
                 id: 1,
                 frame: false,
                 image,
@@ -73,21 +73,21 @@ fn every_kind_is_read() {
                 r#"{"id":1,"mime":"image/svg+xml","kind":"image"}"#,
                 b"<svg/>",
             ),
-            FromWorker::BadImage {
+            WorkerMessage::BadImage {
                 id: 1,
                 why: "is neither PNG nor JPEG",
             },
         ),
         (
             raw(b'T', br#"{"id":1,"text":"a\u0000\u001b[1mb"}"#),
-            FromWorker::Text {
+            WorkerMessage::Text {
                 id: 1,
                 text: "ab".to_owned(),
             },
         ),
         (
             raw(b'V', br#"{"id":1,"text":"5","type":"int"}"#),
-            FromWorker::Value {
+            WorkerMessage::Value {
                 id: 1,
                 value: Value {
                     text: "5".to_owned(),
@@ -100,7 +100,7 @@ fn every_kind_is_read() {
                 b'X',
                 br#"{"id":1,"name":"E","message":"m","traceback":"t"}"#,
             ),
-            FromWorker::Error {
+            WorkerMessage::Error {
                 id: 1,
                 error: CellError {
                     name: "E".to_owned(),
@@ -111,14 +111,14 @@ fn every_kind_is_read() {
         ),
         (
             raw(b'N', br#"{"id":1,"text":"n"}"#),
-            FromWorker::Notice {
+            WorkerMessage::Notice {
                 id: 1,
                 text: "n".to_owned(),
             },
         ),
         (
             raw(b'D', br#"{"id":1,"elapsed_ms":1.5}"#),
-            FromWorker::Done { id: 1 },
+            WorkerMessage::Done { id: 1 },
         ),
     ] {
         assert_eq!(read(&frame), [Ok(expected)]);
@@ -160,7 +160,7 @@ fn a_frame_that_is_wrong_is_told_and_the_next_is_read() {
         let bytes = [frame, raw(b'D', br#"{"id":9}"#)].concat();
         assert_eq!(
             read(&bytes),
-            [Err(expected), Ok(FromWorker::Done { id: 9 })],
+            [Err(expected), Ok(WorkerMessage::Done { id: 9 })],
             "{:?}",
             String::from_utf8_lossy(&bytes)
         );
@@ -170,12 +170,12 @@ fn a_frame_that_is_wrong_is_told_and_the_next_is_read() {
 #[test]
 fn a_forged_length_ends_the_connection() {
     for length in [u32::MAX, u32::try_from(MAX_FRAME_BYTES).unwrap() + 1] {
-        let mut decoder = Decoder::new(&Limits::default());
+        let mut decoder = WorkerDecoder::new(&InterpreterLimits::default());
         decoder.push(&raw(b'D', br#"{"id":1}"#));
         decoder.push(&length.to_le_bytes());
         assert_eq!(
             all(&mut decoder),
-            [Ok(FromWorker::Done { id: 1 }), Err(Violation::TooLong)]
+            [Ok(WorkerMessage::Done { id: 1 }), Err(Violation::TooLong)]
         );
         for _ in 0..4 {
             decoder.push(&[b'D'; 1 << 20]);
@@ -187,7 +187,7 @@ fn a_forged_length_ends_the_connection() {
 
 #[test]
 fn the_longest_frame_is_held_and_then_given_back() {
-    let mut decoder = Decoder::new(&Limits::default());
+    let mut decoder = WorkerDecoder::new(&InterpreterLimits::default());
     let head = format!("{{\"id\":1,\"text\":\"{}", "x".repeat(MAX_FRAME_BYTES - 19));
     let frame = raw(b'T', format!("{head}\"}}").as_bytes());
     assert_eq!(frame.len(), MAX_FRAME_BYTES + 4);
@@ -196,22 +196,22 @@ fn the_longest_frame_is_held_and_then_given_back() {
         decoder.push(piece);
         assert!(decoder.frames.capacity() <= 2 * MAX_FRAME_BYTES + 65_536);
     }
-    let Some(Ok(FromWorker::Text { text, .. })) = decoder.next() else {
+    let Some(Ok(WorkerMessage::Text { text, .. })) = decoder.next() else {
         panic!("no text");
     };
-    assert!(text.len() < Limits::default().output_kept + 16);
+    assert!(text.len() < InterpreterLimits::default().output_kept + 16);
     assert!(decoder.frames.capacity() <= split::MAX_IDLE_BUFFER);
 }
 
 #[test]
 fn texts_and_images_are_bounded_by_the_limits() {
-    let limits = Limits {
+    let limits = InterpreterLimits {
         value: 4,
         output_kept: 6,
         image_bytes: 60,
-        ..Limits::default()
+        ..InterpreterLimits::default()
     };
-    let mut decoder = Decoder::new(&limits);
+    let mut decoder = WorkerDecoder::new(&limits);
     let long = "y".repeat(5000);
     let modules = vec![long.clone(); 500];
     decoder.push(&raw(
@@ -238,26 +238,26 @@ fn texts_and_images_are_bounded_by_the_limits() {
     assert_eq!(
         all(&mut decoder),
         [
-            Ok(FromWorker::Value {
+            Ok(WorkerMessage::Value {
                 id: 1,
                 value: Value {
                     text: "yyyy […]".to_owned(),
                     kind: name.clone(),
                 },
             }),
-            Ok(FromWorker::Text {
+            Ok(WorkerMessage::Text {
                 id: 1,
                 text: "yyyyyy […]".to_owned(),
             }),
-            Ok(FromWorker::Notice {
+            Ok(WorkerMessage::Notice {
                 id: 1,
                 text: format!("{} […]", "y".repeat(MAX_NOTICE)),
             }),
-            Ok(FromWorker::Ready {
+            Ok(WorkerMessage::Ready {
                 python: name.clone(),
                 preload_failed: vec![name; MAX_MODULES],
             }),
-            Ok(FromWorker::BadImage {
+            Ok(WorkerMessage::BadImage {
                 id: 1,
                 why: "is larger than one image may be",
             }),
@@ -267,7 +267,7 @@ fn texts_and_images_are_bounded_by_the_limits() {
 
 #[test]
 fn frames_for_the_interpreter_are_whole() {
-    let frame = exec(7, "print('\u{e9}\\n')", &Limits::default());
+    let frame = exec(7, "print('\u{e9}\\n')", &InterpreterLimits::default());
     let (length, rest) = frame.split_first_chunk().unwrap();
     assert_eq!(u32::from_le_bytes(*length) as usize, rest.len());
     assert_eq!(rest[0], b'E');
@@ -304,7 +304,7 @@ proptest! {
         let at_once = read(&bytes);
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
         cuts.sort_unstable();
-        let mut decoder = Decoder::new(&Limits::default());
+        let mut decoder = WorkerDecoder::new(&InterpreterLimits::default());
         let mut split = Vec::new();
         let mut from = 0;
         for cut in cuts.into_iter().chain([bytes.len()]) {
@@ -320,7 +320,7 @@ proptest! {
 
     #[test]
     fn no_bytes_panic_or_fill_memory(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
-        let mut decoder = Decoder::new(&Limits::default());
+        let mut decoder = WorkerDecoder::new(&InterpreterLimits::default());
         for piece in bytes.chunks(37) {
             decoder.push(piece);
             let _ = all(&mut decoder);

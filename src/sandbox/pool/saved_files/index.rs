@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use super::Note;
+use super::FileLoss;
 
 /// The index; without I/O.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(super) struct Index {
     entries: HashMap<String, Entry>,
     /// Uses at this moment; a use may begin before there is an entry.
     busy: HashMap<String, usize>,
-    notes: HashMap<String, Note>,
+    notes: HashMap<String, FileLoss>,
     total: u64,
 }
 
@@ -74,11 +74,11 @@ impl Index {
         }
     }
 
-    pub(super) fn noted(&self, workspace: &str) -> Option<Note> {
+    pub(super) fn noted(&self, workspace: &str) -> Option<FileLoss> {
         self.notes.get(workspace).copied()
     }
 
-    pub(super) fn note(&mut self, workspace: &str, note: Option<Note>) {
+    pub(super) fn note(&mut self, workspace: &str, note: Option<FileLoss>) {
         match note {
             Some(note) => self.notes.insert(workspace.to_owned(), note),
             None => self.notes.remove(workspace),

@@ -1,8 +1,8 @@
-//! The frames that the server and the relay ([`PROGRAM`]) exchange, which stands between the server and an interpreter
-//! that a command of the operator's isolates.
+//! The frames between the server and the relay ([`PROGRAM`]), which runs beside an interpreter that an operator's
+//! command isolates.
 //!
-//! They carry what goes through descriptors otherwise: the bytes of the control socket, output, signals, the end of the
-//! interpreter, and the working files. Code shares its isolation with the relay, so that everything that comes is
+//! Frames carry what otherwise goes through descriptors: the bytes of the control socket, output, signals, the exit of
+//! the interpreter, and the working files. Code runs in the same isolation as the relay, so everything received is
 //! hostile. Does no I/O.
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -10,22 +10,22 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::OutputStream;
-use super::frame::{Splitter, Violation};
 use super::output::clean;
+use super::worker_protocol::{Splitter, Violation};
 
-/// The relay, for Python.
+/// The relay program, in Python.
 pub(super) const PROGRAM: &str = include_str!("relay.py");
-/// The protocol that it must speak.
+/// The protocol version that the relay must report.
 const PROTOCOL: u32 = 1;
 /// Most bytes of a file in one frame.
 pub(super) const MAX_CONTENT: usize = 1024 * 1024;
 /// Longest name of the working directory, in bytes.
 const MAX_DIRECTORY: usize = 256;
 
-/// What a relay says.
+/// A message of the relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum FromRelay {
-    /// It is there, and where the code will run.
+pub(super) enum RelayMessage {
+    /// The relay has started; holds the working directory.
     Hello(String),
     /// Bytes of the control socket.
     Control(BytesMut),
@@ -33,41 +33,41 @@ pub(super) enum FromRelay {
     Closed,
     /// Output.
     Output(OutputStream, BytesMut),
-    /// The interpreter has ended: exit status or signal.
+    /// The interpreter has exited.
     Ended {
         /// The exit status.
         code: Option<i32>,
         /// The signal.
         signal: Option<i32>,
     },
-    /// What came of an order about files.
-    Answer(Answer),
+    /// The reply to a file request.
+    File(FileReply),
 }
 
-/// What came of an order about files.
+/// The reply to a file request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Answer {
-    /// The order.
+pub(super) struct FileReply {
+    /// Id of the request.
     pub(super) id: u32,
-    /// Why it could not be done.
-    pub(super) problem: Option<Problem>,
-    /// The size that the file is said to have.
+    /// The error, if the request failed.
+    pub(super) problem: Option<FileErrorKind>,
+    /// The file's size, as reported by the relay.
     pub(super) size: u64,
-    /// The bytes that it is said to take up.
+    /// The bytes the file occupies, as reported by the relay.
     pub(super) stored: u64,
     /// The listing or the content.
     pub(super) body: Bytes,
 }
 
-/// Why an order about files could not be done.
+/// Why a file request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Problem {
+pub(super) enum FileErrorKind {
     /// There is no such file.
     Missing,
     /// It is a symbolic link.
     Link,
-    /// It may not be touched.
+    /// Access is denied.
     Access,
     /// It is neither a file nor a directory.
     Special,
@@ -75,25 +75,25 @@ pub(super) enum Problem {
     Directory,
     /// Its name is too long.
     Long,
-    /// It is there already.
+    /// It exists already.
     Exists,
-    /// There is no room.
+    /// No space is left.
     Full,
     /// Anything else.
     #[serde(other)]
     Failed,
 }
 
-/// An order about files.
+/// A request about working files.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Order<'a> {
+pub(super) enum FileRequest<'a> {
     /// List the working directory.
     List {
         /// Levels.
         depth: usize,
-        /// Entries that are looked at.
+        /// Most entries that are examined.
         entries: usize,
-        /// Directories and hidden files too.
+        /// Include directories and hidden files.
         everything: bool,
     },
     /// Read part of a file, at most [`MAX_CONTENT`] bytes.
@@ -105,11 +105,11 @@ pub(super) enum Order<'a> {
         /// Most bytes.
         most: usize,
     },
-    /// Create a file, or go on with it.
+    /// Create a file or append to it.
     Put {
         /// The path relative to the working directory.
         name: &'a str,
-        /// Where the content goes; at 0 the file is created.
+        /// The offset of the content; the file is created at 0.
         offset: u64,
         /// The content.
         content: &'a [u8],
@@ -121,9 +121,9 @@ pub(super) enum Order<'a> {
     },
 }
 
-/// Takes the bytes of one relay apart.
+/// Decodes the byte stream of one relay.
 #[derive(Debug, Default)]
-pub(super) struct Decoder(Splitter);
+pub(super) struct RelayDecoder(Splitter);
 
 #[derive(Deserialize)]
 struct HelloFields {
@@ -140,30 +140,30 @@ struct EndedFields {
 }
 
 #[derive(Deserialize)]
-struct AnswerFields {
+struct ReplyFields {
     id: u32,
     #[serde(default)]
-    problem: Option<Problem>,
+    problem: Option<FileErrorKind>,
     #[serde(default)]
     size: u64,
     #[serde(default)]
     stored: u64,
 }
 
-impl Decoder {
-    /// Takes bytes in.
+impl RelayDecoder {
+    /// Adds received bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.0.push(bytes);
     }
 
-    /// The next frame that is whole.
-    pub(super) fn next(&mut self) -> Option<Result<FromRelay, Violation>> {
+    /// The next complete frame.
+    pub(super) fn next(&mut self) -> Option<Result<RelayMessage, Violation>> {
         let split = self.0.next()?;
         Some(split.and_then(|(kind, payload)| read(kind, payload)))
     }
 }
 
-fn read(kind: u8, mut payload: BytesMut) -> Result<FromRelay, Violation> {
+fn read(kind: u8, mut payload: BytesMut) -> Result<RelayMessage, Violation> {
     match kind {
         b'H' => {
             let HelloFields {
@@ -172,11 +172,11 @@ fn read(kind: u8, mut payload: BytesMut) -> Result<FromRelay, Violation> {
             } = fields(&payload)?;
             let good = protocol == PROTOCOL && directory.starts_with('/');
             let directory = clean(&directory, MAX_DIRECTORY);
-            good.then_some(FromRelay::Hello(directory))
+            good.then_some(RelayMessage::Hello(directory))
                 .ok_or(Violation::Malformed)
         }
-        b'C' if payload.is_empty() => Ok(FromRelay::Closed),
-        b'C' => Ok(FromRelay::Control(payload)),
+        b'C' if payload.is_empty() => Ok(RelayMessage::Closed),
+        b'C' => Ok(RelayMessage::Control(payload)),
         b'O' => {
             let stream = match payload.first() {
                 Some(1) => OutputStream::Stdout,
@@ -184,23 +184,22 @@ fn read(kind: u8, mut payload: BytesMut) -> Result<FromRelay, Violation> {
                 _ => return Err(Violation::Malformed),
             };
             payload.advance(1);
-            Ok(FromRelay::Output(stream, payload))
+            Ok(RelayMessage::Output(stream, payload))
         }
-        b'Z' => {
-            fields(&payload).map(|EndedFields { code, signal }| FromRelay::Ended { code, signal })
-        }
+        b'Z' => fields(&payload)
+            .map(|EndedFields { code, signal }| RelayMessage::Ended { code, signal }),
         b'F' => {
             let (length, rest) = payload.split_first_chunk().ok_or(Violation::Malformed)?;
             let (head, body) = rest
                 .split_at_checked(u16::from_le_bytes(*length).into())
                 .ok_or(Violation::Malformed)?;
-            let head: AnswerFields = fields(head)?;
-            Ok(FromRelay::Answer(Answer {
+            let head: ReplyFields = fields(head)?;
+            Ok(RelayMessage::File(FileReply {
                 id: head.id,
                 problem: head.problem,
                 size: head.size,
                 stored: head.stored,
-                // Copied, because a part of the buffer would keep the whole of it alive.
+                // Copied, because a slice would keep the whole buffer alive.
                 body: Bytes::copy_from_slice(body),
             }))
         }
@@ -228,14 +227,14 @@ pub(super) fn interrupt() -> Vec<u8> {
     frames
 }
 
-/// Ends the interpreter and what it started, but not the relay.
+/// Ends the interpreter and its processes, but not the relay.
 pub(super) fn kill() -> Vec<u8> {
     let mut frames = Vec::new();
     frame(&mut frames, b'K', &[]);
     frames
 }
 
-impl Order<'_> {
+impl FileRequest<'_> {
     /// The frame.
     pub(super) fn encode(self, id: u32) -> Vec<u8> {
         let (head, content): (_, &[u8]) = match self {
@@ -265,7 +264,7 @@ impl Order<'_> {
             ),
         };
         let head = head.to_string();
-        // A name is at most a path of the kernel's, so that the length always fits.
+        // A name is no longer than a path of the kernel, so the length always fits.
         let length = u16::try_from(head.len()).unwrap_or(u16::MAX);
         let mut frames = Vec::new();
         let parts = [&length.to_le_bytes()[..], head.as_bytes(), content];
@@ -276,7 +275,7 @@ impl Order<'_> {
 
 fn frame(frames: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
-    // Far below what a length can say: pieces are at most MAX_CONTENT.
+    // Pieces are at most MAX_CONTENT, so the length always fits.
     let length = u32::try_from(length + 1).unwrap_or(u32::MAX);
     frames.extend_from_slice(&length.to_le_bytes());
     frames.push(kind);

@@ -1,4 +1,4 @@
-//! Making room: which interpreters end when, and what is kept of them.
+//! Eviction: which interpreters end when, and what is saved of them.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -7,20 +7,21 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use super::workspace::{Fresh, Slot};
-use super::{Counted, Pool};
+use super::workspace::{Restart, Slot};
+use super::{PermittedWorker, Pool};
 use crate::ids::WorkspaceId;
 
-/// How often idle interpreters are looked at.
+/// Interval between checks of idle interpreters.
 const REST_INTERVAL: Duration = Duration::from_secs(1);
-/// How often saved files past their time are deleted.
+/// Interval between deletions of expired saved files.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
-/// A spare of this age is replaced.
+/// Age at which a spare is replaced.
 const SPARE_MAX_AGE: Duration = Duration::from_secs(600);
 
 impl Pool {
-    /// Ends an idle interpreter, if there is one: of the owner who has most of them the one that has been idle longest.
-    pub(super) fn make_room(self: &Arc<Self>) {
+    /// Ends one idle interpreter, if there is one: of the owner with the most interpreters, the one idle for the
+    /// longest time.
+    pub(super) fn evict_idle(self: &Arc<Self>) {
         let mut idle: Vec<_> = {
             let workspaces = self.workspaces.lock();
             let idle = workspaces.iter().filter_map(|(id, workspace)| {
@@ -30,32 +31,34 @@ impl Pool {
             });
             idle.collect()
         };
-        idle.sort_by_cached_key(|(since, id, _)| (Reverse(self.turns.held_by(id.owner())), *since));
+        idle.sort_by_cached_key(|(since, id, _)| {
+            (Reverse(self.scheduler.workers_of(id.owner())), *since)
+        });
         for (_, id, workspace) in idle {
-            // Taken by a call in the meantime: the next one then.
+            // A call has taken it in the meantime: try the next one.
             let Ok(mut slot) = workspace.slot.clone().try_lock_owned() else {
                 continue;
             };
-            if slot.counted.is_none() {
+            if slot.permitted.is_none() {
                 continue;
             }
             workspace.settle(None);
             slot.retire_if(|_| true);
             let pool = self.clone();
             self.tasks.spawn(async move {
-                pool.counts.evicted.fetch_add(1, Ordering::Relaxed);
+                pool.counters.evicted.fetch_add(1, Ordering::Relaxed);
                 pool.save(&id, &mut slot).await;
             });
             return;
         }
     }
 
-    /// Keeps the files of a retired interpreter, ends it and frees its room.
+    /// Saves the files of a retired interpreter, ends it and frees its permit.
     pub(super) async fn save(&self, id: &WorkspaceId, slot: &mut Slot) {
-        let Some(Counted { mut worker, room }) = slot.retired.take() else {
+        let Some(PermittedWorker { mut worker, permit }) = slot.retired.take() else {
             return;
         };
-        // What still runs would go on using memory and writing files while they are copied.
+        // Processes that still run would use memory and write files during the copy.
         worker.stop().await;
         let limits = &self.plan.settings.limits;
         let keeping = self.saved.keep(id, &mut worker, &slot.placed, limits);
@@ -64,36 +67,41 @@ impl Pool {
         }
         slot.placed.clear();
         worker.end().await;
-        drop(room);
+        drop(permit);
     }
 
-    /// Puts back what was kept of an earlier interpreter; says what became of it, if there was one.
-    pub(super) async fn restore(&self, id: &WorkspaceId, slot: &mut Slot) -> Option<Fresh> {
-        let Some(Counted { worker, .. }) = &mut slot.counted else {
+    /// Restores the files of the workspace's earlier interpreter. Returns what became of them, if there was an earlier
+    /// interpreter.
+    pub(super) async fn restore(&self, id: &WorkspaceId, slot: &mut Slot) -> Option<Restart> {
+        let Some(PermittedWorker { worker, .. }) = &mut slot.permitted else {
             return None;
         };
         match self.saved.put_back(id, worker).await {
             Ok(found) => {
                 let found = found?;
                 slot.placed = found.placed;
-                Some(found.note.map_or(Fresh::Restored, Fresh::Lost))
+                Some(
+                    found
+                        .note
+                        .map_or(Restart::FilesRestored, Restart::FilesChanged),
+                )
             }
             Err(error) => {
                 tracing::error!(%error, "working files could not be put back");
-                Some(Fresh::NotRestored)
+                Some(Restart::RestoreFailed)
             }
         }
     }
 
-    /// Drops the entries of workspaces that nobody uses and that have no interpreter. Entries are only ever taken under
-    /// the lock that is held here.
+    /// Removes entries of workspaces without users and without an interpreter. Entries are only cloned under the lock
+    /// that is held here.
     pub(super) fn tidy(&self) {
         self.workspaces
             .lock()
             .retain(|_, workspace| Arc::strong_count(workspace) > 1 || !workspace.is_empty());
     }
 
-    /// Ends what has been idle for too long, is too old or takes too much, for ever.
+    /// Runs until the pool closes: ends interpreters that are idle for too long, too old or over a limit.
     pub(super) async fn maintain(self: Arc<Self>) {
         let mut resting = tokio::time::interval(REST_INTERVAL);
         resting.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -124,22 +132,22 @@ impl Pool {
             let too_long = since.elapsed() > settings.idle_ttl;
             slot.retire_if(|worker| {
                 too_long
-                    || worker.passed_limit().is_some()
+                    || worker.exceeded_limit().is_some()
                     || worker.started.elapsed() > settings.max_age
             });
             if slot.has_retired() {
                 workspace.settle(None);
-                self.counts.evicted.fetch_add(1, Ordering::Relaxed);
+                self.counters.evicted.fetch_add(1, Ordering::Relaxed);
                 self.save(&id, &mut slot).await;
             }
         }
         self.tidy();
-        if self.turns.waiting() > 0 {
-            self.make_room();
+        if self.scheduler.waiting() > 0 {
+            self.evict_idle();
         }
         for old in self
-            .turns
-            .retire(|worker| worker.started.elapsed() > SPARE_MAX_AGE)
+            .scheduler
+            .take_spares(|worker| worker.started.elapsed() > SPARE_MAX_AGE)
         {
             old.worker.end().await;
         }

@@ -15,7 +15,7 @@ use serde_json::json;
 
 pub(super) use self::split::Splitter;
 use super::output::clean;
-use super::settings::Limits;
+use super::settings::InterpreterLimits;
 use super::{CellError, Image, Value};
 
 /// Longest kind and payload: the largest image that can be allowed, and its head.
@@ -32,7 +32,7 @@ const MAX_MODULES: usize = 64;
 
 /// What an interpreter says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum FromWorker {
+pub(super) enum WorkerMessage {
     /// It is set up.
     Ready {
         /// The version of Python.
@@ -105,10 +105,10 @@ pub(super) enum Violation {
     Malformed,
 }
 
-/// Takes the bytes of one connection apart. After each [`Decoder::push`], [`Decoder::next`] is called until it gives
+/// Takes the bytes of one connection apart. After each [`WorkerDecoder::push`], [`WorkerDecoder::next`] is called until it gives
 /// nothing; it holds one frame and the piece that was pushed last.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub(super) struct WorkerDecoder {
     frames: Splitter,
     max_text: usize,
     max_value: usize,
@@ -164,9 +164,9 @@ struct DoneFields {
     id: u32,
 }
 
-impl Decoder {
+impl WorkerDecoder {
     /// Cuts texts and refuses images by these limits.
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &InterpreterLimits) -> Self {
         Self {
             frames: Splitter::default(),
             max_text: limits.output_kept,
@@ -181,27 +181,27 @@ impl Decoder {
     }
 
     /// The next frame that is whole.
-    pub(super) fn next(&mut self) -> Option<Result<FromWorker, Violation>> {
+    pub(super) fn next(&mut self) -> Option<Result<WorkerMessage, Violation>> {
         let split = self.frames.next()?;
         Some(split.and_then(|(kind, payload)| self.read(kind, &payload)))
     }
 
-    fn read(&self, kind: u8, payload: &[u8]) -> Result<FromWorker, Violation> {
+    fn read(&self, kind: u8, payload: &[u8]) -> Result<WorkerMessage, Violation> {
         match kind {
             b'R' => ready(payload),
             b'I' => self.image(payload),
-            b'T' => fields(payload).map(|TextFields { id, text }| FromWorker::Text {
+            b'T' => fields(payload).map(|TextFields { id, text }| WorkerMessage::Text {
                 id,
                 text: clean(&text, self.max_text),
             }),
-            b'V' => fields(payload).map(|ValueFields { id, text, kind }| FromWorker::Value {
+            b'V' => fields(payload).map(|ValueFields { id, text, kind }| WorkerMessage::Value {
                 id,
                 value: Value {
                     text: clean(&text, self.max_value),
                     kind: clean(&kind, MAX_NAME),
                 },
             }),
-            b'X' => fields(payload).map(|fields: ErrorFields| FromWorker::Error {
+            b'X' => fields(payload).map(|fields: ErrorFields| WorkerMessage::Error {
                 id: fields.id,
                 error: CellError {
                     name: clean(&fields.name, MAX_NAME),
@@ -209,16 +209,16 @@ impl Decoder {
                     traceback: clean(&fields.traceback, self.max_value),
                 },
             }),
-            b'N' => fields(payload).map(|TextFields { id, text }| FromWorker::Notice {
+            b'N' => fields(payload).map(|TextFields { id, text }| WorkerMessage::Notice {
                 id,
                 text: clean(&text, MAX_NOTICE),
             }),
-            b'D' => fields(payload).map(|DoneFields { id }| FromWorker::Done { id }),
+            b'D' => fields(payload).map(|DoneFields { id }| WorkerMessage::Done { id }),
             _ => Err(Violation::UnknownKind),
         }
     }
 
-    fn image(&self, payload: &[u8]) -> Result<FromWorker, Violation> {
+    fn image(&self, payload: &[u8]) -> Result<WorkerMessage, Violation> {
         let (length, rest) = payload.split_first_chunk().ok_or(Violation::Malformed)?;
         let (head, bytes) = rest
             .split_at_checked(u16::from_le_bytes(*length).into())
@@ -230,7 +230,7 @@ impl Decoder {
             picture::check(bytes, &mime)
         };
         Ok(match checked {
-            Ok(mime_type) => FromWorker::Image {
+            Ok(mime_type) => WorkerMessage::Image {
                 id,
                 frame: kind == ImageKind::Frame,
                 image: Image {
@@ -239,13 +239,13 @@ impl Decoder {
                     bytes: Bytes::copy_from_slice(bytes),
                 },
             },
-            Err(why) => FromWorker::BadImage { id, why },
+            Err(why) => WorkerMessage::BadImage { id, why },
         })
     }
 }
 
 /// The frame that runs a cell.
-pub(super) fn exec(id: u32, code: &str, limits: &Limits) -> Vec<u8> {
+pub(super) fn exec(id: u32, code: &str, limits: &InterpreterLimits) -> Vec<u8> {
     let payload = json!({
         "id": id,
         "code": code,
@@ -272,13 +272,13 @@ fn frame(kind: u8, payload: &serde_json::Value) -> Vec<u8> {
     frame
 }
 
-fn ready(payload: &[u8]) -> Result<FromWorker, Violation> {
+fn ready(payload: &[u8]) -> Result<WorkerMessage, Violation> {
     let fields: ReadyFields = fields(payload)?;
     if fields.protocol != PROTOCOL {
         return Err(Violation::Malformed);
     }
     let failed = fields.preload_failed.iter().take(MAX_MODULES);
-    Ok(FromWorker::Ready {
+    Ok(WorkerMessage::Ready {
         python: clean(&fields.python, MAX_NAME),
         preload_failed: failed.map(|name| clean(name, MAX_NAME)).collect(),
     })

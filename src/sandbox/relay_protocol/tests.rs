@@ -8,13 +8,13 @@ fn raw(kind: u8, payload: &[u8]) -> Vec<u8> {
     frames
 }
 
-fn answer(head: &str, body: &[u8]) -> Vec<u8> {
+fn reply(head: &str, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(head.len()).unwrap().to_le_bytes();
     raw(b'F', &[&length[..], head.as_bytes(), body].concat())
 }
 
-fn read_all(bytes: &[u8]) -> Vec<Result<FromRelay, Violation>> {
-    let mut decoder = Decoder::default();
+fn read_all(bytes: &[u8]) -> Vec<Result<RelayMessage, Violation>> {
+    let mut decoder = RelayDecoder::default();
     decoder.push(bytes);
     std::iter::from_fn(|| decoder.next()).collect()
 }
@@ -24,31 +24,31 @@ fn every_kind_is_read() {
     for (frame, expected) in [
         (
             raw(b'H', br#"{"protocol":1,"directory":"/mnt/data"}"#),
-            FromRelay::Hello("/mnt/data".to_owned()),
+            RelayMessage::Hello("/mnt/data".to_owned()),
         ),
         (
             raw(b'C', b"\0bytes"),
-            FromRelay::Control(b"\0bytes"[..].into()),
+            RelayMessage::Control(b"\0bytes"[..].into()),
         ),
-        (raw(b'C', b""), FromRelay::Closed),
+        (raw(b'C', b""), RelayMessage::Closed),
         (
             raw(b'O', b"\x01out"),
-            FromRelay::Output(OutputStream::Stdout, b"out"[..].into()),
+            RelayMessage::Output(OutputStream::Stdout, b"out"[..].into()),
         ),
         (
             raw(b'O', b"\x02err"),
-            FromRelay::Output(OutputStream::Stderr, b"err"[..].into()),
+            RelayMessage::Output(OutputStream::Stderr, b"err"[..].into()),
         ),
         (
             raw(b'Z', br#"{"signal":11}"#),
-            FromRelay::Ended {
+            RelayMessage::Ended {
                 code: None,
                 signal: Some(11),
             },
         ),
         (
-            answer(r#"{"id":7,"size":5,"stored":512}"#, b"con"),
-            FromRelay::Answer(Answer {
+            reply(r#"{"id":7,"size":5,"stored":512}"#, b"con"),
+            RelayMessage::File(FileReply {
                 id: 7,
                 problem: None,
                 size: 5,
@@ -57,10 +57,10 @@ fn every_kind_is_read() {
             }),
         ),
         (
-            answer(r#"{"id":7,"problem":"link"}"#, b""),
-            FromRelay::Answer(Answer {
+            reply(r#"{"id":7,"problem":"link"}"#, b""),
+            RelayMessage::File(FileReply {
                 id: 7,
-                problem: Some(Problem::Link),
+                problem: Some(FileErrorKind::Link),
                 size: 0,
                 stored: 0,
                 body: Bytes::new(),
@@ -73,11 +73,11 @@ fn every_kind_is_read() {
 
 #[test]
 fn a_problem_of_a_later_relay_is_a_failure() {
-    let read = read_all(&answer(r#"{"id":1,"problem":"unheard of"}"#, b""));
-    let [Ok(FromRelay::Answer(answer))] = &read[..] else {
+    let read = read_all(&reply(r#"{"id":1,"problem":"unheard of"}"#, b""));
+    let [Ok(RelayMessage::File(reply))] = &read[..] else {
         panic!("{read:?}");
     };
-    assert_eq!(answer.problem, Some(Problem::Failed));
+    assert_eq!(reply.problem, Some(FileErrorKind::Failed));
 }
 
 #[test]
@@ -98,8 +98,8 @@ fn what_no_relay_of_ours_sends_is_a_violation() {
         (raw(b'Z', b"{"), Violation::Malformed),
         (raw(b'F', b"\xff"), Violation::Malformed),
         (raw(b'F', b"\xff\xff{}"), Violation::Malformed),
-        (answer(r#"{"id":-1}"#, b""), Violation::Malformed),
-        (answer(r#"{"id":1,"size":1.5}"#, b""), Violation::Malformed),
+        (reply(r#"{"id":-1}"#, b""), Violation::Malformed),
+        (reply(r#"{"id":1,"size":1.5}"#, b""), Violation::Malformed),
         (u32::MAX.to_le_bytes().to_vec(), Violation::TooLong),
     ] {
         assert_eq!(read_all(&frame), [Err(violation)], "{frame:?}");
@@ -113,7 +113,7 @@ fn what_is_told_to_the_interpreter_goes_in_pieces() {
     let pieces: Vec<u8> = read
         .into_iter()
         .flat_map(|piece| match piece {
-            Ok(FromRelay::Control(bytes)) => bytes.to_vec(),
+            Ok(RelayMessage::Control(bytes)) => bytes.to_vec(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -123,12 +123,12 @@ fn what_is_told_to_the_interpreter_goes_in_pieces() {
 #[test]
 fn the_longest_name_fits_into_an_order() {
     let name = "\u{1}".repeat(4095);
-    let order = Order::Put {
+    let request = FileRequest::Put {
         name: &name,
         offset: 0,
         content: b"end",
     };
-    let frame = order.encode(1);
+    let frame = request.encode(1);
     let length = usize::from(u16::from_le_bytes([frame[5], frame[6]]));
     let head: serde_json::Value = serde_json::from_slice(&frame[7..7 + length]).unwrap();
     assert_eq!(head["name"], name);
@@ -146,13 +146,13 @@ proptest! {
             stream.extend(match kind {
                 0 => raw(b'C', payload),
                 1 => raw(b'O', &[&[1_u8][..], payload].concat()),
-                2 => answer(r#"{"id":1}"#, payload),
+                2 => reply(r#"{"id":1}"#, payload),
                 _ => raw(b'x', payload),
             });
         }
         let whole = read_all(&stream);
         prop_assert_eq!(whole.len(), kinds.len());
-        let mut decoder = Decoder::default();
+        let mut decoder = RelayDecoder::default();
         let mut split = Vec::new();
         let mut rest = &stream[..];
         for size in sizes.iter().cycle() {
@@ -169,7 +169,7 @@ proptest! {
 
     #[test]
     fn noise_never_does_more_than_end_the_connection(noise in prop::collection::vec(any::<u8>(), 0..2000)) {
-        let mut decoder = Decoder::default();
+        let mut decoder = RelayDecoder::default();
         for piece in noise.chunks(7) {
             decoder.push(piece);
             while decoder.next().is_some() {}
