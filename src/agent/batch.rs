@@ -22,14 +22,14 @@ use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult};
 use crate::tools::cap::cap_result;
 use crate::tools::{ToolDetail, ToolFile, ToolOutput};
 use crate::upstream::assemble::Turn;
-pub(super) use context::Context;
+pub(super) use context::BatchContext;
 pub(super) use files::MAX_INLINE_BYTES;
 pub(super) use report::millis;
 use report::{calling, frames_shown, image_message, label, speaking};
 
 /// A batch of calls that is being dealt with. Dropping it cancels the tools that run.
 pub(super) struct Batch {
-    context: Context,
+    context: BatchContext,
     turn: Turn,
     held: Vec<AgentEvent>,
     calls: Vec<ResolvedCall>,
@@ -78,7 +78,7 @@ pub(super) struct Finished {
 impl Batch {
     /// Begins a batch: every server-side call is announced, those that run are started.
     pub(super) fn start(
-        context: Context,
+        context: BatchContext,
         turn: Turn,
         held: Vec<AgentEvent>,
         mut calls: Vec<ResolvedCall>,
@@ -106,19 +106,7 @@ impl Batch {
             max_parallel: context.max_parallel(),
             deadline: context.deadline,
         };
-        let shared = crate::tools::CallContext {
-            session_id: context.session_id.clone(),
-            request_id: context.request_id.clone(),
-            round: context.round,
-            model: context.model.clone(),
-            user: context.user.clone(),
-            trace: context.trace.clone(),
-            workspace: context.workspace.clone(),
-            files: context.files.clone(),
-            owner: context.owner.clone(),
-            sources: context.sources.clone(),
-        };
-        let running = crate::tools::batch::run(runnable, shared, limits).boxed();
+        let running = crate::tools::batch::run(runnable, context.call.clone(), limits).boxed();
         let answers = calls.iter().map(|_| None).collect();
         let mut batch = Self {
             context,
@@ -314,7 +302,7 @@ impl Batch {
             .tool_finished(label, status.as_str(), duration);
         tracing::info!(
             tool = label.as_str(),
-            round = self.context.round,
+            round = self.context.call.round,
             status = status.as_str(),
             duration_ms = millis(duration),
             "tool call finished"
@@ -331,7 +319,7 @@ impl Batch {
         if call.shown() {
             let record = ToolCallRecord {
                 index,
-                round: self.context.round,
+                round: self.context.call.round,
                 tool_call_id: call.call.id.clone(),
                 name: call.call.name.clone(),
                 arguments: call.call.arguments.clone(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{Instrument, Span};
 
-use super::batch::{Batch, BatchStep, Context, MAX_INLINE_BYTES};
+use super::batch::{Batch, BatchContext, BatchStep, MAX_INLINE_BYTES};
 use super::calls::{ResolvedCall, Resolver};
 use super::conversation::{Conversation, is_long};
 use super::event::{AgentEvent, Notice};
@@ -375,7 +375,7 @@ impl Run {
         });
         self.side_effects.fetch_or(side_effects, Ordering::Relaxed);
         let session_id = self.session_id().cloned();
-        let context = Context::new(
+        let context = BatchContext::new(
             &self.parts,
             &self.request,
             self.machine.round(),

@@ -86,7 +86,7 @@ pub struct ToolResult {
 /// [`BatchEvent::Done`] last. Where one of the tools is sequential, each call waits for the one before.
 pub fn run(
     calls: Vec<BatchCall>,
-    context: CallContext,
+    context: Arc<CallContext>,
     limits: BatchLimits,
 ) -> impl Stream<Item = BatchEvent> + Send + 'static {
     let sequential = calls.iter().any(|call| call.tool.policy().sequential);
@@ -95,7 +95,6 @@ pub fn run(
     } else {
         limits.max_parallel.max(1)
     };
-    let context = Arc::new(context);
     stream::iter(calls)
         .map(move |call| events(Running::new(call, context.clone(), limits.deadline)).boxed())
         .flatten_unordered(at_a_time)
@@ -167,16 +166,7 @@ async fn finish(
         name: call.name,
         arguments: call.arguments,
         call_id: call.call_id,
-        session_id: context.session_id.clone(),
-        request_id: context.request_id.clone(),
-        round: context.round,
-        model: context.model.clone(),
-        user: context.user.clone(),
-        trace: context.trace.clone(),
-        workspace: context.workspace.clone(),
-        files: context.files.clone(),
-        owner: context.owner.clone(),
-        sources: context.sources.clone(),
+        context,
         progress,
     };
     let tool = call.tool;

@@ -181,13 +181,13 @@ impl WebTool {
             domains: asked.domains,
             location: self.ask.location.clone(),
             budget: self.ask.context_size.tokens(),
-            scope: invocation.owner.as_str().to_owned(),
+            scope: invocation.context.owner.as_str().to_owned(),
         };
         let findings = self.web.search(&query).await?;
         Ok(report::findings(
             &findings,
             &query.queries,
-            &invocation.sources,
+            &invocation.context.sources,
         ))
     }
 
@@ -198,13 +198,13 @@ impl WebTool {
             find: asked.find,
             domains: self.ask.domains.clone(),
             budget: self.ask.context_size.tokens(),
-            scope: invocation.owner.as_str().to_owned(),
+            scope: invocation.context.owner.as_str().to_owned(),
         };
         let reading = self.web.read(&query).await?;
         Ok(report::reading(
             &reading,
             query.find.as_deref(),
-            &invocation.sources,
+            &invocation.context.sources,
         ))
     }
 }

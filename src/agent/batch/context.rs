@@ -1,42 +1,33 @@
-//! What a batch needs to know of its run.
+//! What a batch knows of its turn.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::super::Parts;
 use super::super::options::ToolExecution;
 use super::super::request::RunRequest;
 use super::super::surroundings::Surroundings;
-use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
-use crate::tools::WorkFile;
-use crate::tools::sources::SourceBook;
+use crate::ids::SessionId;
+use crate::tools::CallContext;
 use crate::upstream::settings::Quirks;
 
-/// What a batch needs to know of its run.
+/// What a batch knows of its turn.
 #[derive(Debug)]
-pub(in super::super) struct Context {
+pub(in super::super) struct BatchContext {
     pub(in super::super) parts: Arc<Parts>,
-    pub(in super::super) round: u32,
+    /// What each call is given.
+    pub(in super::super) call: Arc<CallContext>,
+    /// The moment at which running tools are cancelled.
     pub(in super::super) deadline: Option<Instant>,
     pub(in super::super) execution: ToolExecution,
-    pub(in super::super) session_id: Option<SessionId>,
-    pub(in super::super) request_id: RequestId,
-    pub(in super::super) model: String,
-    pub(in super::super) user: Option<String>,
-    pub(in super::super) trace: HeaderMap,
     pub(in super::super) quirks: Quirks,
-    pub(in super::super) workspace: WorkspaceId,
-    pub(in super::super) files: Arc<[WorkFile]>,
-    pub(in super::super) owner: Owner,
-    pub(in super::super) sources: SourceBook,
     /// Bytes of files that the answer still has room for.
     pub(in super::super) inline_left: u64,
 }
 
-impl Context {
+impl BatchContext {
     pub(in super::super) fn new(
         parts: &Arc<Parts>,
         request: &RunRequest,
@@ -44,21 +35,24 @@ impl Context {
         session_id: Option<SessionId>,
         surroundings: &Surroundings,
     ) -> Self {
-        Self {
-            parts: parts.clone(),
-            round,
-            deadline: None,
-            execution: request.options.tool_execution,
+        let call = CallContext {
             session_id,
             request_id: request.caller.request_id.clone(),
+            round,
             model: request.model.clone(),
             user: request.user.clone(),
             trace: request.caller.trace.clone(),
-            quirks: request.route.quirks.clone(),
             workspace: surroundings.workspace().clone(),
             files: surroundings.files().clone(),
             owner: request.caller.owner.clone(),
             sources: surroundings.sources().clone(),
+        };
+        Self {
+            parts: parts.clone(),
+            call: Arc::new(call),
+            deadline: None,
+            execution: request.options.tool_execution,
+            quirks: request.route.quirks.clone(),
             inline_left: 0,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::super::event::{Base64, Notice, ProducedFile};
 use super::super::unix_seconds;
-use super::Context;
+use super::BatchContext;
 use crate::ids::FileId;
 use crate::session::files::{FileError, FileSource, NewFile, Purpose, StoredFile};
 use crate::tools::ToolFile;
@@ -12,7 +12,7 @@ const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
 /// Most bytes of files that one answer carries inline.
 pub(in super::super) const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
 
-impl Context {
+impl BatchContext {
     /// Keeps a file; what could not be done with it is a notice, never a failure.
     pub(super) async fn keep_file(
         &mut self,
@@ -53,7 +53,7 @@ impl Context {
                 purpose: stored.purpose.as_str(),
                 name: stored.name,
                 mime_type: stored.mime_type,
-                session_id: self.session_id.clone(),
+                session_id: self.call.session_id.clone(),
                 ..self.unstored(file, inline)
             },
             None => self.unstored(file, inline),
@@ -66,7 +66,7 @@ impl Context {
         tool: &str,
         file: &ToolFile,
     ) -> Result<Option<StoredFile>, FileError> {
-        let Some(session) = &self.session_id else {
+        let Some(session) = &self.call.session_id else {
             return Ok(None);
         };
         let new = NewFile {
@@ -75,10 +75,10 @@ impl Context {
             mime_type: Some(&file.mime_type),
             purpose: Purpose::AssistantsOutput,
             tool: Some(tool),
-            round: Some(self.round),
+            round: Some(self.call.round),
         };
         let content = FileSource::Bytes(&file.content);
-        let stored = self.parts.files.put(&self.owner, new, content).await?;
+        let stored = self.parts.files.put(&self.call.owner, new, content).await?;
         Ok(Some(stored))
     }
 
@@ -96,7 +96,7 @@ impl Context {
             mime_type: file.mime_type,
             size,
             session_id: None,
-            round: self.round,
+            round: self.call.round,
             path: file.path,
             data: inline.then_some(Base64(file.content)),
         }

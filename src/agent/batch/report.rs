@@ -7,7 +7,7 @@ use serde_json::json;
 use super::super::Parts;
 use super::super::calls::ResolvedCall;
 use super::super::event::Calling;
-use super::Context;
+use super::BatchContext;
 use crate::metrics::ToolLabel;
 use crate::openai::message::Message;
 
@@ -25,7 +25,7 @@ pub(super) fn label<'a>(parts: &Parts, call: &'a ResolvedCall) -> ToolLabel<'a> 
     }
 }
 
-pub(super) fn calling(context: &Context, call: &ResolvedCall) -> Calling {
+pub(super) fn calling(context: &BatchContext, call: &ResolvedCall) -> Calling {
     Calling {
         arguments: call.call.arguments.clone(),
         ..speaking(context, call)
@@ -33,9 +33,9 @@ pub(super) fn calling(context: &Context, call: &ResolvedCall) -> Calling {
 }
 
 /// The call that live output belongs to, without its arguments: there may be much of both.
-pub(super) fn speaking(context: &Context, call: &ResolvedCall) -> Calling {
+pub(super) fn speaking(context: &BatchContext, call: &ResolvedCall) -> Calling {
     Calling {
-        round: context.round,
+        round: context.call.round,
         name: call.call.name.clone(),
         tool_call_id: call.call.id.clone(),
         arguments: String::new(),

@@ -5,10 +5,7 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::ids::WorkspaceId;
-use crate::ids::{Owner, RequestId};
 use crate::openai::tool::ToolDefinition;
-use crate::tools::sources::SourceBook;
 use crate::tools::{OutputStatus, Tool, ToolKind, ToolPolicy, ToolSource};
 
 type Act =
@@ -97,19 +94,12 @@ fn calls(tool: FakeTool, waits: &[u64]) -> Vec<BatchCall> {
     waits.iter().enumerate().map(call).collect()
 }
 
-fn context() -> CallContext {
-    CallContext {
-        session_id: None,
-        request_id: RequestId::fresh(),
+fn context() -> Arc<CallContext> {
+    Arc::new(CallContext {
         round: 3,
-        model: "m".into(),
         user: Some("u".into()),
-        trace: http::HeaderMap::new(),
-        workspace: WorkspaceId::fresh(),
-        files: Arc::default(),
-        owner: Owner::everybody(),
-        sources: SourceBook::default(),
-    }
+        ..CallContext::example()
+    })
 }
 
 fn parallel(max_parallel: usize) -> BatchLimits {
@@ -312,14 +302,10 @@ async fn a_panic_before_the_first_poll_and_one_after_a_wait_are_caught() {
 #[tokio::test(start_paused = true)]
 async fn a_call_knows_what_it_belongs_to() {
     let tool = fake(|invocation| async move {
-        let ToolInvocation {
-            name,
-            call_id,
-            round,
-            model,
-            user,
-            ..
-        } = invocation;
+        let ToolInvocation { name, call_id, .. } = &invocation;
+        let CallContext {
+            round, model, user, ..
+        } = &*invocation.context;
         answer(&format!("{name} {call_id} {round} {model} {user:?}"))
     });
     let events = outcome(calls(tool, &[0]), parallel(8)).await;

@@ -34,11 +34,13 @@ pub(super) async fn execute(
     let cell = Cell {
         code,
         outputs: &outputs,
-        inputs: &invocation.files,
+        inputs: &invocation.context.files,
         timeout: settings.timeout,
     };
     let live = LiveOutput::new(&invocation.progress);
-    let outcome = interpreters.run(&invocation.workspace, cell, &live).await?;
+    let outcome = interpreters
+        .run(&invocation.context.workspace, cell, &live)
+        .await?;
     live.flush();
     let mut more = not_there(&outcome, &asked);
     more.extend(refused.iter().map(|name| {

@@ -23,7 +23,7 @@ pub(super) async fn reset(
     interpreters: &dyn Interpreters,
     invocation: &ToolInvocation,
 ) -> Result<ToolOutput, ToolError> {
-    interpreters.reset(&invocation.workspace).await?;
+    interpreters.reset(&invocation.context.workspace).await?;
     Ok(plain(
         "All variables are cleared. Files in the working directory are kept.".to_owned(),
     ))
@@ -34,7 +34,7 @@ pub(super) async fn list(
     invocation: &ToolInvocation,
 ) -> Result<ToolOutput, ToolError> {
     let files = interpreters
-        .list_files(&invocation.workspace, &invocation.files)
+        .list_files(&invocation.context.workspace, &invocation.context.files)
         .await?;
     if files.is_empty() {
         let text = "The working directory is empty.".to_owned();
@@ -65,7 +65,11 @@ pub(super) async fn read(
         max_bytes: MAX_READ_BYTES,
     };
     let content = interpreters
-        .read_file(&invocation.workspace, &invocation.files, part)
+        .read_file(
+            &invocation.context.workspace,
+            &invocation.context.files,
+            part,
+        )
         .await?;
     let kind = media_type(&asked.name, &content.bytes);
     let head = format!("{} ({kind}, {})", asked.name, size(content.size));

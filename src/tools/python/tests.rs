@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::*;
-use crate::ids::{Owner, RequestId};
 use crate::sandbox::settings::{InterpreterLimits, Network, Tier};
 use crate::sandbox::{
     CapturedFile, CellEnd, CellError, Image, OutputStream, ResourceLimit, SandboxError,
 };
-use crate::tools::sources::SourceBook;
-use crate::tools::{CodeDetail, OutputStatus, ProgressSender, ToolDetail, ToolProgress};
+use crate::tools::{
+    CallContext, CodeDetail, OutputStatus, ProgressSender, ToolDetail, ToolProgress,
+};
 
 /// An interpreter that does what a test tells it to, and notes what it was asked.
 #[derive(Debug)]
@@ -198,22 +198,16 @@ fn invocation(arguments: &Value) -> (ToolInvocation, Receiver<ToolProgress>) {
         name: "t".into(),
         arguments: arguments.as_object().cloned().unwrap_or_else(Map::new),
         call_id: "call_1".into(),
-        session_id: None,
-        request_id: RequestId::fresh(),
-        round: 0,
-        model: "m".into(),
-        user: None,
-        trace: http::HeaderMap::new(),
-        workspace: WorkspaceId::fresh(),
-        files: [WorkFile {
-            id: "file-1".into(),
-            name: "data.csv".into(),
-            size: 3,
-            path: "/blob".into(),
-        }]
-        .into(),
-        owner: Owner::everybody(),
-        sources: SourceBook::default(),
+        context: Arc::new(CallContext {
+            files: [WorkFile {
+                id: "file-1".into(),
+                name: "data.csv".into(),
+                size: 3,
+                path: "/blob".into(),
+            }]
+            .into(),
+            ..CallContext::example()
+        }),
         progress: ProgressSender(sender),
     };
     (invocation, progress)

@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use ::http::HeaderMap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -8,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::ids::{Owner, RequestId, WorkspaceId};
+use crate::ids::Owner;
 use crate::openai::citation::Source;
 use crate::tools::sources::SourceBook;
-use crate::tools::{ProgressSender, ToolDetail};
+use crate::tools::{CallContext, ProgressSender, ToolDetail};
 use crate::web::{DocumentKind, Found, Freshness};
 
 /// Everything that some reader takes for the end of a line.
@@ -100,16 +99,11 @@ async fn call(
         name: name.to_owned(),
         arguments: arguments.as_object().unwrap().clone(),
         call_id: "call_1".into(),
-        session_id: None,
-        request_id: RequestId::parse("req_1").unwrap(),
-        round: 0,
-        model: "m".into(),
-        user: None,
-        trace: HeaderMap::new(),
-        workspace: WorkspaceId::fresh(),
-        files: Arc::default(),
-        owner: Owner::key("alice"),
-        sources: book.clone(),
+        context: Arc::new(CallContext {
+            owner: Owner::key("alice"),
+            sources: book.clone(),
+            ..CallContext::example()
+        }),
         progress: ProgressSender(sender),
     };
     tool.unwrap().call(&invocation).await

@@ -91,7 +91,7 @@ impl Outgoing {
         if let Ok(id) = HeaderValue::try_from(delivery_id.as_str()) {
             headers.insert(IDEMPOTENCY_KEY, id);
         }
-        add_trace(&mut headers, &invocation.trace);
+        add_trace(&mut headers, &invocation.context.trace);
         Ok(Self {
             url,
             body,
@@ -186,11 +186,15 @@ fn body(invocation: &ToolInvocation) -> Result<Bytes, ToolError> {
         name: &invocation.name,
         arguments: &invocation.arguments,
         tool_call_id: &invocation.call_id,
-        session_id: invocation.session_id.as_ref().map(SessionId::as_str),
-        request_id: invocation.request_id.as_str(),
-        round: invocation.round,
-        model: &invocation.model,
-        user: invocation.user.as_deref(),
+        session_id: invocation
+            .context
+            .session_id
+            .as_ref()
+            .map(SessionId::as_str),
+        request_id: invocation.context.request_id.as_str(),
+        round: invocation.context.round,
+        model: &invocation.context.model,
+        user: invocation.context.user.as_deref(),
     };
     let json = serde_json::to_vec(&body).map_err(|error| ToolError::Failed {
         message: "the call could not be written as JSON".to_owned(),

@@ -13,10 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::*;
-use crate::ids::WorkspaceId;
-use crate::ids::{Owner, RequestId, SessionId};
-use crate::tools::sources::SourceBook;
-use crate::tools::{ProgressSender, ToolProgress};
+use crate::ids::{RequestId, SessionId};
+use crate::tools::{CallContext, ProgressSender, ToolProgress};
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 /// Longer than anything here takes; only a mistake waits for it.
@@ -184,16 +182,11 @@ fn invocation() -> (ToolInvocation, Receiver<ToolProgress>) {
         name: "get_ticket".into(),
         arguments: json!({"id": 7}).as_object().unwrap().clone(),
         call_id: "call_1".into(),
-        session_id: None,
-        request_id: RequestId::parse("req_1").unwrap(),
-        round: 2,
-        model: "m".into(),
-        user: None,
-        trace: HeaderMap::new(),
-        workspace: WorkspaceId::fresh(),
-        files: Arc::default(),
-        owner: Owner::everybody(),
-        sources: SourceBook::default(),
+        context: Arc::new(CallContext {
+            request_id: RequestId::parse("req_1").unwrap(),
+            round: 2,
+            ..CallContext::example()
+        }),
         progress: ProgressSender(sender),
     };
     (invocation, progress)
@@ -260,11 +253,13 @@ async fn a_call_is_sent_to_the_letter_of_the_contract() {
     settings.headers = header("authorization", "Bearer t");
     let (mut invocation, _progress) = invocation();
     let tool = tool(settings, false);
-    invocation.trace = header("traceparent", "00-1-2-01");
-    invocation.trace.extend(header("tracestate", "a=b"));
+    let context = Arc::get_mut(&mut invocation.context).unwrap();
+    context.trace = header("traceparent", "00-1-2-01");
+    context.trace.extend(header("tracestate", "a=b"));
     assert_eq!(tool.call(&invocation).await.unwrap().content, "found");
-    invocation.session_id = Some(SessionId::parse("s").unwrap());
-    invocation.user = Some("u\"".into());
+    let context = Arc::get_mut(&mut invocation.context).unwrap();
+    context.session_id = Some(SessionId::parse("s").unwrap());
+    context.user = Some("u\"".into());
     tool.call(&invocation).await.unwrap();
 
     let [short, full] = server.requests().try_into().unwrap();

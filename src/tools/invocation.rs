@@ -1,0 +1,102 @@
+//! One call of a tool: its arguments, what it belongs to, and its live output.
+
+use std::sync::Arc;
+
+use ::http::HeaderMap;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+
+use super::sources::SourceBook;
+use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
+use crate::sandbox::WorkFile;
+
+/// One call, ready to run.
+#[derive(Debug, Clone)]
+pub struct ToolInvocation {
+    /// The tool's name.
+    pub name: String,
+    /// The arguments.
+    pub arguments: Map<String, Value>,
+    /// The id that the result answers.
+    pub call_id: String,
+    /// Where live output goes.
+    pub progress: ProgressSender,
+    /// What the call has in common with the other calls of its batch.
+    pub context: Arc<CallContext>,
+}
+
+/// What all calls of a batch have in common.
+#[derive(Debug)]
+pub struct CallContext {
+    /// The conversation, if it is stored.
+    pub session_id: Option<SessionId>,
+    /// The client's request.
+    pub request_id: RequestId,
+    /// The round, from 0.
+    pub round: u32,
+    /// The model that asked for the call.
+    pub model: String,
+    /// The request's `user`, if it has one.
+    pub user: Option<String>,
+    /// `traceparent` and `tracestate` of the client's request.
+    pub trace: HeaderMap,
+    /// Names the interpreter and the working files of the conversation.
+    pub workspace: WorkspaceId,
+    /// Files of the conversation that belong among the working files.
+    pub files: Arc<[WorkFile]>,
+    /// The owner of the request.
+    pub owner: Owner,
+    /// The sources of the conversation and their numbers.
+    pub sources: SourceBook,
+}
+
+/// Live output of a running tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolProgress {
+    /// The text.
+    pub text: String,
+    /// `stdout`, `stderr` or `progress`.
+    pub stream: &'static str,
+}
+
+/// The sending half of a running tool's live output; waits while the client is slow.
+#[derive(Debug, Clone)]
+pub struct ProgressSender(pub(crate) mpsc::Sender<ToolProgress>);
+
+impl ProgressSender {
+    /// Sends live output. Waits while the client is slow; does nothing once the receiver is gone.
+    pub async fn send(&self, progress: ToolProgress) {
+        // A closed channel means that the run is over.
+        let _closed = self.0.send(progress).await;
+    }
+
+    /// Sends live output if that needs no waiting. Output without a receiver counts as sent.
+    ///
+    /// # Errors
+    /// Returns the output if the client is slow.
+    pub fn try_send(&self, progress: ToolProgress) -> Result<(), ToolProgress> {
+        match self.0.try_send(progress) {
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(progress)) => Err(progress),
+        }
+    }
+}
+
+#[cfg(test)]
+impl CallContext {
+    /// The context of a call in no conversation.
+    pub(crate) fn example() -> Self {
+        Self {
+            session_id: None,
+            request_id: RequestId::fresh(),
+            round: 0,
+            model: "m".to_owned(),
+            user: None,
+            trace: HeaderMap::new(),
+            workspace: WorkspaceId::fresh(),
+            files: Arc::default(),
+            owner: Owner::everybody(),
+            sources: SourceBook::default(),
+        }
+    }
+}
