@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
+use crate::agent::stop::TurnEnd;
 use crate::agent::{Agent, Parts};
 use crate::config::{Config, WebConfig};
 use crate::http::{AppState, server};
@@ -196,9 +197,10 @@ fn metrics(tools: &ToolRegistry, pool: &PoolSettings, code: Option<&CodeExecutio
     let metrics = Metrics::new(
         tools.list().map(|tool| tool.definition().name.as_str()),
         pool.upstreams.iter().map(|upstream| upstream.name.as_str()),
+        TurnEnd::all().map(TurnEnd::as_str),
     );
     if let Some(code) = code {
-        metrics.code_isolation(code.report().level.as_str());
+        metrics.code_isolation(code.report().level);
     }
     metrics
 }

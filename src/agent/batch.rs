@@ -299,7 +299,7 @@ impl Batch {
         self.context
             .parts
             .metrics
-            .tool_finished(label, status.as_str(), duration);
+            .tool_finished(label, status, duration);
         tracing::info!(
             tool = label.as_str(),
             round = self.context.call.round,

@@ -28,7 +28,46 @@ pub enum StopReason {
     Length,
 }
 
+/// How a turn ended, as metrics count it: also without an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// With an answer.
+    Stopped(StopReason),
+    /// The client closed its connection first.
+    Cancelled,
+}
+
+impl TurnEnd {
+    /// Every end.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let stopped = StopReason::ALL.into_iter().map(Self::Stopped);
+        stopped.chain([Self::Cancelled])
+    }
+
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stopped(reason) => reason.as_str(),
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 impl StopReason {
+    /// Every reason.
+    pub const ALL: [Self; 10] = [
+        Self::Completed,
+        Self::ClientTools,
+        Self::MaxToolRounds,
+        Self::MaxToolCalls,
+        Self::MaxSeconds,
+        Self::MaxTotalTokens,
+        Self::RepeatedCalls,
+        Self::TerminatedByTool,
+        Self::ContentFilter,
+        Self::Length,
+    ];
+
     /// The word for the wire.
     pub fn as_str(self) -> &'static str {
         match self {

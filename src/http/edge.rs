@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use super::AppState;
 use super::error::{ApiError, Cause};
 use crate::ids::RequestId;
-use crate::metrics::Route;
+use crate::metrics::RouteLabel;
 
 /// The header with a request's id, both ways.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -93,7 +93,7 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 struct Seen {
     method: Method,
-    route: Route,
+    route: RouteLabel,
     began: Instant,
 }
 
@@ -135,7 +135,7 @@ fn finish(
     // The handler knows best: a chat request may have been passed through.
     let route = response
         .extensions()
-        .get::<Route>()
+        .get::<RouteLabel>()
         .copied()
         .unwrap_or(seen.route);
     state
@@ -167,23 +167,23 @@ fn request_id(headers: &HeaderMap) -> RequestId {
 }
 
 /// The route for the metrics: one of a fixed set, whatever the path.
-fn route(request: &Request) -> Route {
+fn route(request: &Request) -> RouteLabel {
     let matched = request
         .extensions()
         .get::<MatchedPath>()
         .map(MatchedPath::as_str);
     match matched {
-        Some("/v1/chat/completions") => Route::ChatLoop,
+        Some("/v1/chat/completions") => RouteLabel::ChatLoop,
         Some("/v1/models/{*id}") if !matches!(*request.method(), Method::GET | Method::HEAD) => {
-            Route::Forwarded
+            RouteLabel::Forwarded
         }
-        Some("/v1/models" | "/v1/models/{*id}") => Route::Models,
-        Some("/healthz" | "/readyz" | "/metrics") => Route::Operations,
-        Some(path) if path.starts_with("/v1/sessions") => Route::Sessions,
-        Some(path) if path.starts_with("/v1/files") => Route::Files,
-        Some(path) if path.starts_with("/v1/agent") => Route::Agent,
-        Some("/v1/{*path}") => Route::Forwarded,
-        Some(_) | None => Route::Other,
+        Some("/v1/models" | "/v1/models/{*id}") => RouteLabel::Models,
+        Some("/healthz" | "/readyz" | "/metrics") => RouteLabel::Operations,
+        Some(path) if path.starts_with("/v1/sessions") => RouteLabel::Sessions,
+        Some(path) if path.starts_with("/v1/files") => RouteLabel::Files,
+        Some(path) if path.starts_with("/v1/agent") => RouteLabel::Agent,
+        Some("/v1/{*path}") => RouteLabel::Forwarded,
+        Some(_) | None => RouteLabel::Other,
     }
 }
 

@@ -42,7 +42,9 @@ pub(super) async fn forward(
         }
     };
     let mut answer = ApiError::not_found(refused).into_response();
-    answer.extensions_mut().insert(crate::metrics::Route::Other);
+    answer
+        .extensions_mut()
+        .insert(crate::metrics::RouteLabel::Other);
     Ok(answer)
 }
 
@@ -117,7 +119,7 @@ pub(super) async fn chat(
                 let mut answer = respond(state, response);
                 answer
                     .extensions_mut()
-                    .insert(crate::metrics::Route::ChatForwarded);
+                    .insert(crate::metrics::RouteLabel::ChatForwarded);
                 return Ok(answer);
             }
             Err(error) => error,

@@ -12,9 +12,8 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::AppState;
-use crate::metrics::{self, CodeFigures, OutcomeFigures};
+use crate::metrics;
 use crate::tools::python::{CodeExecution, Stats};
-use crate::tools::web::Outcomes;
 use crate::upstream::UpstreamError;
 use crate::upstream::models::merged;
 
@@ -119,39 +118,16 @@ impl Readiness {
 /// `GET /metrics`: Prometheus text.
 pub(super) async fn metrics(State(state): State<AppState>) -> Response {
     if let Some(code) = &state.agent.parts().code {
-        state.metrics.code_figures(figures(&code.stats()));
+        state.metrics.code_stats(&code.stats());
     }
     if let Some(web) = &state.agent.parts().web {
-        let stats = web.stats();
-        for (provider, searches) in stats.searches {
-            state.metrics.web_searches(provider, outcomes(searches));
-        }
-        state.metrics.web_pages(outcomes(stats.pages));
+        state.metrics.web_stats(&web.stats());
     }
     (
         [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
         state.metrics.encode(),
     )
         .into_response()
-}
-
-fn figures(stats: &Stats) -> CodeFigures {
-    CodeFigures {
-        workers: stats.workers,
-        busy: stats.busy,
-        spares: stats.spares,
-        waiting: stats.waiting,
-        started: stats.started,
-        evicted: stats.evicted,
-        killed: stats.killed,
-    }
-}
-
-fn outcomes(outcomes: Outcomes) -> OutcomeFigures {
-    OutcomeFigures {
-        ok: outcomes.ok,
-        error: outcomes.error,
-    }
 }
 
 /// A server that answers at all is reachable, even when it wants a key that only clients bring.

@@ -380,7 +380,7 @@ mod tests {
         let frame = StreamFrame {
             keep_alive,
             stopping: CancellationToken::new(),
-            metrics: Metrics::new([], []),
+            metrics: Metrics::new([], [], []),
             began: Instant::now(),
         };
         EventBody::new(frame, encoder, Vec::new(), events)

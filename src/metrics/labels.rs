@@ -1,13 +1,10 @@
-//! Label values: all of them from fixed lists or from the configuration.
-
-use std::sync::Arc;
+//! The enums behind label values that no other module has a use for.
 
 use ::http::StatusCode;
-use prometheus_client::encoding::EncodeLabelSet;
 
-/// Which part of the API a request went to.
+/// The part of the API that a request went to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route {
+pub enum RouteLabel {
     /// Chat completions that the loop answered.
     ChatLoop,
     /// Chat completions that were passed through.
@@ -43,71 +40,28 @@ pub enum ModelOutcome {
     Unreachable,
     /// The server was silent for too long.
     TimedOut,
-    /// The answer broke off or made no sense.
+    /// The answer broke off or could not be decoded.
     Broken,
-    /// The caller went away.
+    /// The client closed its connection.
     Cancelled,
 }
 
-/// Whose call is counted.
+/// The tool that a call is counted under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolLabel<'a> {
-    /// A tool of the configuration, by its name.
+    /// A configured tool, by its name.
     Configured(&'a str),
-    /// A tool behind the dispatch URL, whatever the client calls it.
+    /// A tool behind the dispatch URL, whatever its name.
     Dispatch,
     /// A tool that does not exist.
     Unknown,
 }
 
-/// Status classes.
+/// Classes of status codes.
 pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct RequestLabels {
-    pub(super) route: &'static str,
-    pub(super) status: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct RouteLabel {
-    pub(super) route: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct StopLabel {
-    pub(super) stop_reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ToolCallLabels {
-    pub(super) tool: Arc<String>,
-    pub(super) status: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ToolNameLabel {
-    pub(super) tool: Arc<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ModelCallLabels {
-    pub(super) upstream: Arc<String>,
-    pub(super) outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct UpstreamLabel {
-    pub(super) upstream: Arc<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct KindLabel {
-    pub(super) kind: &'static str,
-}
-
-impl Route {
-    /// Every route.
+impl RouteLabel {
+    /// Every value.
     pub(super) const ALL: [Self; 9] = [
         Self::ChatLoop,
         Self::ChatForwarded,
@@ -137,7 +91,7 @@ impl Route {
 }
 
 impl<'a> ToolLabel<'a> {
-    /// The word.
+    /// The label value.
     pub fn as_str(self) -> &'a str {
         match self {
             Self::Configured(name) => name,
@@ -148,7 +102,7 @@ impl<'a> ToolLabel<'a> {
 }
 
 impl ModelOutcome {
-    /// Every outcome.
+    /// Every value.
     pub(super) const ALL: [Self; 8] = [
         Self::Completed,
         Self::RateLimited,

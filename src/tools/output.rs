@@ -160,6 +160,16 @@ impl From<OutputStatus> for ToolStatus {
 }
 
 impl ToolStatus {
+    /// Every status.
+    pub const ALL: [Self; 6] = [
+        Self::Ok,
+        Self::Error,
+        Self::Denied,
+        Self::Timeout,
+        Self::Cancelled,
+        Self::Suppressed,
+    ];
+
     /// The word for the wire.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -25,6 +25,7 @@ mod faults;
 mod files;
 mod lifecycle;
 mod limits;
+mod metrics;
 mod passthrough;
 mod rounds;
 mod sessions;

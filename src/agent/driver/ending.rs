@@ -6,7 +6,7 @@ use super::super::calls::ResolvedCall;
 use super::super::citations;
 use super::super::event::{AgentEvent, Notice, Outcome};
 use super::super::options::TextMode;
-use super::super::stop::StopReason;
+use super::super::stop::{StopReason, TurnEnd};
 use super::super::transcript;
 use super::{Phase, Run};
 use crate::openai::message::Message;
@@ -100,9 +100,11 @@ impl Run {
             waited: self.waited,
         };
         let own_time = self.own_time();
-        self.parts
-            .metrics
-            .turn_finished(outcome.rounds, reason.as_str(), own_time);
+        self.parts.metrics.turn_finished(
+            outcome.rounds,
+            TurnEnd::Stopped(reason).as_str(),
+            own_time,
+        );
         tracing::info!(
             stop_reason = reason.as_str(),
             rounds = outcome.rounds,
