@@ -6,21 +6,20 @@
 mod batch;
 mod calls;
 mod citations;
-pub mod code;
 mod conversation;
 pub mod driver;
 pub mod event;
 pub mod inputs;
 pub mod machine;
+pub mod offer;
 pub mod options;
 pub mod repeat;
-pub mod request;
 mod round;
 pub mod settings;
 pub mod stop;
 mod surroundings;
 mod transcript;
-pub mod web;
+pub mod turn;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,54 +27,38 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::RuntimeFlavor;
 use tokio_util::task::TaskTracker;
 
+use crate::ids::Owner;
 use crate::metrics::Metrics;
 use crate::openai::request::RequestError;
-use crate::session::SessionError;
-use crate::session::files::{FileError, FileStore};
-use crate::session::lock::SessionLocks;
-use crate::session::store::SessionStore;
-use crate::tools::python::CodeExecution;
+use crate::session::files::FileError;
+use crate::session::{SessionError, Sessions};
 use crate::tools::schema::SchemaCache;
-use crate::tools::set::ToolRegistry;
-use crate::tools::web::WebAccess;
+use crate::tools::source::Sources;
 use crate::upstream::UpstreamError;
-use crate::upstream::retry::RetryPolicy;
 use crate::upstream::router::Router;
+use conversation::find_by_call;
 use driver::Run;
-use request::RunRequest;
+use offer::ServerOffer;
 use stop::StopReason;
+use turn::TurnRequest;
 
 /// Runs turns; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Agent {
-    pub(crate) parts: Arc<Parts>,
+    parts: Arc<Parts>,
 }
 
 /// What turns are run with.
 #[derive(Debug)]
 pub struct Parts {
     /// The model servers.
-    pub router: Router,
-    /// How failed model calls are made again.
-    pub retry: RetryPolicy,
-    /// The server-side tools.
-    pub tools: ToolRegistry,
-    /// Code execution, where it is switched on.
-    pub code: Option<CodeExecution>,
-    /// The web, where it may be asked for.
-    pub web: Option<WebAccess>,
+    pub router: Arc<Router>,
+    /// Where server-side tools come from.
+    pub sources: Arc<Sources>,
     /// Compiled argument schemas.
     pub schemas: SchemaCache,
-    /// Where conversations are kept.
-    pub store: SessionStore,
-    /// The files of conversations and owners.
-    pub files: FileStore,
-    /// One turn at a time per conversation.
-    pub locks: SessionLocks,
-    /// Longest wait for another turn of the same conversation.
-    pub session_wait: Duration,
-    /// Most messages that a conversation may hold.
-    pub max_session_messages: usize,
+    /// Stored conversations and their files.
+    pub sessions: Sessions,
     /// The server's caps and habits.
     pub settings: settings::Settings,
     /// Most calls of a batch that run at the same time.
@@ -106,9 +89,6 @@ pub enum AgentError {
     /// A file that came with the request could not be kept.
     #[error("a file of the request could not be kept")]
     Files(#[source] FileError),
-    /// There is no upstream to ask.
-    #[error("no upstream is left to ask")]
-    NoUpstream,
 }
 
 /// A failed run.
@@ -132,17 +112,29 @@ impl Agent {
         }
     }
 
+    /// Whether the server lets server-side tools run.
+    pub fn permission(&self) -> settings::Permission {
+        self.parts.settings.permission
+    }
+
+    /// What the server has for a request.
+    pub fn offer(&self) -> ServerOffer<'_> {
+        let parts = &self.parts;
+        ServerOffer::new(&parts.router, parts.sources.snapshot(), &parts.settings)
+    }
+
+    /// Whether a turn of this owner waits for the result of a call.
+    pub async fn waits_for(&self, owner: &Owner, call: &str) -> bool {
+        self.parts.sessions.store.parked(owner, call).is_some()
+            || find_by_call(&self.parts, owner, call).await.is_some()
+    }
+
     /// Begins a turn. Dropping the run cancels it.
     ///
     /// # Errors
     /// When the session is busy or cannot be read.
-    pub async fn run(&self, request: RunRequest) -> Result<Run, AgentError> {
+    pub async fn run(&self, request: TurnRequest) -> Result<Run, AgentError> {
         Run::start(self.parts.clone(), request).await
-    }
-
-    /// What turns are run with.
-    pub fn parts(&self) -> &Parts {
-        &self.parts
     }
 }
 

@@ -1,6 +1,7 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -9,16 +10,16 @@ use tokio_util::task::TaskTracker;
 use crate::agent::stop::TurnEnd;
 use crate::agent::{Agent, Parts};
 use crate::config::{Config, WebConfig};
-use crate::http::{AppState, server};
+use crate::http::{AppState, Handles, server};
 use crate::metrics::Metrics;
 use crate::sandbox::compute::ComputeError;
 use crate::sandbox::{Sandbox, SandboxError};
-use crate::session::SessionError;
-use crate::session::lock::SessionLocks;
 use crate::session::store::SessionStore;
+use crate::session::{SessionError, Sessions};
+use crate::tools::configured::{self, ConfiguredToolsError};
 use crate::tools::python::CodeExecution;
 use crate::tools::schema::SchemaCache;
-use crate::tools::set::{RegistryError, ToolRegistry};
+use crate::tools::source::{Source, SourceList, Sources};
 use crate::tools::web::WebAccess;
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
@@ -67,7 +68,7 @@ pub enum AppError {
     Web(#[from] SetupError),
     /// A tool's definition cannot be used.
     #[error(transparent)]
-    Tools(#[from] RegistryError),
+    Tools(#[from] ConfiguredToolsError),
     /// An upstream cannot be used.
     #[error(transparent)]
     Router(#[from] RouterError),
@@ -96,44 +97,43 @@ impl App {
             Some(settings) => Some(Sandbox::start(settings, &tasks).await?),
             None => None,
         };
+        let mut sources = configured::sources(&config.tools)?;
         let code = sandbox.clone().map(CodeExecution::new);
-        let mut tools = ToolRegistry::new(&config.tools)?;
-        if let Some(code) = &code {
-            tools = tools.with_on_request(code.list())?;
-        }
+        sources.extend(code.clone().map(Source::Python));
         let mut web = None;
-        let mut access = None;
         if let Some(WebConfig {
             web: settings,
             unasked,
         }) = &config.web
         {
             let found = Web::new(settings, &tasks)?;
-            let offered = WebAccess::new(found.clone(), *unasked);
-            tools = tools.with_on_request(offered.list())?;
-            (web, access) = (Some(found), Some(offered));
+            sources.push(Source::Web(WebAccess::new(found.clone(), *unasked)));
+            web = Some(found);
         }
-        let metrics = metrics(&tools, &pool, code.as_ref());
+        let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
+        let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
         let store = SessionStore::open(&config.session).await?;
+        let sessions = Sessions::new(store.clone(), &config.session);
+        let router = Arc::new(Router::from_settings(&pool)?);
         let agent = Agent::new(Parts {
-            router: Router::from_settings(&pool)?,
-            retry: pool.retry,
-            tools,
-            code,
-            web: access,
+            router: router.clone(),
+            sources: sources.clone(),
             schemas: SchemaCache::default(),
-            store: store.clone(),
-            files: store.files().clone(),
-            locks: SessionLocks::default(),
-            session_wait: config.session.wait,
-            max_session_messages: config.session.max_messages,
+            sessions: sessions.clone(),
             settings: config.agent,
             max_parallel_tools: config.tools.max_parallel_tools,
             max_result_chars: config.tools.max_result_chars,
             metrics: metrics.clone(),
             tasks: tasks.clone(),
         });
-        let state = AppState::new(agent, config.http, metrics);
+        let handles = Handles {
+            agent,
+            router,
+            sessions,
+            sources,
+            metrics,
+        };
+        let state = AppState::new(handles, config.http);
         Ok(Self {
             listener,
             address,
@@ -193,9 +193,12 @@ impl App {
 }
 
 /// The metrics, whose labels are the names of the tools and upstreams.
-fn metrics(tools: &ToolRegistry, pool: &PoolSettings, code: Option<&CodeExecution>) -> Metrics {
+fn metrics(sources: &SourceList, pool: &PoolSettings, code: Option<&CodeExecution>) -> Metrics {
     let metrics = Metrics::new(
-        tools.list().map(|tool| tool.definition().name.as_str()),
+        sources
+            .iter()
+            .flat_map(Source::tools)
+            .map(|tool| tool.definition().name.as_str()),
         pool.upstreams.iter().map(|upstream| upstream.name.as_str()),
         TurnEnd::all().map(TurnEnd::as_str),
     );

@@ -2,10 +2,10 @@
 //!
 //! Turns requests into runs or passes them through, and encodes what comes back. Holds no logic of the loop.
 
-mod answer;
 mod auth;
 mod body;
 mod chat;
+mod dialect;
 mod edge;
 pub mod error;
 mod extract;
@@ -15,11 +15,11 @@ mod headers;
 mod models;
 mod operations;
 mod path;
-mod progress;
 pub mod server;
 mod sessions;
 pub mod settings;
 mod stream;
+mod turn;
 
 use std::sync::Arc;
 
@@ -32,6 +32,9 @@ use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
 
 use crate::agent::Agent;
 use crate::metrics::Metrics;
+use crate::session::Sessions;
+use crate::tools::source::Sources;
+use crate::upstream::router::Router;
 use auth::Gatekeeper;
 use error::ApiError;
 use operations::Readiness;
@@ -41,15 +44,27 @@ use settings::Settings;
 #[derive(Debug, Clone)]
 pub struct AppState(Arc<Shared>);
 
-/// The one copy of it.
+/// The parts that handlers work with.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Handles {
     /// Runs turns.
     pub agent: Agent,
-    /// The edge's settings.
-    pub settings: Settings,
+    /// The model servers.
+    pub router: Arc<Router>,
+    /// Stored conversations and their files.
+    pub sessions: Sessions,
+    /// Where server-side tools come from.
+    pub sources: Arc<Sources>,
     /// What is counted.
     pub metrics: Metrics,
+}
+
+/// The one copy of the state.
+#[derive(Debug)]
+pub struct Shared {
+    handles: Handles,
+    /// The edge's settings.
+    settings: Settings,
     gatekeeper: Gatekeeper,
     readiness: Readiness,
     /// No new work is taken any more.
@@ -66,15 +81,22 @@ impl std::ops::Deref for AppState {
     }
 }
 
+impl std::ops::Deref for Shared {
+    type Target = Handles;
+
+    fn deref(&self) -> &Handles {
+        &self.handles
+    }
+}
+
 impl AppState {
     /// The state of a server.
-    pub fn new(agent: Agent, settings: Settings, metrics: Metrics) -> Self {
+    pub fn new(handles: Handles, settings: Settings) -> Self {
         let gatekeeper = Gatekeeper::new(&settings.api_keys, &settings.allowed_hosts);
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         Self(Arc::new(Shared {
-            agent,
+            handles,
             settings,
-            metrics,
             gatekeeper,
             readiness: Readiness::default(),
             draining,

@@ -5,15 +5,16 @@
 //! # Life of a chat request
 //!
 //! [`http::server`] accepts the connection, and `http::edge` gives the request an id and finds out who asks. `http::chat`
-//! reads the body once and asks [`agent::request`] what becomes of it:
+//! reads the body and asks [`chat::decode`] what becomes of it:
 //!
 //! - **Pass-through.** No server-side tool and no extension is involved: `http::forward` sends the very bytes to an
 //!   upstream and streams the very bytes back.
-//! - **Loop.** [`agent::driver::Run`] is started. It finds, locks and joins the conversation ([`session::splice`]), repairs it
-//!   ([`session::repair`]) and asks [`agent::machine`] what to do: call the model ([`upstream`], whose client decodes every
-//!   dialect into [`openai::event::ModelEvent`]s), run a batch of tools ([`tools::batch`]), or end. Each finished round is
-//!   written to the [`session::store`]. What happens comes out as a stream of [`agent::event::AgentEvent`]s, which
-//!   `http::stream` encodes as chunks or `http::answer` as one completion.
+//! - **Loop.** The decoder has made an [`agent::turn::TurnRequest`], and an [`agent::driver::Run`] is started with it. The run
+//!   finds, locks and joins the conversation ([`session::splice`]), repairs it ([`session::repair`]) and asks
+//!   [`agent::machine`] what to do: call the model ([`upstream`], whose client decodes every server's dialect into
+//!   [`openai::event::ModelEvent`]s), run a batch of tools ([`tools::batch`]), or end. Each finished round is written to the
+//!   store. What happens comes out as a stream of [`agent::event::AgentEvent`]s, which [`chat::encode`] turns into chunks or
+//!   into one completion.
 //!
 //! # Map, in reading order
 //!
@@ -27,7 +28,8 @@
 //! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files; processes that only compute |
 //! | [`web`] | search and pages: providers, the guarded client, the reader, ranking within a budget |
 //! | [`session`] | conversations: the store, the join of request and history, repair, export, locks |
-//! | [`agent`] | the loop: options, machine, driver, events |
+//! | [`agent`] | the loop: what a turn is given, machine, driver, events |
+//! | [`chat`] | the dialect of chat completions: bodies of requests into turns, events into bytes |
 //! | [`http`] | the edge: routes, keys, pass-through, encoders, errors |
 //! | [`metrics`], [`telemetry`], [`shutdown`] | what operators see and signals |
 //! | [`config`] | flags, environment and file, checked, as the settings types of every part |
@@ -46,6 +48,7 @@
 
 pub mod agent;
 pub mod app;
+pub mod chat;
 pub mod config;
 pub mod demo;
 pub mod http;

@@ -10,8 +10,50 @@ pub mod settings;
 pub mod splice;
 pub mod store;
 
+use std::time::Duration;
+
+use self::files::FileStore;
+use self::lock::{SessionGuard, SessionLocks};
+use self::store::SessionStore;
+use crate::ids::{Owner, SessionId};
 use crate::openai::citation::Source;
 use crate::openai::message::Message;
+
+/// Everything about stored conversations; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    /// Where conversations are kept.
+    pub store: SessionStore,
+    /// The files of conversations and owners.
+    pub files: FileStore,
+    /// One turn at a time per conversation.
+    pub locks: SessionLocks,
+    /// Longest wait for another turn of the same conversation.
+    pub wait: Duration,
+    /// Most messages that a conversation may hold.
+    pub max_messages: usize,
+}
+
+impl Sessions {
+    /// The sessions of a store.
+    pub fn new(store: SessionStore, settings: &settings::Settings) -> Self {
+        Self {
+            files: store.files().clone(),
+            store,
+            locks: SessionLocks::default(),
+            wait: settings.wait,
+            max_messages: settings.max_messages,
+        }
+    }
+
+    /// Locks a session, once the turns before have ended.
+    ///
+    /// # Errors
+    /// When they take too long.
+    pub async fn lock(&self, owner: &Owner, id: &SessionId) -> Result<SessionGuard, SessionError> {
+        self.locks.acquire(owner, id, self.wait).await
+    }
+}
 
 /// A message of a stored conversation.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,8 +3,10 @@
 //! Knows nothing of the loop, of sessions as stored things or of HTTP answers. A failed call is reported
 //! to the model and is never an error of the request.
 
+pub mod ask;
 pub mod batch;
 pub mod cap;
+pub mod configured;
 mod invocation;
 mod output;
 pub mod python;
@@ -12,6 +14,7 @@ pub mod repair;
 pub mod schema;
 pub mod set;
 pub mod settings;
+pub mod source;
 pub mod sources;
 pub mod web;
 pub mod webhook;

@@ -5,6 +5,7 @@
 
 pub mod assemble;
 pub mod decode;
+pub mod fail_over;
 pub mod headers;
 pub mod http;
 pub mod models;
@@ -82,6 +83,21 @@ pub struct ModelCall {
     pub transcript: Transcript,
     /// Headers of the client's request that the server should see.
     pub headers: Arc<HeaderMap>,
+}
+
+/// What the model calls of a turn have in common besides their messages and tools, in the form in which servers take it.
+#[derive(Debug, Clone, Default)]
+pub struct CallTemplate {
+    /// The members of the request object that loopwright does not act on, `"a":1,"b":2`; may be empty.
+    pub fields: Arc<str>,
+    /// Those of them that a call without tools may have.
+    pub fields_without_tools: Arc<str>,
+    /// The client's `stream_options` as JSON text, if it gave any.
+    pub stream_options: Option<Arc<str>>,
+    /// `tool_choice` of the first round as JSON text.
+    pub first_choice: Option<Arc<str>>,
+    /// `tool_choice` of the rounds after it.
+    pub later_choice: Option<Arc<str>>,
 }
 
 /// The messages of a model call as JSON texts, comma-joined in segments; a round appends one segment.

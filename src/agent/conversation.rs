@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use super::inputs::Keeper;
-use super::request::RunRequest;
+use super::turn::TurnRequest;
 use super::{AgentError, Parts, give_way};
 use crate::ids::{Owner, SessionId};
 use crate::openai::citation::Source;
@@ -61,7 +61,7 @@ impl Conversation {
     /// Returns no conversation when nothing is to be stored; the history then is the request's messages.
     pub(super) async fn open(
         parts: &Arc<Parts>,
-        request: &mut RunRequest,
+        request: &mut TurnRequest,
     ) -> Result<(Option<Self>, Vec<Message>), AgentError> {
         let owner = request.caller.owner.clone();
         let incoming = std::mem::take(&mut request.messages);
@@ -76,7 +76,7 @@ impl Conversation {
         let pending_call = pending_call(&incoming).map(str::to_owned);
         let waiting = pending_call
             .as_deref()
-            .and_then(|call| parts.store.parked(&owner, call));
+            .and_then(|call| parts.sessions.store.parked(&owner, call));
         if let Some(waiting) = waiting {
             // The turn that was not to be stored goes on, whatever this request says.
             let incoming = unkept(incoming).await?;
@@ -102,10 +102,15 @@ impl Conversation {
             return Ok((None, unkept(incoming).await?));
         }
         let id = explicit.or(continued).unwrap_or_else(SessionId::fresh);
-        let guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
+        let guard = parts.sessions.lock(&owner, &id).await?;
         let stored = match fresh {
             true => StoredSession::default(),
-            false => parts.store.load(&owner, &id).await?.unwrap_or_default(),
+            false => parts
+                .sessions
+                .store
+                .load(&owner, &id)
+                .await?
+                .unwrap_or_default(),
         };
         if request.options.ephemeral {
             let incoming = unkept(incoming).await?;
@@ -130,7 +135,7 @@ impl Conversation {
 
     fn ephemeral(
         parts: &Arc<Parts>,
-        request: &RunRequest,
+        request: &TurnRequest,
         stored: StoredSession,
         incoming: Vec<Message>,
     ) -> (Self, Vec<Message>) {
@@ -178,7 +183,7 @@ impl Conversation {
     /// The calls that this request answers have led to the end of the turn, or to other calls.
     pub(super) fn release(&self) {
         if let Some(call) = &self.answers {
-            self.parts.store.release(&self.owner, call);
+            self.parts.sessions.store.release(&self.owner, call);
         }
     }
 
@@ -207,7 +212,7 @@ impl Conversation {
                 };
                 let change = std::mem::replace(&mut self.unsaved, next);
                 let (store, owner, id, guard) = (
-                    self.parts.store.clone(),
+                    self.parts.sessions.store.clone(),
                     self.owner.clone(),
                     id.clone(),
                     guard.clone(),
@@ -228,7 +233,10 @@ impl Conversation {
                         session: session.clone(),
                         held: self.held.clone(),
                     };
-                    self.parts.store.park(&self.owner, &calls, waiting, until);
+                    self.parts
+                        .sessions
+                        .store
+                        .park(&self.owner, &calls, waiting, until);
                 }
             }
         }
@@ -272,7 +280,7 @@ fn pending_call(messages: &[Message]) -> Option<&str> {
 
 /// The session that waits for the result of a call.
 pub(super) async fn find_by_call(parts: &Parts, owner: &Owner, call: &str) -> Option<SessionId> {
-    match parts.store.find_by_call(owner, call).await {
+    match parts.sessions.store.find_by_call(owner, call).await {
         Ok(found) => found,
         Err(error) => {
             tracing::error!(error = %error, "session look-up failed");
@@ -288,7 +296,7 @@ pub(super) fn is_long(messages: usize, bytes: usize) -> bool {
 
 fn join(
     stored: &StoredSession,
-    request: &RunRequest,
+    request: &TurnRequest,
     incoming: Vec<Message>,
 ) -> (Change, Vec<Message>) {
     let messages = stored.messages.len() + incoming.len();

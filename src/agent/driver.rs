@@ -19,11 +19,11 @@ use super::event::{AgentEvent, Notice};
 use super::inputs::Keeper;
 use super::machine::{After, Before, Caps, Machine, Next, Offer, Plan};
 use super::options::TextMode;
-use super::request::RunRequest;
 use super::round::{Hold, Progress, Round};
 use super::stop::StopReason;
 use super::surroundings::Surroundings;
 use super::transcript::{self, Spoken};
+use super::turn::TurnRequest;
 use super::{AgentError, Parts, RunError, give_way};
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
@@ -43,7 +43,7 @@ const LARGE_ARGUMENTS: usize = 32 * 1024;
 #[derive(Debug)]
 pub struct Run {
     parts: Arc<Parts>,
-    request: RunRequest,
+    request: TurnRequest,
     conversation: Option<Conversation>,
     surroundings: Surroundings,
     /// Paths of the files that tools made.
@@ -88,7 +88,7 @@ impl Run {
     /// Finds the conversation and prepares the first model call.
     pub(super) async fn start(
         parts: Arc<Parts>,
-        mut request: RunRequest,
+        mut request: TurnRequest,
     ) -> Result<Self, AgentError> {
         let started = Instant::now();
         let (mut conversation, history) = Conversation::open(&parts, &mut request).await?;
@@ -99,8 +99,7 @@ impl Run {
             session: conversation.as_ref().and_then(Conversation::session_id),
         };
         let runs_code = request.tools.runs_code();
-        let ask = request.code.as_ref();
-        let (history, inputs) = keeper.resolve(history, ask, runs_code).await?;
+        let (history, inputs) = keeper.resolve(history, &request.files, runs_code).await?;
         let surroundings = Surroundings::new(&parts, owner, conversation.as_mut(), inputs);
         let quirks = &request.route.quirks;
         let bytes = history.iter().map(|message| message.json().len()).sum();
@@ -269,23 +268,23 @@ impl Run {
 
     fn model_call(&self, offer: Offer) -> ModelCall {
         let tools = self.request.tools.tools_json();
-        let asked = self.request.tool_choice.clone();
+        let template = &self.request.call;
         let removed = self.request.route.quirks.final_call == FinalCall::RemoveTools;
         let (tools, tool_choice) = match offer {
             _ if tools.is_none() => (None, None),
-            Offer::AsAsked => (tools, asked),
-            Offer::Free => (tools, asked.map(|choice| transcript::freed(&choice))),
+            Offer::AsAsked => (tools, template.first_choice.clone()),
+            Offer::Free => (tools, template.later_choice.clone()),
             Offer::Withheld(_) if removed => (None, None),
             Offer::Withheld(_) => (tools, Some("\"none\"".into())),
         };
         let fields = match tools {
-            Some(_) => &self.request.fields,
-            None => &self.request.fields_without_tools,
+            Some(_) => &template.fields,
+            None => &template.fields_without_tools,
         };
         ModelCall {
             model: self.request.model.clone(),
             fields: fields.clone(),
-            stream_options: self.request.stream_options.clone(),
+            stream_options: template.stream_options.clone(),
             tools,
             tool_choice,
             transcript: self.transcript.clone(),
@@ -420,8 +419,8 @@ impl Run {
     }
 }
 
-fn hold(request: &RunRequest) -> Hold {
-    match (request.stream, request.options.text) {
+fn hold(request: &TurnRequest) -> Hold {
+    match (request.streamed, request.options.text) {
         (false, _) => Hold::Everything,
         (true, TextMode::Final) => Hold::Text,
         (true, TextMode::All) => Hold::Nothing,

@@ -1,21 +1,16 @@
-//! What a run tells the edge, in order. Every dialect and both forms of answer are encoders over this.
+//! What a run reports, in order. Every dialect and both forms of answer are encoders over these events.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
-use base64::display::Base64Display;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::HeaderMap;
-use serde::{Serialize, Serializer};
-use serde_json::value::RawValue;
 
 use super::stop::StopReason;
 use crate::ids::SessionId;
 use crate::openai::citation::UrlCitation;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
-use crate::tools::{ToolDetail, ToolKind, ToolStatus};
+pub use crate::tools::{CodeDetail, ToolDetail, ToolKind, ToolStatus, WebDetail};
 
 /// One thing that happened in a run.
 #[derive(Debug)]
@@ -34,12 +29,13 @@ pub enum AgentEvent {
         /// The upstream's name of the field.
         field: &'static str,
     },
-    /// Fields of the delta that loopwright does not act on: key and JSON text.
-    DeltaExtra(Vec<(String, Box<str>)>),
-    /// Fields of the choice that loopwright does not act on: key and JSON text.
-    ChoiceExtra(Vec<(String, Box<str>)>),
-    /// Fields of the chunk that loopwright does not act on, sent when they change: key and JSON text.
-    ChunkExtra(Vec<(String, Box<str>)>),
+    /// Fields of the model's answer that loopwright does not act on.
+    Extra {
+        /// Where they stood.
+        level: ExtraLevel,
+        /// Key and JSON text.
+        fields: ExtraFields,
+    },
     /// The model's name for itself, before any delta of it.
     Model(String),
     /// A server-side call is about to be dealt with.
@@ -65,6 +61,20 @@ pub enum AgentEvent {
     Finished(Box<Outcome>),
 }
 
+/// Fields that loopwright does not act on: key and JSON text.
+pub type ExtraFields = Vec<(String, Box<str>)>;
+
+/// Where a field stood in the model's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtraLevel {
+    /// In the message, which comes in pieces.
+    Message,
+    /// Beside the message; it belongs to the event before.
+    Choice,
+    /// In the answer as a whole; sent when it changes.
+    Answer,
+}
+
 /// A server-side call that is about to be dealt with.
 #[derive(Debug, Clone)]
 pub struct Calling {
@@ -80,11 +90,10 @@ pub struct Calling {
     pub kind: ToolKind,
 }
 
-/// One finished server-side call: an entry of `agentic_tool_calls`.
-#[derive(Debug, Clone, Serialize)]
+/// One finished server-side call.
+#[derive(Debug, Clone)]
 pub struct ToolCallRecord {
     /// The call's place in its batch.
-    #[serde(skip)]
     pub index: usize,
     /// The round, from 0.
     pub round: u32,
@@ -95,73 +104,59 @@ pub struct ToolCallRecord {
     /// The text that the tool was given and the history holds.
     pub arguments: String,
     /// The very text that the model was given.
-    pub result_content: String,
+    pub content: String,
     /// How it ended.
     pub status: ToolStatus,
     /// How long it took.
-    pub duration_ms: u64,
+    pub duration: Duration,
     /// Images that it brought back, base64.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub result_images_base64: Vec<String>,
+    pub images: Vec<String>,
+    /// Frames of animations, base64.
+    pub frames: Vec<String>,
     /// Files that it brought back.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub file_ids: Vec<String>,
     /// What was mended in the model's own text.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub repairs: Vec<String>,
     /// What kind of tool it is.
-    #[serde(skip)]
     pub kind: ToolKind,
     /// What there is to tell besides the text.
-    #[serde(skip)]
     pub detail: Option<Box<ToolDetail>>,
-    /// Frames of animations, base64.
-    #[serde(skip)]
-    pub frames: Vec<String>,
 }
 
-/// A file that a tool made: an OpenAI file object with loopwright's additions.
-#[derive(Debug, Clone, Serialize)]
+impl ToolCallRecord {
+    /// How long the call took, in milliseconds.
+    pub fn duration_ms(&self) -> u64 {
+        u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A file that a tool made.
+#[derive(Debug, Clone)]
 pub struct ProducedFile {
     /// The id.
     pub id: String,
-    /// Always `file`.
-    pub object: &'static str,
     /// The size in bytes.
-    pub bytes: u64,
+    pub size: u64,
     /// Seconds since 1970.
     pub created_at: i64,
     /// The plain name.
-    pub filename: String,
-    /// Always `agent_output`.
-    pub purpose: &'static str,
-    /// Always `processed`; OpenAI's clients expect it.
-    pub status: &'static str,
-    /// The plain name again, under mistral.rs's key.
     pub name: String,
+    /// What the tool itself calls it: a path, where it has folders.
+    pub path: String,
+    /// What it is for.
+    pub purpose: &'static str,
     /// The media type.
     pub mime_type: String,
-    /// The size in bytes again.
-    pub size: u64,
     /// The conversation, if it is stored.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     /// The round that made it.
     pub round: u32,
-    /// What the tool itself calls it.
-    #[serde(skip)]
-    pub path: String,
-    /// The content, sent as base64, unless the file is too large to be carried along.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data: Option<Base64>,
+    /// The content, unless the file is too large to be carried along.
+    pub data: Option<Bytes>,
 }
 
-/// Bytes that are written as base64; encoded on the way out, so that they lie in memory once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Base64(pub Bytes);
-
-/// Something the client may want to know: an `agentic_notice`.
-#[derive(Debug, Clone, Serialize)]
+/// Something the client may want to know.
+#[derive(Debug, Clone)]
 pub struct Notice {
     /// The class: `retry`, `limit_reached`, `session_store`, `interpreter_lost`, `file_store` or `file_not_produced`.
     pub kind: &'static str,
@@ -192,51 +187,4 @@ pub struct Outcome {
     pub notices: Vec<Notice>,
     /// Time that went to the model and to tools.
     pub waited: Duration,
-}
-
-/// `agent` of an answer.
-#[derive(Debug, Serialize)]
-pub struct AgentSummary<'a> {
-    stop_reason: StopReason,
-    rounds: u32,
-    model_calls: u32,
-    usage_by_round: Vec<Option<serde_json::Value>>,
-    #[serde(skip_serializing_if = "<[Notice]>::is_empty")]
-    notices: &'a [Notice],
-}
-
-impl Outcome {
-    /// The `agent` object of the answer.
-    pub fn summary(&self) -> AgentSummary<'_> {
-        AgentSummary {
-            stop_reason: self.stop_reason,
-            rounds: self.rounds,
-            model_calls: self.model_calls,
-            usage_by_round: self
-                .usage_by_round
-                .iter()
-                .map(|usage| usage.as_ref().map(Usage::to_value))
-                .collect(),
-            notices: &self.notices,
-        }
-    }
-}
-
-impl Serialize for Base64 {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&Base64Display::new(&self.0, &STANDARD))
-    }
-}
-
-/// The text as JSON if it is JSON, else as a JSON string; for showing arguments as an object.
-pub fn as_json(text: &str) -> Box<RawValue> {
-    // A line end can stand only between tokens, and would end a line of an event stream.
-    let line = match memchr::memchr2(b'\n', b'\r', text.as_bytes()) {
-        None => Cow::Borrowed(text),
-        Some(_) => Cow::Owned(text.replace(['\n', '\r'], " ")),
-    };
-    let value = serde_json::from_str::<Box<RawValue>>(&line);
-    value
-        .or_else(|_| serde_json::value::to_raw_value(text))
-        .unwrap_or_default()
 }

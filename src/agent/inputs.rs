@@ -19,13 +19,14 @@ use tokio::io::AsyncReadExt;
 
 pub use self::named::use_named_files;
 use self::part::{FilePart, Inline, file_parts, with_parts};
-use super::code::CodeAsk;
+use super::turn::NamedFile;
 use super::{AgentError, Parts, give_way};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::message::Message;
 use crate::openai::request::RequestError;
 use crate::session::files::{Draft, FileError, NewFile, Purpose, StoredFile, name};
 use crate::tools::WorkFile;
+use crate::tools::ask::Capability;
 
 /// Largest file that is sent to a model inline, in bytes.
 const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
@@ -67,7 +68,13 @@ impl Keeper<'_> {
     /// # Errors
     /// When a file cannot be read, is too large or does not exist; else when the store fails.
     pub(super) async fn take_in(self, messages: Vec<Message>) -> Result<Vec<Message>, AgentError> {
-        if self.parts.code.is_none() {
+        if self
+            .parts
+            .sources
+            .snapshot()
+            .tool_for(Capability::Code)
+            .is_none()
+        {
             return Ok(messages);
         }
         let mut taken = Vec::with_capacity(messages.len());
@@ -112,7 +119,7 @@ impl Keeper<'_> {
 
     /// A file that is named by its id, made to be used by the session.
     async fn stored(&self, param: &str, id: &FileId) -> Result<StoredFile, AgentError> {
-        let files = &self.parts.files;
+        let files = &self.parts.sessions.files;
         let found = async {
             if let Some(session) = self.session {
                 files.attach(self.owner, id, session).await?;
@@ -137,7 +144,7 @@ impl Keeper<'_> {
             let message = format!("'{param}' must be base64, as in \"data:text/csv;base64,…\"");
             return Err(RequestError::field(param, message).into());
         };
-        let limits = self.parts.files.limits();
+        let limits = self.parts.sessions.files.limits();
         let most = limits.max_file_bytes.min(limits.max_total_bytes);
         let too_large = |most: u64| {
             let message =
@@ -160,6 +167,7 @@ impl Keeper<'_> {
         };
         let stored = self
             .parts
+            .sessions
             .files
             .put_inline(self.owner, file, content.into());
         match stored.await {
@@ -172,7 +180,13 @@ impl Keeper<'_> {
     /// Adds the files that were uploaded for the session and that no message names.
     async fn add_uploaded(&self, found: &mut Found) {
         let Some(session) = self.session else { return };
-        match self.parts.files.of_session(self.owner, session).await {
+        match self
+            .parts
+            .sessions
+            .files
+            .of_session(self.owner, session)
+            .await
+        {
             Ok(files) => {
                 let given = files
                     .into_iter()
@@ -194,7 +208,7 @@ impl Keeper<'_> {
     pub(super) async fn resolve(
         self,
         history: Vec<Message>,
-        ask: Option<&CodeAsk>,
+        named: &[NamedFile],
         runs_code: bool,
     ) -> Result<(Vec<Message>, Inputs), AgentError> {
         let mut found = Found::default();
@@ -225,7 +239,7 @@ impl Keeper<'_> {
                 false => message,
             });
         }
-        for (param, id) in ask.map(|ask| &*ask.file_ids).unwrap_or_default() {
+        for NamedFile { param, id } in named {
             let Some(id) = FileId::parse(id) else {
                 let message = format!(
                     "'{param}' is no id of a file of this server; upload it with POST /v1/files"
@@ -247,7 +261,7 @@ impl Keeper<'_> {
 
     /// The part that tells the model of a stored file.
     async fn tell(&self, found: &mut Found, id: &FileId, runs_code: bool) -> String {
-        let stored = match self.parts.files.get(self.owner, id).await {
+        let stored = match self.parts.sessions.files.get(self.owner, id).await {
             Ok(stored) => stored,
             Err(error) => {
                 if !matches!(error, FileError::NotFound) {
@@ -288,7 +302,7 @@ impl Keeper<'_> {
             return Some(placed(input));
         }
         let written = async {
-            let mut draft = self.parts.files.draft().await?;
+            let mut draft = self.parts.sessions.files.draft().await?;
             draft.write(&content).await?;
             let path = draft.settle().await?;
             Ok::<_, FileError>((draft, path))
@@ -316,7 +330,12 @@ impl Keeper<'_> {
         if stored.bytes > MAX_INLINE_BYTES {
             return None;
         }
-        let opened = self.parts.files.open_content(self.owner, &stored.id).await;
+        let opened = self
+            .parts
+            .sessions
+            .files
+            .open_content(self.owner, &stored.id)
+            .await;
         let (_, file) = opened.ok()?;
         let mut content = Vec::new();
         let read = file.take(MAX_INLINE_BYTES).read_to_end(&mut content).await;
@@ -325,7 +344,7 @@ impl Keeper<'_> {
 
     fn input(&self, stored: StoredFile) -> Input {
         Input {
-            path: self.parts.files.path(&stored),
+            path: self.parts.sessions.files.path(&stored),
             id: stored.id.as_str().to_owned(),
             name: stored.name,
             mime_type: stored.mime_type,

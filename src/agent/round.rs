@@ -1,21 +1,20 @@
 //! One model call: opened with retries and fail-over, its events passed on or held back, its answer assembled.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use http::StatusCode;
 
-use super::event::{AgentEvent, Notice};
+use super::event::{AgentEvent, ExtraFields, ExtraLevel, Notice};
 use super::machine::Offer;
-use super::request::RunRequest;
+use super::turn::TurnRequest;
 use super::{AgentError, Parts};
 use crate::metrics::ModelOutcome;
 use crate::openai::event::ModelEvent;
 use crate::upstream::assemble::TurnAssembler;
-use crate::upstream::retry::Attempts;
+use crate::upstream::fail_over::FailOver;
 use crate::upstream::settings::FinalCall;
-use crate::upstream::{ModelCall, ModelStream, Upstream, UpstreamError};
+use crate::upstream::{ModelCall, ModelStream, UpstreamError};
 
 /// What happens to text that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +31,7 @@ pub(super) enum Hold {
 #[derive(Debug)]
 pub(super) struct Round {
     stream: ModelStream,
-    attempts: Attempts,
-    upstream: Arc<dyn Upstream>,
+    fail_over: FailOver,
     call: ModelCall,
     offer: Offer,
     began: Instant,
@@ -64,67 +62,51 @@ impl Round {
     /// Dropping the future ends the call.
     pub(super) async fn open(
         parts: &Parts,
-        request: &RunRequest,
+        request: &TurnRequest,
         call: ModelCall,
         offer: Offer,
     ) -> Result<(Self, Vec<Notice>), AgentError> {
-        let attempts = Attempts::new(parts.retry, request.route.upstreams.len());
-        Self::open_with(parts, request, call, offer, attempts, 0).await
+        let fail_over = parts.router.fail_over(request.route.clone());
+        let round = Self::open_with(parts, request, call, offer, fail_over).await?;
+        let notices = (0..round.fail_over.retries()).map(|_| retry_notice());
+        let notices = notices.collect();
+        Ok((round, notices))
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the state of a call that is made again is all of these"
-    )]
     async fn open_with(
         parts: &Parts,
-        request: &RunRequest,
+        request: &TurnRequest,
         mut call: ModelCall,
         offer: Offer,
-        mut attempts: Attempts,
-        mut current: usize,
-    ) -> Result<(Self, Vec<Notice>), AgentError> {
-        let mut notices = Vec::new();
-        loop {
-            let Some(upstream) = request.route.upstreams.get(current) else {
-                return Err(AgentError::NoUpstream);
-            };
+        mut fail_over: FailOver,
+    ) -> Result<Self, AgentError> {
+        let (stream, began) = loop {
+            let upstream = fail_over.upstream().clone();
             let began = Instant::now();
             let error = match upstream.stream(&call).await {
-                Ok(stream) => {
-                    let assembler = TurnAssembler::new(upstream.quirks().split_names);
-                    let upstream = upstream.clone();
-                    let held = Vec::new();
-                    let round = Self {
-                        stream,
-                        attempts,
-                        upstream,
-                        call,
-                        offer,
-                        began,
-                        visible: false,
-                        assembler,
-                        held,
-                    };
-                    return Ok((round, notices));
-                }
+                Ok(stream) => break (stream, began),
                 Err(error) => error,
             };
-            parts
-                .metrics
-                .model_call_finished(upstream.name(), outcome(&error), began.elapsed());
+            count(parts, upstream.name(), outcome(&error), began);
             if refuses_withheld_tools(&error, offer, &call, request) {
                 (call.tools, call.tool_choice) = (None, None);
-                call.fields = request.fields_without_tools.clone();
-                continue;
+                call.fields = request.call.fields_without_tools.clone();
+            } else {
+                fail_over.recover(error).await?;
+                parts.metrics.upstream_retried(upstream.name());
             }
-            let Some(attempt) = attempts.next(&error) else {
-                return Err(error.into());
-            };
-            notices.push(retry_notice(parts, upstream.name(), &error));
-            wait(attempt.delay).await;
-            current = attempt.upstream;
-        }
+        };
+        let assembler = TurnAssembler::new(fail_over.upstream().quirks().split_names);
+        Ok(Self {
+            stream,
+            fail_over,
+            call,
+            offer,
+            began,
+            visible: false,
+            assembler,
+            held: Vec::new(),
+        })
     }
 
     /// Headers of the upstream's answer.
@@ -138,7 +120,7 @@ impl Round {
     pub(super) async fn step(
         &mut self,
         parts: &Parts,
-        request: &RunRequest,
+        request: &TurnRequest,
         hold: Hold,
         waited: &mut Duration,
     ) -> Result<Progress, AgentError> {
@@ -150,7 +132,7 @@ impl Round {
                 Ok(()) => Ok(self.take(event, hold)),
                 Err(error) => {
                     let error = UpstreamError::Malformed {
-                        upstream: self.upstream.name().into(),
+                        upstream: self.fail_over.upstream().name().into(),
                         reason: error.to_string(),
                         again: true,
                     };
@@ -160,7 +142,7 @@ impl Round {
             Some(Err(error)) => self.again(parts, request, error, waited).await,
             None => {
                 parts.metrics.model_call_finished(
-                    self.upstream.name(),
+                    self.fail_over.upstream().name(),
                     ModelOutcome::Completed,
                     self.began.elapsed(),
                 );
@@ -176,11 +158,15 @@ impl Round {
                 AgentEvent::Reasoning { text, field },
                 hold == Hold::Everything,
             ),
-            ModelEvent::DeltaExtra(extra) => (AgentEvent::DeltaExtra(extra), hold != Hold::Nothing),
-            ModelEvent::ChoiceExtra(extra) => {
-                (AgentEvent::ChoiceExtra(extra), hold != Hold::Nothing)
+            ModelEvent::DeltaExtra(fields) => {
+                (extra(ExtraLevel::Message, fields), hold != Hold::Nothing)
             }
-            ModelEvent::ChunkExtra(extra) => return Progress::Event(AgentEvent::ChunkExtra(extra)),
+            ModelEvent::ChoiceExtra(fields) => {
+                (extra(ExtraLevel::Choice, fields), hold != Hold::Nothing)
+            }
+            ModelEvent::ChunkExtra(fields) => {
+                return Progress::Event(extra(ExtraLevel::Answer, fields));
+            }
             ModelEvent::Model(model) => return Progress::Event(AgentEvent::Model(model)),
             ModelEvent::ToolCall(_) | ModelEvent::Finish(_) | ModelEvent::Usage(_) => {
                 return Progress::Quiet;
@@ -199,31 +185,40 @@ impl Round {
     async fn again(
         &mut self,
         parts: &Parts,
-        request: &RunRequest,
+        request: &TurnRequest,
         error: UpstreamError,
         waited: &mut Duration,
     ) -> Result<Progress, AgentError> {
-        parts.metrics.model_call_finished(
-            self.upstream.name(),
+        count(
+            parts,
+            self.fail_over.upstream().name(),
             outcome(&error),
-            self.began.elapsed(),
+            self.began,
         );
         if self.visible {
             return Err(error.into());
         }
-        let Some(attempt) = self.attempts.next(&error) else {
-            return Err(error.into());
-        };
-        let notice = retry_notice(parts, self.upstream.name(), &error);
         let asked = Instant::now();
-        wait(attempt.delay).await;
-        let (call, attempts) = (self.call.clone(), self.attempts.clone());
-        let opened =
-            Self::open_with(parts, request, call, self.offer, attempts, attempt.upstream).await;
+        let failed = self.fail_over.upstream().clone();
+        self.fail_over.recover(error).await?;
+        parts.metrics.upstream_retried(failed.name());
+        let (call, fail_over) = (self.call.clone(), self.fail_over.clone());
+        let opened = Self::open_with(parts, request, call, self.offer, fail_over).await;
         *waited += asked.elapsed();
-        (*self, _) = opened?;
-        Ok(Progress::Retried(notice))
+        *self = opened?;
+        Ok(Progress::Retried(retry_notice()))
     }
+}
+
+fn extra(level: ExtraLevel, fields: ExtraFields) -> AgentEvent {
+    AgentEvent::Extra { level, fields }
+}
+
+/// Counts a model call that has ended.
+fn count(parts: &Parts, upstream: &str, outcome: ModelOutcome, began: Instant) {
+    parts
+        .metrics
+        .model_call_finished(upstream, outcome, began.elapsed());
 }
 
 /// How the metrics call a failure.
@@ -238,15 +233,7 @@ fn outcome(error: &UpstreamError) -> ModelOutcome {
     }
 }
 
-async fn wait(delay: Duration) {
-    if !delay.is_zero() {
-        tokio::time::sleep(delay).await;
-    }
-}
-
-fn retry_notice(parts: &Parts, upstream: &str, error: &UpstreamError) -> Notice {
-    parts.metrics.upstream_retried(upstream);
-    tracing::warn!(upstream, error = %error, "model call failed, trying again");
+fn retry_notice() -> Notice {
     Notice {
         kind: "retry",
         message: "the model server failed and was asked again".to_owned(),
@@ -258,7 +245,7 @@ fn refuses_withheld_tools(
     error: &UpstreamError,
     offer: Offer,
     call: &ModelCall,
-    request: &RunRequest,
+    request: &TurnRequest,
 ) -> bool {
     let UpstreamError::Status { status, .. } = error else {
         return false;

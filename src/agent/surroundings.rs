@@ -8,7 +8,7 @@ use super::conversation::Conversation;
 use super::inputs::Inputs;
 use crate::ids::{Owner, WorkspaceId};
 use crate::tools::WorkFile;
-use crate::tools::python::WorkspaceGuard;
+use crate::tools::source::WorkspaceGuard;
 use crate::tools::sources::SourceBook;
 
 /// The surroundings of a run.
@@ -32,12 +32,11 @@ impl Surroundings {
         let known = conversation.as_deref().map(Conversation::sources);
         let sources = SourceBook::of(known.unwrap_or_default());
         let session = conversation.as_deref().and_then(Conversation::session_id);
-        let (workspace, guard) = match (session, &parts.code) {
-            (Some(session), _) => (WorkspaceId::of(owner, session), None),
-            (None, None) => (WorkspaceId::fresh_of(owner), None),
-            (None, Some(code)) => {
-                let guard = kept(conversation.as_deref())
-                    .unwrap_or_else(|| Arc::new(code.fresh_workspace(owner)));
+        let (workspace, guard) = match session {
+            Some(session) => (WorkspaceId::of(owner, session), None),
+            None => {
+                let fresh = || Arc::new(parts.sources.snapshot().fresh_workspace(owner));
+                let guard = kept(conversation.as_deref()).unwrap_or_else(fresh);
                 if let Some(conversation) = conversation {
                     conversation.hold(guard.clone());
                 }

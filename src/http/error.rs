@@ -324,7 +324,6 @@ impl From<AgentError> for ApiError {
                     message,
                 )
             }
-            AgentError::NoUpstream => Self::internal(),
         }
     }
 }

@@ -58,7 +58,7 @@ pub(super) async fn list(
         purpose,
         session: session.as_ref(),
     };
-    let page = state.agent.parts().files.list(&owner, &filter).await?;
+    let page = state.sessions.files.list(&owner, &filter).await?;
     let (first, last) = (page.data.first(), page.data.last());
     let answer = json!({
         "object": "list", "has_more": page.has_more,
@@ -74,12 +74,7 @@ pub(super) async fn show(
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let file = state
-        .agent
-        .parts()
-        .files
-        .get(&owner, &path_id(&id)?)
-        .await?;
+    let file = state.sessions.files.get(&owner, &path_id(&id)?).await?;
     Ok(Json(file).into_response())
 }
 
@@ -90,7 +85,7 @@ pub(super) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = path_id(&id)?;
-    if !state.agent.parts().files.delete(&owner, &id).await? {
+    if !state.sessions.files.delete(&owner, &id).await? {
         return Err(FileError::NotFound.into());
     }
     Ok(Json(json!({"id": id, "object": "file", "deleted": true})).into_response())

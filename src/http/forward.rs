@@ -20,8 +20,8 @@ use super::error::ApiError;
 use super::headers::passed_on;
 use super::path::{self, Fate};
 use super::{AppState, body};
+use crate::chat::decode::renamed;
 use crate::upstream::headers::strip_hop_by_hop;
-use crate::upstream::retry::Attempts;
 use crate::upstream::{
     ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, Upstream, UpstreamError,
 };
@@ -58,7 +58,7 @@ async fn pass(state: &AppState, request: Request) -> Result<Response, ApiError> 
     if simple && foreign_origin(&head.headers) && !known_origin(state, &head.headers) {
         return Err(ApiError::origin_not_allowed());
     }
-    let upstream = state.agent.parts().router.default();
+    let upstream = state.router.default();
     let length = head
         .headers
         .get(CONTENT_LENGTH)
@@ -94,48 +94,35 @@ pub(super) async fn chat(
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Result<Response, ApiError> {
-    let parts = state.agent.parts();
-    let route = parts
+    let route = state
         .router
         .candidates(model)
         .ok_or_else(ApiError::internal)?;
     let path_and_query = below_prefix(path_and_query);
     let headers = upstream_headers(state, headers);
-    let mut attempts = None;
-    let mut current = 0;
-    loop {
-        let upstream = route
-            .upstreams
-            .get(current)
-            .ok_or_else(ApiError::internal)?;
+    let mut fail_over = state.router.fail_over(route);
+    let response = loop {
+        let upstream = fail_over.upstream().clone();
         let request = ForwardRequest {
             method: Method::POST,
             path_and_query: path_and_query.clone(),
             headers: headers.clone(),
-            body: ForwardBody::Full(renamed(upstream.as_ref(), model, &bytes)),
+            body: ForwardBody::Full(renamed(&bytes, model, upstream.model_name(model))),
         };
-        let error = match attempt(upstream.as_ref(), request).await {
-            Ok(response) => {
-                let mut answer = respond(state, response);
-                answer
-                    .extensions_mut()
-                    .insert(crate::metrics::RouteLabel::ChatForwarded);
-                return Ok(answer);
+        match attempt(upstream.as_ref(), request).await {
+            Ok(response) => break response,
+            Err(error) => {
+                let recovered = fail_over.recover(error).await;
+                recovered.map_err(ApiError::passed_through)?;
+                state.metrics.upstream_retried(upstream.name());
             }
-            Err(error) => error,
-        };
-        let attempts =
-            attempts.get_or_insert_with(|| Attempts::new(parts.retry, route.upstreams.len()));
-        let Some(next) = attempts.next(&error) else {
-            return Err(ApiError::passed_through(error));
-        };
-        parts.metrics.upstream_retried(upstream.name());
-        tracing::warn!(upstream = upstream.name(), %error, "request failed, trying again");
-        if !next.delay.is_zero() {
-            tokio::time::sleep(next.delay).await;
         }
-        current = next.upstream;
-    }
+    };
+    let mut answer = respond(state, response);
+    answer
+        .extensions_mut()
+        .insert(crate::metrics::RouteLabel::ChatForwarded);
+    Ok(answer)
 }
 
 /// Headers of a request that an upstream should see: hop-by-hop ones and those about our own hop are taken out, and
@@ -182,25 +169,6 @@ async fn attempt(
         headers: Box::new(response.headers),
         body: kept.concat().into(),
     })
-}
-
-/// The body with the model's name as the upstream has it; the same bytes where the names are equal.
-fn renamed(upstream: &dyn Upstream, model: &str, bytes: &Bytes) -> Bytes {
-    let name = upstream.model_name(model);
-    if name == model {
-        return bytes.clone();
-    }
-    let Ok(chat) = crate::openai::request::ChatBody::parse(bytes) else {
-        return bytes.clone();
-    };
-    let mut json = format!("{{\"model\":{}", crate::openai::raw::quoted(name));
-    let members = chat.members_without(&["model"]);
-    if !members.is_empty() {
-        json.push(',');
-        json.push_str(&members);
-    }
-    json.push('}');
-    json.into()
 }
 
 fn below_prefix(path_and_query: &str) -> String {

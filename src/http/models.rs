@@ -11,6 +11,8 @@ use super::error::ApiError;
 use super::extract::Path;
 use super::{AppState, forward};
 use crate::agent::settings::Permission;
+use crate::tools::SharedTool;
+use crate::tools::source::Source;
 use crate::upstream::models::{ModelEntry, merged};
 
 /// `GET /v1/models`
@@ -41,12 +43,11 @@ pub(super) async fn show(
 
 /// `GET /v1/agent/tools`: the server-side tools with their JSON Schemas.
 pub(super) async fn tools(State(state): State<AppState>) -> Response {
-    let parts = state.agent.parts();
-    let permission = match parts.settings.permission {
+    let permission = match state.agent.permission() {
         Permission::Auto => "auto",
         Permission::Deny => "deny",
     };
-    let entry = |tool: &crate::tools::SharedTool| {
+    let entry = |source: &Source, tool: &SharedTool| {
         let definition = tool.definition();
         let parameters = definition.parameters.as_deref().unwrap_or("{}");
         json!({
@@ -55,17 +56,21 @@ pub(super) async fn tools(State(state): State<AppState>) -> Response {
             "description": definition.description(),
             "parameters": serde_json::from_str::<serde_json::Value>(parameters).unwrap_or_default(),
             "permission": permission,
-            "state": "ready",
+            "state": source.health().as_str(),
         })
     };
-    let data: Vec<_> = parts.tools.list().map(entry).collect();
+    let sources = state.sources.snapshot();
+    let data: Vec<_> = sources
+        .iter()
+        .flat_map(|source| source.tools().iter().map(|tool| entry(source, tool)))
+        .collect();
     Json(json!({"object": "list", "data": data})).into_response()
 }
 
 async fn all(state: &AppState, headers: HeaderMap) -> Result<Vec<ModelEntry>, ApiError> {
     let mut headers = forward::upstream_headers(state, headers);
     headers.remove(http::header::ACCEPT_ENCODING);
-    Ok(merged(&state.agent.parts().router, &headers).await?)
+    Ok(merged(&state.router, &headers).await?)
 }
 
 fn json_answer(json: String) -> Response {

@@ -7,13 +7,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::AppState;
 use crate::metrics;
-use crate::tools::python::{CodeExecution, Stats};
+use crate::tools::source::Source;
 use crate::upstream::UpstreamError;
 use crate::upstream::models::merged;
 
@@ -40,41 +40,14 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Response {
     };
     let mut body =
         json!({"status": status, "upstream": word(upstream), "session_store": word(store)});
-    if let Some(code) = &state.agent.parts().code {
-        body["code_execution"] = code_execution(code);
+    for (key, status) in state.sources.snapshot().iter().filter_map(Source::status) {
+        body[key] = status;
     }
     let body = Json(body);
     match ready {
         true => body.into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], body).into_response(),
     }
-}
-
-/// What the isolation is worth, and how many interpreters there are.
-fn code_execution(code: &CodeExecution) -> Value {
-    let Stats {
-        workers,
-        busy,
-        spares,
-        waiting,
-        ..
-    } = code.stats();
-    let report = code.report();
-    let mut details = serde_json::to_value(report).unwrap_or_default();
-    let properties = report.properties.iter();
-    details["properties"] = properties
-        .map(|(name, state)| ((*name).to_owned(), Value::from(state.as_str())))
-        .collect::<serde_json::Map<_, _>>()
-        .into();
-    for (name, value) in [
-        ("workers", workers),
-        ("busy", busy),
-        ("spares", spares),
-        ("waiting", waiting),
-    ] {
-        details[name] = value.into();
-    }
-    details
 }
 
 /// Which parts answered.
@@ -97,9 +70,9 @@ impl Readiness {
         {
             return found;
         }
-        let parts = state.agent.parts();
         let headers = HeaderMap::new();
-        let asked = async { tokio::join!(merged(&parts.router, &headers), parts.store.ping()) };
+        let asked =
+            async { tokio::join!(merged(&state.router, &headers), state.sessions.store.ping()) };
         let found = match timeout(READY_WAIT, asked).await {
             Ok((models, ping)) => Reachable {
                 upstream: reachable(&models.map(drop)),
@@ -117,11 +90,8 @@ impl Readiness {
 
 /// `GET /metrics`: Prometheus text.
 pub(super) async fn metrics(State(state): State<AppState>) -> Response {
-    if let Some(code) = &state.agent.parts().code {
-        state.metrics.code_stats(&code.stats());
-    }
-    if let Some(web) = &state.agent.parts().web {
-        state.metrics.web_stats(&web.stats());
+    for source in state.sources.snapshot().iter() {
+        state.metrics.source(source);
     }
     (
         [(CONTENT_TYPE, metrics::CONTENT_TYPE)],

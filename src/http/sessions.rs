@@ -13,7 +13,7 @@ use super::extract::{Path, Query, page_limit};
 use super::{AppState, body};
 use crate::agent::inputs::use_named_files;
 use crate::ids::{Owner, SessionId, WorkspaceId};
-use crate::openai::request::RequestError;
+use crate::openai::request::{RequestError, body_member, body_object};
 use crate::session::export;
 use crate::session::store::Replaced;
 
@@ -41,13 +41,16 @@ pub(super) async fn list(
         .as_deref()
         .map(|text| parse_id("after", text))
         .transpose()?;
-    let parts = state.agent.parts();
-    let page = parts.store.list(&owner, limit, after.as_ref()).await?;
+    let page = state
+        .sessions
+        .store
+        .list(&owner, limit, after.as_ref())
+        .await?;
     let entry = |session: &crate::session::store::SessionSummary| {
         json!({
             "id": session.id, "created_at": session.created_at, "updated_at": session.updated_at,
             "message_count": session.message_count, "title": session.title,
-            "running": parts.locks.is_running(&owner, &session.id),
+            "running": state.sessions.locks.is_running(&owner, &session.id),
         })
     };
     let data: Vec<Value> = page.data.iter().map(entry).collect();
@@ -77,11 +80,10 @@ pub(super) async fn import(
     let bytes = body::read(request_body, &head.headers, &state.settings).await?;
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| RequestError::body("the body is not UTF-8; send JSON encoded as UTF-8"))?;
-    let parts = state.agent.parts();
-    let session = export::import(text, parts.max_session_messages)?;
-    let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
-    let replaced = parts.store.replace(&owner, &id, &session).await?;
-    use_named_files(parts, &owner, &id, &session.messages).await;
+    let session = export::import(text, state.sessions.max_messages)?;
+    let _guard = state.sessions.lock(&owner, &id).await?;
+    let replaced = state.sessions.store.replace(&owner, &id, &session).await?;
+    use_named_files(&state.sessions.files, &owner, &id, &session.messages).await;
     let status = match replaced {
         Replaced::Created => StatusCode::CREATED,
         Replaced::Replaced => StatusCode::OK,
@@ -96,14 +98,12 @@ pub(super) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = path_id(&id)?;
-    let parts = state.agent.parts();
-    let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
-    if !parts.store.delete(&owner, &id).await? {
+    let _guard = state.sessions.lock(&owner, &id).await?;
+    if !state.sessions.store.delete(&owner, &id).await? {
         return Err(crate::session::SessionError::NotFound.into());
     }
-    if let Some(code) = &parts.code {
-        code.forget(&WorkspaceId::of(&owner, &id));
-    }
+    let workspace = WorkspaceId::of(&owner, &id);
+    state.sources.snapshot().session_deleted(&workspace);
     Ok(Json(json!({"id": id, "object": "session.deleted", "deleted": true})).into_response())
 }
 
@@ -119,35 +119,30 @@ pub(super) async fn fork(
     body::require_json(&head.headers)?;
     let bytes = body::read(request_body, &head.headers, &state.settings).await?;
     let fork = fork_body(&bytes)?;
-    let parts = state.agent.parts();
-    let _guard = parts.locks.acquire(&owner, &id, parts.session_wait).await?;
-    let new_id = parts
+    let _guard = state.sessions.lock(&owner, &id).await?;
+    let new_id = state
+        .sessions
         .store
         .fork(&owner, &id, fork.before_message, fork.id)
         .await?;
     exported(&state, StatusCode::CREATED, &owner, &new_id).await
 }
 
+#[derive(Default)]
 struct ForkBody {
     before_message: Option<usize>,
     id: Option<SessionId>,
 }
 
 fn fork_body(bytes: &[u8]) -> Result<ForkBody, RequestError> {
-    use crate::openai::request::ChatBody;
     if bytes.is_empty() {
-        return Ok(ForkBody {
-            before_message: None,
-            id: None,
-        });
+        return Ok(ForkBody::default());
     }
-    let body = ChatBody::parse(bytes)?;
-    let id: Option<String> = body.typed("id", "a string")?;
+    let body = body_object(bytes)?;
+    let id: Option<String> = body_member(&body, "id", "a string")?;
+    let index = "the index of a message, a whole number of 0 or more";
     Ok(ForkBody {
-        before_message: body.typed(
-            "before_message",
-            "the index of a message, a whole number of 0 or more",
-        )?,
+        before_message: body_member(&body, "before_message", index)?,
         id: id.map(|text| parse_id("id", &text)).transpose()?,
     })
 }
@@ -170,10 +165,9 @@ async fn exported(
     owner: &Owner,
     id: &SessionId,
 ) -> Result<Response, ApiError> {
-    let parts = state.agent.parts();
-    let stored = parts.store.load(owner, id).await?;
+    let stored = state.sessions.store.load(owner, id).await?;
     let stored = stored.ok_or(crate::session::SessionError::NotFound)?;
-    let files = parts.files.of_session(owner, id).await?;
+    let files = state.sessions.files.of_session(owner, id).await?;
     let json = export::export(id, &stored, &files);
     Ok((status, [(CONTENT_TYPE, "application/json")], json).into_response())
 }

@@ -8,6 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::{Label, Metrics, Page, Total};
 use crate::sandbox::Stats;
 use crate::sandbox::settings::Tier;
+use crate::tools::source::Source;
 use crate::web::{Outcomes, WebStats};
 
 #[derive(Debug)]
@@ -77,8 +78,17 @@ impl Metrics {
         self.0.code.isolation.get_or_create(&labels).set(1);
     }
 
+    /// Brings the figures of a source of tools up to date.
+    pub fn source(&self, source: &Source) {
+        match source {
+            Source::Python(code) => self.code_stats(&code.stats()),
+            Source::Web(web) => self.web_stats(&web.stats()),
+            Source::Fixed(_) | Source::Dispatch(_) => {}
+        }
+    }
+
     /// Copies the counts of code execution.
-    pub fn code_stats(&self, stats: &Stats) {
+    fn code_stats(&self, stats: &Stats) {
         let code = &self.0.code;
         for (gauge, value) in [
             (&code.workers, stats.workers),
@@ -94,7 +104,7 @@ impl Metrics {
     }
 
     /// Copies the counts of web search.
-    pub fn web_stats(&self, stats: &WebStats) {
+    fn web_stats(&self, stats: &WebStats) {
         let web = &self.0.web;
         for (provider, outcomes) in &stats.searches {
             for (outcome, total) in by_outcome(*outcomes) {

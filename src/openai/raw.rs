@@ -54,6 +54,20 @@ impl<'a> RawObject<'a> {
         self.entries.is_empty()
     }
 
+    /// The members other than the given ones, as JSON text without braces.
+    pub fn members_without(&self, left_out: &[&str]) -> String {
+        let mut members = String::new();
+        for (key, value) in self.iter().filter(|(key, _)| !left_out.contains(key)) {
+            if !members.is_empty() {
+                members.push(',');
+            }
+            push_string(&mut members, key);
+            members.push(':');
+            members.push_str(value.get());
+        }
+        members
+    }
+
     /// Writes the object as compact JSON, values as they came.
     pub fn to_json(&self) -> String {
         let mut json = String::from("{");

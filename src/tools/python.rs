@@ -20,11 +20,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 
+use super::ask::WantedFile;
 use super::{
     SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
 };
-use crate::ids::{Owner, WorkspaceId};
+use crate::ids::WorkspaceId;
 use crate::openai::tool::ToolDefinition;
 use crate::sandbox::settings::Settings;
 use crate::sandbox::{
@@ -56,23 +58,6 @@ const END_ROOM: Duration = Duration::from_secs(30);
 pub struct CodeExecution {
     interpreters: Arc<dyn Interpreters>,
     tools: Arc<[SharedTool]>,
-}
-
-/// A file that the caller of a request wants produced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedFile {
-    /// The path relative to the working directory.
-    pub name: String,
-    /// What kind of file it is to be, in the caller's words.
-    pub format: Option<String>,
-    /// What it is to hold, in the caller's words.
-    pub description: Option<String>,
-}
-
-/// A workspace that ends with its last owner, for turns that are not stored.
-pub struct WorkspaceGuard {
-    workspace: WorkspaceId,
-    interpreters: Arc<dyn Interpreters>,
 }
 
 /// What the tools need of the sandbox.
@@ -138,12 +123,12 @@ impl CodeExecution {
     }
 
     /// The tools, in the order in which they are offered.
-    pub fn list(&self) -> impl Iterator<Item = &SharedTool> {
-        self.tools.iter()
+    pub fn tools(&self) -> &[SharedTool] {
+        &self.tools
     }
 
     /// The tools of a request that wants these files produced.
-    pub fn tools(&self, wanted: &[WantedFile]) -> Vec<SharedTool> {
+    pub fn tools_for(&self, wanted: &[WantedFile]) -> Vec<SharedTool> {
         let mut tools = self.tools.to_vec();
         if !wanted.is_empty()
             && let Some(execute) = tools.first_mut()
@@ -158,44 +143,41 @@ impl CodeExecution {
         self.interpreters.forget(workspace);
     }
 
-    /// A fresh workspace of an owner's, which is forgotten with its guard.
-    pub fn fresh_workspace(&self, owner: &Owner) -> WorkspaceGuard {
-        WorkspaceGuard {
-            workspace: WorkspaceId::fresh_of(owner),
-            interpreters: self.interpreters.clone(),
-        }
-    }
-
     /// What was found out about the isolation.
     pub fn report(&self) -> &IsolationReport {
         self.interpreters.report()
     }
 
+    /// What `/readyz` says: what the isolation is worth, and how many interpreters there are.
+    pub fn status(&self) -> Value {
+        let Stats {
+            workers,
+            busy,
+            spares,
+            waiting,
+            ..
+        } = self.interpreters.stats();
+        let report = self.report();
+        let mut details = serde_json::to_value(report).unwrap_or_default();
+        let properties = report.properties.iter();
+        details["properties"] = properties
+            .map(|(name, state)| ((*name).to_owned(), Value::from(state.as_str())))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+        for (name, value) in [
+            ("workers", workers),
+            ("busy", busy),
+            ("spares", spares),
+            ("waiting", waiting),
+        ] {
+            details[name] = value.into();
+        }
+        details
+    }
+
     /// What there is at this moment.
     pub fn stats(&self) -> Stats {
         self.interpreters.stats()
-    }
-}
-
-impl WorkspaceGuard {
-    /// The workspace.
-    pub fn workspace(&self) -> &WorkspaceId {
-        &self.workspace
-    }
-}
-
-impl fmt::Debug for WorkspaceGuard {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_tuple("WorkspaceGuard")
-            .field(&self.workspace)
-            .finish()
-    }
-}
-
-impl Drop for WorkspaceGuard {
-    fn drop(&mut self) {
-        self.interpreters.forget(&self.workspace);
     }
 }
 

@@ -17,6 +17,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use self::arguments::{ReadArguments, SearchArguments};
+use super::ask::WebAsk;
 use super::{
     SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
 };
@@ -32,43 +33,6 @@ pub const READ_PAGE: &str = "read_page";
 
 /// Longest time for one call: a search at several providers, and then the pages.
 const TIME_LIMIT: Duration = Duration::from_secs(90);
-
-/// What a request that asks for the web wants of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WebAsk {
-    /// How much of what is found the model is given.
-    pub context_size: ContextSize,
-    /// Where the user is.
-    pub location: Option<Arc<Location>>,
-    /// Which hosts may be seen.
-    pub domains: Arc<DomainFilter>,
-    /// What the model is told of the search instead.
-    pub search_description: Option<String>,
-    /// What the model is told of the page reader instead.
-    pub extract_description: Option<String>,
-}
-
-/// How much of what is found the model is given by one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ContextSize {
-    /// About 4,000 tokens.
-    Low,
-    /// About 8,000 tokens.
-    #[default]
-    Medium,
-    /// About 16,000 tokens.
-    High,
-}
-
-impl ContextSize {
-    fn tokens(self) -> usize {
-        match self {
-            Self::Low => 4096,
-            Self::Medium => 8192,
-            Self::High => 16_384,
-        }
-    }
-}
 
 /// The web and the tools for it; cheap to clone.
 #[derive(Debug, Clone)]
@@ -108,12 +72,12 @@ impl WebAccess {
     }
 
     /// The tools, in the order in which they are offered.
-    pub fn list(&self) -> impl Iterator<Item = &SharedTool> {
-        self.tools.iter()
+    pub fn tools(&self) -> &[SharedTool] {
+        &self.tools
     }
 
     /// The tools of a request that wants this of them.
-    pub fn tools(&self, ask: &WebAsk) -> Vec<SharedTool> {
+    pub fn tools_for(&self, ask: &WebAsk) -> Vec<SharedTool> {
         match *ask == WebAsk::default() {
             true => self.tools.to_vec(),
             false => both(&self.web, ask),

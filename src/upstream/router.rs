@@ -8,7 +8,9 @@ use std::sync::Arc;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use super::Upstream;
+use super::fail_over::FailOver;
 use super::http::{HttpUpstream, HttpUpstreamError};
+use super::retry::RetryPolicy;
 use super::settings::{FinalCall, PoolSettings, Quirks, Settings};
 use crate::ids::CallIdStyle;
 
@@ -26,8 +28,8 @@ pub struct Entry {
 /// The servers for one request.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// The candidates, to be tried in this order; never empty.
-    pub upstreams: Vec<Arc<dyn Upstream>>,
+    first: Arc<dyn Upstream>,
+    upstreams: Vec<Arc<dyn Upstream>>,
     /// What a run has to heed so that any of the candidates can take its calls. What only concerns the wire of one
     /// server (`streams`, `stream_options`, `think_tags`, `split_names`) is the first candidate's.
     pub quirks: Quirks,
@@ -41,6 +43,7 @@ pub struct Router {
     /// All servers; the answer for every model where no server has patterns.
     all: Arc<Route>,
     has_patterns: bool,
+    retry: RetryPolicy,
 }
 
 #[derive(Debug)]
@@ -89,7 +92,20 @@ impl Router {
             has_patterns: entries.iter().any(|entry| entry.patterns.is_some()),
             entries,
             all: Arc::new(all),
+            retry: RetryPolicy::default(),
         })
+    }
+
+    /// The same with another policy of retries.
+    #[must_use]
+    pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// The tries of one call over the servers of a route.
+    pub fn fail_over(&self, route: Arc<Route>) -> FailOver {
+        FailOver::new(self.retry, route)
     }
 
     /// Makes a router over the configured HTTP servers.
@@ -105,7 +121,8 @@ impl Router {
             })
         };
         let entries = settings.upstreams.iter().map(entry);
-        Self::new(entries.collect::<Result<_, _>>()?)
+        let router = Self::new(entries.collect::<Result<_, _>>()?)?;
+        Ok(router.with_retry(settings.retry))
     }
 
     /// The servers that take a model, in order; none when no server does.
@@ -169,7 +186,8 @@ impl RouterEntry {
 impl Route {
     /// Makes a route over candidates; none when there are none.
     pub fn new(upstreams: Vec<Arc<dyn Upstream>>) -> Option<Self> {
-        let mut quirks = upstreams.first()?.quirks().clone();
+        let first = upstreams.first()?.clone();
+        let mut quirks = first.quirks().clone();
         for other in upstreams.iter().skip(1).map(|upstream| upstream.quirks()) {
             quirks.send_reasoning &= other.send_reasoning;
             quirks.images &= other.images;
@@ -183,7 +201,21 @@ impl Route {
                 .hosted_tools
                 .retain(|tool| other.hosted_tools.contains(tool));
         }
-        Some(Self { upstreams, quirks })
+        Some(Self {
+            first,
+            upstreams,
+            quirks,
+        })
+    }
+
+    /// The candidates, to be tried in this order; never empty.
+    pub fn upstreams(&self) -> &[Arc<dyn Upstream>] {
+        &self.upstreams
+    }
+
+    /// A candidate by its place; past the last one the first.
+    pub fn candidate(&self, index: usize) -> &Arc<dyn Upstream> {
+        self.upstreams.get(index).unwrap_or(&self.first)
     }
 }
 
@@ -210,7 +242,7 @@ mod tests {
 
     fn names(route: Option<Arc<Route>>) -> Vec<String> {
         route.map_or_else(Vec::new, |route| {
-            let names = route.upstreams.iter().map(|it| it.name().to_owned());
+            let names = route.upstreams().iter().map(|it| it.name().to_owned());
             names.collect()
         })
     }

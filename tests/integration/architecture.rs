@@ -23,9 +23,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &["openai", "ids", "upstream", "tools", "session", "metrics"],
     ),
     (
+        "chat",
+        &["agent", "openai", "ids", "session", "tools", "upstream"],
+    ),
+    (
         "http",
         &[
-            "agent", "openai", "ids", "upstream", "tools", "session", "metrics",
+            "agent", "chat", "openai", "ids", "upstream", "tools", "session", "metrics",
         ],
     ),
     (
@@ -84,6 +88,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 const PURE: &[&str] = &[
     "agent/machine.rs",
     "agent/repeat.rs",
+    "agent/turn.rs",
+    "agent/event.rs",
     "agent/stop.rs",
     "agent/options.rs",
     "agent/transcript.rs",

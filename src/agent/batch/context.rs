@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::super::Parts;
 use super::super::options::ToolExecution;
-use super::super::request::RunRequest;
 use super::super::surroundings::Surroundings;
+use super::super::turn::TurnRequest;
 use crate::ids::SessionId;
 use crate::tools::CallContext;
 use crate::upstream::settings::Quirks;
@@ -30,7 +30,7 @@ pub(in super::super) struct BatchContext {
 impl BatchContext {
     pub(in super::super) fn new(
         parts: &Arc<Parts>,
-        request: &RunRequest,
+        request: &TurnRequest,
         round: u32,
         session_id: Option<SessionId>,
         surroundings: &Surroundings,

@@ -1,6 +1,6 @@
 //! Files that tools made: stored with the conversation, and carried along in the answer as far as there is room.
 
-use super::super::event::{Base64, Notice, ProducedFile};
+use super::super::event::{Notice, ProducedFile};
 use super::super::unix_seconds;
 use super::BatchContext;
 use crate::ids::FileId;
@@ -49,7 +49,6 @@ impl BatchContext {
             Some(stored) => ProducedFile {
                 id: stored.id.as_str().to_owned(),
                 created_at: stored.created_at,
-                filename: stored.name.clone(),
                 purpose: stored.purpose.as_str(),
                 name: stored.name,
                 mime_type: stored.mime_type,
@@ -78,7 +77,8 @@ impl BatchContext {
             round: Some(self.call.round),
         };
         let content = FileSource::Bytes(&file.content);
-        let stored = self.parts.files.put(&self.call.owner, new, content).await?;
+        let files = &self.parts.sessions.files;
+        let stored = files.put(&self.call.owner, new, content).await?;
         Ok(Some(stored))
     }
 
@@ -86,19 +86,15 @@ impl BatchContext {
         let size = file.content.len() as u64;
         ProducedFile {
             id: FileId::fresh().as_str().to_owned(),
-            object: "file",
-            bytes: size,
             created_at: unix_seconds(),
-            filename: file.name.clone(),
             purpose: Purpose::AssistantsOutput.as_str(),
-            status: "processed",
             name: file.name,
             mime_type: file.mime_type,
             size,
             session_id: None,
             round: self.call.round,
             path: file.path,
-            data: inline.then_some(Base64(file.content)),
+            data: inline.then_some(file.content),
         }
     }
 }

@@ -16,7 +16,7 @@ const MAX_FRAMES_SHOWN: usize = 8;
 
 /// What logs and metrics call a tool: names that requests bring along stay out of both.
 pub(super) fn label<'a>(parts: &Parts, call: &'a ResolvedCall) -> ToolLabel<'a> {
-    if parts.tools.is_configured(&call.call.name) {
+    if parts.sources.snapshot().has(&call.call.name) {
         ToolLabel::Configured(&call.call.name)
     } else if call.shown() {
         ToolLabel::Dispatch

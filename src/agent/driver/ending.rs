@@ -182,12 +182,10 @@ impl Run {
 
     /// Says once which of the files that the caller wants were not made.
     fn note_missing_files(&mut self, reason: StopReason) {
-        let wanted = self.request.code.as_ref().map(|code| &*code.wanted);
+        let wanted = self.request.wanted.iter();
         let missing: Vec<String> = wanted
-            .unwrap_or_default()
-            .iter()
-            .filter(|file| !self.produced.contains(&file.name))
-            .map(|file| format!("'{}'", file.name))
+            .filter(|path| !self.produced.contains(*path))
+            .map(|path| format!("'{path}'"))
             .collect();
         // With calls of the client pending, the turn is not over yet.
         if !missing.is_empty() && reason != StopReason::ClientTools {

@@ -2,18 +2,17 @@
 
 use std::collections::HashSet;
 
-use super::super::Parts;
 use super::part::{FilePart, file_parts};
 use crate::ids::{Owner, SessionId};
 use crate::session::StoredMessage;
-use crate::session::files::FileError;
+use crate::session::files::{FileError, FileStore};
 
 /// Most files that are looked for in the messages of an import.
 const MAX_NAMED_FILES: usize = 1000;
 
 /// Makes a session use the files that its messages name, as far as they exist, so that they stay as long as it does.
 pub async fn use_named_files(
-    parts: &Parts,
+    files: &FileStore,
     owner: &Owner,
     session: &SessionId,
     messages: &[StoredMessage],
@@ -30,7 +29,7 @@ pub async fn use_named_files(
         if !seen.insert(id.as_str().to_owned()) {
             continue;
         }
-        match parts.files.attach(owner, &id, session).await {
+        match files.attach(owner, &id, session).await {
             Ok(_) | Err(FileError::NotFound) => {}
             Err(error) => {
                 tracing::error!(error = %error, "a file could not be made part of a session");

@@ -32,7 +32,7 @@ pub(in super::super) async fn content(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let files = &state.agent.parts().files;
+    let files = &state.sessions.files;
     let (stored, mut file) = files.open_content(&owner, &path_id(&id)?).await?;
     // A file never changes under its id.
     let etag = format!("\"{}\"", stored.id);

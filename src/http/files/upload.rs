@@ -60,7 +60,7 @@ pub(in super::super) async fn upload(
     if foreign_origin(headers) && !known_origin(&state, headers) {
         return Err(ApiError::origin_not_allowed());
     }
-    let files = &state.agent.parts().files;
+    let files = &state.sessions.files;
     let most = files.limits().max_file_bytes;
     if declared_length(headers).is_some_and(|length| length > most.saturating_add(FORM_BYTES)) {
         if !headers.contains_key(EXPECT) {

@@ -7,8 +7,9 @@ use super::arguments::Execute;
 use super::describe::{WORKING_DIRECTORY, working_directory};
 use super::live::LiveOutput;
 use super::media::media_type;
-use super::{Interpreters, WantedFile, report};
+use super::{Interpreters, report};
 use crate::sandbox::{CapturedFile, Cell, CellOutcome, Image};
+use crate::tools::ask::WantedFile;
 use crate::tools::{
     CodeDetail, ToolDetail, ToolError, ToolFile, ToolInvocation, ToolNotice, ToolOutput,
 };

@@ -6,10 +6,12 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::*;
+use crate::ids::Owner;
 use crate::sandbox::settings::{InterpreterLimits, Network, Tier};
 use crate::sandbox::{
     CapturedFile, CellEnd, CellError, Image, OutputStream, ResourceLimit, SandboxError,
 };
+use crate::tools::source::{Source, Sources};
 use crate::tools::{
     CallContext, CodeDetail, OutputStatus, ProgressSender, ToolDetail, ToolProgress,
 };
@@ -214,7 +216,10 @@ fn invocation(arguments: &Value) -> (ToolInvocation, Receiver<ToolProgress>) {
 }
 
 fn tool(code: &CodeExecution, name: &str) -> SharedTool {
-    let found = code.list().find(|tool| tool.definition().name == name);
+    let found = code
+        .tools()
+        .iter()
+        .find(|tool| tool.definition().name == name);
     found.unwrap().clone()
 }
 
@@ -250,7 +255,11 @@ async fn read(content: &'static [u8], arguments: Value) -> Result<String, ToolEr
 #[test]
 fn the_description_says_what_persists_what_is_there_and_what_the_limits_are() {
     let code = CodeExecution::over(Arc::new(Scripted::new()));
-    let names: Vec<&str> = code.list().map(|tool| &*tool.definition().name).collect();
+    let names: Vec<&str> = code
+        .tools()
+        .iter()
+        .map(|tool| &*tool.definition().name)
+        .collect();
     assert_eq!(names, NAMES);
     let text = tool(&code, EXECUTE_PYTHON).definition().description();
     for expected in [
@@ -268,7 +277,7 @@ fn the_description_says_what_persists_what_is_there_and_what_the_limits_are() {
         assert!(text.contains(expected), "{expected} is not in: {text}");
     }
     assert!(!text.contains("The user wants"), "{text}");
-    for tool in code.list() {
+    for tool in code.tools() {
         let schema = tool.definition().parameters.clone().unwrap();
         let schema: Value = serde_json::from_str(&schema).unwrap();
         assert_eq!(schema["additionalProperties"], false, "{schema}");
@@ -284,7 +293,7 @@ fn the_description_says_what_persists_what_is_there_and_what_the_limits_are() {
 fn the_schemas_can_be_compiled_and_take_both_forms_of_outputs() {
     let code = CodeExecution::over(Arc::new(Scripted::new()));
     let schemas = crate::tools::schema::SchemaCache::default();
-    for tool in code.list() {
+    for tool in code.tools() {
         let schema = tool.definition().parameters.clone().unwrap();
         assert!(schemas.get(&schema).is_some(), "{schema}");
     }
@@ -312,7 +321,7 @@ async fn wanted_files_are_described_to_the_model_and_asked_for_in_every_call() {
             description: None,
         },
     ];
-    let tools = code.tools(&wanted);
+    let tools = code.tools_for(&wanted);
     let text = tools[0].definition().description();
     assert!(
         text.ends_with("name:\n  - report.xlsx (xlsx): one sheet per year\n  - b.csv"),
@@ -538,7 +547,10 @@ async fn an_output_that_is_not_there_is_told_once_and_a_wanted_one_not_at_all() 
         description: None,
     };
     let (invocation, _progress) = invocation(&json!({"code": "1", "outputs": ["a", "b", "c"]}));
-    let output = code.tools(&[wanted])[0].call(&invocation).await.unwrap();
+    let output = code.tools_for(&[wanted])[0]
+        .call(&invocation)
+        .await
+        .unwrap();
     assert!(
         output.content.ends_with(
             "notices:\n- 'b' is a symbolic link\n\
@@ -722,7 +734,8 @@ async fn files_are_listed_and_variables_reset() {
 fn a_fresh_workspace_is_forgotten_with_its_guard() {
     let scripted = Arc::new(Scripted::new());
     let code = CodeExecution::over(scripted.clone());
-    let guard = Arc::new(code.fresh_workspace(&Owner::everybody()));
+    let sources = Sources::new(vec![Source::Python(code)]).unwrap().snapshot();
+    let guard = Arc::new(sources.fresh_workspace(&Owner::everybody()));
     let id = guard.workspace().as_str().to_owned();
     let other = guard.clone();
     drop(guard);

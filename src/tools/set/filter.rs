@@ -40,43 +40,39 @@ pub enum FilterError {
 
 /// Name patterns, of which any may match.
 #[derive(Debug, Clone)]
-pub(super) struct Globs(GlobSet);
+pub struct Globs(GlobSet);
 
 impl ToolFilter {
-    /// Reads the globs of a request. With `enabled` false no server-side tool is used.
-    ///
-    /// # Errors
-    /// When a glob cannot be read.
-    pub fn parse(
-        allow: Option<&[String]>,
-        deny: Option<&[String]>,
-        client_tools: Option<&[String]>,
-        enabled: bool,
-    ) -> Result<Self, FilterError> {
-        Ok(Self {
-            allow: allow.map(Globs::new).transpose()?,
-            deny: Globs::new(deny.unwrap_or_default())?,
-            client_tools: Globs::new(client_tools.unwrap_or_default())?,
+    /// A filter of lists: only `allow` if it is given, and not `deny`. `client_tools` stay with the client. With `enabled`
+    /// false no server-side tool is used.
+    pub fn new(allow: Option<Globs>, deny: Globs, client_tools: Globs, enabled: bool) -> Self {
+        Self {
+            allow,
+            deny,
+            client_tools,
             enabled,
-        })
+        }
     }
 
     /// Whether a server-side tool of this name may be used.
-    pub(super) fn offers(&self, name: &str) -> bool {
+    pub(in crate::tools) fn offers(&self, name: &str) -> bool {
         self.enabled
             && self.allow.as_ref().is_none_or(|globs| globs.matches(name))
             && !self.deny.matches(name)
     }
 
     /// Whether a declared tool stays with the client even though the dispatch URL could run it.
-    pub(super) fn is_for_client(&self, name: &str) -> bool {
+    pub(in crate::tools) fn is_for_client(&self, name: &str) -> bool {
         !self.enabled || self.client_tools.matches(name)
     }
 }
 
 impl Globs {
     /// Compiles a list; an empty one matches nothing.
-    pub(super) fn new(patterns: &[String]) -> Result<Self, FilterError> {
+    ///
+    /// # Errors
+    /// When a pattern is no glob, or there are too many.
+    pub fn new(patterns: &[String]) -> Result<Self, FilterError> {
         if patterns.len() > MAX_PATTERNS {
             return Err(FilterError::TooMany(MAX_PATTERNS));
         }
@@ -89,7 +85,8 @@ impl Globs {
         Ok(Self(set))
     }
 
-    pub(super) fn matches(&self, name: &str) -> bool {
+    /// Whether any pattern matches a name.
+    pub fn matches(&self, name: &str) -> bool {
         self.0.is_match(name)
     }
 }

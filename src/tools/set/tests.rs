@@ -5,7 +5,10 @@ use serde_json::value::RawValue;
 
 use super::*;
 use crate::tools::ToolSource;
-use crate::tools::settings::{DispatchSettings, EndpointSettings};
+use crate::tools::ask::Asks;
+use crate::tools::configured::{self, ConfiguredToolsError};
+use crate::tools::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
+use crate::tools::source::{Source, SourceList, Sources};
 
 const PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;
 
@@ -47,8 +50,12 @@ fn settings(configured: &[&str], dispatch: Option<&[&str]>) -> Settings {
     }
 }
 
-fn registry(configured: &[&str], dispatch: Option<&[&str]>) -> ToolRegistry {
-    ToolRegistry::new(&settings(configured, dispatch)).unwrap()
+fn registry(configured: &[&str], dispatch: Option<&[&str]>) -> Arc<SourceList> {
+    build(&settings(configured, dispatch)).unwrap()
+}
+
+fn build(settings: &Settings) -> Result<Arc<SourceList>, ConfiguredToolsError> {
+    Ok(Sources::new(configured::sources(settings)?)?.snapshot())
 }
 
 fn strings(texts: &[&str]) -> Vec<String> {
@@ -70,17 +77,17 @@ fn functions(names: &[&str]) -> Vec<ToolDefinition> {
 }
 
 fn filter(allow: Option<&[&str]>, deny: &[&str], client_tools: &[&str]) -> ToolFilter {
-    let allow = allow.map(strings);
-    let (deny, client_tools) = (strings(deny), strings(client_tools));
-    ToolFilter::parse(allow.as_deref(), Some(&deny), Some(&client_tools), true).unwrap()
+    let globs = |patterns: &[&str]| Globs::new(&strings(patterns)).unwrap();
+    ToolFilter::new(allow.map(globs), globs(deny), globs(client_tools), true)
 }
 
 fn everything() -> ToolFilter {
-    ToolFilter::parse(None, None, None, true).unwrap()
+    filter(None, &[], &[])
 }
 
 fn nothing() -> ToolFilter {
-    ToolFilter::parse(None, None, None, false).unwrap()
+    let none = || Globs::new(&[]).unwrap();
+    ToolFilter::new(None, none(), none(), false)
 }
 
 /// Who runs each of the names: `server`, `http`, `client` or `-`.
@@ -97,10 +104,10 @@ fn owners(set: &ToolSet, names: &[&str]) -> String {
     names.iter().map(owner).collect::<Vec<_>>().join(" ")
 }
 
-fn check(registry: &ToolRegistry, filter: &ToolFilter, expected: &str) {
+fn check(registry: &SourceList, filter: &ToolFilter, expected: &str) {
     let mut tools = functions(&["a", "b_1", "b_2"]);
     tools.push(declared("custom", "b_c"));
-    let set = registry.for_request(tools, &[], filter).unwrap();
+    let set = registry.tool_set(tools, &Asks::default(), filter).unwrap();
     let names = ["a", "b_1", "b_2", "b_c", "h", "nobody"];
     assert_eq!(owners(&set, &names), expected);
     let server = expected.contains("dispatch") || expected.contains("http");
@@ -169,7 +176,7 @@ fn without_server_side_tools_everything_is_the_clients() {
 fn the_list_is_the_declared_entries_as_they_came_then_the_configured_ones_then_hosted_ones() {
     let registry = registry(&["h", "g"], Some(&["*"]));
     let set = registry
-        .for_request(functions(&["z", "a"]), &[], &everything())
+        .tool_set(functions(&["z", "a"]), &Asks::default(), &everything())
         .unwrap();
     let own = |name| format!(r#"{{"type": "function", "function": {{"name":"{name}"}}}}"#);
     let configured = |name| {
@@ -193,7 +200,7 @@ fn the_list_is_the_declared_entries_as_they_came_then_the_configured_ones_then_h
 fn an_empty_list_is_none_until_hosted_entries_come() {
     let registry = registry(&[], Some(&["*"]));
     let set = registry
-        .for_request(Vec::new(), &[], &everything())
+        .tool_set(Vec::new(), &Asks::default(), &everything())
         .unwrap();
     assert_eq!(set.tools_json(), None);
     let set = set.with_hosted(&[]);
@@ -202,13 +209,15 @@ fn an_empty_list_is_none_until_hosted_entries_come() {
     assert_eq!(set.tools_json().as_deref(), Some("[{}]"));
     let left_out = filter(None, &["a"], &[]);
     let set = registry
-        .for_request(functions(&["a"]), &[], &left_out)
+        .tool_set(functions(&["a"]), &Asks::default(), &left_out)
         .unwrap();
     assert_eq!(set.tools_json(), None);
 }
 
-fn error(registry: &ToolRegistry, tools: Vec<ToolDefinition>, filter: &ToolFilter) -> ToolSetError {
-    registry.for_request(tools, &[], filter).unwrap_err()
+fn error(registry: &SourceList, tools: Vec<ToolDefinition>, filter: &ToolFilter) -> ToolSetError {
+    registry
+        .tool_set(tools, &Asks::default(), filter)
+        .unwrap_err()
 }
 
 #[test]
@@ -238,7 +247,7 @@ fn the_name_of_an_active_configured_tool_is_taken() {
         (&dispatching, filter(None, &["h"], &[]), "-"),
     ] {
         let set = registry
-            .for_request(functions(&["h"]), &[], &filter)
+            .tool_set(functions(&["h"]), &Asks::default(), &filter)
             .unwrap();
         assert_eq!(owners(&set, &["h"]), expected);
     }
@@ -256,51 +265,47 @@ fn names_are_checked_where_the_server_takes_part() {
     ] {
         let tools = || functions(&names);
         assert_eq!(error(&registry, tools(), &everything()), expected);
-        assert!(registry.for_request(tools(), &[], &nothing()).is_ok());
+        assert!(
+            registry
+                .tool_set(tools(), &Asks::default(), &nothing())
+                .is_ok()
+        );
     }
     let good = ["a.b-C_9", &"a".repeat(64)];
     assert!(
         registry
-            .for_request(functions(&good), &[], &everything())
+            .tool_set(functions(&good), &Asks::default(), &everything())
             .is_ok()
     );
     let clients = functions(&["x y", "x y"]);
-    assert!(registry.for_request(clients, &[], &everything()).is_ok());
+    assert!(
+        registry
+            .tool_set(clients, &Asks::default(), &everything())
+            .is_ok()
+    );
 }
 
 #[test]
 fn a_glob_that_cannot_be_read_is_named() {
-    let bad = strings(&["ok", "bad["]);
-    for (allow, deny, client) in [
-        (Some(&bad), None, None),
-        (None, Some(&bad), None),
-        (None, None, Some(&bad)),
-    ] {
-        let [allow, deny, client] = [allow, deny, client].map(|list| list.map(Vec::as_slice));
-        let error = ToolFilter::parse(allow, deny, client, true).unwrap_err();
-        assert!(error.to_string().contains("'bad['"), "{error}");
-    }
-    let many = vec!["x".to_owned(); 257];
-    assert!(ToolFilter::parse(Some(&many), None, None, true).is_err());
-    let long = ["x".repeat(257)];
-    let error = ToolFilter::parse(Some(&long), None, None, true).unwrap_err();
+    let error = Globs::new(&strings(&["ok", "bad["])).unwrap_err();
+    assert!(error.to_string().contains("'bad['"), "{error}");
+    assert!(Globs::new(&vec!["x".to_owned(); 257]).is_err());
+    let error = Globs::new(&["x".repeat(257)]).unwrap_err();
     assert!(error.to_string().len() < 200, "{error}");
 }
 
 #[test]
 fn the_registry_knows_its_tools() {
     let with_both = registry(&["h", "g"], Some(&["*"]));
-    assert!(!with_both.is_empty());
-    assert!(!registry(&["h"], None).is_empty());
-    assert!(!registry(&[], Some(&["*"])).is_empty());
-    assert!(registry(&[], None).is_empty());
-    let names: Vec<&str> = with_both
-        .list()
-        .map(|tool| tool.definition().name.as_str())
-        .collect();
+    assert!(with_both.offers_unasked());
+    assert!(registry(&["h"], None).offers_unasked());
+    assert!(registry(&[], Some(&["*"])).offers_unasked());
+    assert!(!registry(&[], None).offers_unasked());
+    let tools: Vec<_> = with_both.iter().flat_map(Source::tools).collect();
+    let names: Vec<&str> = tools.iter().map(|tool| &*tool.definition().name).collect();
     assert_eq!(names, ["h", "g"]);
-    assert!(with_both.is_configured("h") && !with_both.is_configured("a"));
-    let policy = with_both.list().next().unwrap().policy();
+    assert!(with_both.has("h") && !with_both.has("a"));
+    let policy = tools[0].policy();
     assert!(policy.sequential && !policy.idempotent);
     assert_eq!(policy.timeout, Duration::from_secs(30));
 }
@@ -342,7 +347,7 @@ fn settings_that_cannot_be_used_are_named_without_their_secrets() {
     for (spoil, named) in cases {
         let mut settings = settings(&["h", "g"], Some(&["*"]));
         spoil(&mut settings);
-        let error = ToolRegistry::new(&settings).unwrap_err();
+        let error = build(&settings).unwrap_err();
         let mut text = error.to_string();
         if let Some(source) = std::error::Error::source(&error) {
             text = format!("{text}: {source}");
@@ -360,7 +365,7 @@ fn dispatch(settings: &mut Settings) -> &mut DispatchSettings {
 fn what_is_printed_for_debugging_holds_no_secret() {
     let mut settings = settings(&["h"], Some(&["*"]));
     settings.http_tools[0].endpoint.secret = Some("whsec_aaaabbbb".into());
-    let registry = ToolRegistry::new(&settings).unwrap();
+    let registry = build(&settings).unwrap();
     let printed = format!("{registry:?}");
     assert!(
         !printed.contains("secret") && !printed.contains("aaaabbbb"),

@@ -1,7 +1,8 @@
 //! What models are told about the tools before they call them.
 
-use super::{READ_PAGE, WEB_SEARCH, WebAsk};
+use super::{READ_PAGE, WEB_SEARCH};
 use crate::openai::tool::ToolDefinition;
+use crate::tools::ask::WebAsk;
 use crate::web::{DomainFilter, Location};
 
 /// Most domains that a description names.

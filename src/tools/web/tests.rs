@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::ids::Owner;
 use crate::openai::citation::Source;
+use crate::tools::ask::ContextSize;
 use crate::tools::sources::SourceBook;
 use crate::tools::{CallContext, ProgressSender, ToolDetail};
 use crate::web::{DocumentKind, Found, Freshness};
@@ -92,7 +93,7 @@ async fn call(
     book: &SourceBook,
 ) -> Result<ToolOutput, ToolError> {
     let access = WebAccess::over(web.clone(), true);
-    let tools = access.tools(ask);
+    let tools = access.tools_for(ask);
     let tool = tools.iter().find(|tool| tool.definition().name == name);
     let (sender, _progress) = mpsc::channel(1);
     let invocation = ToolInvocation {
@@ -341,7 +342,7 @@ fn descriptions_name_place_and_sites_and_give_way_to_the_requests_own() {
     let access = WebAccess::over(web, false);
     assert!(!access.is_unasked());
     let told = |ask: &WebAsk| -> Vec<String> {
-        let tools = access.tools(ask);
+        let tools = access.tools_for(ask);
         let text = |tool: &SharedTool| tool.definition().json.to_string();
         tools.iter().map(text).collect()
     };

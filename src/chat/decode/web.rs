@@ -6,13 +6,15 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use url::Host;
 
+use super::body::Field;
+use super::tools::Entry;
 use crate::openai::raw::RawObject;
-use crate::openai::request::{ChatBody, RequestError};
-use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
-use crate::tools::web::{ContextSize, DomainFilter, Location, WebAsk};
+use crate::openai::request::RequestError;
+use crate::tools::ask::{ContextSize, WebAsk};
+use crate::tools::web::{DomainFilter, Location};
 
 /// The field that asks for search.
-pub const WEB_SEARCH_OPTIONS: &str = "web_search_options";
+pub(super) const OPTIONS: &str = "web_search_options";
 /// OpenAI's hosted tools that mean the same; versions are dated, such as `web_search_2025_08_26`.
 const HOSTED: [&str; 2] = ["web_search_preview", "web_search"];
 /// Most domains of a list.
@@ -26,21 +28,24 @@ const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
 ///
 /// # Errors
 /// When a field has the wrong form.
-pub(super) fn parse(body: &ChatBody<'_>) -> Result<Option<WebAsk>, RequestError> {
-    if let Some(options) = body.field(WEB_SEARCH_OPTIONS) {
-        return options_of(options, WEB_SEARCH_OPTIONS).map(Some);
+pub(super) fn read(
+    options: Field<'_>,
+    entries: &[Entry<'_>],
+) -> Result<Option<WebAsk>, RequestError> {
+    if let Some(options) = options.raw() {
+        return options_of(options, OPTIONS).map(Some);
     }
-    let entries = body.tool_entries()?.into_iter().enumerate();
-    let asked = entries.into_iter().find(|(_, entry)| is_web_search(entry));
-    match asked {
+    let hosted = entries
+        .iter()
+        .enumerate()
+        .find_map(|(index, entry)| match entry {
+            Entry::Hosted { kind, json } if names_web_search(kind) => Some((index, *json)),
+            Entry::Hosted { .. } | Entry::Declared(_) | Entry::Unusable(_) => None,
+        });
+    match hosted {
         Some((index, entry)) => options_of(entry, &format!("tools[{index}]")).map(Some),
         None => Ok(None),
     }
-}
-
-/// Whether an entry of `tools[]` asks for the hosted tool.
-pub(super) fn is_web_search(entry: &RawValue) -> bool {
-    matches!(ToolDefinition::parse(entry), Err(ToolDefinitionError::Hosted(kind)) if names_web_search(&kind))
 }
 
 /// Whether a type of `tools[]` or `tool_choice` is the hosted tool.
@@ -121,13 +126,13 @@ struct RawLocation {
     #[serde(rename = "type")]
     kind: Option<String>,
     /// Where chat completions have the rest; the Responses API has it beside `type`.
-    approximate: Option<Place>,
+    approximate: Option<ApproximateLocation>,
     #[serde(flatten)]
-    flat: Place,
+    flat: ApproximateLocation,
 }
 
 #[derive(Default, Deserialize)]
-struct Place {
+struct ApproximateLocation {
     country: Option<String>,
     region: Option<String>,
     city: Option<String>,
@@ -212,10 +217,15 @@ fn domain(entry: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::body::Fields;
+    use super::super::tools::entries;
     use super::*;
 
     fn read(json: &str) -> Result<Option<WebAsk>, RequestError> {
-        parse(&ChatBody::parse(json.as_bytes()).unwrap())
+        let object = RawObject::parse(json).unwrap();
+        let asks = Fields::sort(&object).asks;
+        let entries = entries(asks.tools).unwrap();
+        super::read(asks.web_search_options, &entries)
     }
 
     #[test]

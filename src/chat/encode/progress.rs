@@ -1,4 +1,4 @@
-//! What the client hears of tools while they run: `agentic_tool_call_progress` and its siblings.
+//! Progress of tools on a stream: `agentic_tool_call_progress` and its siblings.
 //!
 //! Every event is a valid chunk with an empty delta, so that no OpenAI client breaks on it.
 
@@ -7,13 +7,15 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::agent::event::{Calling, Notice, ProducedFile, ToolCallRecord, as_json};
-use crate::agent::options::ProgressMode;
-use crate::tools::{CodeDetail, ToolDetail, ToolKind, ToolStatus, WebDetail};
+use super::records::{FileEntry, NoticeEntry};
+use crate::agent::event::{
+    Calling, CodeDetail, Notice, ProducedFile, ToolCallRecord, ToolDetail, ToolKind, WebDetail,
+};
+use crate::chat::decode::ProgressMode;
 
 /// How progress reaches this client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Delivery {
+pub enum Delivery {
     /// With an `event:` line.
     Named,
     /// Without one.
@@ -45,7 +47,7 @@ struct ToolCallProgress<'a> {
 
 #[derive(Serialize)]
 struct Ended<'a> {
-    status: ToolStatus,
+    status: &'static str,
     duration_ms: u64,
     file_ids: &'a [String],
 }
@@ -122,14 +124,14 @@ impl<'a> Data<'a> {
         let of_kind = match (record.kind, &record.detail) {
             (ToolKind::Custom, _) => OfKind::Custom {
                 arguments: as_json(&record.arguments),
-                content: Some(&record.result_content),
+                content: Some(&record.content),
             },
             (ToolKind::CodeExecution, detail) => OfKind::CodeRan {
                 detail: match detail.as_deref() {
                     Some(ToolDetail::Code(detail)) => Cow::Borrowed(detail),
                     _ => Cow::Owned(not_run(record)),
                 },
-                images_base64: &record.result_images_base64,
+                images_base64: &record.images,
                 video_frames_base64: &record.frames,
                 video_frame_count: record.frames.len(),
             },
@@ -152,8 +154,8 @@ impl<'a> Data<'a> {
 fn not_run(record: &ToolCallRecord) -> CodeDetail {
     CodeDetail {
         code: code(&record.arguments).unwrap_or_default().into_owned(),
-        exception: Some(record.result_content.clone()),
-        execution_time_ms: record.duration_ms,
+        exception: Some(record.content.clone()),
+        execution_time_ms: record.duration_ms(),
         ..CodeDetail::default()
     }
 }
@@ -192,13 +194,17 @@ struct ToolOutput<'a> {
 }
 
 #[derive(Serialize)]
-struct Named<'a, T> {
+struct FileProduced<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<&'a T>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    notice: Option<&'a T>,
+    file: FileEntry<'a>,
+}
+
+#[derive(Serialize)]
+struct AgenticNotice<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    notice: NoticeEntry<'a>,
 }
 
 const TOOL_CALL_PROGRESS: &str = "agentic_tool_call_progress";
@@ -208,7 +214,7 @@ const NOTICE: &str = "agentic_notice";
 
 impl Delivery {
     /// The delivery that a request asks for; `auto` spares the official SDKs, some of which misread named events.
-    pub(super) fn choose(asked: ProgressMode, official_sdk: bool) -> Self {
+    pub fn choose(asked: ProgressMode, official_sdk: bool) -> Self {
         match asked {
             ProgressMode::Auto if official_sdk => Self::Chunk,
             ProgressMode::Auto | ProgressMode::Named => Self::Named,
@@ -240,8 +246,8 @@ impl ProgressEvent {
             tool_call_id: &record.tool_call_id,
             phase: "complete",
             ended: Some(Ended {
-                status: record.status,
-                duration_ms: record.duration_ms,
+                status: record.status.as_str(),
+                duration_ms: record.duration_ms(),
                 file_ids: &record.file_ids,
             }),
             data: Data::complete(record),
@@ -262,25 +268,19 @@ impl ProgressEvent {
     }
 
     pub(super) fn file(file: &ProducedFile) -> Self {
-        Self::new(
-            FILE_PRODUCED,
-            &Named {
-                kind: FILE_PRODUCED,
-                file: Some(file),
-                notice: None,
-            },
-        )
+        let produced = FileProduced {
+            kind: FILE_PRODUCED,
+            file: file.into(),
+        };
+        Self::new(FILE_PRODUCED, &produced)
     }
 
     pub(super) fn notice(notice: &Notice) -> Self {
-        Self::new(
-            NOTICE,
-            &Named {
-                kind: NOTICE,
-                file: None,
-                notice: Some(notice),
-            },
-        )
+        let notice = AgenticNotice {
+            kind: NOTICE,
+            notice: notice.into(),
+        };
+        Self::new(NOTICE, &notice)
     }
 
     fn new(name: &'static str, members: &impl Serialize) -> Self {
@@ -291,11 +291,27 @@ impl ProgressEvent {
     }
 }
 
+/// The text as JSON if it is JSON, else as a JSON string; for showing arguments as an object.
+fn as_json(text: &str) -> Box<RawValue> {
+    // A line end can stand only between tokens, and would end a line of an event stream.
+    let line = match memchr::memchr2(b'\n', b'\r', text.as_bytes()) {
+        None => Cow::Borrowed(text),
+        Some(_) => Cow::Owned(text.replace(['\n', '\r'], " ")),
+    };
+    let value = serde_json::from_str::<Box<RawValue>>(&line);
+    value
+        .or_else(|_| serde_json::value::to_raw_value(text))
+        .unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::agent::event::ToolStatus;
 
     fn data(event: &ProgressEvent) -> Value {
         let mut members: Value = serde_json::from_str(&event.members).unwrap();
@@ -319,10 +335,10 @@ mod tests {
             tool_call_id: "call_1".into(),
             name: "t".into(),
             arguments: r#"{"code":"1+1"}"#.into(),
-            result_content: "told".into(),
+            content: "told".into(),
             status: ToolStatus::Ok,
-            duration_ms: 7,
-            result_images_base64: vec!["AA==".into()],
+            duration: Duration::from_millis(7),
+            images: vec!["AA==".into()],
             file_ids: vec!["file-1".into()],
             repairs: vec![],
             kind,
@@ -372,7 +388,7 @@ mod tests {
             })
         );
         let not_run = ToolCallRecord {
-            result_images_base64: vec![],
+            images: vec![],
             frames: vec![],
             ..record(ToolKind::CodeExecution, None)
         };
@@ -383,31 +399,6 @@ mod tests {
         assert_eq!(
             data(&ProgressEvent::complete(&record(ToolKind::Custom, None))),
             json!({"tool_type": "custom", "arguments": {"code": "1+1"}, "content": "told"})
-        );
-    }
-
-    #[test]
-    fn the_record_of_a_call_holds_nothing_but_the_contracts_fields() {
-        let record = serde_json::to_value(record(
-            ToolKind::CodeExecution,
-            Some(ToolDetail::Code(CodeDetail::default())),
-        ));
-        let record = record.unwrap();
-        let mut keys: Vec<&String> = record.as_object().unwrap().keys().collect();
-        keys.sort_unstable();
-        assert_eq!(
-            keys,
-            [
-                "arguments",
-                "duration_ms",
-                "file_ids",
-                "name",
-                "result_content",
-                "result_images_base64",
-                "round",
-                "status",
-                "tool_call_id"
-            ]
         );
     }
 }

@@ -3,10 +3,12 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::body::Field;
+use super::tools::Entry;
+use crate::agent::turn::NamedFile;
 use crate::openai::raw::RawObject;
-use crate::openai::request::{ChatBody, RequestError};
-use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
-use crate::tools::python::WantedFile;
+use crate::openai::request::RequestError;
+use crate::tools::ask::{CodeAsk, WantedFile};
 
 /// OpenAI's hosted tool that means the same.
 pub(super) const CODE_INTERPRETER: &str = "code_interpreter";
@@ -19,63 +21,55 @@ const MAX_TEXT_BYTES: usize = 1024;
 /// Most files that a request may name for the working directory.
 const MAX_FILE_IDS: usize = 100;
 
-/// What a request that asks for code execution wants of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CodeAsk {
-    /// Files to produce.
-    pub wanted: Vec<WantedFile>,
-    /// Stored files to put among the working files: the field that names each, and its id.
-    pub file_ids: Vec<(String, String)>,
-}
-
-impl CodeAsk {
-    /// Reads what a request asks for; `None` where it does not ask.
-    ///
-    /// # Errors
-    /// When it asks for what is switched off, or a field has the wrong form.
-    pub fn parse(body: &ChatBody<'_>, available: bool) -> Result<Option<Self>, RequestError> {
-        let enabled = body.typed::<bool>("enable_code_execution", "true or false")? == Some(true);
-        if enabled && !available {
-            let message = "'enable_code_execution' asks for code execution, which is switched off on this server";
-            return Err(RequestError::field("enable_code_execution", message));
-        }
-        let mut asked = enabled;
-        let mut file_ids = Vec::new();
-        // What is switched off here may still be the upstream's own; that is judged with the other hosted tools.
-        if available {
-            for (index, entry) in body.tool_entries()?.into_iter().enumerate() {
-                if is_code_interpreter(entry) {
-                    asked = true;
-                    container(entry, &format!("tools[{index}]"), &mut file_ids)?;
-                }
+/// Reads what a request asks for, and the stored files that belong among the working files; `None` where it does not ask.
+///
+/// # Errors
+/// When it asks for what is switched off, or a field has the wrong form.
+pub(super) fn read(
+    enable: Field<'_>,
+    files: Field<'_>,
+    entries: &[Entry<'_>],
+    available: bool,
+) -> Result<Option<(CodeAsk, Vec<NamedFile>)>, RequestError> {
+    let enabled = enable.read::<bool>("true or false")? == Some(true);
+    if enabled && !available {
+        let message =
+            "'enable_code_execution' asks for code execution, which is switched off on this server";
+        return Err(RequestError::field("enable_code_execution", message));
+    }
+    let mut asked = enabled;
+    let mut named = Vec::new();
+    // What is switched off here may still be the upstream's own; that is judged with the other hosted tools.
+    if available {
+        for (index, entry) in entries.iter().enumerate() {
+            if let Entry::Hosted { kind, json } = entry
+                && kind == CODE_INTERPRETER
+            {
+                asked = true;
+                container(json, &format!("tools[{index}]"), &mut named)?;
             }
         }
-        let wanted = wanted(body)?;
-        if wanted.is_some() && !asked {
-            let remedy = match available {
-                true => "send \"enable_code_execution\": true with it",
-                false => "which is switched off on this server; leave the field out",
-            };
-            let message = format!("'files' needs code execution: {remedy}");
-            return Err(RequestError::field("files", message));
-        }
-        Ok(asked.then(|| Self {
-            wanted: wanted.unwrap_or_default(),
-            file_ids,
-        }))
     }
-}
-
-/// Whether an entry of `tools[]` asks for the hosted tool.
-pub(super) fn is_code_interpreter(entry: &RawValue) -> bool {
-    matches!(ToolDefinition::parse(entry), Err(ToolDefinitionError::Hosted(kind)) if kind == CODE_INTERPRETER)
+    let wanted = wanted(files)?;
+    if wanted.is_some() && !asked {
+        let remedy = match available {
+            true => "send \"enable_code_execution\": true with it",
+            false => "which is switched off on this server; leave the field out",
+        };
+        let message = format!("'files' needs code execution: {remedy}");
+        return Err(RequestError::field("files", message));
+    }
+    let ask = asked.then(|| CodeAsk {
+        wanted: wanted.unwrap_or_default(),
+    });
+    Ok(ask.map(|ask| (ask, named)))
 }
 
 /// Reads `container` of a `code_interpreter` entry, which stands in the entry itself or in an object of the type's name.
 fn container(
     entry: &RawValue,
     param: &str,
-    file_ids: &mut Vec<(String, String)>,
+    files: &mut Vec<NamedFile>,
 ) -> Result<(), RequestError> {
     let param = format!("{param}.container");
     let wrong = |problem: &str| RequestError::field(&param, format!("'{param}' {problem}"));
@@ -117,7 +111,10 @@ fn container(
             RequestError::field(&param, message)
         })?;
     let named = ids.into_iter().enumerate();
-    file_ids.extend(named.map(|(index, id)| (format!("{param}.file_ids[{index}]"), id)));
+    files.extend(named.map(|(index, id)| NamedFile {
+        param: format!("{param}.file_ids[{index}]"),
+        id,
+    }));
     Ok(())
 }
 
@@ -129,9 +126,9 @@ struct RawWanted {
     description: Option<String>,
 }
 
-fn wanted(body: &ChatBody<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
+fn wanted(files: Field<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
     let expected = "a list of objects with 'name' and perhaps 'format' and 'description'";
-    let Some(entries) = body.typed::<Vec<&RawValue>>("files", expected)? else {
+    let Some(entries) = files.read::<Vec<&RawValue>>(expected)? else {
         return Ok(None);
     };
     if entries.len() > MAX_WANTED {
@@ -188,8 +185,17 @@ fn is_plain_path(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn parse(json: &str, available: bool) -> Result<Option<CodeAsk>, RequestError> {
-        CodeAsk::parse(&ChatBody::parse(json.as_bytes()).unwrap(), available)
+    use super::super::body::Fields;
+    use super::super::tools::entries;
+
+    fn parse(
+        json: &str,
+        available: bool,
+    ) -> Result<Option<(CodeAsk, Vec<NamedFile>)>, RequestError> {
+        let object = RawObject::parse(json).unwrap();
+        let asks = Fields::sort(&object).asks;
+        let entries = entries(asks.tools).unwrap();
+        read(asks.enable_code_execution, asks.files, &entries, available)
     }
 
     #[test]
@@ -199,12 +205,10 @@ mod tests {
         assert!(!asks(r#"{"enable_code_execution":false,"tools":[]}"#));
         assert!(asks(r#"{"enable_code_execution":true}"#));
         assert!(asks(r#"{"tools":[{"type":"code_interpreter"}]}"#));
-        let ids = |json: &str| parse(json, true).unwrap().unwrap().file_ids;
-        let of = |index: usize, id: &str| {
-            (
-                format!("tools[0].container.file_ids[{index}]"),
-                id.to_owned(),
-            )
+        let ids = |json: &str| parse(json, true).unwrap().unwrap().1;
+        let of = |index: usize, id: &str| NamedFile {
+            param: format!("tools[0].container.file_ids[{index}]"),
+            id: id.to_owned(),
         };
         for json in [
             r#"{"tools":[{"type":"code_interpreter","container":{"type":"auto","file_ids":["a","b"]}}]}"#,
@@ -276,7 +280,7 @@ mod tests {
     #[test]
     fn wanted_files_keep_the_callers_words() {
         let json = r#"{"enable_code_execution":true,"files":[{"name":"out/a.csv","format":"csv","description":"sums"},{"name":"b"}]}"#;
-        let wanted = parse(json, true).unwrap().unwrap().wanted;
+        let wanted = parse(json, true).unwrap().unwrap().0.wanted;
         assert_eq!(wanted[0].name, "out/a.csv");
         assert_eq!(wanted[0].description.as_deref(), Some("sums"));
         assert_eq!(wanted[1].format, None);

@@ -1,43 +1,45 @@
-//! The answer in one piece: events of a run as one `chat.completion`.
+//! The answer in one piece: the events of a turn as one `chat.completion`.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use axum::body::Body;
 use serde_json::Value;
 
-use crate::agent::event::{AgentEvent, Outcome, ProducedFile, ToolCallRecord};
-use crate::agent::unix_seconds;
-use crate::ids::fresh_completion_id;
+use super::AnswerHead;
+use super::records::{AgentSummary, FileEntry, ToolCallEntry};
+use crate::agent::event::{
+    AgentEvent, ExtraFields, ExtraLevel, Outcome, ProducedFile, ToolCallRecord,
+};
 use crate::openai::raw::{push_entry, quoted};
 
-/// Collects a run.
+/// Collects the events of a turn.
 #[derive(Debug)]
-pub(super) struct Collector {
-    model: String,
+pub struct CompletionCollector {
+    head: AnswerHead,
     model_known: bool,
     text: String,
     reasoning: String,
     reasoning_field: &'static str,
-    delta_extra: Merged,
+    message_extra: Merged,
     choice_extra: Merged,
-    chunk_extra: Vec<(String, Box<str>)>,
+    answer_extra: ExtraFields,
     records: Vec<ToolCallRecord>,
     files: Vec<ProducedFile>,
     outcome: Option<Box<Outcome>>,
 }
 
-impl Collector {
-    pub(super) fn new(model: String) -> Self {
+impl CompletionCollector {
+    /// A collector that has seen nothing.
+    pub fn new(head: AnswerHead) -> Self {
         Self {
-            model,
+            head,
             model_known: false,
             text: String::new(),
             reasoning: String::new(),
             reasoning_field: "reasoning_content",
-            delta_extra: Merged::default(),
+            message_extra: Merged::default(),
             choice_extra: Merged::default(),
-            chunk_extra: Vec::new(),
+            answer_extra: Vec::new(),
             records: Vec::new(),
             files: Vec::new(),
             outcome: None,
@@ -45,24 +47,26 @@ impl Collector {
     }
 
     /// Takes one event.
-    pub(super) fn take(&mut self, event: AgentEvent) {
+    pub fn take(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::Model(model) if !self.model_known => {
-                (self.model, self.model_known) = (model, true);
+                (self.head.model, self.model_known) = (model, true);
             }
             AgentEvent::Text(text) => self.text.push_str(&text),
             AgentEvent::Reasoning { text, field } => {
                 self.reasoning.push_str(&text);
                 self.reasoning_field = field;
             }
-            AgentEvent::DeltaExtra(extra) => self.delta_extra.merge_all(extra),
-            AgentEvent::ChoiceExtra(extra) => self.choice_extra.merge_all(extra),
-            AgentEvent::ChunkExtra(extra) => self.chunk_extra = extra,
+            AgentEvent::Extra { level, fields } => match level {
+                ExtraLevel::Message => self.message_extra.merge_all(fields),
+                ExtraLevel::Choice => self.choice_extra.merge_all(fields),
+                ExtraLevel::Answer => self.answer_extra = fields,
+            },
             AgentEvent::Complete(record) => self.records.push(*record),
             AgentEvent::File(file) => self.files.push(*file),
             AgentEvent::Annotations(annotations) => {
                 let annotations = serde_json::to_value(annotations).unwrap_or_default();
-                self.delta_extra
+                self.message_extra
                     .merge_one("annotations".to_owned(), annotations);
             }
             AgentEvent::Finished(outcome) => self.outcome = Some(outcome),
@@ -74,17 +78,17 @@ impl Collector {
         }
     }
 
-    /// The answer's body, and the time that went to the model and to tools; none if the run never ended.
-    pub(super) fn finish(mut self) -> Option<(Body, Duration)> {
+    /// The answer's body as JSON, and the time that went to the model and to tools; none if the turn never ended.
+    pub fn finish(mut self) -> Option<(String, Duration)> {
         let outcome = self.outcome.take()?;
         // Reported in the order of the calls, whatever the order in which they finished.
         self.records
             .sort_by_key(|record| (record.round, record.index));
         let mut json = String::from("{");
-        push_entry(&mut json, "id", &quoted(&fresh_completion_id()));
+        push_entry(&mut json, "id", &quoted(&self.head.id));
         push_entry(&mut json, "object", "\"chat.completion\"");
-        push_entry(&mut json, "created", &unix_seconds().to_string());
-        push_entry(&mut json, "model", &quoted(&self.model));
+        push_entry(&mut json, "created", &self.head.created.to_string());
+        push_entry(&mut json, "model", &quoted(&self.head.model));
         push_entry(
             &mut json,
             "choices",
@@ -93,33 +97,25 @@ impl Collector {
         if let Some(usage) = &outcome.usage {
             push_entry(&mut json, "usage", &usage.to_value().to_string());
         }
-        self.chunk_extra
+        self.answer_extra
             .iter()
             .for_each(|(key, value)| push_entry(&mut json, key, value));
         if let Some(id) = &outcome.session_id {
             push_entry(&mut json, "session_id", &quoted(id.as_str()));
         }
         if !self.records.is_empty() {
-            push_entry(
-                &mut json,
-                "agentic_tool_calls",
-                &serde_json::to_string(&self.records).ok()?,
-            );
+            let calls: Vec<ToolCallEntry<'_>> = self.records.iter().map(Into::into).collect();
+            let calls = serde_json::to_string(&calls).ok()?;
+            push_entry(&mut json, "agentic_tool_calls", &calls);
         }
         if !self.files.is_empty() {
-            push_entry(
-                &mut json,
-                "files",
-                &serde_json::to_string(&self.files).ok()?,
-            );
+            let files: Vec<FileEntry<'_>> = self.files.iter().map(Into::into).collect();
+            push_entry(&mut json, "files", &serde_json::to_string(&files).ok()?);
         }
-        push_entry(
-            &mut json,
-            "agent",
-            &serde_json::to_string(&outcome.summary()).ok()?,
-        );
+        let summary = AgentSummary::from(&*outcome);
+        push_entry(&mut json, "agent", &serde_json::to_string(&summary).ok()?);
         json.push('}');
-        Some((Body::from(json), outcome.waited))
+        Some((json, outcome.waited))
     }
 
     fn choice(&self, outcome: &Outcome) -> String {
@@ -150,13 +146,13 @@ impl Collector {
             quoted(&self.text)
         };
         push_entry(&mut message, "content", &content);
-        if !self.delta_extra.places.contains_key("refusal") {
+        if !self.message_extra.places.contains_key("refusal") {
             push_entry(&mut message, "refusal", "null");
         }
         if !self.reasoning.is_empty() {
             push_entry(&mut message, self.reasoning_field, &quoted(&self.reasoning));
         }
-        self.delta_extra
+        self.message_extra
             .entries
             .iter()
             .for_each(|(key, value)| push_entry(&mut message, key, &value.to_string()));
@@ -186,7 +182,7 @@ struct Merged {
 }
 
 impl Merged {
-    fn merge_all(&mut self, pieces: Vec<(String, Box<str>)>) {
+    fn merge_all(&mut self, pieces: ExtraFields) {
         for (key, json) in pieces {
             let Ok(piece) = serde_json::from_str::<Value>(&json) else {
                 continue;

@@ -1,0 +1,484 @@
+//! The request extensions of the loop: checked, unknown keys refused.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::body::Field;
+use crate::agent::options::{Limits, OnLimit, Options, TextMode, ToolExecution};
+use crate::agent::settings::{Permission, Settings};
+use crate::ids::SessionId;
+use crate::openai::raw::RawObject;
+use crate::openai::request::RequestError;
+use crate::session::SessionMode;
+use crate::tools::set::{Globs, ToolFilter};
+
+/// Keys inside `agent`.
+const AGENT_FIELDS: [&str; 9] = [
+    "tools",
+    "client_tools",
+    "on_limit",
+    "limits",
+    "session_mode",
+    "tool_execution",
+    "text",
+    "on_disconnect",
+    "progress",
+];
+/// Keys inside `agent.limits`.
+const LIMIT_FIELDS: [&str; 4] = [
+    "max_tool_calls",
+    "max_seconds",
+    "max_total_tokens",
+    "max_cost_usd",
+];
+
+/// How progress is sent on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProgressMode {
+    /// `Chunk` for the official SDKs, else `Named`.
+    #[default]
+    Auto,
+    /// With an `event:` line.
+    Named,
+    /// Without one.
+    Chunk,
+    /// Not at all.
+    None,
+}
+
+/// What the extensions of a request say; the server's caps are already applied.
+#[derive(Debug)]
+pub(super) struct Extensions {
+    pub(super) options: Options,
+    pub(super) progress: ProgressMode,
+    pub(super) filter: ToolFilter,
+}
+
+/// The members that are loopwright's own, and those of OpenAI's that bound a turn.
+#[derive(Debug)]
+pub(super) struct ExtensionFields<'a> {
+    session_id: Field<'a>,
+    pub(super) max_tool_rounds: Field<'a>,
+    agent: Field<'a>,
+    agent_permission: Field<'a>,
+    max_tool_calls: Field<'a>,
+    store: Field<'a>,
+    /// Whether the request uses an extension, which keeps it from passing through.
+    used: bool,
+}
+
+impl<'a> ExtensionFields<'a> {
+    /// The members that are never sent to an upstream.
+    pub(super) const NAMES: [&'static str; 6] = [
+        "session_id",
+        "max_tool_rounds",
+        "enable_code_execution",
+        "files",
+        "agent_permission",
+        "agent",
+    ];
+
+    pub(super) fn of(object: &RawObject<'a>) -> Self {
+        let field = |name| Field::of(object, name);
+        // `max_tool_rounds: 0` alone does not count: the request then passes through without that field.
+        let used = |name: &&str| match *name {
+            "max_tool_rounds" => object
+                .get_some(name)
+                .is_some_and(|value| value.get() != "0"),
+            _ => object.get(name).is_some(),
+        };
+        Self {
+            session_id: field("session_id"),
+            max_tool_rounds: field("max_tool_rounds"),
+            agent: field("agent"),
+            agent_permission: field("agent_permission"),
+            max_tool_calls: field("max_tool_calls"),
+            store: field("store"),
+            used: Self::NAMES.iter().any(used),
+        }
+    }
+
+    pub(super) fn used(&self) -> bool {
+        self.used
+    }
+
+    /// Reads the members. `session_header` is the id that a header carried.
+    ///
+    /// # Errors
+    /// When a field has the wrong type, is unknown, or asks for what this version does not have.
+    pub(super) fn read(
+        self,
+        session_header: Option<SessionId>,
+        settings: &Settings,
+    ) -> Result<Extensions, RequestError> {
+        let session_id = match self.session_id.read::<String>("a string")? {
+            Some(text) => Some(SessionId::parse(&text).map_err(|problem| {
+                RequestError::field("session_id", format!("'session_id' {problem}"))
+            })?),
+            None => session_header,
+        };
+        let whole_number = "a whole number of 0 or more";
+        let rounds = self.max_tool_rounds.read::<u64>(whole_number)?;
+        let agent = AgentFields::read(self.agent)?;
+        let top_level = self.max_tool_calls.read::<u64>(whole_number)?;
+        let max_tool_calls = lowest(agent.limits.max_tool_calls, top_level);
+        let max_tool_rounds = rounds
+            .and_then(|asked| u32::try_from(asked).ok())
+            .map_or(settings.max_tool_rounds, |asked| {
+                asked.min(settings.max_tool_rounds)
+            });
+        let options = Options {
+            session_id,
+            max_tool_rounds,
+            limits: Limits {
+                max_tool_calls: lowest(max_tool_calls, settings.max_tool_calls),
+                max_duration: lowest(agent.limits.max_duration, settings.max_duration),
+                max_total_tokens: lowest(agent.limits.max_total_tokens, settings.max_total_tokens),
+            },
+            on_limit: agent.on_limit,
+            permission: permission(self.agent_permission)?.max(settings.permission),
+            session_mode: agent.session_mode,
+            tool_execution: agent.tool_execution,
+            text: agent.text,
+            ephemeral: self.store.read::<bool>("true or false")? == Some(false),
+        };
+        // Read before the other lists, so that an error names the right one.
+        let client_tools = globs("agent.client_tools", agent.client_tools.as_deref())?;
+        let allow = agent.allow.as_deref();
+        let allow = allow.map(|list| globs("agent.tools", Some(list)));
+        let deny = globs("agent.tools", agent.deny.as_deref());
+        let filter = ToolFilter::new(
+            allow.transpose()?,
+            deny?,
+            client_tools,
+            options.max_tool_rounds > 0,
+        );
+        Ok(Extensions {
+            options,
+            progress: agent.progress,
+            filter,
+        })
+    }
+}
+
+fn globs(param: &str, patterns: Option<&[String]>) -> Result<Globs, RequestError> {
+    Globs::new(patterns.unwrap_or_default())
+        .map_err(|error| RequestError::field(param, error.to_string()))
+}
+
+/// The checked members of `agent`.
+#[derive(Debug, Default)]
+struct AgentFields {
+    allow: Option<Vec<String>>,
+    deny: Option<Vec<String>>,
+    client_tools: Option<Vec<String>>,
+    on_limit: OnLimit,
+    limits: Limits,
+    session_mode: SessionMode,
+    tool_execution: ToolExecution,
+    text: TextMode,
+    progress: ProgressMode,
+}
+
+impl AgentFields {
+    fn read(field: Field<'_>) -> Result<Self, RequestError> {
+        let Some(agent) = field.raw() else {
+            return Ok(Self::default());
+        };
+        let agent = object("agent", agent.get(), &AGENT_FIELDS)?;
+        if member::<String>(&agent, "agent.on_disconnect", "\"cancel\"")?
+            .is_some_and(|value| value != "cancel")
+        {
+            return Err(unavailable(
+                "agent.on_disconnect",
+                "only \"cancel\" is available; leave the field out",
+            ));
+        }
+        let (allow, deny) = tool_patterns(&agent)?;
+        Ok(Self {
+            allow,
+            deny,
+            client_tools: member(&agent, "agent.client_tools", "a list of name patterns")?,
+            on_limit: word(
+                &agent,
+                "agent.on_limit",
+                &[
+                    ("final_answer", OnLimit::FinalAnswer),
+                    ("stop", OnLimit::Stop),
+                    ("error", OnLimit::Error),
+                ],
+            )?,
+            limits: limits(&agent)?,
+            session_mode: word(
+                &agent,
+                "agent.session_mode",
+                &[
+                    ("auto", SessionMode::Auto),
+                    ("append", SessionMode::Append),
+                    ("replay", SessionMode::Replay),
+                ],
+            )?,
+            tool_execution: word(
+                &agent,
+                "agent.tool_execution",
+                &[
+                    ("parallel", ToolExecution::Parallel),
+                    ("sequential", ToolExecution::Sequential),
+                ],
+            )?,
+            text: word(
+                &agent,
+                "agent.text",
+                &[("all", TextMode::All), ("final", TextMode::Final)],
+            )?,
+            progress: word(
+                &agent,
+                "agent.progress",
+                &[
+                    ("auto", ProgressMode::Auto),
+                    ("named", ProgressMode::Named),
+                    ("chunk", ProgressMode::Chunk),
+                    ("none", ProgressMode::None),
+                ],
+            )?,
+        })
+    }
+}
+
+fn limits(agent: &RawObject<'_>) -> Result<Limits, RequestError> {
+    let Some(limits) = agent.get_some("limits") else {
+        return Ok(Limits::default());
+    };
+    let limits = object("agent.limits", limits.get(), &LIMIT_FIELDS)?;
+    if limits.get_some("max_cost_usd").is_some() {
+        return Err(unavailable(
+            "agent.limits.max_cost_usd",
+            "leave the field out",
+        ));
+    }
+    let seconds: Option<f64> = member(
+        &limits,
+        "agent.limits.max_seconds",
+        "a number of seconds above 0",
+    )?;
+    let max_duration = seconds
+        .map(|seconds| {
+            Duration::try_from_secs_f64(seconds)
+                .ok()
+                .filter(|duration| !duration.is_zero())
+        })
+        .map(|duration| {
+            duration.ok_or_else(|| {
+                let param = "agent.limits.max_seconds";
+                RequestError::field(
+                    param,
+                    format!("'{param}' must be a number of seconds above 0"),
+                )
+            })
+        })
+        .transpose()?;
+    Ok(Limits {
+        max_tool_calls: member(
+            &limits,
+            "agent.limits.max_tool_calls",
+            "a whole number of 0 or more",
+        )?,
+        max_duration,
+        max_total_tokens: member(
+            &limits,
+            "agent.limits.max_total_tokens",
+            "a whole number of 0 or more",
+        )?,
+    })
+}
+
+/// Name patterns of server-side tools: `allow` and `deny`.
+type Patterns = (Option<Vec<String>>, Option<Vec<String>>);
+
+fn tool_patterns(agent: &RawObject<'_>) -> Result<Patterns, RequestError> {
+    let Some(tools) = agent.get_some("tools") else {
+        return Ok((None, None));
+    };
+    let tools = object("agent.tools", tools.get(), &["allow", "deny"])?;
+    let expected = "a list of name patterns";
+    Ok((
+        member(&tools, "agent.tools.allow", expected)?,
+        member(&tools, "agent.tools.deny", expected)?,
+    ))
+}
+
+fn permission(field: Field<'_>) -> Result<Permission, RequestError> {
+    match field.read::<String>("\"auto\" or \"deny\"")?.as_deref() {
+        None | Some("auto") => Ok(Permission::Auto),
+        Some("deny") => Ok(Permission::Deny),
+        Some("ask") => Err(unavailable(
+            "agent_permission",
+            "\"ask\" needs approvals; send \"auto\" or \"deny\"",
+        )),
+        Some(_) => Err(RequestError::field(
+            "agent_permission",
+            "'agent_permission' must be \"auto\" or \"deny\"",
+        )),
+    }
+}
+
+/// Reads a member that is one of a few words; the default where it is absent.
+fn word<T: Copy + Default>(
+    object: &RawObject<'_>,
+    path: &str,
+    words: &[(&str, T)],
+) -> Result<T, RequestError> {
+    let names: Vec<String> = words
+        .iter()
+        .map(|(name, _)| format!("\"{name}\""))
+        .collect();
+    let expected = match names.as_slice() {
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+        [] => String::new(),
+    };
+    let Some(asked) = member::<String>(object, path, &expected)? else {
+        return Ok(T::default());
+    };
+    let known = words.iter().find(|(name, _)| *name == asked);
+    known
+        .map(|(_, value)| *value)
+        .ok_or_else(|| RequestError::field(path, format!("'{path}' must be {expected}")))
+}
+
+fn unavailable(param: &str, remedy: &str) -> RequestError {
+    RequestError::field(
+        param,
+        format!("'{param}' is not available in this version of loopwright: {remedy}"),
+    )
+}
+
+fn object<'a>(param: &str, json: &'a str, known: &[&str]) -> Result<RawObject<'a>, RequestError> {
+    let object = RawObject::parse(json)
+        .map_err(|_| RequestError::field(param, format!("'{param}' must be an object")))?;
+    if let Some((key, _)) = object.iter().find(|(key, _)| !known.contains(key)) {
+        let name = format!("{param}.{key}");
+        let message = format!("'{name}' is unknown; '{param}' takes {}", known.join(", "));
+        return Err(RequestError::field(&name, message));
+    }
+    Ok(object)
+}
+
+/// Reads the member that the last part of a dotted path names.
+fn member<'a, T: Deserialize<'a>>(
+    object: &RawObject<'a>,
+    path: &str,
+    expected: &str,
+) -> Result<Option<T>, RequestError> {
+    let key = path.rsplit('.').next().unwrap_or(path);
+    object
+        .get_some(key)
+        .map(|value| serde_json::from_str(value.get()))
+        .transpose()
+        .map_err(|_| RequestError::field(path, format!("'{path}' must be {expected}")))
+}
+
+fn lowest<T: PartialOrd + Copy>(first: Option<T>, second: Option<T>) -> Option<T> {
+    match (first, second) {
+        (Some(a), Some(b)) => Some(if b < a { b } else { a }),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            max_tool_rounds: 8,
+            max_tool_calls: Some(20),
+            max_duration: None,
+            max_total_tokens: None,
+            repeat_threshold: 3,
+            permission: Permission::Auto,
+        }
+    }
+
+    fn parse(json: &str) -> Result<Options, RequestError> {
+        let object = RawObject::parse(json).unwrap();
+        let extensions = ExtensionFields::of(&object).read(None, &settings())?;
+        Ok(extensions.options)
+    }
+
+    #[test]
+    fn a_request_lowers_the_servers_caps_and_never_raises_them() {
+        let rounds = |json: &str| parse(json).unwrap().max_tool_rounds;
+        assert_eq!(
+            (
+                rounds("{}"),
+                rounds(r#"{"max_tool_rounds":3}"#),
+                rounds(r#"{"max_tool_rounds":99}"#)
+            ),
+            (8, 3, 8)
+        );
+        let calls = |json: &str| parse(json).unwrap().limits.max_tool_calls;
+        assert_eq!(calls(r#"{"max_tool_calls":50}"#), Some(20));
+        assert_eq!(
+            calls(r#"{"max_tool_calls":5,"agent":{"limits":{"max_tool_calls":4}}}"#),
+            Some(4)
+        );
+        assert_eq!(
+            parse(r#"{"agent_permission":"deny"}"#).unwrap().permission,
+            Permission::Deny
+        );
+    }
+
+    #[test]
+    fn a_bad_extension_is_named() {
+        for (json, param) in [
+            (r#"{"session_id":"a b"}"#, "session_id"),
+            (r#"{"session_id":7}"#, "session_id"),
+            (r#"{"max_tool_rounds":-1}"#, "max_tool_rounds"),
+            (r#"{"max_tool_rounds":"3"}"#, "max_tool_rounds"),
+            (r#"{"agent":[]}"#, "agent"),
+            (r#"{"agent":{"on_limits":"stop"}}"#, "agent.on_limits"),
+            (r#"{"agent":{"on_limit":"halt"}}"#, "agent.on_limit"),
+            (
+                r#"{"agent":{"limits":{"max_rounds":1}}}"#,
+                "agent.limits.max_rounds",
+            ),
+            (
+                r#"{"agent":{"limits":{"max_seconds":0}}}"#,
+                "agent.limits.max_seconds",
+            ),
+            (
+                r#"{"agent":{"limits":{"max_cost_usd":1}}}"#,
+                "agent.limits.max_cost_usd",
+            ),
+            (
+                r#"{"agent":{"tools":{"allowed":[]}}}"#,
+                "agent.tools.allowed",
+            ),
+            (
+                r#"{"agent":{"on_disconnect":"finish"}}"#,
+                "agent.on_disconnect",
+            ),
+            (r#"{"agent_permission":"ask"}"#, "agent_permission"),
+            (r#"{"store":"no"}"#, "store"),
+        ] {
+            assert_eq!(
+                parse(json).unwrap_err().param.as_deref(),
+                Some(param),
+                "{json}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_extensions_end_pass_through() {
+        let used = |json: &str| ExtensionFields::of(&RawObject::parse(json).unwrap()).used();
+        assert!(!used(
+            r#"{"model":"m","store":true,"max_tool_calls":3,"web_search_options":{}}"#
+        ));
+        assert!(!used(r#"{"max_tool_rounds":0}"#));
+        assert!(used(r#"{"max_tool_rounds":1}"#));
+        assert!(used(r#"{"session_id":"a"}"#));
+        assert!(used(r#"{"agent":{}}"#));
+    }
+}

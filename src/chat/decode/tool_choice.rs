@@ -1,0 +1,210 @@
+//! `tool_choice`: what it names must be declared, what names a hosted tool means the tool that does its work here.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::body::Field;
+use super::tools::capability;
+use crate::openai::request::RequestError;
+use crate::tools::set::{Lookup, ToolSet};
+use crate::tools::source::SourceList;
+
+/// The kinds of choice that name a tool.
+const NAMING: [&str; 2] = ["function", "custom"];
+
+/// A request's tool choice, read once.
+#[derive(Debug)]
+pub(super) struct ToolChoice(Option<Choice>);
+
+#[derive(Debug)]
+struct Choice {
+    /// As it came.
+    text: Arc<str>,
+    value: Value,
+}
+
+impl ToolChoice {
+    pub(super) fn read(field: Field<'_>) -> Self {
+        Self(field.raw().map(|raw| Choice {
+            text: raw.get().into(),
+            value: serde_json::from_str(raw.get()).unwrap_or_default(),
+        }))
+    }
+
+    /// Refuses a choice that names a function which nobody has declared. A tool that the request's own filters leave out
+    /// was declared: the choice is then left out with it.
+    ///
+    /// # Errors
+    /// When the function is not known.
+    pub(super) fn refuse_unknown(
+        &self,
+        tools: &ToolSet,
+        declared: &[String],
+        sources: &SourceList,
+    ) -> Result<(), RequestError> {
+        let choice = self.0.as_ref();
+        let Some(name) = choice.and_then(|choice| choice.value["function"]["name"].as_str()) else {
+            return Ok(());
+        };
+        if is_offered(tools, name)
+            || capability(name).is_some()
+            || sources.has(name)
+            || declared.iter().any(|declared| declared == name)
+        {
+            return Ok(());
+        }
+        let message = format!(
+            "'tool_choice' names the function '{name}', which is not declared; add it to 'tools', or choose another"
+        );
+        Err(RequestError::field("tool_choice", message))
+    }
+
+    /// The choice of the first round and that of the rounds after it, as JSON text; one that names a tool which is not
+    /// offered is none.
+    pub(super) fn for_rounds(
+        self,
+        tools: &ToolSet,
+        sources: &SourceList,
+    ) -> (Option<Arc<str>>, Option<Arc<str>>) {
+        let Some(Choice {
+            mut text,
+            mut value,
+        }) = self.0
+        else {
+            return (None, None);
+        };
+        let own = |kind: &str| capability(kind).and_then(|kind| sources.tool_for(kind));
+        if replace_hosted(&mut value, tools, own) {
+            text = value.to_string().into();
+        }
+        let named = NAMING.iter().find_map(|kind| value[kind]["name"].as_str());
+        if named.is_some_and(|name| !is_offered(tools, name)) {
+            return (None, None);
+        }
+        let later = freed(&text, value);
+        (Some(text), Some(later))
+    }
+}
+
+fn is_offered(tools: &ToolSet, name: &str) -> bool {
+    !matches!(tools.lookup(name), Lookup::Unknown)
+}
+
+/// Replaces OpenAI's hosted tools by those that do their work here, as `own` says. Returns whether there was one.
+fn replace_hosted(
+    value: &mut Value,
+    tools: &ToolSet,
+    own: impl Fn(&str) -> Option<&'static str>,
+) -> bool {
+    let ours = |value: &Value| {
+        let by_type = value["type"].as_str().and_then(&own);
+        let name = value["function"]["name"].as_str();
+        let undeclared = name.filter(|name| !is_offered(tools, name));
+        let name = by_type.or_else(|| undeclared.and_then(&own))?;
+        Some(json!({"type": "function", "function": {"name": name}}))
+    };
+    if let Some(ours) = ours(value) {
+        *value = ours;
+        return true;
+    }
+    let mut replaced = false;
+    let allowed = value.pointer_mut("/allowed_tools/tools");
+    for entry in allowed.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(ours) = ours(entry) {
+            *entry = ours;
+            replaced = true;
+        }
+    }
+    replaced
+}
+
+/// The choice of the rounds after the first: a forced call binds the first round only.
+fn freed(text: &Arc<str>, mut value: Value) -> Arc<str> {
+    let forced = NAMING.iter().any(|kind| value["type"] == *kind);
+    if forced || value == "required" {
+        return "\"auto\"".into();
+    }
+    if value["type"] == "allowed_tools" && value["allowed_tools"]["mode"] == "required" {
+        value["allowed_tools"]["mode"] = "auto".into();
+        return value.to_string().into();
+    }
+    text.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::openai::raw::RawObject;
+
+    fn choice(json: &str) -> ToolChoice {
+        let body = format!(r#"{{"tool_choice":{json}}}"#);
+        let object = RawObject::parse(&body).unwrap();
+        ToolChoice::read(Field::of(&object, "tool_choice"))
+    }
+
+    #[test]
+    fn a_forced_choice_is_freed_and_others_stay() {
+        for (asked, later) in [
+            ("\"required\"", "\"auto\""),
+            (r#"{"type":"function","function":{"name":"f"}}"#, "\"auto\""),
+            ("\"none\"", "\"none\""),
+            ("\"auto\"", "\"auto\""),
+            (
+                r#"{"type":"allowed_tools","allowed_tools":{}}"#,
+                r#"{"type":"allowed_tools","allowed_tools":{}}"#,
+            ),
+            (
+                r#"{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[]}}"#,
+                r#"{"allowed_tools":{"mode":"auto","tools":[]},"type":"allowed_tools"}"#,
+            ),
+        ] {
+            let value = serde_json::from_str(asked).unwrap();
+            assert_eq!(&*freed(&asked.into(), value), later);
+        }
+    }
+
+    #[test]
+    fn a_choice_that_names_what_is_not_offered_is_none() {
+        let (tools, sources) = (ToolSet::default(), SourceList::default());
+        let named = r#"{"type":"function","function":{"name":"f"}}"#;
+        let choice_of = |json| choice(json).for_rounds(&tools, &sources);
+        assert_eq!(choice_of(named), (None, None));
+        assert_eq!(choice_of("null"), (None, None));
+        let none: Arc<str> = "\"none\"".into();
+        assert_eq!(choice_of("\"none\""), (Some(none.clone()), Some(none)));
+    }
+
+    #[test]
+    fn a_choice_of_a_hosted_tool_means_the_one_that_does_its_work() {
+        let none = ToolSet::default();
+        let own = |kind: &str| (kind == "code_interpreter").then_some("execute_python");
+        let sent = |asked: &str| {
+            let mut value = serde_json::from_str(asked).unwrap();
+            replace_hosted(&mut value, &none, own).then(|| value.to_string())
+        };
+        let ours = r#"{"function":{"name":"execute_python"},"type":"function"}"#;
+        let of_type = r#"{"type":"code_interpreter"}"#;
+        let of_name = r#"{"type":"function","function":{"name":"code_interpreter"}}"#;
+        assert_eq!(sent(of_type).as_deref(), Some(ours));
+        assert_eq!(sent(of_name).as_deref(), Some(ours));
+        assert_eq!(sent(r#"{"type":"function","function":{"name":"f"}}"#), None);
+        assert_eq!(sent("\"required\""), None);
+        let allowed = |tool: &str| {
+            format!(
+                r#"{{"allowed_tools":{{"mode":"auto","tools":[{tool}]}},"type":"allowed_tools"}}"#
+            )
+        };
+        assert_eq!(sent(&allowed(of_type)), Some(allowed(ours)));
+    }
+
+    #[test]
+    fn an_unknown_function_is_refused_unless_it_was_declared() {
+        let (tools, sources) = (ToolSet::default(), SourceList::default());
+        let named = choice(r#"{"type":"function","function":{"name":"f"}}"#);
+        let error = named.refuse_unknown(&tools, &[], &sources).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("tool_choice"));
+        let declared = ["f".to_owned()];
+        assert!(named.refuse_unknown(&tools, &declared, &sources).is_ok());
+    }
+}

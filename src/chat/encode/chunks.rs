@@ -1,0 +1,218 @@
+//! The streamed answer: the events of a turn as `chat.completion.chunk` objects.
+
+use bytes::BytesMut;
+
+use super::AnswerHead;
+use super::progress::{Delivery, ProgressEvent};
+use super::records::AgentSummary;
+use crate::agent::event::{AgentEvent, ExtraFields, ExtraLevel, Outcome};
+use crate::openai::raw::{push_entry, quoted};
+
+/// The end of every stream.
+const DONE: &[u8] = b"data: [DONE]\n\n";
+/// Room for one chunk, in bytes.
+const CHUNK_BYTES: usize = 512;
+
+/// Turns events into chunks.
+#[derive(Debug)]
+pub struct ChunkEncoder {
+    answer: AnswerHead,
+    extra: ExtraFields,
+    /// Everything of a chunk up to its choices; made when the first chunk is.
+    head: Option<String>,
+    delivery: Delivery,
+    include_usage: bool,
+}
+
+/// Ends a stream with an error: `envelope` is the JSON of an OpenAI error.
+pub fn fail(envelope: &str, out: &mut BytesMut) {
+    out.extend_from_slice(b"data: ");
+    // An upstream's own error may be spread over lines, which can only end between its tokens.
+    out.extend_from_slice(envelope.replace(['\n', '\r'], " ").as_bytes());
+    out.extend_from_slice(b"\n\n");
+    out.extend_from_slice(DONE);
+}
+
+impl ChunkEncoder {
+    /// An encoder that has written nothing.
+    pub fn new(answer: AnswerHead, delivery: Delivery, include_usage: bool) -> Self {
+        Self {
+            answer,
+            extra: Vec::new(),
+            head: None,
+            delivery,
+            include_usage,
+        }
+    }
+
+    /// Encodes one event.
+    pub fn encode(&mut self, event: AgentEvent, out: &mut BytesMut) {
+        match event {
+            AgentEvent::Started { .. } => {}
+            AgentEvent::Model(model) => {
+                if self.head.is_none() {
+                    self.answer.model = model;
+                }
+                self.begin(out);
+            }
+            AgentEvent::Text(text) => self.delta(out, "content", &quoted(&text)),
+            AgentEvent::Reasoning { text, field } => self.delta(out, field, &quoted(&text)),
+            AgentEvent::Extra { level, fields } => self.extra(level, fields, out),
+            AgentEvent::Calling(calling) => self.progress(out, || ProgressEvent::calling(&calling)),
+            AgentEvent::Complete(record) => self.progress(out, || ProgressEvent::complete(&record)),
+            AgentEvent::ToolOutput { of, text, stream } => {
+                self.progress(out, || ProgressEvent::output(&of, &text, stream));
+            }
+            AgentEvent::File(file) => self.progress(out, || ProgressEvent::file(&file)),
+            AgentEvent::Notice(notice) => self.progress(out, || ProgressEvent::notice(&notice)),
+            AgentEvent::Annotations(annotations) => {
+                let annotations =
+                    serde_json::to_string(&annotations).unwrap_or_else(|_| "[]".to_owned());
+                self.delta(out, "annotations", &annotations);
+            }
+            AgentEvent::Finished(outcome) => self.finish(out, &outcome),
+        }
+    }
+
+    fn extra(&mut self, level: ExtraLevel, fields: ExtraFields, out: &mut BytesMut) {
+        match level {
+            ExtraLevel::Answer => self.keep_extra(fields),
+            ExtraLevel::Message => {
+                let delta = object(&fields);
+                self.chunk(
+                    out,
+                    &format!(r#"{{"index":0,"delta":{delta},"finish_reason":null}}"#),
+                    "",
+                );
+            }
+            ExtraLevel::Choice => {
+                let mut choice = String::from(r#"{"index":0,"delta":{}"#);
+                fields
+                    .iter()
+                    .for_each(|(key, value)| push_entry(&mut choice, key, value));
+                choice.push_str(r#","finish_reason":null}"#);
+                self.chunk(out, &choice, "");
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut BytesMut, outcome: &Outcome) {
+        if !outcome.client_calls.is_empty() {
+            let calls = outcome.client_calls.iter().enumerate();
+            let calls: Vec<String> = calls
+                .map(|(index, call)| call.to_json(Some(index)))
+                .collect();
+            self.delta(out, "tool_calls", &format!("[{}]", calls.join(",")));
+        }
+        let mut members = String::new();
+        if let Some(id) = &outcome.session_id {
+            members.push_str(",\"session_id\":");
+            members.push_str(&quoted(id.as_str()));
+        }
+        members.push_str(",\"agent\":");
+        members.push_str(
+            &serde_json::to_string(&AgentSummary::from(outcome))
+                .unwrap_or_else(|_| "null".to_owned()),
+        );
+        let reason = quoted(outcome.finish_reason.as_str());
+        self.chunk(
+            out,
+            &format!(r#"{{"index":0,"delta":{{}},"finish_reason":{reason}}}"#),
+            &members,
+        );
+        if let Some(usage) = outcome.usage.as_ref().filter(|_| self.include_usage) {
+            self.chunk(out, "", &format!(",\"usage\":{}", usage.to_value()));
+        }
+        out.extend_from_slice(DONE);
+    }
+
+    fn delta(&mut self, out: &mut BytesMut, key: &str, value: &str) {
+        self.begin(out);
+        out.reserve(CHUNK_BYTES.max(value.len() + CHUNK_BYTES));
+        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(self.head.as_deref().unwrap_or_default().as_bytes());
+        out.extend_from_slice(br#"{"index":0,"delta":{""#);
+        out.extend_from_slice(key.as_bytes());
+        out.extend_from_slice(br#"":"#);
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(b"},\"finish_reason\":null}]}\n\n");
+    }
+
+    fn chunk(&mut self, out: &mut BytesMut, choice: &str, members: &str) {
+        self.begin(out);
+        self.raw_chunk(out, choice, members);
+    }
+
+    fn raw_chunk(&self, out: &mut BytesMut, choice: &str, members: &str) {
+        let head = self.head.as_deref().unwrap_or_default();
+        for part in ["data: ", head, choice, "]", members, "}\n\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+
+    fn progress(&mut self, out: &mut BytesMut, event: impl FnOnce() -> ProgressEvent) {
+        if self.delivery == Delivery::None {
+            return;
+        }
+        self.begin(out);
+        let event = event();
+        if self.delivery == Delivery::Named {
+            for part in ["event: ", event.name, "\n"] {
+                out.extend_from_slice(part.as_bytes());
+            }
+        }
+        // The event's members follow the chunk's own ones inside one object.
+        let inside = event
+            .members
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+            .unwrap_or_default();
+        let members = format!(",{inside}");
+        self.raw_chunk(
+            out,
+            r#"{"index":0,"delta":{},"finish_reason":null}"#,
+            &members,
+        );
+    }
+
+    /// Sends the first chunk, which carries the role, unless it is sent.
+    fn begin(&mut self, out: &mut BytesMut) {
+        if self.head.is_none() {
+            self.make_head();
+            let role =
+                r#"{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}"#;
+            self.raw_chunk(out, role, "");
+        }
+    }
+
+    fn keep_extra(&mut self, extra: ExtraFields) {
+        if extra != self.extra {
+            self.extra = extra;
+            if self.head.is_some() {
+                self.make_head();
+            }
+        }
+    }
+
+    fn make_head(&mut self) {
+        let mut head = String::from("{");
+        push_entry(&mut head, "id", &quoted(&self.answer.id));
+        push_entry(&mut head, "object", "\"chat.completion.chunk\"");
+        push_entry(&mut head, "created", &self.answer.created.to_string());
+        push_entry(&mut head, "model", &quoted(&self.answer.model));
+        self.extra
+            .iter()
+            .for_each(|(key, value)| push_entry(&mut head, key, value));
+        head.push_str(",\"choices\":[");
+        self.head = Some(head);
+    }
+}
+
+fn object(entries: &[(String, Box<str>)]) -> String {
+    let mut json = String::from("{");
+    entries
+        .iter()
+        .for_each(|(key, value)| push_entry(&mut json, key, value));
+    json.push('}');
+    json
+}

@@ -1,0 +1,183 @@
+//! The members that loopwright adds to an answer: `agentic_tool_calls`, `files`, `agent`.
+
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use crate::agent::event::{Notice, Outcome, ProducedFile, ToolCallRecord};
+use crate::ids::SessionId;
+use crate::openai::usage::Usage;
+
+/// An entry of `agentic_tool_calls`.
+#[derive(Debug, Serialize)]
+pub(super) struct ToolCallEntry<'a> {
+    round: u32,
+    tool_call_id: &'a str,
+    name: &'a str,
+    arguments: &'a str,
+    result_content: &'a str,
+    status: &'static str,
+    duration_ms: u64,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    result_images_base64: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    file_ids: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    repairs: &'a [String],
+}
+
+/// A file that a tool made: an OpenAI file object with loopwright's additions.
+#[derive(Debug, Serialize)]
+pub(super) struct FileEntry<'a> {
+    id: &'a str,
+    object: &'static str,
+    bytes: u64,
+    created_at: i64,
+    filename: &'a str,
+    purpose: &'static str,
+    /// OpenAI's clients expect it.
+    status: &'static str,
+    /// The plain name again, under mistral.rs's key.
+    name: &'a str,
+    mime_type: &'a str,
+    /// The size again, under mistral.rs's key.
+    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    round: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Base64<'a>>,
+}
+
+/// `agentic_notice`, and an entry of `agent.notices`.
+#[derive(Debug, Serialize)]
+pub(super) struct NoticeEntry<'a> {
+    kind: &'static str,
+    message: &'a str,
+}
+
+/// `agent` of an answer.
+#[derive(Debug, Serialize)]
+pub(super) struct AgentSummary<'a> {
+    stop_reason: &'static str,
+    rounds: u32,
+    model_calls: u32,
+    usage_by_round: Vec<Option<Value>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notices: Vec<NoticeEntry<'a>>,
+}
+
+/// Bytes that are written as base64; encoded on the way out, so that they lie in memory once.
+#[derive(Debug)]
+struct Base64<'a>(&'a [u8]);
+
+impl<'a> From<&'a ToolCallRecord> for ToolCallEntry<'a> {
+    fn from(record: &'a ToolCallRecord) -> Self {
+        Self {
+            round: record.round,
+            tool_call_id: &record.tool_call_id,
+            name: &record.name,
+            arguments: &record.arguments,
+            result_content: &record.content,
+            status: record.status.as_str(),
+            duration_ms: record.duration_ms(),
+            result_images_base64: &record.images,
+            file_ids: &record.file_ids,
+            repairs: &record.repairs,
+        }
+    }
+}
+
+impl<'a> From<&'a ProducedFile> for FileEntry<'a> {
+    fn from(file: &'a ProducedFile) -> Self {
+        Self {
+            id: &file.id,
+            object: "file",
+            bytes: file.size,
+            created_at: file.created_at,
+            filename: &file.name,
+            purpose: file.purpose,
+            status: "processed",
+            name: &file.name,
+            mime_type: &file.mime_type,
+            size: file.size,
+            session_id: file.session_id.as_ref().map(SessionId::as_str),
+            round: file.round,
+            data: file.data.as_deref().map(Base64),
+        }
+    }
+}
+
+impl<'a> From<&'a Notice> for NoticeEntry<'a> {
+    fn from(notice: &'a Notice) -> Self {
+        Self {
+            kind: notice.kind,
+            message: &notice.message,
+        }
+    }
+}
+
+impl<'a> From<&'a Outcome> for AgentSummary<'a> {
+    fn from(outcome: &'a Outcome) -> Self {
+        let usage = |usage: &Option<Usage>| usage.as_ref().map(Usage::to_value);
+        Self {
+            stop_reason: outcome.stop_reason.as_str(),
+            rounds: outcome.rounds,
+            model_calls: outcome.model_calls,
+            usage_by_round: outcome.usage_by_round.iter().map(usage).collect(),
+            notices: outcome.notices.iter().map(NoticeEntry::from).collect(),
+        }
+    }
+}
+
+impl Serialize for Base64<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Base64Display::new(self.0, &STANDARD))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::agent::event::{CodeDetail, ToolDetail, ToolKind, ToolStatus};
+
+    #[test]
+    fn the_record_of_a_call_holds_nothing_but_the_contracts_fields() {
+        let record = ToolCallRecord {
+            index: 0,
+            round: 0,
+            tool_call_id: "call_1".into(),
+            name: "t".into(),
+            arguments: "{}".into(),
+            content: "text".into(),
+            status: ToolStatus::Ok,
+            duration: Duration::from_millis(7),
+            images: vec!["AA==".into()],
+            frames: vec!["AQ==".into()],
+            file_ids: vec!["file-1".into()],
+            repairs: vec![],
+            kind: ToolKind::CodeExecution,
+            detail: Some(Box::new(ToolDetail::Code(CodeDetail::default()))),
+        };
+        let entry = serde_json::to_value(ToolCallEntry::from(&record)).unwrap();
+        let mut keys: Vec<&String> = entry.as_object().unwrap().keys().collect();
+        keys.sort_unstable();
+        assert_eq!(
+            keys,
+            [
+                "arguments",
+                "duration_ms",
+                "file_ids",
+                "name",
+                "result_content",
+                "result_images_base64",
+                "round",
+                "status",
+                "tool_call_id"
+            ]
+        );
+    }
+}

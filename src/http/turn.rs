@@ -1,0 +1,230 @@
+//! Runs a turn and answers with its events, in whichever dialect the request came.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::timeout;
+
+use super::AppState;
+use super::dialect::{AnswerCollector, Reply, StreamEncoder};
+use super::edge::panic_error;
+use super::error::ApiError;
+use super::headers::rate_limits;
+use super::stream::{EventBody, StreamFrame};
+use crate::agent::RunError;
+use crate::agent::driver::Run;
+use crate::agent::event::AgentEvent;
+use crate::agent::turn::TurnRequest;
+
+/// The session's id, both ways.
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
+const PROCESSING_MS: HeaderName = HeaderName::from_static("openai-processing-ms");
+const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-ms");
+
+/// The events of a run.
+pub(super) type Events = BoxStream<'static, Result<AgentEvent, RunError>>;
+
+/// Runs the loop and answers with its outcome.
+pub(super) async fn answer(
+    state: &AppState,
+    request: TurnRequest,
+    reply: Reply,
+    began: Instant,
+) -> Result<Response, ApiError> {
+    let run = state.agent.run(request).await.map_err(ApiError::from)?;
+    let session = run
+        .session_id()
+        .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
+    let side_effects = run.side_effects_flag();
+    let events = events(run);
+    let answering = async {
+        match reply.is_streamed() {
+            true => streamed(state, reply.stream_encoder(), events, began).await,
+            false => collected(state, reply.collector(), events, began).await,
+        }
+    };
+    let mut response = match whole(Box::pin(answering), &side_effects).await {
+        Ok(response) => response,
+        Err(failure) => {
+            let mut response = failure.error.into_response();
+            set_times(response.headers_mut(), began, failure.waited);
+            response
+        }
+    };
+    if let Some(session) = session {
+        response.headers_mut().insert(SESSION_ID, session);
+    }
+    Ok(response)
+}
+
+/// Why a run gave no answer.
+#[derive(Debug)]
+struct Failure {
+    error: ApiError,
+    /// Time that was spent waiting for models and tools, where the run lived to tell.
+    waited: Option<Duration>,
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self {
+            error,
+            waited: None,
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self {
+            waited: Some(error.waited),
+            error: error.into(),
+        }
+    }
+}
+
+/// An answer whose failure, a panic included, tells whether the request may be sent again.
+async fn whole(
+    answering: impl Future<Output = Result<Response, Failure>>,
+    side_effects: &AtomicBool,
+) -> Result<Response, Failure> {
+    let answered = match AssertUnwindSafe(answering).catch_unwind().await {
+        Ok(answered) => answered,
+        Err(panic) => Err(panic_error(panic.as_ref()).into()),
+    };
+    answered.map_err(|mut failure| {
+        if side_effects.load(Ordering::Relaxed) {
+            failure.error = failure.error.after_side_effects();
+        }
+        failure
+    })
+}
+
+fn events(run: Run) -> Events {
+    let step = |mut run: Run| async move {
+        match run.next().await {
+            Ok(Some(event)) => Some((Ok(event), run)),
+            Ok(None) => None,
+            Err(error) => Some((Err(error), run)),
+        }
+    };
+    futures_util::stream::unfold(run, step).boxed()
+}
+
+/// The head of a stream waits for the first model call, so that its error keeps its status, but not for ever.
+async fn streamed(
+    state: &AppState,
+    encoder: StreamEncoder,
+    mut events: Events,
+    began: Instant,
+) -> Result<Response, Failure> {
+    let mut early = Vec::new();
+    let mut headers = HeaderMap::new();
+    let first = async {
+        loop {
+            match events.next().await {
+                Some(Ok(AgentEvent::Started { headers })) => return Ok(headers),
+                Some(Ok(event)) => early.push(event),
+                Some(Err(error)) => return Err(Failure::from(error)),
+                None => return Err(ApiError::internal().into()),
+            }
+        }
+    };
+    tokio::select! {
+        () = state.stopping.cancelled() => return Err(ApiError::shutting_down().into()),
+        first = timeout(state.settings.first_byte_wait, first) => match first {
+            Ok(started) => headers = rate_limits(&started?),
+            Err(_elapsed) => {}
+        },
+    }
+    let frame = StreamFrame {
+        keep_alive: state.settings.keep_alive,
+        stopping: state.stopping.clone(),
+        metrics: state.metrics.clone(),
+        began,
+    };
+    let body = EventBody::new(frame, encoder, early, events);
+    let mut response = Response::new(Body::new(body));
+    *response.headers_mut() = headers;
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream; charset=utf-8"),
+    );
+    response.headers_mut().insert(
+        http::header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache"),
+    );
+    // Tells nginx in front of us not to buffer the stream.
+    response.headers_mut().insert(
+        HeaderName::from_static("x-accel-buffering"),
+        HeaderValue::from_static("no"),
+    );
+    Ok(response)
+}
+
+async fn collected(
+    state: &AppState,
+    mut collector: AnswerCollector,
+    mut events: Events,
+    began: Instant,
+) -> Result<Response, Failure> {
+    let collect = async {
+        let mut headers = HeaderMap::new();
+        while let Some(event) = events.next().await {
+            match event? {
+                AgentEvent::Started { headers: upstream } => headers = rate_limits(&upstream),
+                event => collector.take(event),
+            }
+        }
+        Ok::<_, Failure>((collector, headers))
+    };
+    let (collector, headers) = tokio::select! {
+        () = state.stopping.cancelled() => return Err(ApiError::shutting_down().into()),
+        collected = collect => collected?,
+    };
+    let (body, waited) = collector.finish().ok_or_else(ApiError::internal)?;
+    let mut response = Response::new(Body::from(body));
+    response.headers_mut().extend(headers);
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    set_times(response.headers_mut(), began, Some(waited));
+    Ok(response)
+}
+
+/// Says how long an answer took, and how much of that was our own doing where this is known.
+fn set_times(headers: &mut HeaderMap, began: Instant, waited: Option<Duration>) {
+    let total = began.elapsed();
+    let processing = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
+    headers.insert(PROCESSING_MS, HeaderValue::from(processing));
+    let overhead = waited.map(|waited| total.saturating_sub(waited).as_secs_f64() * 1000.0);
+    let value = overhead.and_then(|ms| HeaderValue::from_str(&format!("{ms:.3}")).ok());
+    if let Some(value) = value {
+        headers.insert(OVERHEAD_MS, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::SHOULD_RETRY;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_after_a_tool_has_run_is_not_to_be_sent_again() {
+        for (ran, expected) in [(true, Some("false")), (false, None)] {
+            let failing = async { panic!("in a test") };
+            let failure = whole(failing, &AtomicBool::new(ran)).await.unwrap_err();
+            let answer = failure.error.into_response();
+            assert_eq!(answer.status(), 500);
+            let said = answer.headers().get(SHOULD_RETRY);
+            assert_eq!(said.map(|value| value.to_str().unwrap()), expected);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The tools of the configuration: the `[[tools]]` entries and the dispatch URL.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::SharedTool;
+use super::set::{FilterError, Globs, MAX_NAME_CHARS, ToolFilter, is_name};
+use super::settings::{HttpToolSettings, Settings};
+use super::source::{FixedTools, Health, Source, SourceError};
+use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
+use crate::openai::tool::{CallKind, ToolDefinition};
+
+/// The dispatch URL, and which declared tools go to it.
+#[derive(Debug, Clone)]
+pub struct Dispatch {
+    tools: Globs,
+    endpoint: Arc<Endpoint>,
+}
+
+/// Why the configured tools cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfiguredToolsError {
+    /// A name that model servers refuse.
+    #[error(
+        "tool '{0}' cannot have this name: a name is 1 to {MAX_NAME_CHARS} characters of a-z, A-Z, 0-9, _ and -"
+    )]
+    Name(String),
+    /// Two tools of one name.
+    #[error(transparent)]
+    Names(#[from] SourceError),
+    /// Parameters that describe no JSON object.
+    #[error("the parameters of tool '{name}' are no JSON Schema of an object: {reason}")]
+    Parameters {
+        /// The tool.
+        name: String,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// A pattern of the dispatch URL that cannot be read.
+    #[error("the dispatch URL has a pattern that cannot be used: {0}")]
+    DispatchPattern(FilterError),
+    /// The endpoint of a configured tool.
+    #[error("tool '{name}' cannot be called")]
+    Endpoint {
+        /// The tool.
+        name: String,
+        /// What is wrong with its endpoint.
+        #[source]
+        source: EndpointError,
+    },
+    /// The endpoint of the dispatch URL.
+    #[error("the dispatch URL cannot be called")]
+    DispatchEndpoint(#[source] EndpointError),
+    /// The HTTP client cannot be made, most likely for want of root certificates.
+    #[error("could not set up the HTTP client of the tools")]
+    Client(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// The sources that the configuration names.
+///
+/// # Errors
+/// When a name, schema, pattern or endpoint cannot be used; the text names it.
+pub fn sources(settings: &Settings) -> Result<Vec<Source>, ConfiguredToolsError> {
+    let client = WebhookClient::new(settings)
+        .map_err(|error| ConfiguredToolsError::Client(Box::new(error)))?;
+    let mut sources = Vec::new();
+    if !settings.http_tools.is_empty() {
+        let tools = settings.http_tools.iter();
+        let tools: Result<Vec<_>, _> = tools.map(|entry| http_tool(&client, entry)).collect();
+        sources.push(Source::Fixed(FixedTools {
+            tools: tools?.into(),
+            health: Health::Ready,
+        }));
+    }
+    if let Some(dispatch) = &settings.dispatch {
+        sources.push(Source::Dispatch(Dispatch {
+            tools: Globs::new(&dispatch.tools).map_err(ConfiguredToolsError::DispatchPattern)?,
+            endpoint: Endpoint::dispatch(&client, dispatch)
+                .map_err(ConfiguredToolsError::DispatchEndpoint)?
+                .into(),
+        }));
+    }
+    Ok(sources)
+}
+
+impl Dispatch {
+    /// Whether a declared tool goes to the dispatch URL, whether or not the request may use it.
+    pub(super) fn owns(&self, tool: &ToolDefinition, filter: &ToolFilter) -> bool {
+        tool.kind == CallKind::Function
+            && self.tools.matches(&tool.name)
+            && !filter.is_for_client(&tool.name)
+    }
+
+    /// The declared tool, run by the dispatch URL.
+    pub(super) fn tool(&self, definition: ToolDefinition) -> SharedTool {
+        Arc::new(HttpTool::dispatched(&self.endpoint, definition))
+    }
+}
+
+fn http_tool(
+    client: &WebhookClient,
+    entry: &HttpToolSettings,
+) -> Result<SharedTool, ConfiguredToolsError> {
+    check_entry(entry)?;
+    let tool = HttpTool::from_settings(client, entry).map_err(|source| {
+        ConfiguredToolsError::Endpoint {
+            name: entry.name.clone(),
+            source,
+        }
+    })?;
+    Ok(Arc::new(tool))
+}
+
+fn check_entry(entry: &HttpToolSettings) -> Result<(), ConfiguredToolsError> {
+    if !is_name(&entry.name, |byte| matches!(byte, b'_' | b'-')) {
+        return Err(ConfiguredToolsError::Name(entry.name.clone()));
+    }
+    let wrong = |reason: String| ConfiguredToolsError::Parameters {
+        name: entry.name.clone(),
+        reason,
+    };
+    let schema: Value = serde_json::from_str(&entry.parameters_json)
+        .map_err(|error| wrong(format!("no JSON ({error})")))?;
+    if schema.get("type").and_then(Value::as_str) == Some("object") {
+        Ok(())
+    } else {
+        Err(wrong("its 'type' is not \"object\"".to_owned()))
+    }
+}

@@ -1,0 +1,290 @@
+//! Where server-side tools come from: one list of sources, which can change while the server runs.
+//!
+//! A request works with a snapshot of the list, so that its tools stay the same while it runs.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use super::SharedTool;
+use super::ask::{Asks, Capability};
+use super::configured::Dispatch;
+use super::python::{CodeExecution, EXECUTE_PYTHON};
+use super::set::{ToolFilter, ToolSet, ToolSetBuilder, ToolSetError};
+use super::web::{WEB_SEARCH, WebAccess};
+use crate::ids::{Owner, WorkspaceId};
+use crate::openai::tool::ToolDefinition;
+
+/// One source of server-side tools: a closed set.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// Tools that every request is offered, such as the `[[tools]]` of the configuration.
+    Fixed(FixedTools),
+    /// The dispatch URL, which runs tools that requests declare.
+    Dispatch(Dispatch),
+    /// Code execution.
+    Python(CodeExecution),
+    /// Web search and page reading.
+    Web(WebAccess),
+}
+
+/// A list of tools that every request is offered.
+#[derive(Debug, Clone)]
+pub struct FixedTools {
+    /// The tools, in the order in which they are offered.
+    pub tools: Arc<[SharedTool]>,
+    /// Whether calls can be expected to reach them.
+    pub health: Health,
+}
+
+/// Whether a source can run calls at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    /// It can.
+    Ready,
+    /// It cannot: its tools are offered to no request.
+    Down,
+}
+
+/// The sources of the server.
+#[derive(Debug)]
+pub struct Sources {
+    current: RwLock<Arc<SourceList>>,
+}
+
+/// The sources as they are at one moment.
+#[derive(Debug, Default)]
+pub struct SourceList {
+    sources: Vec<Source>,
+    /// The names of all their tools.
+    names: HashSet<String>,
+}
+
+/// The workspace of a turn that is not stored. What sources keep for it goes with the last owner of this.
+#[derive(Debug)]
+pub struct WorkspaceGuard {
+    workspace: WorkspaceId,
+    sources: Arc<SourceList>,
+}
+
+/// Two tools of one name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// Two configured tools.
+    #[error("tool '{0}' is configured twice")]
+    Duplicate(String),
+    /// A configured tool and a built-in one.
+    #[error(
+        "tool '{0}' has the name of a built-in tool; give it another name, or switch the built-in one off"
+    )]
+    BuiltIn(String),
+}
+
+impl Health {
+    /// The word for the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Down => "down",
+        }
+    }
+}
+
+impl Source {
+    /// All tools that requests can get from this source, whether or not they have to ask for them.
+    pub fn tools(&self) -> &[SharedTool] {
+        match self {
+            Self::Fixed(fixed) => &fixed.tools,
+            Self::Dispatch(_) => &[],
+            Self::Python(code) => code.tools(),
+            Self::Web(web) => web.tools(),
+        }
+    }
+
+    /// The tools that a request gets.
+    fn offer(&self, asks: &Asks) -> Vec<SharedTool> {
+        match self {
+            _ if self.health() == Health::Down => Vec::new(),
+            Self::Fixed(fixed) => fixed.tools.to_vec(),
+            Self::Dispatch(_) => Vec::new(),
+            Self::Python(code) => asks
+                .code
+                .as_ref()
+                .map_or_else(Vec::new, |ask| code.tools_for(&ask.wanted)),
+            Self::Web(web) => match &asks.web {
+                Some(ask) => web.tools_for(ask),
+                None if web.is_unasked() => web.tools().to_vec(),
+                None => Vec::new(),
+            },
+        }
+    }
+
+    /// Whether a request may get a tool of this source without asking for it.
+    fn offers_unasked(&self) -> bool {
+        match self {
+            Self::Fixed(fixed) => !fixed.tools.is_empty(),
+            Self::Dispatch(_) => true,
+            Self::Python(_) => false,
+            Self::Web(web) => web.is_unasked(),
+        }
+    }
+
+    /// The tool that does the work of a capability.
+    fn tool_for(&self, capability: Capability) -> Option<&'static str> {
+        match (self, capability) {
+            (Self::Python(_), Capability::Code) => Some(EXECUTE_PYTHON),
+            (Self::Web(_), Capability::Web) => Some(WEB_SEARCH),
+            (Self::Fixed(_) | Self::Dispatch(_) | Self::Python(_) | Self::Web(_), _) => None,
+        }
+    }
+
+    /// Whether the source can run calls at this moment.
+    pub fn health(&self) -> Health {
+        match self {
+            Self::Fixed(fixed) => fixed.health,
+            Self::Dispatch(_) | Self::Python(_) | Self::Web(_) => Health::Ready,
+        }
+    }
+
+    /// What `/readyz` says of the source: a key and a value.
+    pub fn status(&self) -> Option<(&'static str, Value)> {
+        match self {
+            Self::Python(code) => Some(("code_execution", code.status())),
+            Self::Fixed(_) | Self::Dispatch(_) | Self::Web(_) => None,
+        }
+    }
+
+    /// Drops what the source keeps for a workspace.
+    fn forget(&self, workspace: &WorkspaceId) {
+        match self {
+            Self::Python(code) => code.forget(workspace),
+            Self::Fixed(_) | Self::Dispatch(_) | Self::Web(_) => {}
+        }
+    }
+}
+
+impl Sources {
+    /// The sources in the order in which their tools are offered.
+    ///
+    /// # Errors
+    /// When two tools have one name.
+    pub fn new(sources: Vec<Source>) -> Result<Self, SourceError> {
+        let list = Arc::new(SourceList::new(sources)?);
+        Ok(Self {
+            current: RwLock::new(list),
+        })
+    }
+
+    /// The sources as they are now.
+    pub fn snapshot(&self) -> Arc<SourceList> {
+        self.current.read().clone()
+    }
+
+    /// Changes the list for the requests to come; requests under way keep theirs.
+    ///
+    /// # Errors
+    /// When two tools have one name. The list then stays as it is.
+    pub fn update(&self, change: impl FnOnce(&mut Vec<Source>)) -> Result<(), SourceError> {
+        let mut current = self.current.write();
+        let mut sources = current.sources.clone();
+        change(&mut sources);
+        *current = Arc::new(SourceList::new(sources)?);
+        Ok(())
+    }
+}
+
+impl SourceList {
+    fn new(sources: Vec<Source>) -> Result<Self, SourceError> {
+        let mut names = HashSet::new();
+        for source in &sources {
+            for tool in source.tools() {
+                let name = &tool.definition().name;
+                if !names.insert(name.clone()) {
+                    return Err(match source {
+                        Source::Fixed(_) | Source::Dispatch(_) => {
+                            SourceError::Duplicate(name.clone())
+                        }
+                        Source::Python(_) | Source::Web(_) => SourceError::BuiltIn(name.clone()),
+                    });
+                }
+            }
+        }
+        Ok(Self { sources, names })
+    }
+
+    /// The sources, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Source> {
+        self.sources.iter()
+    }
+
+    /// Whether the server has a tool of this name. A dispatched tool has no name of the server's.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// Whether a request gets server-side tools without asking for any.
+    pub fn offers_unasked(&self) -> bool {
+        self.sources.iter().any(Source::offers_unasked)
+    }
+
+    /// The tool that does the work of a capability; none where the server does not have it.
+    pub fn tool_for(&self, capability: Capability) -> Option<&'static str> {
+        self.sources
+            .iter()
+            .find_map(|source| source.tool_for(capability))
+    }
+
+    /// The tools of a request that declares these tools and asks for those capabilities.
+    ///
+    /// Names are checked only where the server runs a tool: what it does not take part in is left for the upstream to
+    /// judge.
+    ///
+    /// # Errors
+    /// When a client tool has the name of a server-side one, or a name is declared twice or is not usable.
+    pub fn tool_set(
+        &self,
+        declared: Vec<ToolDefinition>,
+        asks: &Asks,
+        filter: &ToolFilter,
+    ) -> Result<ToolSet, ToolSetError> {
+        let offered = self.sources.iter().flat_map(|source| source.offer(asks));
+        let dispatch = self.sources.iter().find_map(|source| match source {
+            Source::Dispatch(dispatch) => Some(dispatch),
+            Source::Fixed(_) | Source::Python(_) | Source::Web(_) => None,
+        });
+        ToolSetBuilder::new(offered.collect(), filter).build(declared, dispatch)
+    }
+
+    /// A workspace of an owner's for a turn that is not stored.
+    pub fn fresh_workspace(self: &Arc<Self>, owner: &Owner) -> WorkspaceGuard {
+        WorkspaceGuard {
+            workspace: WorkspaceId::fresh_of(owner),
+            sources: self.clone(),
+        }
+    }
+
+    /// Drops what the sources keep for a session that is deleted.
+    pub fn session_deleted(&self, workspace: &WorkspaceId) {
+        self.sources
+            .iter()
+            .for_each(|source| source.forget(workspace));
+    }
+}
+
+impl WorkspaceGuard {
+    /// The workspace.
+    pub fn workspace(&self) -> &WorkspaceId {
+        &self.workspace
+    }
+}
+
+impl Drop for WorkspaceGuard {
+    fn drop(&mut self) {
+        self.sources.session_deleted(&self.workspace);
+    }
+}
+
+#[cfg(test)]
+mod tests;
