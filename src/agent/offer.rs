@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use super::settings::Settings;
 use crate::openai::request::RequestError;
+use crate::openai::tool::ToolDefinition;
+use crate::tools::ask::{Asks, Capability};
+use crate::tools::set::{ToolFilter, ToolSet};
 use crate::tools::source::SourceList;
 use crate::upstream::router::{Route, Router};
 
@@ -43,9 +46,33 @@ impl<'a> ServerOffer<'a> {
         })
     }
 
-    /// The sources of server-side tools, as they are for this request.
-    pub fn sources(&self) -> &SourceList {
-        &self.sources
+    /// The tool that does the work of a capability; none where the server does not have it.
+    pub fn tool_for(&self, capability: Capability) -> Option<&'static str> {
+        self.sources.tool_for(capability)
+    }
+
+    /// Whether the server has a tool of this name.
+    pub fn has_tool(&self, name: &str) -> bool {
+        self.sources.has(name)
+    }
+
+    /// Whether a request gets server-side tools without asking for any.
+    pub fn offers_unasked(&self) -> bool {
+        self.sources.offers_unasked()
+    }
+
+    /// The tools of a request that declares these tools and asks for those capabilities.
+    ///
+    /// # Errors
+    /// When a name is taken, declared twice or not usable.
+    pub fn tool_set(
+        &self,
+        declared: Vec<ToolDefinition>,
+        asks: &Asks,
+        filter: &ToolFilter,
+    ) -> Result<ToolSet, RequestError> {
+        let set = self.sources.tool_set(declared, asks, filter);
+        set.map_err(|error| RequestError::field("tools", error.to_string()))
     }
 
     /// The caps of the server.

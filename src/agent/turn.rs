@@ -7,9 +7,14 @@ use http::HeaderMap;
 use super::options::Options;
 use crate::ids::{Owner, RequestId, SessionId};
 use crate::openai::message::Message;
-use crate::tools::set::ToolSet;
-use crate::upstream::CallTemplate;
-use crate::upstream::router::Route;
+
+// What a decoder fills in: it needs no other room for it.
+pub use crate::session::SessionMode;
+pub use crate::tools::ask::{Asks, Capability, CodeAsk, ContextSize, WantedFile, WebAsk};
+pub use crate::tools::set::{Globs, ToolFilter, ToolSet};
+pub use crate::tools::web::{DomainFilter, Location};
+pub use crate::upstream::CallTemplate;
+pub use crate::upstream::router::Route;
 
 /// Who asks, and what came with the request besides its body.
 #[derive(Debug, Clone)]

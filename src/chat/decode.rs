@@ -19,14 +19,12 @@ use self::extensions::{ExtensionFields, Extensions};
 use self::tool_choice::ToolChoice;
 use self::tools::Declared;
 use crate::agent::offer::ServerOffer;
-use crate::agent::turn::{Caller, NamedFile, TurnRequest};
+use crate::agent::turn::{
+    Asks, CallTemplate, Caller, Capability, NamedFile, Route, ToolSet, TurnRequest,
+};
 use crate::ids::Owner;
 use crate::openai::raw::{RawObject, quoted};
 use crate::openai::request::{RequestError, body_object};
-use crate::tools::ask::{Asks, Capability};
-use crate::tools::set::ToolSet;
-use crate::upstream::CallTemplate;
-use crate::upstream::router::Route;
 
 pub use self::extensions::ProgressMode;
 
@@ -129,7 +127,8 @@ pub fn decode<'a>(
     let model = body::model(model)?;
     let route = offer.route(&model)?;
     let entries = tools::entries(asks.tools)?;
-    let has = |capability| offer.sources().tool_for(capability).is_some();
+    let own = |kind: &str| tools::capability(kind).and_then(|kind| offer.tool_for(kind));
+    let has = |capability| offer.tool_for(capability).is_some();
     let code = code::read(
         asks.enable_code_execution,
         asks.files,
@@ -140,13 +139,13 @@ pub fn decode<'a>(
         true => web::read(asks.web_search_options, &entries)?,
         false => None,
     };
-    let declared = Declared::check(entries, &route, offer.sources())?;
+    let declared = Declared::check(entries, &route.quirks.hosted_tools, own)?;
     let (code, files) = code.map_or_else(Default::default, |(ask, files)| (Some(ask), files));
     let asks = Asks { code, web };
     let used = extensions.used() || caller.session_header.is_some() || asks.any();
     let without_rounds = !used && extensions.max_tool_rounds.is("0");
     // The legacy `functions` API knows no tool messages: what it offers can only be run by the client.
-    let client_only = without_rounds || !offer.sources().offers_unasked() || has_functions;
+    let client_only = without_rounds || !offer.offers_unasked() || has_functions;
     let mut request = ReadSoFar {
         object,
         messages,
@@ -224,11 +223,7 @@ impl ReadSoFar<'_> {
         let extensions = fields.read(session, self.offer.settings())?;
         let declared = std::mem::take(&mut self.declared.functions);
         let filter = &extensions.filter;
-        let set = self
-            .offer
-            .sources()
-            .tool_set(declared, &self.asks, filter)
-            .map_err(|error| RequestError::field("tools", error.to_string()))?;
+        let set = self.offer.tool_set(declared, &self.asks, filter)?;
         Ok((extensions, set.with_hosted(&self.declared.hosted)))
     }
 
@@ -236,17 +231,24 @@ impl ReadSoFar<'_> {
     fn turn(self, extensions: Extensions, tools: ToolSet) -> Result<Box<ChatTurn>, RequestError> {
         let fields = self.messages;
         refuse_several_choices(fields.n.read("a whole number")?, &tools)?;
-        let sources = self.offer.sources();
+        let offer = &self.offer;
+        let own = |kind: &str| tools::capability(kind).and_then(|kind| offer.tool_for(kind));
         let tool_choice = ToolChoice::read(fields.tool_choice);
         if !self.has_functions {
-            tool_choice.refuse_unknown(&tools, &self.declared.names, sources)?;
+            let declared = &self.declared.names;
+            let known = |name: &str| {
+                tools::capability(name).is_some()
+                    || offer.has_tool(name)
+                    || declared.iter().any(|declared| declared == name)
+            };
+            tool_choice.refuse_unknown(&tools, known)?;
         }
-        let own = sources.tool_for(Capability::Web).map(|_| web::OPTIONS);
+        let web_options = offer.tool_for(Capability::Web).map(|_| web::OPTIONS);
         let left_out = [
             &ExtensionFields::NAMES[..],
             &REWRITTEN,
             &CONSUMED,
-            own.as_slice(),
+            web_options.as_slice(),
         ]
         .concat();
         let user = fields.user.read("a string")?;
@@ -254,7 +256,7 @@ impl ReadSoFar<'_> {
         let stream_options = fields.stream_options.raw();
         let include_usage = body::include_usage(stream_options)?;
         let messages = body::messages(fields.messages, self.max_messages)?;
-        let (first_choice, later_choice) = tool_choice.for_rounds(&tools, sources);
+        let (first_choice, later_choice) = tool_choice.for_rounds(&tools, own);
         let call = CallTemplate {
             fields: self.object.members_without(&left_out).into(),
             fields_without_tools: self

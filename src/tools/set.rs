@@ -80,6 +80,11 @@ impl ToolSet {
         self.json.clone()
     }
 
+    /// Whether the model is offered a tool of this name.
+    pub fn offers(&self, name: &str) -> bool {
+        self.owners.contains_key(name)
+    }
+
     /// Who runs a call of this name.
     pub fn lookup(&self, name: &str) -> Lookup {
         self.owners.get(name).cloned().unwrap_or(Lookup::Unknown)

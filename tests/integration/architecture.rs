@@ -22,10 +22,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "agent",
         &["openai", "ids", "upstream", "tools", "session", "metrics"],
     ),
-    (
-        "chat",
-        &["agent", "openai", "ids", "session", "tools", "upstream"],
-    ),
+    // A dialect sees the server as the loop offers it: no source of tools, no store, no upstream.
+    ("chat", &["agent", "openai", "ids"]),
     (
         "http",
         &[
@@ -270,4 +268,67 @@ fn decisions_do_not_await() {
             assert!(!code.contains(word), "{file} contains {word}");
         }
     }
+}
+
+/// Words of the chat dialect's wire format, in requests and in answers.
+const CHAT_WORDS: &[&str] = &[
+    "chat.completion",
+    "agentic_",
+    "\"choices\"",
+    "\"delta\"",
+    "\"tool_choice\"",
+    "\"enable_code_execution\"",
+    "include_usage",
+];
+
+#[test]
+fn below_the_dialects_nobody_knows_a_wire_format() {
+    let mut wrong = Vec::new();
+    for (path, code) in sources() {
+        if !matches!(
+            module_of(&path).as_str(),
+            "agent" | "tools" | "session" | "store"
+        ) {
+            continue;
+        }
+        let code = without_tests(&code);
+        for word in CHAT_WORDS.iter().filter(|word| code.contains(**word)) {
+            wrong.push(format!("{}: {word}", path.display()));
+        }
+    }
+    for file in ["agent/turn.rs", "agent/event.rs", "agent/options.rs"] {
+        let code = &sources()[Path::new(file)];
+        if without_tests(code).contains("serde") {
+            wrong.push(format!(
+                "{file}: is plain data, which a dialect reads and writes"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn retries_and_fail_over_have_one_driver() {
+    let may_use: &[(&str, &[&str])] = &[
+        (
+            "Attempts::new",
+            &["upstream/fail_over.rs", "upstream/retry.rs"],
+        ),
+        (
+            "FailOver::new",
+            &["upstream/router.rs", "upstream/fail_over.rs"],
+        ),
+        (".fail_over(", &["agent/round.rs", "http/forward.rs"]),
+        ("fail_over.recover(", &["agent/round.rs", "http/forward.rs"]),
+    ];
+    let mut wrong = Vec::new();
+    for (path, code) in sources() {
+        for (call, files) in may_use {
+            let known = files.contains(&path.to_str().unwrap());
+            if without_tests(&code).contains(call) && !known {
+                wrong.push(format!("{}: calls {call}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -5,10 +5,9 @@ use serde_json::value::RawValue;
 
 use super::body::Field;
 use super::tools::Entry;
-use crate::agent::turn::NamedFile;
+use crate::agent::turn::{CodeAsk, NamedFile, WantedFile};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
-use crate::tools::ask::{CodeAsk, WantedFile};
 
 /// OpenAI's hosted tool that means the same.
 pub(super) const CODE_INTERPRETER: &str = "code_interpreter";

@@ -7,11 +7,10 @@ use serde::Deserialize;
 use super::body::Field;
 use crate::agent::options::{Limits, OnLimit, Options, TextMode, ToolExecution};
 use crate::agent::settings::{Permission, Settings};
+use crate::agent::turn::{Globs, SessionMode, ToolFilter};
 use crate::ids::SessionId;
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
-use crate::session::SessionMode;
-use crate::tools::set::{Globs, ToolFilter};
 
 /// Keys inside `agent`.
 const AGENT_FIELDS: [&str; 9] = [

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::body::Field;
-use super::tools::capability;
+use crate::agent::turn::ToolSet;
 use crate::openai::request::RequestError;
-use crate::tools::set::{Lookup, ToolSet};
-use crate::tools::source::SourceList;
 
 /// The kinds of choice that name a tool.
 const NAMING: [&str; 2] = ["function", "custom"];
@@ -32,7 +30,7 @@ impl ToolChoice {
         }))
     }
 
-    /// Refuses a choice that names a function which nobody has declared. A tool that the request's own filters leave out
+    /// Refuses a choice that names a function which is neither offered nor `known`. A tool that the request's own filters leave out
     /// was declared: the choice is then left out with it.
     ///
     /// # Errors
@@ -40,18 +38,13 @@ impl ToolChoice {
     pub(super) fn refuse_unknown(
         &self,
         tools: &ToolSet,
-        declared: &[String],
-        sources: &SourceList,
+        known: impl Fn(&str) -> bool,
     ) -> Result<(), RequestError> {
         let choice = self.0.as_ref();
         let Some(name) = choice.and_then(|choice| choice.value["function"]["name"].as_str()) else {
             return Ok(());
         };
-        if is_offered(tools, name)
-            || capability(name).is_some()
-            || sources.has(name)
-            || declared.iter().any(|declared| declared == name)
-        {
+        if tools.offers(name) || known(name) {
             return Ok(());
         }
         let message = format!(
@@ -65,7 +58,7 @@ impl ToolChoice {
     pub(super) fn for_rounds(
         self,
         tools: &ToolSet,
-        sources: &SourceList,
+        own: impl Fn(&str) -> Option<&'static str>,
     ) -> (Option<Arc<str>>, Option<Arc<str>>) {
         let Some(Choice {
             mut text,
@@ -74,21 +67,16 @@ impl ToolChoice {
         else {
             return (None, None);
         };
-        let own = |kind: &str| capability(kind).and_then(|kind| sources.tool_for(kind));
         if replace_hosted(&mut value, tools, own) {
             text = value.to_string().into();
         }
         let named = NAMING.iter().find_map(|kind| value[kind]["name"].as_str());
-        if named.is_some_and(|name| !is_offered(tools, name)) {
+        if named.is_some_and(|name| !tools.offers(name)) {
             return (None, None);
         }
         let later = freed(&text, value);
         (Some(text), Some(later))
     }
-}
-
-fn is_offered(tools: &ToolSet, name: &str) -> bool {
-    !matches!(tools.lookup(name), Lookup::Unknown)
 }
 
 /// Replaces OpenAI's hosted tools by those that do their work here, as `own` says. Returns whether there was one.
@@ -100,7 +88,7 @@ fn replace_hosted(
     let ours = |value: &Value| {
         let by_type = value["type"].as_str().and_then(&own);
         let name = value["function"]["name"].as_str();
-        let undeclared = name.filter(|name| !is_offered(tools, name));
+        let undeclared = name.filter(|name| !tools.offers(name));
         let name = by_type.or_else(|| undeclared.and_then(&own))?;
         Some(json!({"type": "function", "function": {"name": name}}))
     };
@@ -166,9 +154,9 @@ mod tests {
 
     #[test]
     fn a_choice_that_names_what_is_not_offered_is_none() {
-        let (tools, sources) = (ToolSet::default(), SourceList::default());
+        let tools = ToolSet::default();
         let named = r#"{"type":"function","function":{"name":"f"}}"#;
-        let choice_of = |json| choice(json).for_rounds(&tools, &sources);
+        let choice_of = |json| choice(json).for_rounds(&tools, |_| None);
         assert_eq!(choice_of(named), (None, None));
         assert_eq!(choice_of("null"), (None, None));
         let none: Arc<str> = "\"none\"".into();
@@ -200,11 +188,10 @@ mod tests {
 
     #[test]
     fn an_unknown_function_is_refused_unless_it_was_declared() {
-        let (tools, sources) = (ToolSet::default(), SourceList::default());
+        let tools = ToolSet::default();
         let named = choice(r#"{"type":"function","function":{"name":"f"}}"#);
-        let error = named.refuse_unknown(&tools, &[], &sources).unwrap_err();
+        let error = named.refuse_unknown(&tools, |_| false).unwrap_err();
         assert_eq!(error.param.as_deref(), Some("tool_choice"));
-        let declared = ["f".to_owned()];
-        assert!(named.refuse_unknown(&tools, &declared, &sources).is_ok());
+        assert!(named.refuse_unknown(&tools, |name| name == "f").is_ok());
     }
 }

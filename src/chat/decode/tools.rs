@@ -4,11 +4,9 @@ use serde_json::value::RawValue;
 
 use super::body::Field;
 use super::{code, web};
+use crate::agent::turn::Capability;
 use crate::openai::request::RequestError;
 use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
-use crate::tools::ask::Capability;
-use crate::tools::source::SourceList;
-use crate::upstream::router::Route;
 
 /// An entry of `tools[]`.
 #[derive(Debug)]
@@ -61,14 +59,14 @@ pub(super) fn entries(field: Field<'_>) -> Result<Vec<Entry<'_>>, RequestError> 
 }
 
 impl Declared {
-    /// Checks the entries: a hosted tool is run here or known to the upstream.
+    /// Checks the entries: a hosted tool is run here, by the tool that `own` names, or `known` to the upstream.
     ///
     /// # Errors
     /// When an entry cannot be used.
     pub(super) fn check(
         entries: Vec<Entry<'_>>,
-        route: &Route,
-        sources: &SourceList,
+        known: &[String],
+        own: impl Fn(&str) -> Option<&'static str>,
     ) -> Result<Self, RequestError> {
         let unusable = entries
             .iter()
@@ -89,11 +87,10 @@ impl Declared {
                     checked.functions.push(definition);
                 }
                 Entry::Hosted { kind, json } => {
-                    let ours = capability(&kind).and_then(|kind| sources.tool_for(kind));
-                    if ours.is_some() {
+                    if own(&kind).is_some() {
                         continue;
                     }
-                    if !route.quirks.hosted_tools.contains(&kind) {
+                    if !known.contains(&kind) {
                         let message = format!(
                             "the hosted tool type '{kind}' is not offered by this server; leave it out of 'tools'"
                         );

@@ -8,10 +8,9 @@ use url::Host;
 
 use super::body::Field;
 use super::tools::Entry;
+use crate::agent::turn::{ContextSize, DomainFilter, Location, WebAsk};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
-use crate::tools::ask::{ContextSize, WebAsk};
-use crate::tools::web::{DomainFilter, Location};
 
 /// The field that asks for search.
 pub(super) const OPTIONS: &str = "web_search_options";
