@@ -1,19 +1,16 @@
 //! `POST /v1/chat/completions`: decides between pass-through and loop.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderName;
 
 use super::dialect::Reply;
 use super::error::ApiError;
 use super::{AppState, body, forward, turn};
-use crate::agent::turn::Caller;
 use crate::chat::decode::{ChatTurn, Decision, decode};
-use crate::ids::{Owner, RequestId, fresh_traceparent};
+use crate::ids::{Owner, RequestId};
 
 /// Marks the official SDKs.
 const STAINLESS: HeaderName = HeaderName::from_static("x-stainless-lang");
@@ -32,9 +29,9 @@ pub(super) async fn complete(
         return Err(ApiError::shutting_down());
     }
     let bytes = body::read(request_body, &head.headers, &state.settings).await?;
-    let caller = caller(&state, owner, request_id, &head.headers)?;
+    let caller = turn::caller(&state, owner, request_id, &head.headers)?;
     let offer = state.agent.offer();
-    let turn = match decode(&bytes, caller, offer, state.settings.max_messages)? {
+    let decoded = match decode(&bytes, caller, offer, state.settings.max_messages)? {
         Decision::Turn(turn) => turn,
         Decision::PassThrough(request) => {
             let waiting = match request.answered_call() {
@@ -52,47 +49,10 @@ pub(super) async fn complete(
         }
     };
     let official_sdk = head.headers.contains_key(STAINLESS);
-    let ChatTurn { turn, reply } = *turn;
+    let ChatTurn { turn, reply } = *decoded;
     let reply = Reply::Chat {
         options: reply,
         official_sdk,
     };
     turn::answer(&state, turn, reply, began).await
-}
-
-fn caller(
-    state: &AppState,
-    owner: Owner,
-    request_id: RequestId,
-    headers: &HeaderMap,
-) -> Result<Caller, ApiError> {
-    let session_header = body::session_header(headers, &state.settings.session_headers)?;
-    let mut upstream = forward::upstream_headers(state, headers.clone());
-    // The loop makes its own bodies, several of them, and reads the answers itself.
-    for name in [
-        ACCEPT,
-        ACCEPT_ENCODING,
-        CONTENT_TYPE,
-        HeaderName::from_static("idempotency-key"),
-    ] {
-        upstream.remove(name);
-    }
-    let trace = ["traceparent", "tracestate"]
-        .into_iter()
-        .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));
-    let mut trace: HeaderMap = trace.collect();
-    if !trace.contains_key("traceparent")
-        && let Ok(fresh) = HeaderValue::from_str(&fresh_traceparent())
-    {
-        // A state without its parent belongs to no trace.
-        trace.clear();
-        trace.insert("traceparent", fresh);
-    }
-    Ok(Caller {
-        request_id,
-        owner,
-        session_header,
-        trace,
-        headers: Arc::new(upstream),
-    })
 }

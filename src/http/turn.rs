@@ -1,6 +1,7 @@
 //! Runs a turn and answers with its events, in whichever dialect the request came.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,20 +9,21 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
-use super::AppState;
 use super::dialect::{AnswerCollector, Reply, StreamEncoder};
 use super::edge::panic_error;
 use super::error::ApiError;
 use super::headers::rate_limits;
 use super::stream::{EventBody, StreamFrame};
+use super::{AppState, body, forward};
 use crate::agent::RunError;
 use crate::agent::driver::Run;
 use crate::agent::event::AgentEvent;
-use crate::agent::turn::TurnRequest;
+use crate::agent::turn::{Caller, TurnRequest};
+use crate::ids::{Owner, RequestId, fresh_traceparent};
 
 /// The session's id, both ways.
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
@@ -30,6 +32,44 @@ const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-m
 
 /// The events of a run.
 pub(super) type Events = BoxStream<'static, Result<AgentEvent, RunError>>;
+
+/// Who asks, and what came with the request besides its body.
+pub(super) fn caller(
+    state: &AppState,
+    owner: Owner,
+    request_id: RequestId,
+    headers: &HeaderMap,
+) -> Result<Caller, ApiError> {
+    let session_header = body::session_header(headers, &state.settings.session_headers)?;
+    let mut upstream = forward::upstream_headers(state, headers.clone());
+    // The loop makes its own bodies, several of them, and reads the answers itself.
+    for name in [
+        ACCEPT,
+        ACCEPT_ENCODING,
+        CONTENT_TYPE,
+        HeaderName::from_static("idempotency-key"),
+    ] {
+        upstream.remove(name);
+    }
+    let trace = ["traceparent", "tracestate"]
+        .into_iter()
+        .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));
+    let mut trace: HeaderMap = trace.collect();
+    if !trace.contains_key("traceparent")
+        && let Ok(fresh) = HeaderValue::from_str(&fresh_traceparent())
+    {
+        // A state without its parent belongs to no trace.
+        trace.clear();
+        trace.insert("traceparent", fresh);
+    }
+    Ok(Caller {
+        request_id,
+        owner,
+        session_header,
+        trace,
+        headers: Arc::new(upstream),
+    })
+}
 
 /// Runs the loop and answers with its outcome.
 pub(super) async fn answer(

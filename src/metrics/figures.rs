@@ -80,10 +80,10 @@ impl Metrics {
 
     /// Brings the figures of a source of tools up to date.
     pub fn source(&self, source: &Source) {
-        match source {
-            Source::Python(code) => self.code_stats(&code.stats()),
-            Source::Web(web) => self.web_stats(&web.stats()),
-            Source::Fixed(_) | Source::Dispatch(_) => {}
+        if let Source::Python(code) = source {
+            self.code_stats(&code.stats());
+        } else if let Source::Web(web) = source {
+            self.web_stats(&web.stats());
         }
     }
 
