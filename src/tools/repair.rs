@@ -1,8 +1,8 @@
-//! Mending the arguments that a model wrote.
+//! Repairs the arguments that a model wrote.
 //!
-//! Arguments that are usable as they are stay byte for byte what the model wrote. What is not is mended only where the
-//! result says surely what was meant and fits the schema; otherwise the model is told what is wrong. Owns the order of
-//! the steps; knows nothing of tools or of calls.
+//! Valid arguments stay byte for byte what the model wrote. Others are repaired only where the result is unambiguous
+//! and fits the schema; otherwise the model gets an error text. Owns the order of the steps; knows nothing of tools or
+//! of calls.
 
 mod fix;
 mod name;
@@ -11,30 +11,30 @@ mod report;
 
 use serde_json::{Map, Value};
 
-use super::schema::{Checker, CompiledSchema};
-use read::Reading;
+use super::schema::{ArgumentChecker, CompiledSchema};
+use read::ArgumentText;
 
 pub use name::match_name;
 
-/// Longest text that is mended, in bytes; longer ones are parsed and checked only.
-const MAX_MENDED_BYTES: usize = 1024 * 1024;
-/// Most memory of arguments that are mended, in bytes: there are up to three copies of them at a time.
-const MAX_MENDED_WEIGHT: usize = 4 * 1024 * 1024;
-/// Keys of an object that some models put around the arguments.
+/// Longest text that is repaired, in bytes; longer ones are only parsed and checked.
+const MAX_REPAIRED_BYTES: usize = 1024 * 1024;
+/// Most memory of arguments that are repaired, in bytes; there are up to three copies at a time.
+const MAX_REPAIRED_WEIGHT: usize = 4 * 1024 * 1024;
+/// Keys under which some models wrap the arguments.
 const WRAPPERS: [&str; 3] = ["arguments", "parameters", "input"];
 
-/// What was mended.
+/// A kind of repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Repair {
     /// A text that ended early was closed.
     TruncationFixed,
-    /// A `null` for an optional field was left out.
+    /// A `null` for an optional field was removed.
     NullStripped,
     /// A string that holds an array became that array.
     JsonStringToArray,
-    /// An empty object where an array is wanted became an empty array.
+    /// An empty object in place of an array became an empty array.
     ObjectToArray,
-    /// A string where an array is wanted became the array's only item.
+    /// A string in place of an array became the array's only item.
     BareStringToArray,
     /// A path that was written as a Markdown link became the path.
     MdLinkUnwrapped,
@@ -42,44 +42,44 @@ pub enum Repair {
     StringToNumber,
     /// A string that holds `true` or `false` became that boolean.
     StringToBoolean,
-    /// An object that was written as a JSON string was taken out of it.
+    /// An object that was encoded as a JSON string was decoded.
     DoubleEncodingRemoved,
-    /// A Markdown code fence around the arguments was left out.
+    /// A Markdown code fence around the arguments was removed.
     CodeFenceRemoved,
-    /// An object such as `{"arguments": {…}}` around the arguments was left out.
+    /// A wrapper such as `{"arguments": {…}}` was removed.
     WrapperRemoved,
-    /// An empty string for an optional object or array was left out.
+    /// An empty string for an optional object or array was removed.
     EmptyStringRemoved,
 }
 
 /// Arguments after repair.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Repaired {
-    /// The arguments, or why they cannot be used.
+    /// The arguments, or the reason why they cannot be used.
     pub arguments: Result<Map<String, Value>, ArgumentError>,
-    /// The JSON text for the history, always that of an object: the model's own where nothing was mended.
+    /// The JSON text for the history, always of an object: the model's own if nothing was repaired.
     pub text: String,
-    /// What was mended in `text`, each once and in order.
+    /// The repairs of `text`, each kind once, in order.
     pub repairs: Vec<Repair>,
 }
 
-/// Why arguments cannot be used; the text is for the model.
+/// The reason why arguments cannot be used, as a text for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ArgumentError {
-    /// What is wrong and what to do about it.
+    /// The fault and how to correct it.
     pub message: String,
 }
 
-/// An object and what had to be mended to get it.
+/// An object with the repairs that produced it.
 #[derive(Debug, Clone, PartialEq)]
-struct Mended {
+struct RepairedObject {
     value: Value,
     repairs: Vec<Repair>,
 }
 
 impl Repair {
-    /// The word for the wire.
+    /// The name in responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TruncationFixed => "truncation_fixed",
@@ -98,7 +98,7 @@ impl Repair {
     }
 }
 
-impl Mended {
+impl RepairedObject {
     fn note(&mut self, repair: Repair) {
         if !self.repairs.contains(&repair) {
             self.repairs.push(repair);
@@ -116,10 +116,10 @@ impl Repaired {
     }
 }
 
-/// Mends arguments where that is safe, and checks them.
+/// Repairs arguments where that is safe, and checks them.
 ///
-/// An empty text means no arguments, `{}`. Without a schema nothing is checked but that the arguments are an object.
-/// Arguments that stay unusable keep their text where it is an object, so that the model sees what it wrote.
+/// An empty text means no arguments, `{}`. Without a schema, the only check is that the arguments are an object.
+/// Unusable arguments keep their text if it is an object, so that the model sees what it wrote.
 pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired {
     let text = if raw.trim().is_empty() { "{}" } else { raw };
     if read::is_heavy(text) {
@@ -127,39 +127,39 @@ pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired 
     }
     let schema = schema.map(CompiledSchema::checker);
     let fits = |value: &Value| schema.as_ref().is_none_or(|schema| schema.is_valid(value));
-    let (mended, fitting) = match serde_json::from_str(text) {
+    let (object, fitting) = match serde_json::from_str(text) {
         Ok(Value::Object(arguments)) => {
             let value = Value::Object(arguments);
             if fits(&value) {
                 return accepted(value, text.to_owned(), Vec::new());
             }
             let repairs = Vec::new();
-            (Mended { value, repairs }, false)
+            (RepairedObject { value, repairs }, false)
         }
         other => {
-            let reading = if text.len() > MAX_MENDED_BYTES {
-                Reading::without_repair(other)
+            let parsed = if text.len() > MAX_REPAIRED_BYTES {
+                ArgumentText::without_repair(other)
             } else {
                 read::object(text)
             };
-            let mended = match reading {
-                Reading::Object(mended) => mended,
-                Reading::Other(kind) => {
+            let object = match parsed {
+                ArgumentText::Object(object) => object,
+                ArgumentText::Other(kind) => {
                     let message = report::not_an_object(kind, text);
                     return Repaired::refused(message, "{}".into(), Vec::new());
                 }
-                Reading::Invalid(error) => {
+                ArgumentText::Invalid(error) => {
                     let message = report::not_json(&error, text);
                     return Repaired::refused(message, "{}".into(), Vec::new());
                 }
             };
-            let fitting = fits(&mended.value);
-            (mended, fitting)
+            let fitting = fits(&object.value);
+            (object, fitting)
         }
     };
     let Some(schema) = schema.filter(|_| !fitting) else {
-        let text = mended.value.to_string();
-        return accepted(mended.value, text, mended.repairs);
+        let text = object.value.to_string();
+        return accepted(object.value, text, object.repairs);
     };
     if schema.gave_up() {
         tracing::warn!(
@@ -167,22 +167,22 @@ pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired 
             "checking a call's arguments against their schema would cost too much, the call is refused"
         );
     }
-    let is_small = text.len() <= MAX_MENDED_BYTES && memory(&mended.value) <= MAX_MENDED_WEIGHT;
+    let is_small = text.len() <= MAX_REPAIRED_BYTES && memory(&object.value) <= MAX_REPAIRED_WEIGHT;
     let attempt = if is_small && !schema.gave_up() {
-        mend(&mended, &schema)
+        repair_object(&object, &schema)
     } else {
         Err(None)
     };
     match attempt {
-        Ok(mended) => {
-            let text = mended.value.to_string();
-            accepted(mended.value, text, mended.repairs)
+        Ok(object) => {
+            let text = object.value.to_string();
+            accepted(object.value, text, object.repairs)
         }
-        Err(rest) => refused(mended, rest.as_ref(), &schema, text),
+        Err(rest) => refused(object, rest.as_ref(), &schema, text),
     }
 }
 
-/// About how many bytes a value takes.
+/// Estimated memory of a value, in bytes.
 fn memory(value: &Value) -> usize {
     /// A map's smallest node.
     const MAP: usize = 640;
@@ -204,7 +204,7 @@ fn accepted(value: Value, text: String, repairs: Vec<Repair>) -> Repaired {
             text,
             repairs,
         },
-        // Only objects get this far; should one not be, the answer is still a sound one.
+        // Callers pass objects only; anything else gets the error for it.
         other => Repaired::refused(
             report::not_an_object(read::kind(&other), &text),
             "{}".into(),
@@ -213,53 +213,61 @@ fn accepted(value: Value, text: String, repairs: Vec<Repair>) -> Repaired {
     }
 }
 
-/// The refusal of an object that does not fit; `rest` is what mending made of it, if it was tried.
-fn refused(mended: Mended, rest: Option<&Value>, schema: &Checker<'_>, text: &str) -> Repaired {
-    if mended.repairs.contains(&Repair::TruncationFixed) {
-        // What was cut off is not known, so nothing that was guessed may stand in the history.
+/// The refusal of an object that does not fit; `rest` is the object after an incomplete repair, if one was tried.
+fn refused(
+    object: RepairedObject,
+    rest: Option<&Value>,
+    schema: &ArgumentChecker<'_>,
+    text: &str,
+) -> Repaired {
+    if object.repairs.contains(&Repair::TruncationFixed) {
+        // The missing part is unknown, so no guess at it may enter the history.
         let message = report::cut_off(text);
         return Repaired::refused(message, "{}".into(), Vec::new());
     }
-    let message = report::mismatch(&mended.value, rest.unwrap_or(&mended.value), schema);
-    let text = if mended.repairs.is_empty() {
+    let message = report::mismatch(&object.value, rest, schema);
+    let text = if object.repairs.is_empty() {
         text.to_owned()
     } else {
-        mended.value.to_string()
+        object.value.to_string()
     };
-    Repaired::refused(message, text, mended.repairs)
+    Repaired::refused(message, text, object.repairs)
 }
 
-/// Makes an object fit the schema; gives back how far that went where it cannot be done.
-fn mend(object: &Mended, schema: &Checker<'_>) -> Result<Mended, Option<Value>> {
+/// Makes an object fit the schema; on failure returns the object as far as it was repaired.
+fn repair_object(
+    object: &RepairedObject,
+    schema: &ArgumentChecker<'_>,
+) -> Result<RepairedObject, Option<Value>> {
     if let Some(inner) = unwrapped(object, schema) {
         if schema.is_valid(&inner.value) {
             return Ok(inner);
         }
-        if let Ok(mended) = fix::fit(inner, schema) {
-            return Ok(mended);
+        if let Ok(object) = fix::fit(inner, schema) {
+            return Ok(object);
         }
     }
     fix::fit(object.clone(), schema).map_err(Some)
 }
 
-/// The object inside `{"arguments": {…}}` and the like, where the schema knows no such property.
-fn unwrapped(object: &Mended, schema: &Checker<'_>) -> Option<Mended> {
+/// The object inside a wrapper such as `{"arguments": {…}}`, if the schema names no such property.
+fn unwrapped(object: &RepairedObject, schema: &ArgumentChecker<'_>) -> Option<RepairedObject> {
     let entries = object.value.as_object().filter(|map| map.len() == 1)?;
     let (key, inner) = entries.iter().next()?;
     if !WRAPPERS.contains(&key.as_str()) || schema.root().names(key) {
         return None;
     }
-    let mut mended = Mended {
+    let mut object = RepairedObject {
         value: inner.clone(),
         repairs: object.repairs.clone(),
     };
-    mended.note(Repair::WrapperRemoved);
+    object.note(Repair::WrapperRemoved);
     if let Value::String(text) = inner {
-        let mut room = MAX_MENDED_WEIGHT;
-        mended.value = read::inner_value(text, &mut room)?;
-        mended.note(Repair::DoubleEncodingRemoved);
+        let mut room = MAX_REPAIRED_WEIGHT;
+        object.value = read::inner_value(text, &mut room)?;
+        object.note(Repair::DoubleEncodingRemoved);
     }
-    mended.value.is_object().then_some(mended)
+    object.value.is_object().then_some(object)
 }
 
 #[cfg(test)]

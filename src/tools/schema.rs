@@ -1,79 +1,74 @@
 //! Compiled argument schemas, shared between requests.
 //!
-//! Owns what a schema may cost: it comes with a request, so its size, its nesting, its patterns and the work it can
-//! cause are bounded here, and nothing that it refers to is ever fetched. Knows nothing of tools or of repair.
+//! Schemas come with requests, so their size, nesting, patterns and the work that they cause are bounded here, and no
+//! reference to another document is followed. Knows nothing of tools or of repair.
 
 mod check;
 mod cost;
-mod limits;
-mod lookup;
+mod document;
+mod nodes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, Validator};
+use jsonschema::{PatternOptions, Retrieve, Uri, Validator};
 use parking_lot::RwLock;
 use serde_json::Value;
 
-use cost::Outline;
+use document::SchemaDocument;
 
-pub(super) use check::Checker;
-pub(super) use lookup::Nodes;
+pub(super) use check::ArgumentChecker;
+pub(super) use nodes::SchemaNodes;
 
-/// Longest schema text that is compiled, in bytes.
+/// Longest schema that is compiled, in bytes.
 const MAX_SCHEMA_BYTES: usize = 256 * 1024;
-/// Most schemas kept.
+/// Most schemas in the cache.
 const MAX_ENTRIES: usize = 512;
-/// Most memory that kept schemas may take, in bytes, as far as it can be estimated.
+/// Most memory of the cache, in bytes, estimated.
 const MAX_WEIGHT: usize = 128 * 1024 * 1024;
-/// Bytes of a compiled schema per byte of its text: the text, the parsed value and the validators.
-const WEIGHT_PER_BYTE: usize = 16;
-/// Bytes of one node of the outline.
-const WEIGHT_PER_NODE: usize = 512;
-/// Largest compiled form of one pattern in bytes, tried in turn: nearly all fit the first bound, and what a schema
-/// weighs in the cache follows from the bound it needed.
+/// Estimated bytes of a compiled schema per byte of its text: the text, the parsed value and the validators.
+const WEIGHT_PER_BYTE: usize = 24;
+/// Largest compiled form of one pattern in bytes. The second bound is tried where the first does not suffice, so that
+/// an ordinary schema weighs little in the cache.
 const PATTERN_BYTES: [usize; 2] = [64 * 1024, 1024 * 1024];
 /// Deepest recursion of the validator, in steps of a few hundred bytes of stack; tasks have 2 MiB.
 const MAX_RECURSION: usize = 1024;
 
-/// A schema ready to check arguments.
+/// A schema that arguments can be checked against.
 #[derive(Debug)]
 pub struct CompiledSchema {
     validator: Validator,
-    schema: Value,
-    outline: Outline,
-    /// Most schema nodes that follow one another at one place of the arguments.
-    in_place: usize,
+    document: SchemaDocument,
     weight: usize,
 }
 
 /// Compiled schemas by their text.
 #[derive(Debug, Default)]
 pub struct SchemaCache {
-    kept: RwLock<Kept>,
-    /// Counts look-ups, so that the entry that was not asked for the longest can be told.
+    entries: RwLock<Entries>,
+    /// Counts look-ups, to order the entries by their last use.
     clock: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    entries: HashMap<Box<str>, Entry>,
+struct Entries {
+    by_text: HashMap<Box<str>, Entry>,
     weight: usize,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// `None` where the schema cannot be compiled, so that this is found out once only.
+    /// `None` where the schema cannot be compiled, so that this is found out only once.
     compiled: Option<Arc<CompiledSchema>>,
     weight: usize,
     used: AtomicU64,
 }
 
 impl SchemaCache {
-    /// The compiled form of a schema; `None` where it cannot be compiled, so that nothing is checked.
+    /// The compiled form of a schema; `None` where it cannot be compiled. Arguments are then not checked.
     ///
-    /// Compiles on the first use of a text, with no lock held.
+    /// Compiles on the first use of a text, without a lock.
     pub fn get(&self, schema: &str) -> Option<Arc<CompiledSchema>> {
         if schema.len() > MAX_SCHEMA_BYTES {
             tracing::warn!(
@@ -83,7 +78,7 @@ impl SchemaCache {
             return None;
         }
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        if let Some(entry) = self.kept.read().entries.get(schema) {
+        if let Some(entry) = self.entries.read().by_text.get(schema) {
             entry.used.store(now, Ordering::Relaxed);
             return entry.compiled.clone();
         }
@@ -94,15 +89,15 @@ impl SchemaCache {
                 None
             }
         };
-        let evicted = self.kept.write().insert(schema, compiled.clone(), now);
-        // Freed only here, where the lock is free again.
+        let evicted = self.entries.write().insert(schema, compiled.clone(), now);
+        // Freed here, after the lock is released.
         drop(evicted);
         compiled
     }
 }
 
-impl Kept {
-    /// Keeps a schema and gives back what had to make room for it.
+impl Entries {
+    /// Adds a schema and returns the entries that it displaces.
     fn insert(
         &mut self,
         schema: &str,
@@ -111,21 +106,21 @@ impl Kept {
     ) -> Vec<Entry> {
         let mut evicted = Vec::new();
         // Two requests may have compiled the same text at the same time.
-        if self.entries.contains_key(schema) {
+        if self.by_text.contains_key(schema) {
             return evicted;
         }
         let weight = compiled
             .as_ref()
             .map_or(schema.len(), |compiled| compiled.weight);
-        while self.entries.len() >= MAX_ENTRIES || self.weight.saturating_add(weight) > MAX_WEIGHT {
+        while self.by_text.len() >= MAX_ENTRIES || self.weight.saturating_add(weight) > MAX_WEIGHT {
             let Some(oldest) = self.oldest() else { break };
-            if let Some(entry) = self.entries.remove(&oldest) {
+            if let Some(entry) = self.by_text.remove(&oldest) {
                 self.weight -= entry.weight;
                 evicted.push(entry);
             }
         }
         self.weight += weight;
-        self.entries.insert(
+        self.by_text.insert(
             schema.into(),
             Entry {
                 compiled,
@@ -137,69 +132,68 @@ impl Kept {
     }
 
     fn oldest(&self) -> Option<Box<str>> {
-        self.entries
+        self.by_text
             .iter()
             .min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed))
             .map(|(text, _)| text.clone())
     }
 }
 
-/// Why a schema is not used; for the log, so it names no part of the schema.
-#[derive(Debug, thiserror::Error)]
-enum Unusable {
+/// Why a schema is not compiled. The text goes to the log, so it quotes no part of the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum SchemaError {
     #[error("not valid JSON")]
-    NotJson(#[source] serde_json::Error),
-    #[error(transparent)]
-    TooCostly(#[from] limits::TooCostly),
+    NotJson,
+    #[error("nested too deep")]
+    Depth,
+    #[error("too many patterns")]
+    Patterns,
+    #[error("too many combinations of alternatives")]
+    Alternatives,
+    #[error("a definition refers to itself without end")]
+    Cycle,
+    #[error("a reference names no part of the schema")]
+    Reference,
     #[error("not a valid JSON Schema")]
     NotASchema,
 }
 
 impl CompiledSchema {
-    fn compile(text: &str) -> Result<Self, Unusable> {
-        let schema: Value = serde_json::from_str(text).map_err(Unusable::NotJson)?;
-        let (cost, references) = limits::measure(&schema)?;
-        let outline = Outline::new(&schema, &references, cost.ways)?;
-        let weight = text.len() * WEIGHT_PER_BYTE + outline.len() * WEIGHT_PER_NODE;
+    fn compile(text: &str) -> Result<Self, SchemaError> {
+        let root = serde_json::from_str(text).map_err(|_| SchemaError::NotJson)?;
+        let document = SchemaDocument::new(root)?;
         for pattern_bytes in PATTERN_BYTES {
-            // The linear-time engine: no pattern can make a check take for ever. Look-around is not to be had with it.
+            // The linear-time engine bounds every match. It has no look-around and no back references.
             let patterns = PatternOptions::regex()
                 .size_limit(pattern_bytes)
                 .dfa_size_limit(pattern_bytes);
             let built = jsonschema::options()
                 .with_retriever(NoRetrieval)
                 .with_pattern_options(patterns)
-                // Compiling what a model wrote as a pattern has a price of its own.
+                // The check compiles the model's text as a pattern, which has no bound.
                 .with_format("regex", |_: &str| true)
-                .build(&schema);
+                .build(&document.root);
             if let Ok(validator) = built {
                 return Ok(Self {
                     validator,
-                    schema,
-                    outline,
-                    in_place: cost.in_place,
-                    weight: weight + cost.patterns * pattern_bytes,
+                    weight: text.len() * WEIGHT_PER_BYTE + document.patterns * pattern_bytes,
+                    document,
                 });
             }
-            if cost.patterns == 0 {
+            if document.patterns == 0 {
                 break;
             }
         }
-        Err(Unusable::NotASchema)
+        Err(SchemaError::NotASchema)
     }
 
-    /// Whether checking this value would take more of the stack than is sure to be there.
+    /// Whether the check of a value needs more stack than a task has for certain.
     fn is_too_deep(&self, value: &Value) -> bool {
-        depth(value).saturating_mul(self.in_place) > MAX_RECURSION
-    }
-
-    /// What is wrong with a value that is not too deep; gathered all at once.
-    fn errors<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = ValidationError<'a>> {
-        self.validator.iter_errors(value)
+        depth(value).saturating_mul(self.document.extent.chain) > MAX_RECURSION
     }
 }
 
-/// Refuses to fetch what a schema refers to: a request must not make the server call an address of its choice.
+/// Fetches nothing: a request must not make the server call an address of its choice.
 #[derive(Debug)]
 struct NoRetrieval;
 
@@ -212,7 +206,7 @@ impl Retrieve for NoRetrieval {
     }
 }
 
-/// How deep arrays and objects are nested; 1 for a plain value.
+/// The nesting of arrays and objects; 1 for a scalar.
 fn depth(value: &Value) -> usize {
     let below = match value {
         Value::Array(items) => items.iter().map(depth).max(),

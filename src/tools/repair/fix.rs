@@ -1,6 +1,6 @@
-//! Making an object fit its schema.
+//! Makes an object fit its schema.
 //!
-//! Every step is tried on a copy; only a result that the validator accepts is used.
+//! Works on a copy; only a result that the validator accepts is used.
 
 use std::collections::BTreeMap;
 
@@ -9,47 +9,50 @@ use jsonschema::{JsonType, JsonTypeSet, ValidationError};
 use serde_json::{Map, Number, Value};
 
 use super::read::inner_value;
-use super::{MAX_MENDED_WEIGHT, Mended, Repair};
-use crate::tools::schema::{Checker, Nodes};
+use super::{MAX_REPAIRED_WEIGHT, Repair, RepairedObject};
+use crate::tools::schema::{ArgumentChecker, SchemaNodes};
 
-/// Most rounds of fixing: one fix can bring to light what is wrong below it.
+/// Most rounds of fixes: one fix can reveal an error below it.
 const MAX_ROUNDS: usize = 3;
-/// Most errors that are looked at in a round.
+/// Most errors that one round reads.
 const MAX_ERRORS: usize = 1024;
 /// Names of fields that hold paths.
 const PATH_FIELDS: [&str; 5] = ["path", "file_path", "filename", "paths", "dir"];
 
-/// Makes an object fit; gives back how far that went where it cannot be done.
-pub(super) fn fit(mut mended: Mended, schema: &Checker<'_>) -> Result<Mended, Value> {
-    if schema.is_too_deep(&mended.value) {
-        return Err(mended.value);
+/// Makes an object fit; on failure returns the object as far as it was repaired.
+pub(super) fn fit(
+    mut object: RepairedObject,
+    schema: &ArgumentChecker<'_>,
+) -> Result<RepairedObject, Value> {
+    if schema.is_too_deep(&object.value) {
+        return Err(object.value);
     }
-    // Each of the two steps looks at each part once.
-    if schema.may_look_up(2 * parts(&mended.value)) {
+    // Both steps look up each part once.
+    if schema.may_look_up(2 * parts(&object.value)) {
         let root = schema.root();
-        if strip_nulls(&mut mended.value, &root) {
-            mended.note(Repair::NullStripped);
+        if strip_nulls(&mut object.value, &root) {
+            object.note(Repair::NullStripped);
         }
-        if unwrap_links(&mut mended.value, &root, false) {
-            mended.note(Repair::MdLinkUnwrapped);
+        if unwrap_links(&mut object.value, &root, false) {
+            object.note(Repair::MdLinkUnwrapped);
         }
     }
     for _ in 0..MAX_ROUNDS {
-        if schema.is_valid(&mended.value) {
-            return Ok(mended);
+        if schema.is_valid(&object.value) {
+            return Ok(object);
         }
-        if schema.is_too_deep(&mended.value) || !fix_types(&mut mended, schema) {
-            return Err(mended.value);
+        if schema.is_too_deep(&object.value) || !fix_types(&mut object, schema) {
+            return Err(object.value);
         }
     }
-    if schema.is_valid(&mended.value) {
-        Ok(mended)
+    if schema.is_valid(&object.value) {
+        Ok(object)
     } else {
-        Err(mended.value)
+        Err(object.value)
     }
 }
 
-/// How many parts a value has, itself included.
+/// The number of parts of a value, itself included.
 fn parts(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(parts).sum::<usize>(),
@@ -58,12 +61,12 @@ fn parts(value: &Value) -> usize {
     }
 }
 
-/// Leaves out nulls that the schema surely does not want and that need not be there.
-fn strip_nulls(value: &mut Value, nodes: &Nodes<'_>) -> bool {
+/// Removes nulls that the schema certainly excludes and does not require.
+fn strip_nulls(value: &mut Value, nodes: &SchemaNodes<'_>) -> bool {
     match value {
         Value::Object(entries) => {
             let before = entries.len();
-            entries.retain(|key, value| !value.is_null() || !is_superfluous_null(key, nodes));
+            entries.retain(|key, value| !value.is_null() || !is_removable_null(key, nodes));
             let mut stripped = entries.len() < before;
             for (key, value) in entries.iter_mut().filter(|(_, value)| is_container(value)) {
                 stripped |= strip_nulls(value, &nodes.property(key));
@@ -82,11 +85,11 @@ fn strip_nulls(value: &mut Value, nodes: &Nodes<'_>) -> bool {
     }
 }
 
-fn is_superfluous_null(key: &str, parent: &Nodes<'_>) -> bool {
+fn is_removable_null(key: &str, parent: &SchemaNodes<'_>) -> bool {
     if parent.names(key) {
-        !parent.requires(key) && parent.property(key).rules_out_null()
+        !parent.requires(key) && parent.property(key).excludes_null()
     } else {
-        parent.is_closed() || parent.property(key).rules_out_null()
+        parent.is_closed() || parent.property(key).excludes_null()
     }
 }
 
@@ -94,8 +97,8 @@ fn is_container(value: &Value) -> bool {
     value.is_object() || value.is_array()
 }
 
-/// Takes paths out of Markdown links that a chat front end or the model made of them.
-fn unwrap_links(value: &mut Value, nodes: &Nodes<'_>, is_path: bool) -> bool {
+/// Replaces Markdown links, made by a chat front end or the model, by the paths in them.
+fn unwrap_links(value: &mut Value, nodes: &SchemaNodes<'_>, is_path: bool) -> bool {
     let is_path = is_path || nodes.is_path();
     match value {
         Value::String(text) if is_path => {
@@ -133,31 +136,31 @@ fn linked_path(text: &str) -> Option<&str> {
         .strip_prefix('[')?
         .strip_suffix(')')?
         .split_once("](")?;
-    let place = url
+    let target = url
         .strip_prefix("https://")
         .or_else(|| url.strip_prefix("http://"))?;
-    let is_same = place == path
-        || place
+    let is_same = target == path
+        || target
             .strip_suffix(path)
             .is_some_and(|before| before.ends_with('/'));
     (is_same && !path.is_empty()).then_some(path)
 }
 
-/// Turns values into the type that is wanted at their place; says whether anything changed.
-fn fix_types(mended: &mut Mended, schema: &Checker<'_>) -> bool {
+/// Converts values to the types that the errors ask for; says whether anything changed.
+fn fix_types(object: &mut RepairedObject, schema: &ArgumentChecker<'_>) -> bool {
     let mut wanted = BTreeMap::new();
-    let value = std::mem::take(&mut mended.value);
+    let value = std::mem::take(&mut object.value);
     for error in schema.errors(&value).iter().take(MAX_ERRORS) {
         collect_wanted(error, &mut wanted);
     }
-    mended.value = value;
+    object.value = value;
     let mut changed = false;
-    // The arguments as a whole stay the object that they are.
+    // The arguments as a whole remain an object.
     wanted.remove("");
-    // What stands in strings was not counted with the rest.
-    let mut room = MAX_MENDED_WEIGHT;
+    // Values inside of strings do not count as memory of the arguments.
+    let mut room = MAX_REPAIRED_WEIGHT;
     for (pointer, types) in wanted {
-        let Some(value) = mended.value.pointer_mut(&pointer) else {
+        let Some(value) = object.value.pointer_mut(&pointer) else {
             continue;
         };
         let repair = match converted(value, types, &mut room) {
@@ -167,19 +170,19 @@ fn fix_types(mended: &mut Mended, schema: &Checker<'_>) -> bool {
             }
             None if is_empty_string(value)
                 && (types.contains(JsonType::Object) || types.contains(JsonType::Array))
-                && remove_optional(&mut mended.value, &pointer, schema) =>
+                && remove_optional(&mut object.value, &pointer, schema) =>
             {
                 Repair::EmptyStringRemoved
             }
             None => continue,
         };
-        mended.note(repair);
+        object.note(repair);
         changed = true;
     }
     changed
 }
 
-/// Notes which types are wanted where, alternatives included.
+/// Collects the wanted types by pointer, including those of alternatives.
 fn collect_wanted(error: &ValidationError<'_>, wanted: &mut BTreeMap<String, JsonTypeSet>) {
     match error.kind() {
         ValidationErrorKind::Type { kind } => {
@@ -201,7 +204,7 @@ fn collect_wanted(error: &ValidationError<'_>, wanted: &mut BTreeMap<String, Jso
     }
 }
 
-/// The value as one of the wanted types, if it surely means that.
+/// The value as one of the wanted types, if that is unambiguous.
 fn converted(value: &Value, wanted: JsonTypeSet, room: &mut usize) -> Option<(Value, Repair)> {
     let text = match value {
         Value::Object(entries) if entries.is_empty() && wanted.contains(JsonType::Array) => {
@@ -240,7 +243,7 @@ fn converted(value: &Value, wanted: JsonTypeSet, room: &mut usize) -> Option<(Va
         .then(|| (Value::Array(vec![value.clone()]), Repair::BareStringToArray))
 }
 
-/// A whole number as JSON writes it; `007`, `1e5` and `5.0` could mean something else.
+/// A whole number as JSON writes it; `007`, `1e5` and `5.0` are ambiguous.
 fn canonical_integer(text: &str) -> Option<Number> {
     let number = text
         .parse::<i64>()
@@ -250,7 +253,7 @@ fn canonical_integer(text: &str) -> Option<Number> {
     (number.to_string() == text).then_some(number)
 }
 
-/// A number without an exponent that is the very number after parsing.
+/// A number without an exponent that parsing does not change.
 fn canonical_number(text: &str) -> Option<Number> {
     if let Some(integer) = canonical_integer(text) {
         return Some(integer);
@@ -275,7 +278,7 @@ fn is_empty_string(value: &Value) -> bool {
 }
 
 /// Removes a property that no schema requires; says whether it did.
-fn remove_optional(root: &mut Value, pointer: &str, schema: &Checker<'_>) -> bool {
+fn remove_optional(root: &mut Value, pointer: &str, schema: &ArgumentChecker<'_>) -> bool {
     let Some((parent, key)) = pointer.rsplit_once('/') else {
         return false;
     };
@@ -296,8 +299,12 @@ fn remove(entries: &mut Map<String, Value>, key: &str) -> bool {
     entries.remove(key).is_some()
 }
 
-/// The schema nodes for the place that a pointer names.
-fn nodes_at<'a>(root: &Value, pointer: &str, schema: &Checker<'a>) -> Option<Nodes<'a>> {
+/// The schema nodes for the part that a pointer names.
+fn nodes_at<'a>(
+    root: &Value,
+    pointer: &str,
+    schema: &ArgumentChecker<'a>,
+) -> Option<SchemaNodes<'a>> {
     let mut nodes = schema.root();
     let mut value = root;
     for step in pointer.split('/').skip(1) {

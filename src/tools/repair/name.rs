@@ -1,11 +1,11 @@
-//! Telling which tool a misspelt name means.
+//! Finds the tool that a misspelt name means.
 
-/// What some models put before every name.
+/// A prefix that some models put before every name.
 const PREFIX: &str = "functions.";
 /// Longest name that is compared, in bytes; no tool has one this long.
 const MAX_NAME_BYTES: usize = 256;
 
-/// The one known name that a misspelt one surely means.
+/// The one known name that a misspelt name matches.
 ///
 /// Upper and lower case, `-`, `_`, `.` and spaces make no difference, so that `getWeather` is `get_weather`; a leading
 /// `functions.` is left out. `None` where no known name matches or several do.

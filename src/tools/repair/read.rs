@@ -1,22 +1,22 @@
-//! Getting an object out of a text that is not one.
+//! Reads an object from a text that is not one.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::{Mended, Repair};
+use super::{Repair, RepairedObject};
 
-/// Most layers (fences, strings, a missing end) that are taken off one text.
+/// Most layers (fences, strings, a missing end) that are removed from one text.
 const MAX_LAYERS: usize = 4;
 
-/// Most memory that parsed arguments may take, in bytes; small objects take eighty times their text.
+/// Most memory of parsed arguments, in bytes; small objects take eighty times their text.
 const MAX_WEIGHT: usize = 16 * 1024 * 1024;
 
-/// About how many bytes a text takes once it is parsed.
+/// Estimated memory of a text after parsing, in bytes.
 fn weight(text: &str) -> usize {
-    /// A map's smallest node with its place in what holds it.
+    /// A map's smallest node with its slot in the parent.
     const OBJECT: usize = 640;
-    /// A value's place in a list or map; an array has room for four from the first on.
+    /// A value's slot in an array or map; an array allocates four at first.
     const VALUE: usize = 64;
     const ARRAY: usize = 160;
     let mut weight = text.len();
@@ -36,12 +36,12 @@ fn weight(text: &str) -> usize {
     weight
 }
 
-/// Whether a text would take too much memory once it is parsed.
+/// Whether a text takes too much memory after parsing.
 pub(super) fn is_heavy(text: &str) -> bool {
     weight(text) > MAX_WEIGHT.max(text.len().saturating_mul(2))
 }
 
-/// Parses what stood inside a string and takes its memory from the room; `None` where there is not enough.
+/// Parses the content of a string and takes its memory from `room`; `None` where that does not suffice.
 pub(super) fn inner_value(text: &str, room: &mut usize) -> Option<Value> {
     let rest = room.checked_sub(weight(text))?;
     let value = serde_json::from_str(text).ok()?;
@@ -49,22 +49,22 @@ pub(super) fn inner_value(text: &str, room: &mut usize) -> Option<Value> {
     Some(value)
 }
 
-/// What a text turned out to be.
+/// A parsed argument text.
 #[derive(Debug)]
-pub(super) enum Reading {
-    /// An object.
-    Object(Mended),
-    /// Valid JSON of another kind, which is named.
+pub(super) enum ArgumentText {
+    /// An object, perhaps after repairs.
+    Object(RepairedObject),
+    /// JSON of another kind, with its name.
     Other(&'static str),
     /// Not JSON.
     Invalid(serde_json::Error),
 }
 
-impl Reading {
-    /// What a parser's answer means when nothing is to be mended.
+impl ArgumentText {
+    /// A parser's result, without any repair.
     pub(super) fn without_repair(parsed: serde_json::Result<Value>) -> Self {
         match parsed {
-            Ok(value) if value.is_object() => Self::Object(Mended {
+            Ok(value) if value.is_object() => Self::Object(RepairedObject {
                 value,
                 repairs: Vec::new(),
             }),
@@ -74,24 +74,24 @@ impl Reading {
     }
 }
 
-/// Takes off what stands around an object and closes one that was cut off.
-pub(super) fn object(raw: &str) -> Reading {
-    let mut mended = Mended {
+/// Removes the layers around an object, and closes an object that was cut off.
+pub(super) fn object(raw: &str) -> ArgumentText {
+    let mut object = RepairedObject {
         value: Value::Null,
         repairs: Vec::new(),
     };
     let mut text = Cow::Borrowed(raw.trim());
     for _ in 0..MAX_LAYERS {
         text = match serde_json::from_str(&text) {
-            Ok(Value::Object(object)) => {
-                mended.value = Value::Object(object);
-                return Reading::Object(mended);
+            Ok(Value::Object(entries)) => {
+                object.value = Value::Object(entries);
+                return ArgumentText::Object(object);
             }
             Ok(Value::String(inner)) => {
-                mended.note(Repair::DoubleEncodingRemoved);
+                object.note(Repair::DoubleEncodingRemoved);
                 if inner.trim().is_empty() {
-                    mended.value = Value::Object(Map::new());
-                    return Reading::Object(mended);
+                    object.value = Value::Object(Map::new());
+                    return ArgumentText::Object(object);
                 }
                 if is_heavy(&inner) {
                     break;
@@ -101,12 +101,12 @@ pub(super) fn object(raw: &str) -> Reading {
             Ok(_) => break,
             Err(error) => {
                 if let Some(inner) = unfenced(&text) {
-                    mended.note(Repair::CodeFenceRemoved);
+                    object.note(Repair::CodeFenceRemoved);
                     Cow::Owned(inner.to_owned())
                 } else if error.is_eof()
                     && let Some(closed) = closed(&text)
                 {
-                    mended.note(Repair::TruncationFixed);
+                    object.note(Repair::TruncationFixed);
                     Cow::Owned(closed)
                 } else {
                     break;
@@ -114,11 +114,11 @@ pub(super) fn object(raw: &str) -> Reading {
             }
         };
     }
-    // What the model is told is about the text that it wrote.
-    Reading::without_repair(serde_json::from_str(raw))
+    // The error for the model is about the model's own text.
+    ArgumentText::without_repair(serde_json::from_str(raw))
 }
 
-/// What stands inside a Markdown code fence; its end may be missing.
+/// The content of a Markdown code fence, whose end may be missing.
 fn unfenced(text: &str) -> Option<&str> {
     let after = text.trim().strip_prefix("```")?;
     let inside = after.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
@@ -126,7 +126,7 @@ fn unfenced(text: &str) -> Option<&str> {
     Some(inside.strip_suffix("```").unwrap_or(inside).trim())
 }
 
-/// The text with what was open at its end closed; `None` where it was not cut off inside an object, array or string.
+/// The text with everything closed that is open at its end; `None` if nothing is.
 fn closed(text: &str) -> Option<String> {
     let text = text.trim_end();
     let mut open = Vec::new();
@@ -156,7 +156,7 @@ fn closed(text: &str) -> Option<String> {
         return None;
     }
     let mut closed = match string {
-        // Half an escape says nothing.
+        // An incomplete escape is removed.
         InString::Escape(start) | InString::Unicode(start, _) => text.split_at(start).0.to_owned(),
         InString::No | InString::Plain => text.to_owned(),
     };
@@ -173,17 +173,17 @@ fn closed(text: &str) -> Option<String> {
     Some(closed)
 }
 
-/// Where in a string the reader is; escapes remember where they began.
+/// The position relative to strings; escapes hold the offset at which they begin.
 #[derive(Debug, Clone, Copy)]
 enum InString {
     No,
     Plain,
     Escape(usize),
-    /// With the number of digits that are missing.
+    /// With the number of missing digits.
     Unicode(usize, u8),
 }
 
-/// What a value is called in plain English.
+/// The English name of a kind of value.
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,4 +1,4 @@
-//! Telling the model why its arguments cannot be used.
+//! Error texts for the model about its arguments.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
 use crate::tools::cap::first_chars;
-use crate::tools::schema::Checker;
+use crate::tools::schema::ArgumentChecker;
 
 /// Most errors that are listed.
 const MAX_LISTED: usize = 5;
@@ -19,7 +19,7 @@ const MAX_COUNTED: usize = 100;
 const MAX_VALUE_CHARS: usize = 200;
 /// Longest part of a schema that is shown, in characters.
 const MAX_SCHEMA_CHARS: usize = 300;
-/// Longest pointer to a place that is shown, in characters.
+/// Longest pointer that is shown, in characters.
 const MAX_POINTER_CHARS: usize = 120;
 
 /// For a text that is not JSON.
@@ -32,7 +32,7 @@ pub(super) fn not_json(error: &serde_json::Error, text: &str) -> String {
     )
 }
 
-/// For a text that is JSON, but not an object.
+/// For JSON that is not an object.
 pub(super) fn not_an_object(kind: &str, text: &str) -> String {
     format!(
         "The arguments must be a JSON object, not {kind}. The tool was not run.\n\
@@ -42,7 +42,7 @@ pub(super) fn not_an_object(kind: &str, text: &str) -> String {
     )
 }
 
-/// For a text that ended early and could not be completed.
+/// For a text that ends early and cannot be completed.
 pub(super) fn cut_off(text: &str) -> String {
     let error = match serde_json::from_str::<Value>(text) {
         Ok(_) => "an object in it ends too early".to_owned(),
@@ -56,35 +56,42 @@ pub(super) fn cut_off(text: &str) -> String {
     )
 }
 
-/// For a text that is not parsed.
+/// For a text that takes too much memory to be parsed.
 pub(super) fn too_many_values() -> String {
     "The arguments hold too many values. The tool was not run.\n\
      Call the tool again with fewer; split the work into smaller calls."
         .to_owned()
 }
 
-/// For an object that does not fit; `rest` is what mending made of it, so that what was mended is not complained of.
-pub(super) fn mismatch(value: &Value, rest: &Value, schema: &Checker<'_>) -> String {
-    if schema.is_too_deep(value) || schema.is_too_deep(rest) {
+/// For an object that does not fit. `rest` is the object after repairs, if any;
+/// errors that these removed are not reported.
+pub(super) fn mismatch(
+    value: &Value,
+    rest: Option<&Value>,
+    schema: &ArgumentChecker<'_>,
+) -> String {
+    if schema.is_too_deep(value) || rest.is_some_and(|rest| schema.is_too_deep(rest)) {
         return "The arguments are nested too deep. The tool was not run.\n\
                 Call the tool again with flatter arguments."
             .to_owned();
     }
-    let remaining: BTreeSet<String> = schema
-        .errors(rest)
-        .iter()
-        .take(MAX_COUNTED)
-        .map(|error| error.instance_path().as_str().to_owned())
-        .collect();
+    let remaining: Option<BTreeSet<String>> = rest.map(|rest| {
+        let errors = schema.errors(rest);
+        let pointers = errors.iter().map(|error| error.instance_path().to_string());
+        pointers.take(MAX_COUNTED).collect()
+    });
     let errors = schema.errors(value);
     let errors = errors.get(..MAX_COUNTED).unwrap_or(&errors);
     if errors.is_empty() {
-        return uncounted(schema);
+        return unlisted(schema);
     }
-    let mut real: Vec<_> = errors
-        .iter()
-        .filter(|error| has_at_or_below(&remaining, error.instance_path().as_str()))
-        .collect();
+    let remains = |error: &&ValidationError<'_>| {
+        let pointer = error.instance_path().as_str();
+        remaining
+            .as_ref()
+            .is_none_or(|remaining| has_at_or_below(remaining, pointer))
+    };
+    let mut real: Vec<_> = errors.iter().filter(remains).collect();
     if real.is_empty() {
         real = errors.iter().collect();
     }
@@ -102,8 +109,8 @@ pub(super) fn mismatch(value: &Value, rest: &Value, schema: &Checker<'_>) -> Str
     message
 }
 
-/// For an object of which no error can be named.
-fn uncounted(schema: &Checker<'_>) -> String {
+/// For an object whose errors exceed the budget.
+fn unlisted(schema: &ArgumentChecker<'_>) -> String {
     if schema.gave_up() {
         return "The arguments are too large or too deep to be checked against the tool's schema. The tool was not run.\n\
                 Call the tool again with smaller or flatter arguments; if they are long, split the work into smaller calls."
@@ -120,34 +127,34 @@ fn uncounted(schema: &Checker<'_>) -> String {
     )
 }
 
-/// Whether one of the paths is that of the place or of a part of it.
-fn has_at_or_below(paths: &BTreeSet<String>, place: &str) -> bool {
-    let below = format!("{place}/");
-    paths.contains(place)
+/// Whether one of the pointers names the given part or a part of it.
+fn has_at_or_below(paths: &BTreeSet<String>, pointer: &str) -> bool {
+    let below = format!("{pointer}/");
+    paths.contains(pointer)
         || paths
             .range(below.clone()..)
             .next()
             .is_some_and(|path| path.starts_with(&below))
 }
 
-fn describe(error: &ValidationError<'_>, schema: &Checker<'_>, message: &mut String) {
+fn describe(error: &ValidationError<'_>, schema: &ArgumentChecker<'_>, message: &mut String) {
     let pointer = error.instance_path().as_str();
-    let place = if pointer.is_empty() {
+    let pointer = if pointer.is_empty() {
         "the arguments as a whole".to_owned()
     } else {
         cut(pointer, MAX_POINTER_CHARS)
     };
     let problem = cut(&error.masked_with("the value").to_string(), MAX_VALUE_CHARS);
     let value = compact(error.instance(), MAX_VALUE_CHARS);
-    let _ok = write!(message, "\n- at {place}: {problem}");
+    let _ok = write!(message, "\n- at {pointer}: {problem}");
     if let Some(node) = expected(error, schema) {
         let _ok = write!(message, "\n  expected: {}", compact(node, MAX_SCHEMA_CHARS));
     }
     let _ok = write!(message, "\n  value: {value}\n  hint: {}", hint(error));
 }
 
-/// The part of the schema that the value should have fitted.
-fn expected<'a>(error: &ValidationError<'_>, schema: &Checker<'a>) -> Option<&'a Value> {
+/// The part of the schema that the value violates.
+fn expected<'a>(error: &ValidationError<'_>, schema: &ArgumentChecker<'a>) -> Option<&'a Value> {
     let (node, _keyword) = error.schema_path().as_str().rsplit_once('/')?;
     let node = schema.at(node)?;
     if let ValidationErrorKind::Required { property } = error.kind()
@@ -212,7 +219,7 @@ fn cut(text: &str, max: usize) -> String {
     format!("{}…", first_chars(text, max.saturating_sub(1)))
 }
 
-/// A value as compact JSON, cut; a large one is not written out first.
+/// A value as compact JSON, cut; a large value is not written in full first.
 fn compact(value: &Value, max: usize) -> String {
     /// Most bytes of a character.
     const WIDEST: usize = 4;
@@ -220,13 +227,13 @@ fn compact(value: &Value, max: usize) -> String {
         bytes: Vec::new(),
         room: (max + 1) * WIDEST,
     };
-    // The only error there can be is that the room is used up.
+    // The only possible error is the end of the room.
     let _full = serde_json::to_writer(&mut buffer, value);
-    // A character may be torn at the end of the room, which is past what is shown.
+    // A character may be split at the end of the room, which is not shown.
     cut(&String::from_utf8_lossy(&buffer.bytes), max)
 }
 
-/// Takes bytes up to a bound.
+/// A writer that accepts a bounded number of bytes.
 #[derive(Debug)]
 struct Bounded {
     bytes: Vec<u8>,

@@ -585,7 +585,7 @@ fn deep_nesting_and_large_texts_are_survived() {
 
 #[test]
 fn a_very_large_text_is_checked_but_not_mended() {
-    let long = "x".repeat(MAX_MENDED_BYTES);
+    let long = "x".repeat(MAX_REPAIRED_BYTES);
     let schema = search_schema();
     let usable = json!({"query": long}).to_string();
     assert_eq!(repair(&usable, &schema).arguments.unwrap()["query"], long);

@@ -1,95 +1,81 @@
-//! Checking arguments on a budget.
-//!
-//! Schemas come with requests and arguments from models, so what one repair may cost is bounded here whatever they are.
+//! Checks of one call's arguments, on a budget.
 
 use std::cell::Cell;
 
 use jsonschema::ValidationError;
 use serde_json::Value;
 
-use super::cost::Cost;
-use super::{CompiledSchema, Nodes};
+use super::{CompiledSchema, SchemaNodes};
 
-/// Most work for saying whether values fit, in units of about 20 ns.
-const CHECK_UNITS: u64 = 1_000_000;
-/// Most work for gathering errors, in the same units.
-const COLLECT_UNITS: u64 = 500_000;
-/// What making one error costs, in units.
-const ERROR_UNITS: u64 = 20;
+/// Most work to tell whether values are valid, in units of about 20 ns.
+const VALIDITY_UNITS: u64 = 1_000_000;
+/// Most work to collect errors, in the same units.
+const REPORT_UNITS: u64 = 1_000_000;
 /// Most memory of the errors about one value, in bytes.
-const ERROR_MEMORY: u64 = 4 * 1024 * 1024;
-/// Most work for looking up the schema nodes for parts of values, in units.
+const MAX_ERROR_BYTES: u64 = 8 * 1024 * 1024;
+/// Most work to look up schema nodes for parts of values, in the same units.
 const LOOKUP_UNITS: u64 = 1_000_000;
 
-/// A schema with what may still be spent on checking against it.
+/// A schema with the rest of the budget for one call.
 #[derive(Debug)]
-pub(in crate::tools) struct Checker<'a> {
+pub(in crate::tools) struct ArgumentChecker<'a> {
     schema: &'a CompiledSchema,
-    check: Cell<u64>,
-    collect: Cell<u64>,
+    validity: Cell<u64>,
+    report: Cell<u64>,
     lookup: Cell<u64>,
     gave_up: Cell<bool>,
 }
 
 impl CompiledSchema {
-    /// Begins the repair of one call's arguments.
-    pub(in crate::tools) fn checker(&self) -> Checker<'_> {
-        Checker {
+    /// A checker with a full budget.
+    pub(in crate::tools) fn checker(&self) -> ArgumentChecker<'_> {
+        ArgumentChecker {
             schema: self,
-            check: Cell::new(CHECK_UNITS),
-            collect: Cell::new(COLLECT_UNITS),
+            validity: Cell::new(VALIDITY_UNITS),
+            report: Cell::new(REPORT_UNITS),
             lookup: Cell::new(LOOKUP_UNITS),
             gave_up: Cell::new(false),
         }
     }
 }
 
-impl<'a> Checker<'a> {
-    /// Whether the value fits; one that is too deep or would cost too much to be checked does not.
+impl<'a> ArgumentChecker<'a> {
+    /// Whether a value is valid. A value that is nested too deep, or that exceeds the budget, is not.
     pub(in crate::tools) fn is_valid(&self, value: &Value) -> bool {
-        if self.schema.is_too_deep(value) {
+        if self.is_too_deep(value) {
             return false;
         }
-        let cost = self.schema.outline.cost(value, self.check.get());
-        let Some(cost) = cost else {
-            self.check.set(0);
+        let cost = self.schema.document.cost(value, self.validity.get());
+        let affordable = cost.is_some_and(|cost| spend(&self.validity, cost.validity));
+        if !affordable {
+            self.validity.set(0);
             self.gave_up.set(true);
-            return false;
-        };
-        spend(&self.check, cost.valid.max(1));
-        self.schema.validator.is_valid(value)
+        }
+        affordable && self.schema.validator.is_valid(value)
     }
 
-    /// Whether a value was not checked because that would have cost too much.
+    /// Whether a value was not checked because its check exceeds the budget.
     pub(in crate::tools) fn gave_up(&self) -> bool {
         self.gave_up.get()
     }
 
-    /// Whether checking this value would take more of the stack than is sure to be there.
+    /// Whether the check of a value needs more stack than a task has for certain.
     pub(in crate::tools) fn is_too_deep(&self, value: &Value) -> bool {
         self.schema.is_too_deep(value)
     }
 
-    /// What is wrong with a value that is not too deep: all of it, the first error where all could be too many, or
-    /// nothing where even that one could hold too many others.
+    /// The errors of a value that is not too deep: all, else the first one, else none, whichever fits the budget.
     pub(in crate::tools) fn errors<'v>(&'v self, value: &'v Value) -> Vec<ValidationError<'v>> {
-        let left = self.collect.get();
-        let Some(cost) = self.schema.outline.cost(value, left) else {
-            self.collect.set(0);
+        let budget = if self.gave_up() { 0 } else { self.report.get() };
+        let Some(cost) = self.schema.document.cost(value, budget) else {
+            self.report.set(0);
             return Vec::new();
         };
-        let pointer = longest_pointer(value);
-        let affordable = |errors: u64| {
-            let units = errors
-                .saturating_mul(ERROR_UNITS)
-                .saturating_add(cost.collect);
-            (units <= left && Cost::memory(errors, pointer) <= ERROR_MEMORY).then_some(units)
-        };
-        if let Some(units) = affordable(cost.errors) {
-            spend(&self.collect, units);
-            self.schema.errors(value).collect()
-        } else if let Some(units) = affordable(cost.first) {
-            spend(&self.collect, units);
+        let affordable =
+            |bytes| bytes <= MAX_ERROR_BYTES && spend(&self.report, cost.report(bytes));
+        if affordable(cost.all_errors) {
+            self.schema.validator.iter_errors(value).collect()
+        } else if affordable(cost.first_error) {
             self.schema
                 .validator
                 .validate(value)
@@ -101,47 +87,30 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Takes looking up nodes for so many parts of the arguments from the budget; says whether that could be had.
+    /// Takes the look-ups of nodes for so many parts from the budget; `false` where it does not suffice.
     pub(in crate::tools) fn may_look_up(&self, parts: usize) -> bool {
-        let units = self.schema.outline.lookup.saturating_mul(parts as u64);
-        let enough = units <= self.lookup.get();
-        if enough {
-            spend(&self.lookup, units);
-        }
-        enough
+        let units = SchemaNodes::lookup_units(&self.schema.document);
+        spend(&self.lookup, units.saturating_mul(parts as u64))
     }
 
     /// The schema nodes that apply to the arguments as a whole.
-    pub(in crate::tools) fn root(&self) -> Nodes<'a> {
-        Nodes::root(&self.schema.schema)
+    pub(in crate::tools) fn root(&self) -> SchemaNodes<'a> {
+        SchemaNodes::root(&self.schema.document)
     }
 
     /// The part of the schema at a JSON pointer.
     pub(in crate::tools) fn at(&self, pointer: &str) -> Option<&'a Value> {
-        self.schema.schema.pointer(pointer)
+        self.schema.document.root.pointer(pointer)
     }
 }
 
-fn spend(budget: &Cell<u64>, units: u64) {
-    budget.set(budget.get().saturating_sub(units));
-}
-
-/// How many bytes the longest pointer to a part of the value takes at most.
-fn longest_pointer(value: &Value) -> u64 {
-    /// An index and its slash; more digits do not fit into a text of the size that is mended.
-    const INDEX: u64 = 8;
-    match value {
-        Value::Array(items) => items
-            .iter()
-            .map(|item| INDEX + longest_pointer(item))
-            .max()
-            .unwrap_or_default(),
-        Value::Object(entries) => entries
-            .iter()
-            // A slash or tilde in a name takes two bytes.
-            .map(|(key, value)| 1 + 2 * key.len() as u64 + longest_pointer(value))
-            .max()
-            .unwrap_or_default(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+/// Takes units from a budget; leaves it as it is, and says `false`, where it does not suffice.
+fn spend(budget: &Cell<u64>, units: u64) -> bool {
+    match budget.get().checked_sub(units) {
+        Some(rest) => {
+            budget.set(rest);
+            true
+        }
+        None => false,
     }
 }

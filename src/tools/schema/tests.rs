@@ -8,7 +8,7 @@ impl CompiledSchema {
     }
 }
 
-fn compile(schema: &Value) -> Result<CompiledSchema, Unusable> {
+fn compile(schema: &Value) -> Result<CompiledSchema, SchemaError> {
     CompiledSchema::compile(&schema.to_string())
 }
 
@@ -53,7 +53,7 @@ fn a_schema_that_cannot_be_compiled_is_remembered_as_such() {
         r#"{"type": 5}"#,
     ] {
         assert!(cache.get(text).is_none(), "{text}");
-        assert!(cache.kept.read().entries.contains_key(text), "{text}");
+        assert!(cache.entries.read().by_text.contains_key(text), "{text}");
         assert!(cache.get(text).is_none(), "{text}");
     }
 }
@@ -63,7 +63,7 @@ fn a_schema_too_large_is_neither_compiled_nor_kept() {
     let cache = SchemaCache::default();
     let text = json!({"description": "x".repeat(MAX_SCHEMA_BYTES)}).to_string();
     assert!(cache.get(&text).is_none());
-    assert!(cache.kept.read().entries.is_empty());
+    assert!(cache.entries.read().by_text.is_empty());
 }
 
 #[test]
@@ -75,17 +75,17 @@ fn the_cache_is_bounded_and_drops_what_was_not_asked_for_the_longest() {
     }
     cache.get(&text(0));
     cache.get(&text(MAX_ENTRIES));
-    let kept = cache.kept.read();
-    assert_eq!(kept.entries.len(), MAX_ENTRIES);
-    assert!(kept.entries.contains_key(text(0).as_str()));
-    assert!(!kept.entries.contains_key(text(1).as_str()));
-    let weight: usize = kept.entries.values().map(|entry| entry.weight).sum();
+    let kept = cache.entries.read();
+    assert_eq!(kept.by_text.len(), MAX_ENTRIES);
+    assert!(kept.by_text.contains_key(text(0).as_str()));
+    assert!(!kept.by_text.contains_key(text(1).as_str()));
+    let weight: usize = kept.by_text.values().map(|entry| entry.weight).sum();
     assert_eq!(kept.weight, weight);
 }
 
 #[test]
 fn the_cache_is_bounded_by_weight() {
-    let mut kept = Kept::default();
+    let mut kept = Entries::default();
     for i in 0..40_u64 {
         let compiled = CompiledSchema {
             weight: MAX_WEIGHT / 10,
@@ -94,8 +94,8 @@ fn the_cache_is_bounded_by_weight() {
         kept.insert(&i.to_string(), Some(Arc::new(compiled)), i);
         assert!(kept.weight <= MAX_WEIGHT);
     }
-    assert_eq!(kept.entries.len(), 10);
-    assert!(kept.entries.contains_key("39"));
+    assert_eq!(kept.by_text.len(), 10);
+    assert!(kept.by_text.contains_key("39"));
 }
 
 #[test]
@@ -211,8 +211,8 @@ fn the_deepest_check_fits_the_stack_of_a_task() {
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 let _fits = compiled.validator.is_valid(&value);
-                compiled.outline.cost(&value, 1_000_000);
-                compiled.errors(&value).count()
+                compiled.document.cost(&value, 1_000_000);
+                compiled.validator.iter_errors(&value).count()
             })
             .unwrap()
             .join()

@@ -1,43 +1,39 @@
-//! Finding the schema nodes that apply to a part of the arguments.
+//! The schema nodes that apply to a part of the arguments.
 
 use serde_json::{Map, Value};
 
-use super::limits::resolve;
+use super::document::SchemaDocument;
 
-/// Most nodes that are looked at for one place; more than any schema written by hand has.
+/// Most nodes for one part; more than any schema written by hand has.
 const MAX_NODES: usize = 64;
-/// Keywords whose schemas apply to the same value, surely or perhaps.
-const IN_PLACE: [&str; 5] = ["allOf", "anyOf", "oneOf", "then", "else"];
 
-/// The schema nodes that apply, surely or perhaps, to one place of the arguments.
+/// The schema nodes that apply, certainly or possibly, to one part of the arguments.
 ///
-/// Alternatives are all in it, so what is found is only ever a reason to try something; the validator decides.
+/// All alternatives are included, so a match is only a reason to try a repair; the validator decides.
 #[derive(Debug, Clone)]
-pub(in crate::tools) struct Nodes<'a> {
-    root: &'a Value,
+pub(in crate::tools) struct SchemaNodes<'a> {
+    document: &'a SchemaDocument,
     nodes: Vec<&'a Value>,
 }
 
-/// The most that looking up and asking the nodes for one place costs, in units of about 20 ns.
-///
-/// `ways` is the most nodes that follow from one, `widest` the most entries that a node's keywords have.
-pub(super) fn cost(ways: usize, widest: u64) -> u64 {
-    let nodes = ways.min(MAX_NODES) as u64;
-    // Each node is compared with those that are known; a place asks several times.
-    nodes.saturating_mul(nodes / 8 + widest + 1)
-}
-
-impl<'a> Nodes<'a> {
-    pub(super) fn root(schema: &'a Value) -> Self {
+impl<'a> SchemaNodes<'a> {
+    pub(super) fn root(document: &'a SchemaDocument) -> Self {
         let mut nodes = Self {
-            root: schema,
+            document,
             nodes: Vec::new(),
         };
-        nodes.add(schema);
+        nodes.add(&document.root);
         nodes
     }
 
-    /// Adds a node with everything that it refers to for the same place.
+    /// The work of looking up and asking the nodes for one part, in units of about 20 ns.
+    pub(super) fn lookup_units(document: &SchemaDocument) -> u64 {
+        let nodes = document.extent.schemas.min(MAX_NODES);
+        // Each node is compared with the known ones, and asked several times.
+        (nodes * (nodes / 8 + document.widest + 1)) as u64
+    }
+
+    /// Adds a node with all nodes that it applies to the same value.
     fn add(&mut self, node: &'a Value) {
         if self.nodes.len() >= MAX_NODES
             || self.nodes.iter().any(|known| std::ptr::eq(*known, node))
@@ -45,18 +41,16 @@ impl<'a> Nodes<'a> {
             return;
         }
         self.nodes.push(node);
-        if let Some(target) = node
-            .get("$ref")
-            .and_then(Value::as_str)
-            .and_then(|reference| resolve(self.root, reference))
-        {
-            self.add(target);
-        }
-        for keyword in IN_PLACE {
-            match node.get(keyword) {
-                Some(Value::Array(schemas)) => schemas.iter().for_each(|schema| self.add(schema)),
-                Some(schema @ Value::Object(_)) => self.add(schema),
-                Some(_) | None => {}
+        for (keyword, value) in node.as_object().into_iter().flatten() {
+            if matches!(
+                keyword.as_str(),
+                "$ref" | "allOf" | "anyOf" | "oneOf" | "then" | "else"
+            ) {
+                let schemas = self.document.in_place(keyword, value);
+                schemas
+                    .into_iter()
+                    .flatten()
+                    .for_each(|schema| self.add(schema));
             }
         }
     }
@@ -67,7 +61,7 @@ impl<'a> Nodes<'a> {
 
     fn descend(&self, step: impl Fn(&'a Map<String, Value>) -> Option<&'a Value>) -> Self {
         let mut below = Self {
-            root: self.root,
+            document: self.document,
             nodes: Vec::new(),
         };
         for child in self.objects().filter_map(step) {
@@ -114,7 +108,7 @@ impl<'a> Nodes<'a> {
             .any(|name| name == key)
     }
 
-    /// Whether any of the nodes refuses properties that it does not name.
+    /// Whether any of the nodes forbids properties that it does not name.
     pub(in crate::tools) fn is_closed(&self) -> bool {
         self.objects().any(|node| {
             ["additionalProperties", "unevaluatedProperties"]
@@ -123,9 +117,9 @@ impl<'a> Nodes<'a> {
         })
     }
 
-    /// Whether `null` is surely no value for this place: a node rules it out and none names it.
-    pub(in crate::tools) fn rules_out_null(&self) -> bool {
-        let mut ruled_out = false;
+    /// Whether `null` is certainly invalid: a node excludes it and none names it.
+    pub(in crate::tools) fn excludes_null(&self) -> bool {
+        let mut excluded = false;
         for node in self.objects() {
             let named = [
                 node.get("type")
@@ -137,9 +131,9 @@ impl<'a> Nodes<'a> {
             if named.contains(&Some(true)) {
                 return false;
             }
-            ruled_out |= named.contains(&Some(false));
+            excluded |= named.contains(&Some(false));
         }
-        ruled_out
+        excluded
     }
 
     /// Whether any of the nodes says that the value is a path.
@@ -154,7 +148,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Whether a keyword's value is this one or a list with it.
+/// Whether a keyword's value is this one, or a list that contains it.
 fn contains(keyword: &Value, wanted: &Value) -> bool {
     match keyword {
         Value::Array(values) => values.contains(wanted),
