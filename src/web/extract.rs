@@ -9,6 +9,7 @@ mod feed;
 mod html;
 mod json;
 mod kind;
+#[cfg(feature = "pdf")]
 mod pdf;
 #[cfg(test)]
 mod tests;
@@ -96,7 +97,13 @@ pub(super) fn read(page: &RawPage) -> Result<Document, Refusal> {
             // What does not hold what it promises can be read as what it is.
             None => plain(kind::without_feeds(&page.body), text())?,
         },
+        #[cfg(feature = "pdf")]
         DocumentKind::Pdf => pdf::read(&page.body)?,
+        #[cfg(not(feature = "pdf"))]
+        DocumentKind::Pdf => {
+            let problem = "this server was built without support for PDF";
+            return Err(Refusal::Broken("PDF".to_owned(), problem.to_owned()));
+        }
     };
     let document = tidy(document);
     Ok(Document {

@@ -31,11 +31,14 @@ pub(super) fn search(ask: &WebAsk, max_results: usize) -> ToolDefinition {
     ToolDefinition::function(WEB_SEARCH, &text, &parameters)
 }
 
+/// In the list of what a page can be.
+const PDF: &str = if cfg!(feature = "pdf") { "PDF, " } else { "" };
+
 pub(super) fn read(ask: &WebAsk) -> ToolDefinition {
     let mut text = match &ask.extract_description {
         Some(text) => text.clone(),
         None => format!(
-            "Reads one page of the web (HTML, text, PDF, JSON, feeds) and returns its text. Of a long page only what fits is returned: \
+            "Reads one page of the web (HTML, text, {PDF}JSON, feeds) and returns its text. Of a long page only what fits is returned: \
              say in 'find' what to look for, to get the passages about that instead of the beginning. Take URLs from {WEB_SEARCH}, \
              from the user or from other pages; do not guess them. Cite it by its number, such as [1]."
         ),

@@ -206,6 +206,15 @@ fn json_is_indented_without_a_change_of_its_values() {
     assert_eq!(json::indent(text.to_owned()), expected);
 }
 
+#[cfg(not(feature = "pdf"))]
+#[test]
+fn a_build_without_pdf_says_so() {
+    let error = extract(&page(Some("application/pdf"), "%PDF-1.4\n".to_owned())).unwrap_err();
+    let expected = "this PDF cannot be read: this server was built without support for PDF";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[cfg(feature = "pdf")]
 #[test]
 fn the_text_of_a_pdf_is_read() {
     let stream = "BT /F1 24 Tf 72 700 Td (Tide tables of the harbour) Tj ET";
