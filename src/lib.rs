@@ -21,6 +21,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`ids`] | identifiers, how they are read and made |
+//! | [`media`] | media types of files |
 //! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
 //! | [`sse`] | decoding event streams |
 //! | [`upstream`] | model servers: dialects, quirks, time-outs, retries, fail-over, the model list |
@@ -53,6 +54,7 @@ pub mod config;
 pub mod demo;
 pub mod http;
 pub mod ids;
+pub mod media;
 pub mod metrics;
 pub mod openai;
 pub mod sandbox;

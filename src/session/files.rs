@@ -8,7 +8,6 @@
 mod blobs;
 mod draft;
 mod file;
-mod media;
 pub mod name;
 mod open;
 mod reap;

@@ -9,7 +9,6 @@ mod describe;
 mod execute;
 mod files;
 mod live;
-mod media;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -35,7 +34,6 @@ use crate::sandbox::{
 };
 
 pub use crate::sandbox::Stats;
-pub use media::media_type;
 
 /// The tool that runs code.
 pub const EXECUTE_PYTHON: &str = "execute_python";

@@ -8,14 +8,18 @@ use std::path::{Path, PathBuf};
 const IMPORTS: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("sse", &[]),
+    ("media", &[]),
     ("shutdown", &[]),
     ("telemetry", &[]),
     ("openai", &["ids"]),
     ("upstream", &["openai", "ids", "sse"]),
     ("sandbox", &["ids"]),
     ("web", &["ids", "sandbox"]),
-    ("tools", &["openai", "ids", "sandbox", "sse", "web"]),
-    ("session", &["openai", "ids"]),
+    (
+        "tools",
+        &["openai", "ids", "media", "sandbox", "sse", "web"],
+    ),
+    ("session", &["openai", "ids", "media"]),
     // Reads the counts and the enums that are label values; the modules that own them do not know of metrics.
     ("metrics", &["sandbox", "tools", "web"]),
     (

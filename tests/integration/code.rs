@@ -228,6 +228,30 @@ async fn files_that_code_writes_come_back_and_missing_ones_are_told_once() {
 
 #[tokio::test]
 #[ignore = "needs Python and a host that can isolate it"]
+async fn a_file_has_the_same_type_in_stored_and_unstored_turns() {
+    let write = "open('report.jsonl', 'w').write('{}\\n')";
+    let replies = [run(write), text("done"), run(write), text("done")];
+    let upstream = ScriptedUpstream::start(replies).await;
+    let app = builder(&upstream).start().await;
+    for store in [true, false] {
+        let body = with(with_code(ask("x")), "store", json!(store));
+        let body = app.post_chat(body).await.completion();
+        assert_eq!(body["session_id"].is_string(), store, "{body}");
+        let made = &body["files"][0];
+        assert_eq!(made["filename"], "report.jsonl", "store: {store}");
+        assert_eq!(made["mime_type"], "application/jsonl", "store: {store}");
+        let told = &results(&body)[0];
+        assert!(told.contains("report.jsonl (application/jsonl, "), "{told}");
+        if store {
+            let id = made["id"].as_str().unwrap();
+            let content = app.get(&format!("/v1/files/{id}/content")).await;
+            assert_eq!(content.header("content-type"), Some("application/jsonl"));
+        }
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
 async fn a_missing_file_is_told_even_when_no_tool_runs() {
     let upstream = ScriptedUpstream::start([text("no")]).await;
     let app = builder(&upstream).start().await;

@@ -340,6 +340,18 @@ async fn the_content_says_what_a_file_is() {
             "image/png",
         ),
         ("a.html", "text/html", b"<!doctype html>", "text/html"),
+        (
+            "report.jsonl",
+            "application/octet-stream",
+            b"{}\n",
+            "application/jsonl",
+        ),
+        (
+            "report.jsonl",
+            "application/x-ndjson",
+            b"{}\n",
+            "application/jsonl",
+        ),
     ] {
         let form = Form::default().file(name, claimed, content);
         let file = form.send(app.client()).await.json();

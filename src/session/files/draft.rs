@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use tokio::io::{AsyncWriteExt, BufWriter};
 
 use super::blobs::{Leftover, blocking};
-use super::media::Sniffer;
 use super::rows::{self, Insert, Inserted};
 use super::{FileError, FileStore, NewFile, StoredFile, name};
 use crate::ids::{FileId, Owner};
+use crate::media::MediaSniffer;
 
 /// Bytes put together to one write.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -19,7 +19,7 @@ pub struct Draft {
     store: FileStore,
     file: BufWriter<tokio::fs::File>,
     leftover: Leftover,
-    sniffer: Sniffer,
+    sniffer: MediaSniffer,
     bytes: u64,
 }
 
@@ -31,7 +31,7 @@ impl Draft {
             store: store.clone(),
             file: BufWriter::with_capacity(BUFFER_BYTES, file.into()),
             leftover,
-            sniffer: Sniffer::default(),
+            sniffer: MediaSniffer::default(),
             bytes: 0,
         })
     }

@@ -19,14 +19,6 @@ pub fn clean(raw: &str) -> String {
     }
 }
 
-/// The ending of a name without its dot, in lower case; empty where there is none.
-pub(super) fn ending(name: &str) -> String {
-    match name.rsplit_once('.') {
-        Some((_, ending)) if ending.len() < MAX_ENDING_BYTES => ending.to_ascii_lowercase(),
-        Some(_) | None => String::new(),
-    }
-}
-
 /// Whether a character shows as what it is. Those that order the text around them could make one ending look like
 /// another.
 fn is_shown(char: char) -> bool {

@@ -6,8 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use super::arguments::Execute;
 use super::describe::{WORKING_DIRECTORY, working_directory};
 use super::live::LiveOutput;
-use super::media::media_type;
 use super::{Interpreters, report};
+use crate::media::media_type;
 use crate::sandbox::{CapturedFile, Cell, CellOutcome, Image};
 use crate::tools::ask::WantedFile;
 use crate::tools::{
@@ -125,7 +125,7 @@ fn file(file: CapturedFile) -> ToolFile {
     let name = file.name.rsplit('/').next().unwrap_or(&file.name);
     ToolFile {
         name: name.to_owned(),
-        mime_type: media_type(name, &file.bytes).to_owned(),
+        mime_type: media_type(name, &file.bytes),
         path: file.name,
         content: file.bytes,
     }

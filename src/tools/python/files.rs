@@ -3,7 +3,7 @@
 use super::Interpreters;
 use super::arguments::Read;
 use super::describe::{size, working_directory};
-use super::media::{is_text, media_type};
+use crate::media::{is_utf8_text, media_type};
 use crate::sandbox::FileRange;
 use crate::tools::cap::first_chars;
 use crate::tools::{ToolError, ToolInvocation, ToolOutput};
@@ -73,7 +73,7 @@ pub(super) async fn read(
         .await?;
     let kind = media_type(&asked.name, &content.bytes);
     let head = format!("{} ({kind}, {})", asked.name, size(content.size));
-    if !is_text(&content.bytes) {
+    if !is_utf8_text(&content.bytes) {
         let text = format!("{head} is not a text file. Use execute_python to look into it.");
         return Ok(plain(with_notices(text, &content.notices)));
     }

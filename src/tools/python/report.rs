@@ -1,7 +1,7 @@
 //! What the model is told of a cell that has run: labelled sections, and the words for every kind of end.
 
 use super::describe::{limit_texts, seconds, size};
-use super::media::media_type;
+use crate::media::media_type;
 use crate::sandbox::settings::Settings;
 use crate::sandbox::{CapturedFile, CellEnd, CellError, CellOutcome, ResourceLimit};
 use crate::tools::OutputStatus;
