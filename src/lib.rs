@@ -22,6 +22,7 @@
 //! |---|---|
 //! | [`ids`] | identifiers, how they are read and made |
 //! | [`media`] | media types of files |
+//! | [`net`] | outgoing HTTP: building clients, delays between attempts, bodies within a limit |
 //! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
 //! | [`sse`] | decoding event streams |
 //! | [`upstream`] | model servers: dialects, quirks, time-outs, retries, fail-over, the model list |
@@ -56,6 +57,7 @@ pub mod http;
 pub mod ids;
 pub mod media;
 pub mod metrics;
+mod net;
 pub mod openai;
 pub mod sandbox;
 pub mod session;

@@ -11,6 +11,7 @@ use reqwest::Client;
 use serde_json::{Value, json};
 
 use super::{Code, Pages};
+use crate::net::ClientOptions;
 
 /// Longest time of one request of the tour.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(50);
@@ -91,10 +92,12 @@ pub(super) async fn show(
     pages: &Pages,
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<()> {
-    let client = Client::builder()
-        .no_proxy()
-        .timeout(REQUEST_TIMEOUT)
-        .build()?;
+    let options = ClientOptions {
+        request_timeout: Some(REQUEST_TIMEOUT),
+        tls: false,
+        ..ClientOptions::default()
+    };
+    let client = options.build()?;
     writeln!(
         out,
         "\nloopwright demo. The model is scripted and only looks for words; the loop, the tools, the"

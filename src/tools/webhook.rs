@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, Method};
+use ::http::{HeaderMap, HeaderValue, Method};
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 use url::Url;
@@ -22,6 +22,7 @@ use self::request::{Outgoing, Signer};
 use self::retry::{Failure, Retry, RetryDelays};
 use super::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
 use super::{Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource};
+use crate::net::ClientOptions;
 use crate::openai::tool::ToolDefinition;
 
 /// How long an unused connection is kept. Common servers close theirs after 5 s, and a call that meets such a closing
@@ -83,21 +84,14 @@ impl WebhookClient {
             .map(|tool| &tool.endpoint)
             .chain(settings.dispatch.iter().map(|dispatch| &dispatch.endpoint))
             .map(|endpoint| &endpoint.url);
-        let mut builder = reqwest::Client::builder();
-        if urls.all(|url| url.scheme() != "https") {
-            // Nothing here is ever encrypted, so a machine without root certificates will do.
-            builder = builder.tls_certs_only([]);
-        }
-        let client = builder
-            .user_agent(USER_AGENT)
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .no_proxy()
-            .tcp_nodelay(true)
-            .pool_idle_timeout(POOL_IDLE)
-            .connect_timeout(settings.connect_timeout)
-            .build()?;
-        Ok(Self(client))
+        let options = ClientOptions {
+            user_agent: Some(HeaderValue::from_static(USER_AGENT)),
+            connect_timeout: settings.connect_timeout,
+            pool_idle_timeout: POOL_IDLE,
+            tls: urls.any(|url| url.scheme() == "https"),
+            ..ClientOptions::default()
+        };
+        options.build().map(Self)
     }
 }
 

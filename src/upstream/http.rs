@@ -32,6 +32,7 @@ use super::{
     BoxError, ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, ModelCall,
     ModelStream, Upstream, UpstreamError,
 };
+use crate::net::ClientOptions;
 use crate::sse::SseDecoder;
 
 /// Where chat requests go, below the base URL.
@@ -95,24 +96,17 @@ impl HttpUpstream {
         let chat_url = join_url(&settings.base_url, CHAT_PATH)
             .filter(|url| matches!(url.scheme(), "http" | "https"))
             .ok_or_else(|| HttpUpstreamError::BaseUrl(settings.name.clone()))?;
-        let mut builder = reqwest::Client::builder();
-        if chat_url.scheme() == "http" {
-            // Nothing here is ever encrypted, so a machine without root certificates will do.
-            builder = builder.tls_certs_only([]);
-        }
-        let client = builder
-            .user_agent(USER_AGENT)
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .no_proxy()
-            .tcp_nodelay(true)
-            .pool_idle_timeout(POOL_IDLE)
-            .connect_timeout(settings.connect_timeout)
-            .build()
-            .map_err(|error| HttpUpstreamError::Client {
-                upstream: settings.name.clone(),
-                source: Box::new(error),
-            })?;
+        let options = ClientOptions {
+            user_agent: Some(HeaderValue::from_static(USER_AGENT)),
+            connect_timeout: settings.connect_timeout,
+            pool_idle_timeout: POOL_IDLE,
+            tls: chat_url.scheme() == "https",
+            ..ClientOptions::default()
+        };
+        let client = options.build().map_err(|error| HttpUpstreamError::Client {
+            upstream: settings.name.clone(),
+            source: Box::new(error),
+        })?;
         Ok(Self {
             name: settings.name.as_str().into(),
             client,

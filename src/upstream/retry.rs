@@ -3,13 +3,13 @@
 //! Pure: decides, waits for nothing. Whether a retry is still allowed (nothing of the round has reached the client) is
 //! for the caller to know.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use ::http::{HeaderMap, StatusCode};
-use rand::RngExt;
 use serde_json::Value;
 
 use super::UpstreamError;
+use crate::net::{Backoff, retry_after};
 
 /// Words for an account that is out of money, which no waiting mends.
 const BILLING_WORDS: [&str; 3] = [
@@ -139,13 +139,12 @@ impl Attempts {
         if self.tries >= self.policy.max_attempts {
             return None;
         }
-        let doublings = 2_u32.saturating_pow(self.tries.saturating_sub(1));
-        let computed = self
-            .policy
-            .base_delay
-            .saturating_mul(doublings)
-            .min(self.policy.max_delay);
-        let computed = computed.mul_f64(1.0 + JITTER * rand::rng().random::<f64>());
+        let backoff = Backoff {
+            base: self.policy.base_delay,
+            max: self.policy.max_delay,
+            jitter: JITTER,
+        };
+        let computed = backoff.delay(self.tries.saturating_sub(1));
         let asked = server_delay(error).unwrap_or(Duration::ZERO);
         let delay = computed.max(asked);
         let budget = self.policy.max_delay.saturating_mul(TOTAL_DELAYS);
@@ -242,19 +241,12 @@ fn in_stream_remedy(error: &str) -> Remedy {
 }
 
 fn header_delay(headers: &HeaderMap) -> Option<Duration> {
-    let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
-    if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse::<f64>().ok()) {
-        return seconds(millis / 1000.0);
+    let millis = headers.get("retry-after-ms");
+    let millis = millis.and_then(|value| value.to_str().ok()?.trim().parse::<f64>().ok());
+    match millis {
+        Some(millis) => seconds(millis / 1000.0),
+        None => retry_after(headers),
     }
-    let text = text("retry-after")?;
-    if let Ok(given) = text.parse::<f64>() {
-        return seconds(given);
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(
-        date.duration_since(SystemTime::now())
-            .unwrap_or(Duration::ZERO),
-    )
 }
 
 fn json_delay(body: &Value) -> Option<Duration> {
@@ -282,6 +274,7 @@ fn seconds(count: f64) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::SystemTime;
 
     use super::*;
 
@@ -429,7 +422,7 @@ mod tests {
                 Some(0),
             ),
             (status(429, &[("retry-after", "soon")], ""), None),
-            (status(429, &[("retry-after", "-3")], ""), Some(0)),
+            (status(429, &[("retry-after", "-3")], ""), None),
             (status(429, &[("retry-after", "NaN")], ""), None),
             (status(429, &[], r#"{"retry_after":2}"#), Some(2_000)),
             (

@@ -38,6 +38,7 @@ use super::lookup::Lookup;
 use super::robots::{Answer, Robots};
 use super::settings::FetchSettings;
 use super::target::{Policy, Target};
+use crate::net::{self, ClientOptions, UntrustedHosts};
 
 /// How long an unused connection is kept, and how many to one host.
 const POOL_IDLE: Duration = Duration::from_secs(15);
@@ -143,21 +144,20 @@ impl Fetcher {
             header::ACCEPT_ENCODING,
             HeaderValue::from_static(ACCEPT_ENCODING),
         );
-        let client = reqwest::Client::builder()
-            .dns_resolver(Lookup::new(Arc::clone(&policy)))
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .no_proxy()
-            .referer(false)
-            .user_agent(agent)
-            .default_headers(headers)
-            .connect_timeout(settings.connect_timeout)
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_max_idle_per_host(POOL_PER_HOST)
-            .http1_max_headers(MAX_HEADERS)
-            .http2_max_header_list_size(MAX_HEADER_BYTES)
-            .build()
-            .map_err(FetcherError::Client)?;
+        let options = ClientOptions {
+            user_agent: Some(agent),
+            headers,
+            connect_timeout: settings.connect_timeout,
+            pool_idle_timeout: POOL_IDLE,
+            untrusted: Some(UntrustedHosts {
+                resolver: Arc::new(Lookup::new(Arc::clone(&policy))),
+                max_idle_per_host: POOL_PER_HOST,
+                max_header_fields: MAX_HEADERS,
+                max_header_bytes: MAX_HEADER_BYTES,
+            }),
+            ..ClientOptions::default()
+        };
+        let client = options.build().map_err(FetcherError::Client)?;
         Ok(Self(Arc::new(Inner {
             client,
             policy,
@@ -381,13 +381,8 @@ fn named<T>(
 
 /// Seconds after which to try again, where that is soon.
 fn retry_after(headers: &HeaderMap) -> Option<u64> {
-    let written = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    let seconds = written.parse().ok().or_else(|| {
-        let at = httpdate::parse_http_date(written).ok()?;
-        let wait = at.duration_since(std::time::SystemTime::now()).ok()?;
-        Some(wait.as_secs())
-    });
-    seconds.filter(|seconds| (1..=MAX_RETRY_AFTER).contains(seconds))
+    let seconds = net::retry_after(headers)?.as_secs();
+    (1..=MAX_RETRY_AFTER).contains(&seconds).then_some(seconds)
 }
 
 /// Whether `cache-control` says that the answer must not be stored.

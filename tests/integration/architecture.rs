@@ -9,15 +9,16 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("sse", &[]),
     ("media", &[]),
+    ("net", &[]),
     ("shutdown", &[]),
     ("telemetry", &[]),
     ("openai", &["ids"]),
-    ("upstream", &["openai", "ids", "sse"]),
+    ("upstream", &["openai", "ids", "net", "sse"]),
     ("sandbox", &["ids"]),
-    ("web", &["ids", "sandbox"]),
+    ("web", &["ids", "net", "sandbox"]),
     (
         "tools",
-        &["openai", "ids", "media", "sandbox", "sse", "web"],
+        &["openai", "ids", "media", "net", "sandbox", "sse", "web"],
     ),
     ("session", &["openai", "ids", "media"]),
     // Reads the counts and the enums that are label values; the modules that own them do not know of metrics.
@@ -57,7 +58,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     (
         "demo",
-        &["app", "config", "ids", "sandbox", "session", "tools"],
+        &["app", "config", "ids", "net", "sandbox", "session", "tools"],
     ),
 ];
 
@@ -69,7 +70,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("axum", &["http", "app", "demo"]),
     ("hyper", &["http"]),
     ("hyper_util", &["http"]),
-    ("reqwest", &["upstream", "tools", "web", "demo"]),
+    ("reqwest", &["net", "upstream", "tools", "web", "demo"]),
+    ("httpdate", &["net"]),
+    ("infer", &["media", "web"]),
     ("sqlx", &["session"]),
     ("libc", &["sandbox"]),
     ("rustix", &["sandbox"]),
@@ -231,6 +234,31 @@ fn outside_crates_stay_in_their_rooms() {
             let named = !names_after(without_tests(&code), &format!("{name}::")).is_empty();
             if named && !rooms.contains(&module.as_str()) {
                 wrong.push(format!("{}: uses {name}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn http_clients_are_built_in_one_place() {
+    let mut wrong = Vec::new();
+    for (path, code) in sources() {
+        let file = path.to_str().unwrap();
+        let is_test = file.contains("/tests/") || file.ends_with("/tests.rs");
+        if is_test || file == "net/client.rs" {
+            continue;
+        }
+        let code = without_tests(&code);
+        for word in [
+            "Client::builder(",
+            " Client::new(",
+            "reqwest::Client::new(",
+            "ClientBuilder",
+            "reqwest::get(",
+        ] {
+            if code.contains("reqwest::") && code.contains(word) {
+                wrong.push(format!("{file}: builds an HTTP client with {word}"));
             }
         }
     }

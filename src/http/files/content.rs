@@ -48,7 +48,7 @@ pub(in super::super) async fn content(
     let (status, start, length) = match wanted {
         Wanted::Whole => (StatusCode::OK, 0, stored.bytes),
         Wanted::Part { start, length } => (StatusCode::PARTIAL_CONTENT, start, length),
-        Wanted::Nothing => return Err(ApiError::range_not_satisfiable(stored.bytes)),
+        Wanted::Unsatisfiable => return Err(ApiError::range_not_satisfiable(stored.bytes)),
     };
     let seek = file.seek(SeekFrom::Start(start)).await;
     seek.map_err(|source| FileError::Io {
@@ -122,18 +122,18 @@ fn range_holds(headers: &HeaderMap, etag: &str) -> bool {
         .is_none_or(|tag| tag.as_bytes() == etag.as_bytes())
 }
 
-/// Which bytes are wanted.
+/// Which bytes are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// All. Also for several ranges, and for what is no range, as a server may.
+    /// All, also for several ranges and for a malformed one, as RFC 9110 permits.
     Whole,
     Part {
         start: u64,
         /// At least 1.
         length: u64,
     },
-    /// None that there are.
-    Nothing,
+    /// The range lies outside of the file.
+    Unsatisfiable,
 }
 
 impl Wanted {
@@ -142,41 +142,33 @@ impl Wanted {
         let (Some(value), None) = (values.next(), values.next()) else {
             return Self::Whole;
         };
-        let range = value.to_str().ok().and_then(Self::bounds);
-        match range {
-            None => Self::Whole,
-            Some((None, suffix)) => match suffix.unwrap_or_default().min(size) {
-                0 => Self::Nothing,
-                length => Self::Part {
-                    start: size - length,
-                    length,
-                },
-            },
-            Some((Some(start), _)) if start >= size => Self::Nothing,
-            Some((Some(start), last)) => Self::Part {
-                start,
-                length: last.map_or(size, |last| last.saturating_add(1).min(size)) - start,
-            },
+        let (start, end) = match value.to_str().ok().and_then(single_range) {
+            Some((None, Some(suffix))) => (size.saturating_sub(suffix), size),
+            Some((Some(first), None)) => (first, size),
+            Some((Some(first), Some(last))) if first <= last => {
+                (first, last.saturating_add(1).min(size))
+            }
+            Some(_) | None => return Self::Whole,
+        };
+        match end.saturating_sub(start) {
+            0 => Self::Unsatisfiable,
+            length => Self::Part { start, length },
         }
     }
+}
 
-    /// First and last byte of a single range; of a suffix its length alone.
-    fn bounds(value: &str) -> Option<(Option<u64>, Option<u64>)> {
-        let (unit, range) = value.split_once('=')?;
-        let (first, last) = range.trim().split_once('-')?;
-        let number = |text: &str| {
-            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            // A number that is too large for its type lies behind every end.
-            digits.then(|| text.parse().unwrap_or(u64::MAX))
-        };
-        let bounds = match (first, last) {
-            ("", last) => (None, Some(number(last)?)),
-            (first, "") => (Some(number(first)?), None),
-            (first, last) => (Some(number(first)?), Some(number(last)?)),
-        };
-        let in_order = !matches!(bounds, (Some(first), Some(last)) if first > last);
-        (unit.trim().eq_ignore_ascii_case("bytes") && in_order).then_some(bounds)
-    }
+/// The numbers before and after the dash. Crates for this refuse leading zeros, numbers beyond 64 bits or a suffix that
+/// is longer than the file, all of which RFC 9110 permits.
+fn single_range(value: &str) -> Option<(Option<u64>, Option<u64>)> {
+    let (unit, range) = value.split_once('=')?;
+    let (first, last) = range.trim().split_once('-')?;
+    let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true if text.is_empty() => Some(None),
+        true => Some(Some(text.parse().unwrap_or(u64::MAX))),
+        false => None,
+    };
+    let is_bytes = unit.trim().eq_ignore_ascii_case("bytes");
+    is_bytes.then_some((number(first)?, number(last)?))
 }
 
 #[cfg(test)]
@@ -195,9 +187,9 @@ mod tests {
             ("bytes=9-99999999999999999999999", part(9, 1)),
             ("bytes=-3", part(7, 3)),
             ("bytes=-99", part(0, 10)),
-            ("bytes=10-", Wanted::Nothing),
-            ("bytes=99999999999999999999999-", Wanted::Nothing),
-            ("bytes=-0", Wanted::Nothing),
+            ("bytes=10-", Wanted::Unsatisfiable),
+            ("bytes=99999999999999999999999-", Wanted::Unsatisfiable),
+            ("bytes=-0", Wanted::Unsatisfiable),
             ("bytes=0-1,3-4", Wanted::Whole),
             ("bytes=5-3", Wanted::Whole),
             ("bytes=-", Wanted::Whole),
@@ -216,7 +208,7 @@ mod tests {
             let headers = HeaderMap::from_iter([(RANGE, HeaderValue::from_static(value))]);
             assert_eq!(
                 Wanted::of(&headers, 0),
-                Wanted::Nothing,
+                Wanted::Unsatisfiable,
                 "{value} of nothing"
             );
         }

@@ -2,17 +2,14 @@
 
 use ::http::HeaderMap;
 use ::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
 
 use super::answer;
 use super::retry::{Failure, Problem};
+use crate::net::CappedBody;
 use crate::openai::raw::RawObject;
 use crate::sse::{SseDecoder, SseEvent};
 use crate::tools::{ProgressSender, ToolOutput, ToolProgress};
-
-/// Room that is made for a body at once, in bytes; more as it comes.
-const FIRST_ROOM: usize = 64 * 1024;
 
 /// Reads a successful answer.
 pub(super) async fn read(
@@ -25,57 +22,21 @@ pub(super) async fn read(
         return Err(Problem::Compressed.into());
     }
     let media_type = media_type(response.headers());
-    let promised = response.content_length();
-    if promised.is_some_and(|length| usize::try_from(length).map_or(true, |length| length > most)) {
-        return Err(Problem::TooLarge(most).into());
-    }
-    let body = CappedBody {
-        response,
-        read: 0,
-        most,
-    };
+    let body = CappedBody::new(response, most)?;
     if media_type == "text/event-stream" {
-        events(body, progress).await
+        events(body, most, progress).await
     } else {
-        whole(body, &media_type).await
+        Ok(answer::read(&body.whole().await?, &media_type)?)
     }
-}
-
-/// A body that ends in a failure where it grows too large.
-struct CappedBody {
-    response: reqwest::Response,
-    read: usize,
-    most: usize,
-}
-
-impl CappedBody {
-    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
-        let Some(chunk) = self.response.chunk().await.map_err(Failure::broken)? else {
-            return Ok(None);
-        };
-        self.read = self.read.saturating_add(chunk.len());
-        if self.read > self.most {
-            return Err(Problem::TooLarge(self.most).into());
-        }
-        Ok(Some(chunk))
-    }
-}
-
-async fn whole(mut body: CappedBody, media_type: &str) -> Result<ToolOutput, Failure> {
-    let expected = body.response.content_length().unwrap_or_default();
-    let room = usize::try_from(expected)
-        .unwrap_or(FIRST_ROOM)
-        .min(FIRST_ROOM);
-    let mut bytes = BytesMut::with_capacity(room);
-    while let Some(chunk) = body.next().await? {
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(answer::read(&bytes, media_type)?)
 }
 
 /// Reads events up to the result, which ends the stream; live output is handed on at once.
-async fn events(mut body: CappedBody, progress: &ProgressSender) -> Result<ToolOutput, Failure> {
-    let mut decoder = SseDecoder::new(body.most);
+async fn events(
+    mut body: CappedBody,
+    most: usize,
+    progress: &ProgressSender,
+) -> Result<ToolOutput, Failure> {
+    let mut decoder = SseDecoder::new(most);
     let mut ended = false;
     loop {
         let next = if ended {
@@ -84,7 +45,7 @@ async fn events(mut body: CappedBody, progress: &ProgressSender) -> Result<ToolO
             decoder.next_event()
         };
         match next {
-            Some(Err(_)) => return Err(Problem::TooLarge(body.most).into()),
+            Some(Err(_)) => return Err(Problem::TooLarge(most).into()),
             Some(Ok(event)) => match meaning(&event)? {
                 Meaning::Nothing => {}
                 Meaning::Progress(text) => {
@@ -94,7 +55,7 @@ async fn events(mut body: CappedBody, progress: &ProgressSender) -> Result<ToolO
                 Meaning::Result(output) => return Ok(output),
             },
             None if ended => return Err(Problem::NoResult.into()),
-            None => match body.next().await? {
+            None => match body.chunk().await? {
                 Some(chunk) => decoder.push(chunk),
                 None => ended = true,
             },

@@ -1,20 +1,20 @@
 //! What can go wrong with a call, and when it is made again.
 
 use std::error::Error;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use ::http::header::RETRY_AFTER;
 use ::http::{HeaderMap, StatusCode};
-use rand::RngExt;
 
+use crate::net::{Backoff, BodyError, retry_after};
 use crate::tools::ToolError;
 
-/// The delay before the first retry; each further one is twice as long.
-const BASE_DELAY: Duration = Duration::from_millis(250);
 /// Longest delay that is not asked for by the endpoint.
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// Largest part by which a delay is lengthened at random, so that callers do not come back all at once.
-const JITTER: f64 = 0.25;
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(250),
+    max: MAX_DELAY,
+    jitter: 0.25,
+};
 /// Longest delay that an endpoint may ask for; beyond it the call fails at once.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -82,15 +82,6 @@ impl Failure {
         }
     }
 
-    /// The answer broke off.
-    pub(super) fn broken(error: reqwest::Error) -> Self {
-        Self {
-            problem: Problem::Broken(error.without_url()),
-            retry: Retry::IfIdempotent,
-            retry_after: None,
-        }
-    }
-
     /// The answer is no success.
     pub(super) fn status(status: StatusCode, headers: &HeaderMap) -> Self {
         let retry_after = retry_after(headers);
@@ -120,6 +111,19 @@ impl From<Problem> for Failure {
             problem,
             retry: Retry::Never,
             retry_after: None,
+        }
+    }
+}
+
+impl From<BodyError> for Failure {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge(limit) => Problem::TooLarge(limit).into(),
+            BodyError::Broken(error) => Self {
+                problem: Problem::Broken(error.without_url()),
+                retry: Retry::IfIdempotent,
+                retry_after: None,
+            },
         }
     }
 }
@@ -156,29 +160,16 @@ impl RetryDelays {
         if self.made >= self.most || asked > MAX_RETRY_AFTER {
             return None;
         }
-        let doubled = BASE_DELAY.saturating_mul(2_u32.saturating_pow(self.made));
-        let jitter = 1.0 + JITTER * rand::rng().random::<f64>();
-        let delay = doubled.min(MAX_DELAY).mul_f64(jitter).min(MAX_DELAY);
-        let delay = delay.max(asked);
+        let delay = BACKOFF.delay(self.made).min(MAX_DELAY).max(asked);
         self.made += 1;
         left.is_none_or(|left| delay < left).then_some(delay)
     }
 }
 
-/// `retry-after` in either of its forms: seconds, or a date.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse::<f64>() {
-        // A number that is no duration is too large for one: no endpoint asks for less than nothing.
-        return (seconds >= 0.0)
-            .then(|| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
+    use ::http::header::RETRY_AFTER;
+
     use super::*;
 
     fn failure(status: u16, retry_after: Option<&str>) -> Failure {
@@ -209,25 +200,6 @@ mod tests {
                 "{status} {retry_after:?}"
             );
         }
-    }
-
-    #[test]
-    fn retry_after_is_read_in_both_forms() {
-        let seconds = |text| {
-            failure(429, Some(text))
-                .retry_after
-                .map(|d| d.as_secs_f64())
-        };
-        assert_eq!(seconds("7"), Some(7.0));
-        assert_eq!(seconds(" 1.5 "), Some(1.5));
-        assert_eq!(seconds("-1"), None);
-        assert_eq!(seconds("NaN"), None);
-        assert_eq!(seconds("soon"), None);
-        assert_eq!(seconds("Wed, 21 Oct 2015 07:28:00 GMT"), Some(0.0));
-        assert!(seconds("1e300").unwrap() > 1e18);
-        let far = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(40));
-        let wait = seconds(&far).unwrap();
-        assert!((38.0..=40.0).contains(&wait), "{wait}");
     }
 
     #[test]

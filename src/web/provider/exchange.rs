@@ -4,13 +4,12 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use ::http::header::{ACCEPT_ENCODING, RETRY_AFTER};
-use ::http::{HeaderMap, HeaderValue, StatusCode};
+use ::http::header::ACCEPT_ENCODING;
+use ::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
 use futures_util::stream;
-use rand::RngExt;
 use reqwest::redirect::{Attempt, Policy};
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep, timeout};
@@ -18,6 +17,7 @@ use tokio_util::io::StreamReader;
 use url::Url;
 
 use super::{Problem, Provider, SetupError};
+use crate::net::{Backoff, ClientOptions, retry_after};
 use crate::web::encoding::Encoding;
 use crate::web::settings::Settings;
 
@@ -31,12 +31,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const POOL_IDLE: Duration = Duration::from_secs(30);
 /// All attempts and the waits between them, in units of the longest time for one.
 const OVERALL_TIMEOUTS: u32 = 2;
-/// The delay before the first retry; it doubles with each further one.
+/// The delay before the first retry.
 const BASE_DELAY: Duration = Duration::from_millis(250);
+const BACKOFF: Backoff = Backoff {
+    base: BASE_DELAY,
+    max: Duration::from_secs(64),
+    jitter: 0.5,
+};
 /// Longest delay that a provider may ask for; beyond it the next provider is the better choice.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3);
-/// The part of a delay that chance may add at most.
-const JITTER: f64 = 0.5;
 /// What answers may be compressed with. SearXNG takes a client that accepts neither for a robot.
 const ACCEPTED: &str = "gzip, deflate";
 /// Most redirects, all on one host.
@@ -71,24 +74,19 @@ impl Exchange {
     /// # Errors
     /// When the client cannot be made.
     pub(in crate::web) fn new(settings: &Settings) -> Result<Self, SetupError> {
-        let mut builder = reqwest::Client::builder();
         let encrypted = |url: &Url| url.scheme() == "https";
-        if !settings
-            .providers
-            .iter()
-            .any(|provider| provider.url.as_ref().is_none_or(encrypted))
-        {
-            // Nothing here is ever encrypted, so a machine without root certificates will do.
-            builder = builder.tls_certs_only([]);
-        }
-        let client = builder
-            .user_agent(settings.fetch.user_agent.as_str())
-            .redirect(Policy::custom(follow))
-            .referer(false)
-            .no_proxy()
-            .tcp_nodelay(true)
-            .pool_idle_timeout(POOL_IDLE)
-            .connect_timeout(CONNECT_TIMEOUT.min(settings.search.timeout))
+        let mut urls = settings.providers.iter().map(|provider| &provider.url);
+        let user_agent = HeaderValue::from_str(&settings.fetch.user_agent);
+        let options = ClientOptions {
+            user_agent: Some(user_agent.map_err(|error| SetupError::Client(error.to_string()))?),
+            connect_timeout: CONNECT_TIMEOUT.min(settings.search.timeout),
+            pool_idle_timeout: POOL_IDLE,
+            redirects: Policy::custom(follow),
+            // Without a configured URL the provider's public one is used.
+            tls: urls.any(|url| url.as_ref().is_none_or(encrypted)),
+            ..ClientOptions::default()
+        };
+        let client = options
             .build()
             .map_err(|error| SetupError::Client(causes(&error)))?;
         Ok(Self {
@@ -210,13 +208,12 @@ impl Failure {
 impl Retry {
     /// The delay before another attempt, if there is to be one.
     fn delay(&self, retries: u32) -> Option<Duration> {
-        let least = match self {
-            Self::Never => return None,
-            Self::Soon => BASE_DELAY * 2_u32.saturating_pow(retries.min(8)),
-            Self::After(delay) if *delay > MAX_RETRY_AFTER => return None,
-            Self::After(delay) => (*delay).max(BASE_DELAY),
-        };
-        Some(least.mul_f64(1.0 + JITTER * rand::rng().random::<f64>()))
+        match self {
+            Self::Never => None,
+            Self::Soon => Some(BACKOFF.delay(retries)),
+            Self::After(delay) if *delay > MAX_RETRY_AFTER => None,
+            Self::After(delay) => Some(BACKOFF.lengthened((*delay).max(BASE_DELAY))),
+        }
     }
 }
 
@@ -285,19 +282,6 @@ fn unread(error: io::Error) -> String {
         Ok(error) => causes(&error.without_url()),
         Err(error) => format!("its compressed body cannot be read: {error}"),
     }
-}
-
-/// The delay of a `retry-after`, in seconds or as a date.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = value.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = httpdate::parse_http_date(value).ok()?;
-    Some(
-        date.duration_since(SystemTime::now())
-            .unwrap_or(Duration::ZERO),
-    )
 }
 
 /// An error and what lies below it.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use reqwest::Client;
-use reqwest::redirect::Policy;
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 
+use crate::net::{BodyError, CappedBody, ClientOptions};
 use crate::web::WebError;
 use crate::web::settings::EmbeddingSettings;
 
@@ -56,10 +56,11 @@ struct Entry {
 
 impl Embeddings {
     pub(super) fn new(settings: EmbeddingSettings) -> Result<Self, WebError> {
-        let client = Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(Policy::none())
-            .no_proxy()
+        let options = ClientOptions {
+            connect_timeout: CONNECT_TIMEOUT,
+            ..ClientOptions::default()
+        };
+        let client = options
             .build()
             .map_err(|error| WebError::Failed(format!("the client for embeddings: {error}")))?;
         Ok(Self { client, settings })
@@ -99,17 +100,15 @@ impl Embeddings {
         if let Some(key) = &self.settings.api_key {
             request = request.bearer_auth(key.expose_secret());
         }
-        let mut response = request.send().await.map_err(EmbedError::Send)?;
+        let response = request.send().await.map_err(EmbedError::Send)?;
         if !response.status().is_success() {
             return Err(EmbedError::Status(response.status().as_u16()));
         }
-        let mut answer = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(EmbedError::Send)? {
-            if answer.len() + chunk.len() > MAX_ANSWER {
-                return Err(EmbedError::Answer);
-            }
-            answer.extend_from_slice(&chunk);
-        }
+        let body = async { CappedBody::new(response, MAX_ANSWER)?.whole().await };
+        let answer = body.await.map_err(|error| match error {
+            BodyError::TooLarge(_) => EmbedError::Answer,
+            BodyError::Broken(error) => EmbedError::Send(error),
+        })?;
         let answer: Answer = serde_json::from_slice(&answer).map_err(|_| EmbedError::Answer)?;
         let mut vectors = vec![Vec::new(); count];
         for entry in answer.data {

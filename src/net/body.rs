@@ -1,0 +1,65 @@
+//! Reading response bodies within a limit.
+
+use bytes::{Bytes, BytesMut};
+use reqwest::Response;
+
+/// Memory reserved for a body at first, in bytes.
+const INITIAL_CAPACITY: usize = 64 * 1024;
+
+/// A response body that fails when it exceeds its limit.
+#[derive(Debug)]
+pub(crate) struct CappedBody {
+    response: Response,
+    remaining: usize,
+    limit: usize,
+}
+
+/// Why a body could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    /// It exceeds this limit, in bytes.
+    #[error("the body is longer than {0} bytes")]
+    TooLarge(usize),
+    /// The connection failed before the body was complete.
+    #[error("the connection failed")]
+    Broken(#[source] reqwest::Error),
+}
+
+impl CappedBody {
+    /// A body that is announced to exceed the limit fails at once.
+    pub(crate) fn new(response: Response, limit: usize) -> Result<Self, BodyError> {
+        let announced = response.content_length();
+        if announced.is_some_and(|bytes| usize::try_from(bytes).map_or(true, |bytes| bytes > limit))
+        {
+            return Err(BodyError::TooLarge(limit));
+        }
+        Ok(Self {
+            response,
+            remaining: limit,
+            limit,
+        })
+    }
+
+    /// The next piece of the body, or none at its end.
+    ///
+    /// # Cancel safety
+    /// A dropped future loses no data.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
+        let chunk = self.response.chunk().await.map_err(BodyError::Broken)?;
+        let bytes = chunk.as_ref().map_or(0, Bytes::len);
+        let remaining = self.remaining.checked_sub(bytes);
+        self.remaining = remaining.ok_or(BodyError::TooLarge(self.limit))?;
+        Ok(chunk)
+    }
+
+    /// The rest of the body.
+    pub(crate) async fn whole(mut self) -> Result<Bytes, BodyError> {
+        let announced = self.response.content_length().unwrap_or_default();
+        let capacity = usize::try_from(announced).unwrap_or(INITIAL_CAPACITY);
+        let mut body = BytesMut::with_capacity(capacity.min(INITIAL_CAPACITY));
+        while let Some(chunk) = self.chunk().await? {
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body.freeze())
+    }
+}

@@ -1,0 +1,101 @@
+//! The one place where HTTP clients are built.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue};
+use reqwest::Client;
+use reqwest::dns::Resolve;
+use reqwest::redirect::Policy;
+
+/// What clients differ in. No client uses a proxy of the environment or sends a `referer`.
+#[derive(Debug)]
+pub(crate) struct ClientOptions {
+    /// The `user-agent` of requests that have none.
+    pub(crate) user_agent: Option<HeaderValue>,
+    /// Further headers of every request.
+    pub(crate) headers: HeaderMap,
+    /// Longest wait for a connection.
+    pub(crate) connect_timeout: Duration,
+    /// Longest time for a request, its response included; unlimited by default.
+    pub(crate) request_timeout: Option<Duration>,
+    /// How long an unused connection is kept open.
+    pub(crate) pool_idle_timeout: Duration,
+    /// Which redirects are followed.
+    pub(crate) redirects: Policy,
+    /// Whether `https` is used. A client without it needs no root certificates on the machine.
+    pub(crate) tls: bool,
+    /// Set for a client whose URLs come from requests, models or pages.
+    pub(crate) untrusted: Option<UntrustedHosts>,
+}
+
+/// Limits for connections to hosts that nobody vouches for. Requests are never repeated by the client itself.
+pub(crate) struct UntrustedHosts {
+    /// Resolves names and refuses forbidden addresses.
+    pub(crate) resolver: Arc<dyn Resolve>,
+    /// Most unused connections to one host.
+    pub(crate) max_idle_per_host: usize,
+    /// Most header fields of a response.
+    pub(crate) max_header_fields: usize,
+    /// Most bytes of the header fields of a response.
+    pub(crate) max_header_bytes: u32,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            user_agent: None,
+            headers: HeaderMap::new(),
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: None,
+            pool_idle_timeout: Duration::from_secs(90),
+            redirects: Policy::none(),
+            tls: true,
+            untrusted: None,
+        }
+    }
+}
+
+impl fmt::Debug for UntrustedHosts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("UntrustedHosts")
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClientOptions {
+    /// Builds the client; opens no connection.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up, usually because the machine has no root certificates.
+    pub(crate) fn build(self) -> Result<Client, reqwest::Error> {
+        let mut builder = Client::builder()
+            .no_proxy()
+            .referer(false)
+            .tcp_nodelay(true)
+            .default_headers(self.headers)
+            .connect_timeout(self.connect_timeout)
+            .pool_idle_timeout(self.pool_idle_timeout)
+            .redirect(self.redirects);
+        if let Some(user_agent) = self.user_agent {
+            builder = builder.user_agent(user_agent);
+        }
+        if let Some(timeout) = self.request_timeout {
+            builder = builder.timeout(timeout);
+        }
+        if !self.tls {
+            builder = builder.tls_certs_only([]);
+        }
+        if let Some(untrusted) = self.untrusted {
+            builder = builder
+                .dns_resolver(untrusted.resolver)
+                .retry(reqwest::retry::never())
+                .pool_max_idle_per_host(untrusted.max_idle_per_host)
+                .http1_max_headers(untrusted.max_header_fields)
+                .http2_max_header_list_size(untrusted.max_header_bytes);
+        }
+        builder.build()
+    }
+}
