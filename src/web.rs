@@ -1,39 +1,31 @@
-//! The web: searching it through the operator's provider, and reading pages of it.
+//! Web search through the operator's provider, and the text of web pages.
 //!
-//! Every byte that comes back is hostile, and so is every URL that a model asks for. One guarded client ([`fetch`]) makes
-//! every connection that a request, a model or a page chose; parsing happens in processes that can do nothing but
-//! compute ([`extractor`]); what comes out is text in passages, ranked and packed into a budget of tokens ([`rank`]).
-//! Knows nothing of tools, sessions or the loop.
+//! All content and all URLs are hostile. One guarded client ([`fetch`]) connects to URLs that come from requests, models or
+//! pages. Pages are parsed in processes that can only compute ([`extractor`]). The result is text in passages, ranked and
+//! packed into a budget of tokens ([`rank`]). Knows nothing of tools, sessions or the loop.
 
-mod address;
 mod cache;
+mod date;
 mod document;
-mod domains;
 mod encoding;
 mod extract;
 mod extractor;
 pub mod fetch;
-mod hosts;
-mod lookup;
 mod outcome;
 mod pages;
 mod provider;
 mod providers;
 mod query;
 mod rank;
-mod robots;
 mod search;
 pub mod settings;
 mod stats;
-mod target;
-mod tokens;
 mod visible;
 
 pub use document::{Document, DocumentKind};
-pub use domains::DomainFilter;
 pub use extract::{ExtractError, RawPage, extract};
 pub use extractor::{Extractor, PAGE_PARSER, page_parser_main};
-pub use outcome::{Findings, Found, Reading, WebError};
-pub use query::{Freshness, Location, PageQuery, SearchQuery};
-pub use search::{SetupError, Web};
+pub use outcome::{PageContent, SearchResult, SearchResults, SetupError, WebError};
+pub use query::{DomainFilter, Freshness, Location, PageQuery, SearchQuery};
+pub use search::Web;
 pub use stats::{Outcomes, WebStats};

@@ -22,7 +22,7 @@ use super::{
     SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
 };
 use crate::openai::tool::ToolDefinition;
-use crate::web::{Findings, PageQuery, Reading, SearchQuery, Web, WebError};
+use crate::web::{PageContent, PageQuery, SearchQuery, SearchResults, Web, WebError};
 
 pub use crate::web::{DomainFilter, Location, Outcomes, WebStats};
 
@@ -47,9 +47,12 @@ pub struct WebAccess {
 /// [`Web`] implements it, and what the tests put in its place. The methods mean what they mean there.
 pub(crate) trait Browser: Send + Sync + fmt::Debug {
     /// Searches.
-    fn search<'a>(&'a self, query: &'a SearchQuery) -> BoxFuture<'a, Result<Findings, WebError>>;
+    fn search<'a>(
+        &'a self,
+        query: &'a SearchQuery,
+    ) -> BoxFuture<'a, Result<SearchResults, WebError>>;
     /// Reads a page.
-    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<Reading, WebError>>;
+    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<PageContent, WebError>>;
     /// How it went so far.
     fn stats(&self) -> WebStats;
     /// Most results of a search.
@@ -206,11 +209,14 @@ impl From<WebError> for ToolError {
 }
 
 impl Browser for Web {
-    fn search<'a>(&'a self, query: &'a SearchQuery) -> BoxFuture<'a, Result<Findings, WebError>> {
+    fn search<'a>(
+        &'a self,
+        query: &'a SearchQuery,
+    ) -> BoxFuture<'a, Result<SearchResults, WebError>> {
         self.search(query).boxed()
     }
 
-    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<Reading, WebError>> {
+    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<PageContent, WebError>> {
         self.read(query).boxed()
     }
 

@@ -1,4 +1,4 @@
-//! Answers that were given lately, each only for those who asked for it.
+//! The cache of providers' answers, separate for each scope.
 
 use std::future::Future;
 use std::mem::size_of;
@@ -8,20 +8,19 @@ use std::time::Duration;
 use moka::future::Cache;
 use tokio::time::Instant;
 
-use super::provider::{Hit, Lookup};
-use super::providers::Answer;
+use super::provider::{Hit, ProviderAnswer, ProviderQuery};
 use super::{DomainFilter, Freshness, Location, WebError};
 
-/// The answers, within a number of bytes.
+/// Recent answers, within a number of bytes.
 #[derive(Debug, Clone)]
-pub(super) struct Answers {
-    kept: Cache<Key, Kept>,
+pub(super) struct AnswerCache {
+    cache: Cache<SearchKey, CachedAnswer>,
     ttl: Duration,
 }
 
-/// What was asked, by whom.
+/// A query and its scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct SearchKey {
     scope: String,
     query: String,
     max_results: usize,
@@ -31,16 +30,16 @@ pub(super) struct Key {
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
-    answer: Arc<Answer>,
+struct CachedAnswer {
+    answer: Arc<ProviderAnswer>,
     until: Instant,
 }
 
-impl Key {
-    /// The same for look-ups that differ only in blanks or in the order of domains.
-    pub(super) fn new(scope: &str, lookup: &Lookup<'_>) -> Self {
-        let words: Vec<&str> = lookup.query.split_whitespace().collect();
-        let mut domains = lookup.domains.clone();
+impl SearchKey {
+    /// Equal for queries that differ only in blanks or in the order of domains.
+    pub(super) fn new(scope: &str, query: &ProviderQuery<'_>) -> Self {
+        let words: Vec<&str> = query.query.split_whitespace().collect();
+        let mut domains = query.domains.clone();
         for list in [&mut domains.allowed, &mut domains.blocked] {
             list.sort();
             list.dedup();
@@ -48,10 +47,10 @@ impl Key {
         Self {
             scope: scope.to_owned(),
             query: words.join(" "),
-            max_results: lookup.max_results,
-            freshness: lookup.freshness,
+            max_results: query.max_results,
+            freshness: query.freshness,
             domains,
-            location: lookup.location.cloned(),
+            location: query.location.cloned(),
         }
     }
 
@@ -64,56 +63,56 @@ impl Key {
     }
 }
 
-impl Answers {
-    /// An empty one; none where nothing is to be kept.
+impl AnswerCache {
+    /// An empty cache; none if the settings disable it.
     pub(super) fn new(ttl: Duration, bytes: u64) -> Option<Self> {
         if ttl.is_zero() || bytes == 0 {
             return None;
         }
-        let kept = Cache::builder()
+        let cache = Cache::builder()
             .max_capacity(bytes)
             .time_to_live(ttl)
-            .weigher(|key: &Key, kept: &Kept| {
-                u32::try_from(key.bytes() + bytes_of(&kept.answer)).unwrap_or(u32::MAX)
+            .weigher(|key: &SearchKey, cached: &CachedAnswer| {
+                u32::try_from(key.bytes() + bytes_of(&cached.answer)).unwrap_or(u32::MAX)
             })
             .build();
-        Some(Self { kept, ttl })
+        Some(Self { cache, ttl })
     }
 
-    /// The answer that is known, or the one that is asked for now. Whoever asks the same meanwhile waits for it. An error
-    /// reaches all who wait and is not kept.
+    /// The cached answer, or a new one. Callers with the same key wait for one request. An error reaches all of them and is
+    /// not cached.
     ///
     /// # Errors
-    /// Those of the question.
+    /// Those of `ask`.
     pub(super) async fn get_or(
         &self,
-        key: Key,
-        ask: impl Future<Output = Result<Answer, WebError>>,
-    ) -> Result<Arc<Answer>, WebError> {
-        if let Some(kept) = self.kept.get(&key).await {
-            if Instant::now() < kept.until {
-                return Ok(kept.answer);
+        key: SearchKey,
+        ask: impl Future<Output = Result<ProviderAnswer, WebError>>,
+    ) -> Result<Arc<ProviderAnswer>, WebError> {
+        if let Some(cached) = self.cache.get(&key).await {
+            if Instant::now() < cached.until {
+                return Ok(cached.answer);
             }
-            self.kept.invalidate(&key).await;
+            self.cache.invalidate(&key).await;
         }
-        let asked = self.kept.try_get_with(key, async {
+        let asked = self.cache.try_get_with(key, async {
             let answer = Arc::new(ask.await?);
             let until = Instant::now() + self.ttl;
-            Ok(Kept { answer, until })
+            Ok(CachedAnswer { answer, until })
         });
         match asked.await {
-            Ok(kept) => Ok(kept.answer),
+            Ok(cached) => Ok(cached.answer),
             Err(error) => Err(WebError::clone(&error)),
         }
     }
 }
 
-/// About how many bytes an answer takes.
-fn bytes_of(answer: &Answer) -> usize {
+/// The approximate size of an answer in bytes.
+fn bytes_of(answer: &ProviderAnswer) -> usize {
     let of_hit = |hit: &Hit| {
         let text = hit.text.as_ref().map_or(0, String::len);
         size_of::<Hit>() + hit.url.len() + hit.title.len() + hit.snippet.len() + text
     };
     let notices: usize = answer.notices.iter().map(String::len).sum();
-    size_of::<Answer>() + answer.hits.iter().map(of_hit).sum::<usize>() + notices
+    size_of::<ProviderAnswer>() + answer.hits.iter().map(of_hit).sum::<usize>() + notices
 }

@@ -1,10 +1,8 @@
-//! From the bytes of a page to its text: which kind it is, which charset, what of it is worth reading.
-//!
-//! Pure and without I/O; [`super::extractor`] runs it where it can do no harm.
+//! Turns the bytes of a page into text: format, charset, main content. Without I/O; [`super::extractor`] runs it in a
+//! confined process.
 
 mod charset;
 mod clean;
-mod date;
 mod feed;
 mod html;
 mod json;
@@ -17,7 +15,7 @@ mod tests;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Document, DocumentKind};
+use super::{Document, DocumentKind, date};
 
 /// Longest text of a page, in bytes.
 const MAX_TEXT: usize = 2 * 1024 * 1024;
@@ -26,34 +24,34 @@ const MAX_TITLE: usize = 300;
 /// Longest canonical URL, in bytes.
 const MAX_URL: usize = 2048;
 
-/// A page as it was fetched.
+/// A page as fetched.
 #[derive(Debug, Clone)]
 pub struct RawPage {
-    /// Where it was found in the end.
+    /// The URL after redirects.
     pub url: String,
-    /// The header that says what it is.
+    /// The `content-type` header.
     pub content_type: Option<String>,
-    /// Its bytes, decompressed.
+    /// The content, decompressed.
     pub body: Bytes,
     /// Whether the end is missing.
     pub cut: bool,
 }
 
-/// Why there is no text, for the model.
+/// Why a page has no text. The texts are for the model.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ExtractError {
     /// The page itself cannot be read.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It takes more than this many seconds.
+    /// Parsing exceeded this many seconds.
     #[error("the page could not be read within {0} seconds; try another source")]
     TooSlow(f64),
-    /// Parsing it came to its limits.
+    /// Parsing exceeded its memory or failed.
     #[error(
         "the page could not be read: it is broken, or takes too much memory; try another source"
     )]
     TooMuch,
-    /// Other pages are in the way.
+    /// No process was free in time.
     #[error("too many pages are being read at the moment; try again later")]
     Busy,
     /// This server cannot read pages.
@@ -63,16 +61,16 @@ pub enum ExtractError {
     Unavailable,
 }
 
-/// What is wrong with a page.
+/// Why a page cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// It is nothing that can be read.
+    /// The format is not supported.
     #[error("this is {0}; only web pages, text, JSON, XML, feeds and PDF can be read")]
     Unsupported(String),
-    /// It cannot be parsed.
+    /// The page is broken.
     #[error("this {0} cannot be read: {1}")]
     Broken(String, String),
-    /// There is nothing in it.
+    /// The page has no text.
     #[error("there is no text in this {0}; {1}")]
     NoText(String, String),
 }
@@ -80,7 +78,7 @@ pub enum Refusal {
 /// Reads a page.
 ///
 /// # Errors
-/// When it is of a kind that cannot be read, is broken or has no text.
+/// When the format is not supported, or the page is broken or has no text.
 pub fn extract(page: &RawPage) -> Result<Document, ExtractError> {
     read(page).map_err(ExtractError::Refused)
 }
@@ -94,7 +92,7 @@ pub(super) fn read(page: &RawPage) -> Result<Document, Refusal> {
         DocumentKind::Json => plain(kind, json::indent(text()))?,
         DocumentKind::Feed => match feed::read(page) {
             Some(document) => document,
-            // What does not hold what it promises can be read as what it is.
+            // A page that is not the feed it claims to be is read as text.
             None => plain(kind::without_feeds(&page.body), text())?,
         },
         #[cfg(feature = "pdf")]
@@ -112,7 +110,7 @@ pub(super) fn read(page: &RawPage) -> Result<Document, Refusal> {
     })
 }
 
-/// Makes sure of what a [`Document`] promises, whoever made it.
+/// Enforces the guarantees of a [`Document`], whatever produced it.
 pub(super) fn tidy(document: Document) -> Document {
     let (markdown, cut) = clean::text(&document.markdown, MAX_TEXT);
     Document {
@@ -127,7 +125,7 @@ pub(super) fn tidy(document: Document) -> Document {
     }
 }
 
-/// What is text already.
+/// A document of plain text.
 fn plain(kind: DocumentKind, text: String) -> Result<Document, Refusal> {
     if text.trim().is_empty() {
         return Err(Refusal::NoText("page".to_owned(), "it is empty".to_owned()));

@@ -1,8 +1,7 @@
-//! Parsing in processes of its own.
+//! Parses pages in confined processes.
 //!
-//! What is parsed was written by strangers, and the parsers were written by others: so it is done by processes that can
-//! do nothing but compute ([`compute`]), each with one page at a time. A page that takes too long or too much costs its
-//! process, which is replaced, and nothing else.
+//! Pages are hostile and parsers have bugs, so pages are parsed by processes that can only compute ([`compute`]), one page
+//! at a time. A page that exceeds its time or memory ends its process, which is replaced.
 
 mod protocol;
 
@@ -16,24 +15,25 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use self::protocol::Request;
+use self::protocol::ParserRequest;
+use super::outcome::error_chain;
 use super::settings::ExtractorSettings;
 use super::{Document, ExtractError, RawPage};
 use crate::sandbox::compute::{self, ComputeError, Computer, ProbeResult};
 
-/// The hidden name under which the binary is such a process: its first argument.
+/// The first argument with which the binary runs as parser.
 pub const PAGE_PARSER: &str = "page-parser";
 
-/// Pages are waited for at most this many times as long as one may take.
+/// Longest wait for a free process, in units of the time-out of one page.
 const WAITS: u32 = 4;
-/// A process that has parsed this many pages is replaced: what parsers leak stays small, and so does its processor time.
+/// Pages after which a process is replaced. This bounds leaks of the parsers and the processor time.
 const PAGES: u32 = 500;
-/// An idle process is ended after this time, or up to half as much more.
+/// The time after which an idle process is ended; the check adds up to half of it.
 const IDLE: Duration = Duration::from_secs(60);
-/// Longest answer: a document of the greatest length, escaped.
+/// Longest answer in bytes: a document of the maximum length, escaped.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// Reads pages in confined processes; cheap to clone. Dropping the last one ends them.
+/// Parses pages in confined processes; cheap to clone. Dropping the last clone ends the processes.
 #[derive(Debug, Clone)]
 pub struct Extractor(Arc<Inner>);
 
@@ -47,14 +47,14 @@ struct Inner {
     _close: DropGuard,
 }
 
-/// Processes without work; the one used last comes last.
+/// Idle processes; the one used last comes last.
 #[derive(Debug, Default)]
 struct Idle {
     processes: Vec<Parser>,
     watched: bool,
 }
 
-/// One process.
+/// One parsing process.
 #[derive(Debug)]
 struct Parser {
     computer: Computer,
@@ -63,7 +63,7 @@ struct Parser {
 }
 
 impl Extractor {
-    /// Takes the settings; processes are started when there are pages. The tracker owns a task that ends idle ones.
+    /// Takes the settings. Processes are started on demand; the tracker owns a task that ends idle ones.
     pub fn new(settings: ExtractorSettings, tasks: &TaskTracker) -> Self {
         let closed = CancellationToken::new();
         Self(Arc::new(Inner {
@@ -76,34 +76,34 @@ impl Extractor {
         }))
     }
 
-    /// Reads a page.
+    /// Parses a page.
     ///
     /// # Errors
-    /// When it is of a kind that cannot be read, is broken, takes too long or too much memory, or too many other pages
-    /// are being read; all for the model to know.
+    /// When the format cannot be read, the page is broken, exceeds its time or memory, or no process is free. The texts are
+    /// for the model.
     ///
     /// # Cancel safety
-    /// Dropping the future kills the process that reads the page.
+    /// Dropping the future kills the process that parses the page.
     pub async fn extract(&self, page: RawPage) -> Result<Document, ExtractError> {
-        let request = Request::Page(page);
+        let request = ParserRequest::Page(page);
         protocol::document(&self.ask(&request).await?)
     }
 
-    /// What a process finds when it tries to do more than compute.
+    /// Lets a process try what its confinement forbids.
     ///
     /// # Errors
-    /// When no process can be had.
+    /// When no process can be started.
     ///
     /// # Cancel safety
     /// As for [`Extractor::extract`].
     pub async fn attempts(&self) -> Result<Vec<ProbeResult>, ExtractError> {
-        protocol::attempts(&self.ask(&Request::Attempts).await?)
+        protocol::attempts(&self.ask(&ParserRequest::Attempts).await?)
     }
 
-    /// Starts a process, unless one waits already.
+    /// Checks that a process can be started, unless one is idle.
     ///
     /// # Errors
-    /// When it cannot be started or confined; for the operator.
+    /// When it cannot be started or confined. The text is for the operator.
     ///
     /// # Cancel safety
     /// As for [`Extractor::extract`].
@@ -114,21 +114,21 @@ impl Extractor {
         Ok(())
     }
 
-    /// The numbers of the processes that wait for work.
+    /// The process ids of idle processes.
     pub fn idle(&self) -> Vec<u32> {
         let idle = self.0.idle.lock();
         let ids = idle.processes.iter();
         ids.filter_map(|parser| parser.computer.id()).collect()
     }
 
-    /// Ends idle processes now, and others when they have done with their page.
+    /// Ends idle processes now, and others after their page.
     pub fn close(&self) {
         self.0.closed.cancel();
         self.0.idle.lock().processes.clear();
     }
 
-    /// Has one process, as soon as one is free, answer a request.
-    async fn ask(&self, request: &Request) -> Result<Vec<u8>, ExtractError> {
+    /// Waits for a free process and sends it a request.
+    async fn ask(&self, request: &ParserRequest) -> Result<Vec<u8>, ExtractError> {
         let inner = &self.0;
         let longest = inner.settings.timeout;
         let Ok(Ok(_permit)) = timeout(longest * WAITS, inner.free.acquire()).await else {
@@ -136,7 +136,7 @@ impl Extractor {
         };
         let asked = async {
             let mut parser = inner.parser().await?;
-            // From here on a dropped future drops the process, and so kills it.
+            // From here on, dropping the future kills the process.
             let answer = protocol::ask(&mut parser.computer, request).await?;
             Ok::<_, ComputeError>((parser, answer))
         };
@@ -155,7 +155,7 @@ impl Inner {
     /// An idle process or a new one.
     async fn parser(&self) -> Result<Parser, ComputeError> {
         while let Some(mut parser) = self.take() {
-            // One that ended while it had nothing to do is just replaced.
+            // A process that ended while it was idle is replaced.
             if parser.computer.is_alive() {
                 return Ok(parser);
             }
@@ -164,7 +164,7 @@ impl Inner {
             program: self.settings.program.clone(),
             argument: PAGE_PARSER,
             memory: self.settings.memory,
-            // More than all its pages may take: only one that is forgotten would come to this.
+            // More than all pages of a process may take; only a process that is never ended reaches it.
             cpu_seconds: (self.settings.timeout * PAGES).as_secs().max(60),
             max_answer: MAX_ANSWER,
         };
@@ -179,7 +179,7 @@ impl Inner {
         self.idle.lock().processes.pop()
     }
 
-    /// Lets a process wait for the next page.
+    /// Makes a process idle, or ends it.
     fn keep(&self, mut parser: Parser) {
         parser.pages += 1;
         parser.used = Instant::now();
@@ -196,7 +196,7 @@ impl Inner {
     }
 }
 
-/// Ends processes that have waited long, until none waits.
+/// Ends idle processes after their time, until there is none.
 async fn end_idle(idle: Arc<Mutex<Idle>>, closed: CancellationToken) {
     loop {
         let over = timeout(IDLE / 2, closed.cancelled()).await.is_ok();
@@ -212,32 +212,21 @@ async fn end_idle(idle: Arc<Mutex<Idle>>, closed: CancellationToken) {
     }
 }
 
-/// What the model is told; the operator finds the cause in the log.
+/// The error for the model. The cause is logged for the operator.
 fn failure(error: &ComputeError) -> ExtractError {
     match error {
         ComputeError::Start(_) | ComputeError::Confine(_) => {
-            tracing::error!(error = %chain(error), "pages cannot be parsed");
+            tracing::error!(error = %error_chain(error), "pages cannot be parsed");
             ExtractError::Unavailable
         }
         ComputeError::Ended(_) | ComputeError::TooLong(_) => {
-            tracing::warn!(%error, "a page cost the process that parsed it");
+            tracing::warn!(%error, "a page ended the process that parsed it");
             ExtractError::TooMuch
         }
     }
 }
 
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
-}
-
-/// Runs as confined process until the server is gone.
+/// Runs as a confined process until the server ends.
 pub fn page_parser_main() -> ExitCode {
     compute::serve(std::env::args().skip(2), protocol::answer)
 }

@@ -1,19 +1,23 @@
-//! The one client for every URL that a request, a model or a page chose.
+//! The guarded client for URLs that come from requests, models or pages.
 //!
-//! A URL is judged before anything happens ([`Policy`]), its name is looked up once and checked, and the very addresses
-//! that were checked are connected to ([`Lookup`]); each redirect is a new URL. What answers is checked once more. No
-//! proxy, cookie, credential or referrer is ever sent, and nothing that comes back is unbounded: header fields, bytes as
-//! sent and as decompressed, redirects, time, and slowness.
+//! A URL is checked first ([`UrlPolicy`]). Its name is resolved once, the addresses are checked, and only these addresses
+//! are connected to ([`GuardedResolver`]). The address of the connection is checked again. Each redirect is handled as a new
+//! URL. No proxy is used, and no cookie, credential or referrer is sent. Header fields, bytes as sent and as decompressed,
+//! redirects, time and slowness are limited.
 //!
-//! A connection is used again only for the same scheme, host and port, for which it was checked when it was made;
-//! neither `refresh` nor alternative services are followed.
+//! A connection is reused only for the scheme, host and port for which it was checked. `refresh` and alternative services
+//! are not followed.
 
+mod address;
 mod body;
 mod error;
-mod failure;
+mod hosts;
 mod media;
+mod resolver;
+mod robots;
 #[cfg(test)]
 pub(super) mod serving;
+mod target;
 #[cfg(test)]
 mod tests;
 
@@ -29,111 +33,87 @@ use url::Url;
 
 pub use self::error::FetchError;
 
-use self::body::{Bounds, Pace, Wanted};
-use self::failure::no_head;
-use super::DomainFilter;
-use super::address::is_public;
-use super::hosts::{Hosts, Turn};
-use super::lookup::Lookup;
-use super::robots::{Answer, Robots};
+use self::address::is_public;
+use self::body::{BodyKind, BodyLimits, MinimumRate};
+use self::hosts::{HostPermit, Hosts};
+use self::resolver::GuardedResolver;
+use self::robots::{Robots, RobotsResponse};
+use self::target::{Target, UrlPolicy};
 use super::settings::FetchSettings;
-use super::target::{Policy, Target};
+use super::{DomainFilter, SetupError};
 use crate::net::{self, ClientOptions, UntrustedHosts};
 
-/// How long an unused connection is kept, and how many to one host.
+/// How long an unused connection is kept, and how many are kept to one host.
 const POOL_IDLE: Duration = Duration::from_secs(15);
 const POOL_PER_HOST: usize = 2;
-/// Most header fields of an answer, and most bytes of them.
+/// Most header fields of a response, and most bytes of them.
 const MAX_HEADERS: usize = 100;
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
-/// What is told to the model of when to try again, at most.
+/// Longest delay, in seconds, that the model is told.
 const MAX_RETRY_AFTER: u64 = 300;
-/// What can be read, best first.
+/// The formats that can be read, best first.
 const ACCEPT: &str = "text/html, application/xhtml+xml, text/markdown;q=0.9, text/plain;q=0.9, \
                       application/json;q=0.9, application/xml;q=0.9, application/pdf;q=0.8, */*;q=0.1";
 const ACCEPT_LANGUAGE: &str = "en, *;q=0.5";
 const ACCEPT_ENCODING: &str = "gzip, br, zstd, deflate";
-/// Most bytes, redirects and time for a `robots.txt`; RFC 9309 asks for no fewer.
+/// Most bytes, redirects and time for a `robots.txt`. RFC 9309 requires at least this.
 const ROBOTS_BYTES: usize = 500 * 1024;
 const ROBOTS_REDIRECTS: usize = 5;
 const ROBOTS_TIME: Duration = Duration::from_secs(10);
 
-/// Fetches pages. Cheap to clone: clones share connections, `robots.txt` files and politeness.
+/// Fetches pages. Cheap to clone: clones share connections, `robots.txt` files and the limits per host.
 #[derive(Clone)]
 pub struct Fetcher(Arc<Inner>);
 
 struct Inner {
     client: reqwest::Client,
-    policy: Arc<Policy>,
+    policy: Arc<UrlPolicy>,
     hosts: Hosts,
     robots: Option<Robots>,
     settings: FetchSettings,
-    pace: Pace,
+    rate: MinimumRate,
 }
 
-/// A page.
+/// A fetched page.
 #[derive(Debug, Clone)]
 pub struct Fetched {
-    /// Where it was found in the end.
+    /// The URL after redirects.
     pub url: Url,
-    /// Its type, as the server says.
+    /// The `content-type` header.
     pub content_type: Option<String>,
-    /// What it holds, decompressed.
+    /// The content, decompressed.
     pub body: Bytes,
-    /// Whether its end is missing, because it is longer than what is read of a page.
+    /// Whether the end is missing because the page exceeds the limit.
     pub cut: bool,
 }
 
-/// Why nothing can be fetched at all; for the operator.
-#[derive(Debug, thiserror::Error)]
-pub enum FetcherError {
-    /// A list of hosts cannot be read.
-    #[error("the glob '{glob}' of the hosts to {setting} cannot be read")]
-    Glob {
-        /// The list.
-        setting: &'static str,
-        /// What cannot be read.
-        glob: String,
-        /// Why.
-        source: globset::Error,
-    },
-    /// The user agent is no value of a header field.
-    #[error(
-        "the user agent cannot be sent: it must consist of visible ASCII characters and spaces"
-    )]
-    UserAgent,
-    /// The client cannot be made.
-    #[error("the client for web pages cannot be set up")]
-    Client(#[source] reqwest::Error),
-}
-
-/// What came of one request.
+/// The result of one request.
 enum Hop {
-    /// A head, and the right to read on.
-    Response(Response, Turn),
-    /// It is elsewhere.
+    /// The head of a response, and the permit to read its body.
+    Response(Response, HostPermit),
+    /// The value of `location`.
     Redirect(String),
 }
 
-/// A page, and whether it may be kept.
-pub(super) struct Kept {
+/// A page, and whether it may be cached.
+pub(super) struct CacheableFetch {
     pub(super) page: Fetched,
-    pub(super) may_be_kept: bool,
+    pub(super) is_cacheable: bool,
 }
 
 impl Fetcher {
-    /// Sets the client up.
+    /// Builds the client.
     ///
     /// # Errors
-    /// When the settings cannot be used, or TLS is not to be had.
-    pub fn new(settings: &FetchSettings) -> Result<Self, FetcherError> {
-        Self::with_pace(settings, Pace::default())
+    /// When the settings cannot be used, or TLS cannot be set up.
+    pub fn new(settings: &FetchSettings) -> Result<Self, SetupError> {
+        Self::with_rate(settings, MinimumRate::default())
     }
 
-    fn with_pace(settings: &FetchSettings, pace: Pace) -> Result<Self, FetcherError> {
-        let policy = Arc::new(Policy::new(settings)?);
+    fn with_rate(settings: &FetchSettings, rate: MinimumRate) -> Result<Self, SetupError> {
+        let policy = Arc::new(UrlPolicy::new(settings)?);
         let agent = HeaderValue::try_from(&settings.user_agent);
-        let agent = agent.map_err(|_| FetcherError::UserAgent)?;
+        let agent = agent.map_err(|_| SetupError::UserAgent)?;
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
         headers.insert(
@@ -150,45 +130,46 @@ impl Fetcher {
             connect_timeout: settings.connect_timeout,
             pool_idle_timeout: POOL_IDLE,
             untrusted: Some(UntrustedHosts {
-                resolver: Arc::new(Lookup::new(Arc::clone(&policy))),
+                resolver: Arc::new(GuardedResolver::new(Arc::clone(&policy))),
                 max_idle_per_host: POOL_PER_HOST,
                 max_header_fields: MAX_HEADERS,
                 max_header_bytes: MAX_HEADER_BYTES,
             }),
             ..ClientOptions::default()
         };
-        let client = options.build().map_err(FetcherError::Client)?;
+        let client = options.build();
+        let client = client.map_err(|error| SetupError::client("web pages", &error))?;
         Ok(Self(Arc::new(Inner {
             client,
             policy,
             hosts: Hosts::new(settings.per_host),
             robots: settings.robots.then(|| Robots::new(&settings.user_agent)),
             settings: settings.clone(),
-            pace,
+            rate,
         })))
     }
 
     /// Fetches a page.
     ///
     /// # Errors
-    /// When it may not be fetched, is not to be had, or is nothing that can be read.
+    /// When it may not be fetched, cannot be fetched, or has a format that cannot be read.
     ///
     /// # Cancel safety
-    /// Can be dropped at any time: the request ends with it.
+    /// Dropping the future cancels the request.
     pub async fn get(&self, url: &str, domains: &DomainFilter) -> Result<Fetched, FetchError> {
-        Ok(self.get_to_keep(url, domains).await?.page)
+        Ok(self.get_cacheable(url, domains).await?.page)
     }
 
-    /// The same, with what the server says of keeping it.
-    pub(super) async fn get_to_keep(
+    /// The same, with the permission to cache the page.
+    pub(super) async fn get_cacheable(
         &self,
         url: &str,
         domains: &DomainFilter,
-    ) -> Result<Kept, FetchError> {
+    ) -> Result<CacheableFetch, FetchError> {
         let inner = &self.0;
         let deadline = Instant::now() + inner.settings.timeout;
         let mut target = inner.policy.target(url, domains)?;
-        // What is elsewhere on the same host is asked for at once: together it is one page.
+        // A redirect on the same host needs no further delay: both requests are for one page.
         let mut last_host = None;
         for redirects in 0..=inner.settings.max_redirects {
             let is_same_host = last_host.as_ref() == Some(&target.host);
@@ -198,7 +179,7 @@ impl Fetcher {
                     let next = inner.policy.redirected(&target, &location, domains)?;
                     last_host = Some(std::mem::replace(&mut target, next).host);
                 }
-                Hop::Response(response, _turn) => {
+                Hop::Response(response, _permit) => {
                     let page = inner.read(&target, response, deadline).await;
                     return named(page, &target, redirects);
                 }
@@ -220,7 +201,7 @@ impl fmt::Debug for Fetcher {
 }
 
 impl Inner {
-    /// Asks `robots.txt`; how long after one another pages may be read.
+    /// Checks `robots.txt`, and returns the interval between requests that it demands.
     async fn permission(&self, target: &Target, deadline: Instant) -> Result<Duration, FetchError> {
         let Some(robots) = &self.robots else {
             return Ok(Duration::ZERO);
@@ -230,7 +211,7 @@ impl Inner {
         asked.unwrap_or_else(|_| Err(self.timeout(target)))
     }
 
-    /// One request for a page, if it may be read.
+    /// One request for a page, if `robots.txt` permits it.
     async fn visit(
         &self,
         target: &Target,
@@ -245,10 +226,10 @@ impl Inner {
         self.hop(target, interval, deadline).await
     }
 
-    /// Fetches the `robots.txt` of a target's origin.
-    async fn robots_file(&self, target: &Target) -> Result<Answer, FetchError> {
+    /// Fetches the `robots.txt` of the target's origin.
+    async fn robots_file(&self, target: &Target) -> Result<RobotsResponse, FetchError> {
         let deadline = Instant::now() + ROBOTS_TIME.min(self.settings.timeout);
-        // What one request may see must not decide what all are told.
+        // The file is shared by all requests, so the filter of one must not apply.
         let domains = DomainFilter::default();
         let file = format!("{}/robots.txt", target.origin());
         let mut at = self.policy.target(&file, &domains)?;
@@ -256,14 +237,14 @@ impl Inner {
             let hop = self.hop(&at, Duration::ZERO, deadline).await;
             match named(hop, &at, redirects)? {
                 Hop::Redirect(location) => at = self.policy.redirected(&at, &location, &domains)?,
-                Hop::Response(response, _turn) => {
+                Hop::Response(response, _permit) => {
                     let status = response.status();
                     if !status.is_success() {
-                        return Ok(Answer::Status(status));
+                        return Ok(RobotsResponse::Status(status));
                     }
                     let bounds = self.bounds(&at, ROBOTS_BYTES, deadline);
-                    let (text, _cut) = body::read(response, Wanted::Anything, &bounds).await?;
-                    return Ok(Answer::File(text));
+                    let (text, _cut) = body::read(response, BodyKind::Anything, &bounds).await?;
+                    return Ok(RobotsResponse::File(text));
                 }
             }
         }
@@ -272,7 +253,7 @@ impl Inner {
         })
     }
 
-    /// One request, up to the head of its answer.
+    /// One request, up to the head of its response.
     async fn hop(
         &self,
         target: &Target,
@@ -280,14 +261,14 @@ impl Inner {
         deadline: Instant,
     ) -> Result<Hop, FetchError> {
         let host = || target.host.clone();
-        let turn = timeout_at(deadline, self.hosts.enter(&target.host, interval)).await;
-        let turn = turn.map_err(|_| FetchError::Busy { host: host() })?;
+        let permit = timeout_at(deadline, self.hosts.enter(&target.host, interval)).await;
+        let permit = permit.map_err(|_| FetchError::Busy { host: host() })?;
         let request = reqwest::Request::new(http::Method::GET, target.url.clone());
         let response = timeout_at(deadline, self.client.execute(request)).await;
         let response = response
             .map_err(|_| self.timeout(target))?
-            .map_err(|error| no_head(target, &error))?;
-        // The second line: whatever was checked, this is whom the connection is with.
+            .map_err(|error| FetchError::no_response(&target.host, &error))?;
+        // A second check, independent of the resolver: the address of the actual connection.
         let peer = response.remote_addr();
         if !target.is_private && !peer.is_some_and(|peer| is_public(peer.ip())) {
             return Err(FetchError::Address { host: host() });
@@ -300,23 +281,23 @@ impl Inner {
             return Err(FetchError::Headers { host: host() });
         }
         if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-            return Ok(Hop::Response(response, turn));
+            return Ok(Hop::Response(response, permit));
         }
         let location = response.headers().get(header::LOCATION);
         let location = location.and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
         match location {
             Some(location) => Ok(Hop::Redirect(location.to_owned())),
-            None => Ok(Hop::Response(response, turn)),
+            None => Ok(Hop::Response(response, permit)),
         }
     }
 
-    /// Reads the page behind a head.
+    /// Reads the body of a response as a page.
     async fn read(
         &self,
         target: &Target,
         response: Response,
         deadline: Instant,
-    ) -> Result<Kept, FetchError> {
+    ) -> Result<CacheableFetch, FetchError> {
         let status = response.status();
         let has_content = status.is_success()
             && !matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT);
@@ -330,9 +311,9 @@ impl Inner {
         let content_type = response.headers().get(header::CONTENT_TYPE);
         let content_type =
             content_type.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        let may_be_kept = !forbids_keeping(response.headers());
+        let is_cacheable = !forbids_caching(response.headers());
         let bounds = self.bounds(target, self.settings.max_bytes, deadline);
-        let wanted = Wanted::Readable(content_type.as_deref());
+        let wanted = BodyKind::Readable(content_type.as_deref());
         let (body, cut) = body::read(response, wanted, &bounds).await?;
         let page = Fetched {
             url: target.url.clone(),
@@ -340,16 +321,21 @@ impl Inner {
             body,
             cut,
         };
-        Ok(Kept { page, may_be_kept })
+        Ok(CacheableFetch { page, is_cacheable })
     }
 
-    fn bounds<'t>(&self, target: &'t Target, max_bytes: usize, deadline: Instant) -> Bounds<'t> {
-        Bounds {
+    fn bounds<'t>(
+        &self,
+        target: &'t Target,
+        max_bytes: usize,
+        deadline: Instant,
+    ) -> BodyLimits<'t> {
+        BodyLimits {
             host: &target.host,
             max_bytes,
             deadline,
-            out_of_time: self.timeout(target),
-            pace: self.pace,
+            timed_out: self.timeout(target),
+            rate: self.rate,
         }
     }
 
@@ -367,7 +353,7 @@ impl Inner {
     }
 }
 
-/// After a redirect, an error is about a page that nobody asked for by this name.
+/// Names the target of a redirect in an error, since the caller does not know it.
 fn named<T>(
     result: Result<T, FetchError>,
     target: &Target,
@@ -379,14 +365,14 @@ fn named<T>(
     })
 }
 
-/// Seconds after which to try again, where that is soon.
+/// The delay that the server requests, in seconds, if it is short.
 fn retry_after(headers: &HeaderMap) -> Option<u64> {
     let seconds = net::retry_after(headers)?.as_secs();
     (1..=MAX_RETRY_AFTER).contains(&seconds).then_some(seconds)
 }
 
-/// Whether `cache-control` says that the answer must not be stored.
-fn forbids_keeping(headers: &HeaderMap) -> bool {
+/// Whether `cache-control` forbids storing the response.
+fn forbids_caching(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::CACHE_CONTROL).iter();
     let mut directives = values
         .filter_map(|value| value.to_str().ok())

@@ -1,4 +1,4 @@
-//! Pages that were fetched lately, each for those of one scope only.
+//! The cache of fetched pages, separate for each scope.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,20 +11,19 @@ use super::DomainFilter;
 use super::fetch::{FetchError, Fetched, Fetcher};
 use super::settings::SearchSettings;
 
-/// What an entry takes besides its page.
+/// The size of a cache entry without its page.
 const ENTRY_BYTES: usize = 512;
 
-/// Fetches pages, and again only after a while. Those who want the same page at the same time share one request. Cheap to
-/// clone.
+/// Fetches pages through a cache. Concurrent requests for a page share one fetch. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Pages {
     fetcher: Fetcher,
-    kept: Option<Cache<Key, Entry>>,
+    cache: Option<Cache<PageKey, Entry>>,
 }
 
-/// Whose page, and within which domains: a redirect that one request may follow, another may not.
+/// The page and its scope. The domains are part of it because they decide which redirects are followed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct PageKey {
     scope: String,
     url: String,
     domains: DomainFilter,
@@ -33,10 +32,10 @@ struct Key {
 #[derive(Debug, Clone)]
 struct Entry {
     page: Fetched,
-    may_be_kept: bool,
+    is_cacheable: bool,
 }
 
-impl Key {
+impl PageKey {
     fn bytes(&self) -> usize {
         let domains = self.domains.allowed.iter().chain(&self.domains.blocked);
         let texts = [&self.scope, &self.url].into_iter().chain(domains);
@@ -48,10 +47,10 @@ struct Lifetime {
     ttl: Duration,
 }
 
-impl Expiry<Key, Entry> for Lifetime {
-    fn expire_after_create(&self, _: &Key, entry: &Entry, _: Instant) -> Option<Duration> {
-        // What may not be kept is still shared by those who wait for it.
-        Some(match entry.may_be_kept {
+impl Expiry<PageKey, Entry> for Lifetime {
+    fn expire_after_create(&self, _: &PageKey, entry: &Entry, _: Instant) -> Option<Duration> {
+        // A page that may not be cached is still shared by concurrent requests.
+        Some(match entry.is_cacheable {
             true => self.ttl,
             false => Duration::ZERO,
         })
@@ -59,12 +58,12 @@ impl Expiry<Key, Entry> for Lifetime {
 }
 
 impl Pages {
-    /// Keeps what the settings allow, or nothing.
+    /// A cache within the settings, or none.
     pub(super) fn new(fetcher: Fetcher, settings: &SearchSettings) -> Self {
         let ttl = settings.cache_ttl;
-        let kept = (!ttl.is_zero() && settings.cache_bytes > 0).then(|| {
+        let cache = (!ttl.is_zero() && settings.cache_bytes > 0).then(|| {
             Cache::builder()
-                .weigher(|key: &Key, entry: &Entry| {
+                .weigher(|key: &PageKey, entry: &Entry| {
                     let bytes = entry.page.body.len() + key.bytes() + ENTRY_BYTES;
                     u32::try_from(bytes).unwrap_or(u32::MAX)
                 })
@@ -72,42 +71,42 @@ impl Pages {
                 .expire_after(Lifetime { ttl })
                 .build()
         });
-        Self { fetcher, kept }
+        Self { fetcher, cache }
     }
 
     /// Fetches a page for a scope.
     ///
     /// # Errors
-    /// Those of [`Fetcher::get`]; they are not remembered.
+    /// Those of [`Fetcher::get`]; they are not cached.
     pub(super) async fn get(
         &self,
         scope: &str,
         url: &str,
         domains: &DomainFilter,
     ) -> Result<Fetched, FetchError> {
-        let Some(kept) = &self.kept else {
+        let Some(cache) = &self.cache else {
             return self.fetcher.get(url, domains).await;
         };
-        let key = Key {
+        let key = PageKey {
             scope: scope.to_owned(),
             url: without_fragment(url),
             domains: domains.clone(),
         };
         let fetch = Box::pin(async {
-            let kept = self.fetcher.get_to_keep(url, domains).await?;
+            let fetched = self.fetcher.get_cacheable(url, domains).await?;
             Ok(Entry {
-                page: kept.page,
-                may_be_kept: kept.may_be_kept,
+                page: fetched.page,
+                is_cacheable: fetched.is_cacheable,
             })
         });
-        let entry = kept.try_get_with(key, fetch).await;
+        let entry = cache.try_get_with(key, fetch).await;
         entry
             .map(|entry| entry.page)
             .map_err(|error: Arc<FetchError>| FetchError::clone(&error))
     }
 }
 
-/// The page's name; what is no URL stays as it is and is refused by the fetcher.
+/// The URL without fragment. A text that is not a URL is returned as it is, and the fetcher refuses it.
 fn without_fragment(url: &str) -> String {
     match Url::parse(url) {
         Ok(mut read) => {

@@ -1,23 +1,19 @@
-//! One search provider: what is asked of it, what its answers mean, what its refusals mean.
+//! One search provider: the requests that it gets and the meaning of its answers.
 //!
-//! Each API has a file of its own, which writes requests and reads answers and connects to nothing; [`exchange`] carries
-//! them. Everything that comes out is cleaned and within the filter of hosts, whatever the provider made of it
-//! ([`tidy`]). Knows nothing of the other providers.
+//! The format of each API is a file of its own, which opens no connection; [`exchange`] sends the requests. All results
+//! are cleaned and within the request's hosts, whatever the provider sent ([`tidy`]).
 
 mod brave;
-mod date;
+mod content;
 mod duckduckgo;
-mod exa;
 mod exchange;
 #[cfg(test)]
 pub(super) mod fake;
 mod markup;
 mod operators;
-mod problem;
 mod region;
 mod searxng;
 mod serper;
-mod tavily;
 #[cfg(test)]
 mod tests;
 mod tidy;
@@ -27,76 +23,83 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use self::brave::Brave;
-use self::date::Day;
-use self::duckduckgo::DuckDuckGo;
-use self::exa::Exa;
-pub(super) use self::exchange::Exchange;
-use self::operators::Limits;
-pub(super) use self::problem::{Problem, ProviderError, SetupError};
-use self::searxng::SearXng;
-use self::serper::Serper;
-use self::tavily::Tavily;
+pub(super) use self::exchange::{ProviderClient, ProviderError, ProviderProblem};
+use self::operators::QueryLimits;
 use super::settings::{ProviderKind, ProviderSettings};
-use super::{DomainFilter, Freshness, Location};
+use super::{DomainFilter, Freshness, Location, SetupError};
 
-/// Something that was found.
+/// One result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Hit {
-    /// Where it is: `http` or `https`, with a host and without credentials.
+    /// An `http` or `https` URL with a host and without credentials.
     pub(super) url: String,
-    /// Its title, or empty.
+    /// The title, or empty.
     pub(super) title: String,
-    /// What the provider shows of it, or empty.
+    /// The provider's summary, or empty.
     pub(super) snippet: String,
-    /// When it was published, `YYYY-MM-DD`.
+    /// The date of publication, `YYYY-MM-DD`.
     pub(super) date: Option<String>,
-    /// The text of the page, where the provider sends it.
+    /// The text of the page, if the provider sends it.
     pub(super) text: Option<String>,
 }
 
-/// What is looked up.
+/// The answer of a provider to one query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ProviderAnswer {
+    /// The results, best first; may be empty.
+    pub(super) hits: Vec<Hit>,
+    /// The provider's name.
+    pub(super) provider: &'static str,
+    /// Deviations from the request, for the model.
+    pub(super) notices: Vec<String>,
+}
+
+/// One query for a provider.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lookup<'q> {
+pub(super) struct ProviderQuery<'q> {
     /// The words.
     pub(super) query: &'q str,
-    /// Most hits.
+    /// Most results.
     pub(super) max_results: usize,
-    /// How old they may be.
+    /// The maximum age of results.
     pub(super) freshness: Option<Freshness>,
-    /// On which hosts they may be.
+    /// The permitted hosts.
     pub(super) domains: &'q DomainFilter,
-    /// Where the user is.
+    /// The user's location.
     pub(super) location: Option<&'q Location>,
 }
 
 /// A configured provider.
 #[derive(Debug)]
-pub(super) enum Provider {
-    /// A SearXNG of the operator's.
-    SearXng(SearXng),
-    /// Brave Search.
-    Brave(Brave),
-    /// Tavily.
-    Tavily(Tavily),
-    /// Exa.
-    Exa(Exa),
-    /// Serper.
-    Serper(Serper),
-    /// DuckDuckGo's HTML page.
-    DuckDuckGo(DuckDuckGo),
+pub(super) struct Provider {
+    kind: ProviderKind,
+    api: &'static Api,
+    endpoint: Endpoint,
+    texts: PageTexts,
 }
 
-/// Whether pages will be read: then their text is asked for, where the provider has it.
+/// Whether the text of pages is requested from providers that can send it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Texts {
-    /// Ask for it.
+pub(super) enum PageTexts {
+    /// Pages will be read.
     Wanted,
-    /// Snippets will do.
+    /// Snippets suffice.
     Unwanted,
 }
 
-/// Where requests go, and the header that pays for them.
+/// The fixed facts of an API.
+#[derive(Debug)]
+struct Api {
+    /// The address that is used without a configured one.
+    public_url: Option<&'static str>,
+    path: &'static [&'static str],
+    /// Name of the header with the API key, and what precedes the key in it.
+    key_header: Option<(&'static str, &'static str)>,
+    key_required: bool,
+    limits: QueryLimits,
+}
+
+/// The URL of requests and the header with the API key.
 #[derive(Debug)]
 struct Endpoint {
     url: Url,
@@ -104,44 +107,46 @@ struct Endpoint {
 }
 
 impl Provider {
-    /// Makes one from its settings; connects to nothing.
+    /// Takes the settings; opens no connection.
     ///
     /// # Errors
     /// When the key is missing, or the URL or the key cannot be used.
-    pub(super) fn new(settings: &ProviderSettings, texts: Texts) -> Result<Self, SetupError> {
-        Ok(match settings.kind {
-            ProviderKind::SearXng => Self::SearXng(SearXng::new(settings)?),
-            ProviderKind::Brave => Self::Brave(Brave::new(settings)?),
-            ProviderKind::Tavily => Self::Tavily(Tavily::new(settings, texts)?),
-            ProviderKind::Exa => Self::Exa(Exa::new(settings, texts)?),
-            ProviderKind::Serper => Self::Serper(Serper::new(settings)?),
-            ProviderKind::DuckDuckGo => Self::DuckDuckGo(DuckDuckGo::new(settings)?),
+    pub(super) fn new(settings: &ProviderSettings, texts: PageTexts) -> Result<Self, SetupError> {
+        let api = match settings.kind {
+            ProviderKind::SearXng => &searxng::API,
+            ProviderKind::Brave => &brave::API,
+            ProviderKind::Tavily => &content::TAVILY,
+            ProviderKind::Exa => &content::EXA,
+            ProviderKind::Serper => &serper::API,
+            ProviderKind::DuckDuckGo => &duckduckgo::API,
+        };
+        Ok(Self {
+            kind: settings.kind,
+            api,
+            endpoint: Endpoint::new(settings, api)?,
+            texts,
         })
     }
 
-    /// The word of the configuration.
+    /// The name in the configuration.
     pub(super) fn name(&self) -> &'static str {
-        self.kind().as_str()
+        self.kind.as_str()
     }
 
-    /// Looks something up.
+    /// Searches.
     ///
     /// # Errors
-    /// When the provider could not be asked or did not give an answer; an answer without hits is none.
+    /// When the provider could not be reached or did not answer the query. An answer without results is no error.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the request up.
+    /// Dropping the future cancels the request.
     pub(super) async fn search(
         &self,
-        exchange: &Exchange,
-        lookup: &Lookup<'_>,
+        client: &ProviderClient,
+        query: &ProviderQuery<'_>,
     ) -> Result<Vec<Hit>, ProviderError> {
-        let today = Day::now();
-        let request = self.request(lookup, today);
-        let outcome = match exchange.run(self, &request).await {
-            Ok(body) => self
-                .read(&body, today)
-                .and_then(|hits| tidy::tidy(hits, lookup)),
+        let outcome = match client.run(self, &self.request(query)).await {
+            Ok(body) => self.read(&body).and_then(|hits| tidy::tidy(hits, query)),
             Err(problem) => Err(problem),
         };
         outcome.map_err(|problem| ProviderError {
@@ -150,135 +155,97 @@ impl Provider {
         })
     }
 
-    /// How many characters of the query it reads, if that is less than the whole.
+    /// How many characters of the query the provider reads, if the query is longer.
     pub(super) fn reads_only(&self, query: &str) -> Option<usize> {
-        let limits = self.limits();
+        let limits = self.api.limits;
         (!limits.hold(query)).then_some(limits.chars)
     }
 
-    fn kind(&self) -> ProviderKind {
-        match self {
-            Self::SearXng(_) => ProviderKind::SearXng,
-            Self::Brave(_) => ProviderKind::Brave,
-            Self::Tavily(_) => ProviderKind::Tavily,
-            Self::Exa(_) => ProviderKind::Exa,
-            Self::Serper(_) => ProviderKind::Serper,
-            Self::DuckDuckGo(_) => ProviderKind::DuckDuckGo,
+    fn request(&self, query: &ProviderQuery<'_>) -> reqwest::Request {
+        let endpoint = &self.endpoint;
+        match self.kind {
+            ProviderKind::SearXng => searxng::request(endpoint, query),
+            ProviderKind::Brave => brave::request(endpoint, query),
+            ProviderKind::Tavily => content::tavily(endpoint, query, self.texts),
+            ProviderKind::Exa => content::exa(endpoint, query, self.texts),
+            ProviderKind::Serper => serper::request(endpoint, query),
+            ProviderKind::DuckDuckGo => duckduckgo::request(endpoint, query),
         }
     }
 
-    fn limits(&self) -> Limits {
-        match self {
-            Self::SearXng(_) => searxng::LIMITS,
-            Self::Brave(_) => brave::LIMITS,
-            Self::Tavily(_) => tavily::LIMITS,
-            Self::Exa(_) => exa::LIMITS,
-            Self::Serper(_) => serper::LIMITS,
-            Self::DuckDuckGo(_) => duckduckgo::LIMITS,
+    /// The results in a successful answer, not cleaned yet.
+    fn read(&self, body: &[u8]) -> Result<Vec<Hit>, ProviderProblem> {
+        match self.kind {
+            ProviderKind::SearXng => searxng::read(body),
+            ProviderKind::Brave => brave::read(body),
+            ProviderKind::Tavily | ProviderKind::Exa => content::read(body),
+            ProviderKind::Serper => serper::read(body),
+            ProviderKind::DuckDuckGo => duckduckgo::read(body),
         }
     }
 
-    fn request(&self, lookup: &Lookup<'_>, today: Day) -> reqwest::Request {
-        match self {
-            Self::SearXng(api) => api.request(lookup),
-            Self::Brave(api) => api.request(lookup),
-            Self::Tavily(api) => api.request(lookup),
-            Self::Exa(api) => api.request(lookup, today),
-            Self::Serper(api) => api.request(lookup),
-            Self::DuckDuckGo(api) => api.request(lookup),
-        }
-    }
-
-    /// The hits of a successful answer, as they came.
-    fn read(&self, body: &[u8], today: Day) -> Result<Vec<Hit>, Problem> {
-        match self {
-            Self::SearXng(_) => searxng::read(body, today),
-            Self::Brave(_) => brave::read(body, today),
-            Self::Tavily(_) => tavily::read(body, today),
-            Self::Exa(_) => exa::read(body, today),
-            Self::Serper(_) => serper::read(body, today),
-            Self::DuckDuckGo(_) => duckduckgo::read(body),
-        }
-    }
-
-    /// What an answer other than 200 means.
-    fn problem(&self, status: StatusCode, body: &[u8]) -> Problem {
-        let own = match self {
-            Self::SearXng(_) => searxng::problem(status),
-            Self::Brave(_) => brave::problem(status, body),
-            Self::Tavily(_) => tavily::problem(status),
-            Self::Serper(_) => serper::problem(status, body),
-            Self::DuckDuckGo(_) => duckduckgo::problem(status),
-            Self::Exa(_) => None,
+    /// The meaning of a status other than 200.
+    fn problem(&self, status: StatusCode, body: &[u8]) -> ProviderProblem {
+        let specific = match self.kind {
+            ProviderKind::SearXng => searxng::problem(status),
+            ProviderKind::Brave => brave::problem(status, body),
+            ProviderKind::Tavily => content::tavily_problem(status),
+            ProviderKind::Serper => serper::problem(status, body),
+            ProviderKind::DuckDuckGo => duckduckgo::problem(status),
+            ProviderKind::Exa => None,
         };
-        own.unwrap_or_else(|| Problem::of_status(status))
+        specific.unwrap_or_else(|| ProviderProblem::of_status(status))
     }
 
-    /// The delay that an answer asks for in a header of the provider's own.
+    /// The delay in a header that only this provider has.
     fn reset(&self, headers: &HeaderMap) -> Option<std::time::Duration> {
-        match self {
-            Self::Brave(_) => brave::reset(headers),
-            Self::SearXng(_)
-            | Self::Tavily(_)
-            | Self::Exa(_)
-            | Self::Serper(_)
-            | Self::DuckDuckGo(_) => None,
+        match self.kind {
+            ProviderKind::Brave => brave::reset(headers),
+            ProviderKind::SearXng
+            | ProviderKind::Tavily
+            | ProviderKind::Exa
+            | ProviderKind::Serper
+            | ProviderKind::DuckDuckGo => None,
         }
     }
 }
 
 impl Endpoint {
-    /// The API's path below the configured or the public URL.
-    fn new(
-        settings: &ProviderSettings,
-        public: Option<&str>,
-        path: &[&str],
-    ) -> Result<Self, SetupError> {
+    fn new(settings: &ProviderSettings, api: &Api) -> Result<Self, SetupError> {
         let provider = settings.kind.as_str();
-        let bad = || SetupError::Url(provider);
-        let mut url = match (&settings.url, public) {
+        let bad = || SetupError::ProviderUrl(provider);
+        let mut url = match (&settings.url, api.public_url) {
             (Some(url), _) => url.clone(),
             (None, Some(public)) => Url::parse(public).map_err(|_| bad())?,
-            (None, None) => return Err(SetupError::NoUrl(provider)),
+            (None, None) => return Err(SetupError::NoProviderUrl(provider)),
         };
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(bad());
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(SetupError::Credentials(provider));
+            return Err(SetupError::ProviderCredentials(provider));
         }
         url.set_query(None);
         url.set_fragment(None);
         url.path_segments_mut()
             .map_err(|()| bad())?
             .pop_if_empty()
-            .extend(path);
-        Ok(Self { url, key: None })
-    }
-
-    /// Sends the configured key in a header.
-    fn with_key(
-        mut self,
-        settings: &ProviderSettings,
-        name: HeaderName,
-        scheme: &str,
-    ) -> Result<Self, SetupError> {
-        let provider = settings.kind.as_str();
-        let key = settings
-            .api_key
-            .as_ref()
-            .ok_or(SetupError::NoKey(provider))?;
-        self.key = Some((
-            name,
-            secret_value(scheme, key).ok_or(SetupError::Key(provider))?,
-        ));
-        Ok(self)
+            .extend(api.path);
+        let key = match (api.key_header, &settings.api_key) {
+            (Some((name, prefix)), Some(key)) => {
+                let value = secret_value(prefix, key).ok_or(SetupError::ProviderKey(provider))?;
+                Some((HeaderName::from_static(name), value))
+            }
+            _ if api.key_required => return Err(SetupError::NoProviderKey(provider)),
+            _ => None,
+        };
+        Ok(Self { url, key })
     }
 
     fn get(&self, parameters: &[(&str, &str)]) -> reqwest::Request {
         let mut url = self.url.clone();
         url.query_pairs_mut().extend_pairs(parameters);
-        self.keyed(reqwest::Request::new(Method::GET, url))
+        self.with_headers(reqwest::Request::new(Method::GET, url))
     }
 
     fn post_json(&self, body: &serde_json::Value) -> reqwest::Request {
@@ -299,10 +266,10 @@ impl Endpoint {
             .headers_mut()
             .insert(::http::header::CONTENT_TYPE, content_type);
         *request.body_mut() = Some(body.into());
-        self.keyed(request)
+        self.with_headers(request)
     }
 
-    fn keyed(&self, mut request: reqwest::Request) -> reqwest::Request {
+    fn with_headers(&self, mut request: reqwest::Request) -> reqwest::Request {
         request.headers_mut().insert(
             ::http::header::ACCEPT,
             HeaderValue::from_static("application/json"),
@@ -314,13 +281,13 @@ impl Endpoint {
     }
 }
 
-fn secret_value(scheme: &str, key: &SecretString) -> Option<HeaderValue> {
-    let mut value = HeaderValue::try_from(format!("{scheme}{}", key.expose_secret())).ok()?;
+fn secret_value(prefix: &str, key: &SecretString) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("{prefix}{}", key.expose_secret())).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ProviderProblem> {
     serde_json::from_slice(body)
-        .map_err(|_| Problem::Malformed("it is no JSON of the documented shape"))
+        .map_err(|_| ProviderProblem::Malformed("it is not JSON of the documented shape"))
 }

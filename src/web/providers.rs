@@ -1,6 +1,6 @@
-//! The search providers in their order: the first that answers is the answer.
+//! Asks the search providers in their configured order until one answers.
 
-mod pace;
+mod rate;
 #[cfg(test)]
 mod tests;
 
@@ -9,55 +9,47 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::pace::Pace;
-use super::WebError;
-use super::cache::{Answers, Key};
-use super::provider::{Exchange, Hit, Lookup, Problem, Provider, ProviderError, SetupError, Texts};
+use self::rate::RequestRate;
+use super::cache::{AnswerCache, SearchKey};
+use super::provider::{
+    Hit, PageTexts, Provider, ProviderAnswer, ProviderClient, ProviderError, ProviderProblem,
+    ProviderQuery,
+};
 use super::settings::Settings;
 use super::stats::{self, Outcomes, Tally};
+use super::{SetupError, WebError};
 
-/// What a search came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Answer {
-    /// What was found, best first; nothing where there is nothing.
-    pub(super) hits: Vec<Hit>,
-    /// Who found it.
-    pub(super) provider: &'static str,
-    /// What went otherwise than asked, for the model.
-    pub(super) notices: Vec<String>,
-}
-
-/// All configured providers, and what they answered lately; cheap to clone.
+/// All configured providers and the cache of their answers; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Providers(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     entries: Vec<Entry>,
-    exchange: Exchange,
-    answers: Option<Answers>,
+    client: ProviderClient,
+    answers: Option<AnswerCache>,
 }
 
 /// One provider.
 #[derive(Debug)]
 struct Entry {
     provider: Provider,
-    pace: Pace,
-    /// Until when the others are tried before it.
-    rest: Mutex<Option<Instant>>,
+    rate: RequestRate,
+    /// The end of the time in which other providers are preferred.
+    avoided_until: Mutex<Option<Instant>>,
     tally: Tally,
 }
 
 impl Providers {
-    /// Makes them; connects to nothing.
+    /// Takes the settings; opens no connection.
     ///
     /// # Errors
-    /// When one of them cannot be used as configured.
+    /// When a provider cannot be used as configured.
     pub(super) fn new(settings: &Settings) -> Result<Self, SetupError> {
         let texts = if settings.search.max_pages > 0 {
-            Texts::Wanted
+            PageTexts::Wanted
         } else {
-            Texts::Unwanted
+            PageTexts::Unwanted
         };
         let entries = settings
             .providers
@@ -65,55 +57,55 @@ impl Providers {
             .map(|provider| {
                 Ok(Entry {
                     provider: Provider::new(provider, texts)?,
-                    pace: Pace::new(provider.requests_per_minute),
-                    rest: Mutex::new(None),
+                    rate: RequestRate::new(provider.requests_per_minute),
+                    avoided_until: Mutex::new(None),
                     tally: Tally::default(),
                 })
             })
             .collect::<Result<_, SetupError>>()?;
         Ok(Self(Arc::new(Inner {
             entries,
-            exchange: Exchange::new(settings)?,
-            answers: Answers::new(settings.search.cache_ttl, settings.search.cache_bytes),
+            client: ProviderClient::new(settings)?,
+            answers: AnswerCache::new(settings.search.cache_ttl, settings.search.cache_bytes),
         })))
     }
 
-    /// How searches went, by provider.
+    /// The outcomes of searches by provider.
     pub(super) fn outcomes(&self) -> Vec<(&'static str, Outcomes)> {
         let entries = self.0.entries.iter();
         stats::by_provider(entries.map(|entry| (entry.provider.name(), entry.tally.outcomes())))
     }
 
-    /// Looks something up, unless the answer is still known. Look-ups of different scopes share nothing; the same look-up
-    /// that is under way in the same scope is waited for.
+    /// Answers a query from the cache or by a provider. Equal queries of one scope at the same time share a request; scopes
+    /// share nothing.
     ///
     /// # Errors
-    /// When no provider answered; the text names each and its problem. An answer without hits is none.
+    /// When no provider answered; the text names each and its problem. An answer without results is no error.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the request up, unless another caller waits for the same answer: that one asks then.
+    /// Dropping the future cancels the request. If another caller waits for the same answer, that caller asks again.
     pub(super) async fn search(
         &self,
-        lookup: &Lookup<'_>,
+        query: &ProviderQuery<'_>,
         scope: &str,
-    ) -> Result<Arc<Answer>, WebError> {
+    ) -> Result<Arc<ProviderAnswer>, WebError> {
         match &self.0.answers {
             Some(answers) => {
-                let key = Key::new(scope, lookup);
-                answers.get_or(key, Box::pin(self.ask(lookup))).await
+                let key = SearchKey::new(scope, query);
+                answers.get_or(key, Box::pin(self.ask(query))).await
             }
-            None => self.ask(lookup).await.map(Arc::new),
+            None => self.ask(query).await.map(Arc::new),
         }
     }
 
-    async fn ask(&self, lookup: &Lookup<'_>) -> Result<Answer, WebError> {
+    async fn ask(&self, query: &ProviderQuery<'_>) -> Result<ProviderAnswer, WebError> {
         let mut failed = Vec::new();
         for entry in self.order() {
-            match entry.search(&self.0.exchange, lookup).await {
+            match entry.search(&self.0.client, query).await {
                 Ok(hits) => {
                     let provider = entry.provider.name();
-                    let notices = notices(&failed, &entry.provider, lookup.query);
-                    return Ok(Answer {
+                    let notices = notices(&failed, &entry.provider, query.query);
+                    return Ok(ProviderAnswer {
                         hits,
                         provider,
                         notices,
@@ -129,31 +121,31 @@ impl Providers {
         )))
     }
 
-    /// Those that rest come last, but they come: better than no answer at all.
+    /// Providers that failed recently come last.
     fn order(&self) -> impl Iterator<Item = &Entry> {
         let now = Instant::now();
-        let (ready, resting): (Vec<_>, Vec<_>) = self
+        let (preferred, avoided): (Vec<_>, Vec<_>) = self
             .0
             .entries
             .iter()
-            .partition(|entry| entry.rest.lock().is_none_or(|until| until <= now));
-        ready.into_iter().chain(resting)
+            .partition(|entry| entry.avoided_until.lock().is_none_or(|until| until <= now));
+        preferred.into_iter().chain(avoided)
     }
 }
 
 impl Entry {
     async fn search(
         &self,
-        exchange: &Exchange,
-        lookup: &Lookup<'_>,
+        client: &ProviderClient,
+        query: &ProviderQuery<'_>,
     ) -> Result<Vec<Hit>, ProviderError> {
         let provider = self.provider.name();
-        let outcome = if self.pace.turn().await {
-            self.provider.search(exchange, lookup).await
+        let outcome = if self.rate.acquire().await {
+            self.provider.search(client, query).await
         } else {
             Err(ProviderError {
                 provider,
-                problem: Problem::Paced,
+                problem: ProviderProblem::Paced,
             })
         };
         self.tally.count(&outcome);
@@ -165,10 +157,10 @@ impl Entry {
             );
         }
         match &outcome {
-            Ok(_) => *self.rest.lock() = None,
+            Ok(_) => *self.avoided_until.lock() = None,
             Err(error) => {
-                if let Some(rest) = error.problem.rest() {
-                    *self.rest.lock() = Some(Instant::now() + rest);
+                if let Some(penalty) = error.problem.penalty() {
+                    *self.avoided_until.lock() = Some(Instant::now() + penalty);
                 }
             }
         }

@@ -1,10 +1,9 @@
 //! The best passages of several texts, packed into a budget of tokens.
 //!
-//! Texts are cut into passages ([`passages`]), which are ranked against the query by BM25 (Robertson and Zaragoza, *The
-//! Probabilistic Relevance Framework: BM25 and Beyond*, 2009; the `bm25` crate), and where an upstream has embeddings,
-//! also by those: the two orders are then joined by reciprocal ranks (Cormack, Clarke and Büttcher, SIGIR 2009). What is
-//! chosen is varied: a second passage of a source counts for less than the first, and what says the same as a chosen
-//! one is left out.
+//! Texts are cut into passages ([`passages`]) and ranked against the query by BM25 (Robertson and Zaragoza, *The
+//! Probabilistic Relevance Framework: BM25 and Beyond*, 2009; the `bm25` crate). If an upstream has embeddings, a second
+//! ranking by them is joined by reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009). Further passages of one
+//! source count for less than the first, and near duplicates are left out.
 
 mod embed;
 mod pack;
@@ -12,39 +11,40 @@ mod passages;
 mod score;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod words;
 
 use std::sync::Arc;
 
 use self::embed::Embeddings;
 use self::passages::Passage;
+use super::SetupError;
 use super::settings::EmbeddingSettings;
-use super::{WebError, tokens};
 
-/// Most passages that are ranked; of more, as many of the first of each text as there is room for.
+/// Most passages that are ranked. Of more, the first ones of each text are taken.
 const MAX_PASSAGES: usize = 4096;
-/// Most passages that embeddings are asked for.
+/// Most passages for which embeddings are requested.
 const MAX_EMBEDDED: usize = 48;
-/// The constant of reciprocal rank fusion, as in the paper.
+/// The constant of reciprocal rank fusion, from the paper.
 const FUSION: f32 = 60.0;
 
 /// A text that may be quoted from.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Candidate {
-    /// Its title, or empty.
+    /// The title, or empty.
     pub(super) title: String,
-    /// What the search provider says of it; quoted where there is no text.
+    /// The provider's summary, which is quoted if there is no text.
     pub(super) snippet: String,
-    /// Its text.
+    /// The text.
     pub(super) markdown: String,
 }
 
-/// What was chosen of one candidate.
+/// The selected passages of one candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chosen {
-    /// Its place among the candidates.
+    /// The index of the candidate.
     pub(super) candidate: usize,
-    /// Passages in the order of the text; neighbours are joined.
+    /// The passages in the order of the text; adjacent ones are joined.
     pub(super) passages: Vec<String>,
     /// Whether that is the whole text.
     pub(super) whole: bool,
@@ -57,13 +57,13 @@ pub(super) struct Ranker {
 }
 
 impl Ranker {
-    pub(super) fn new(embeddings: Option<EmbeddingSettings>) -> Result<Self, WebError> {
+    pub(super) fn new(embeddings: Option<EmbeddingSettings>) -> Result<Self, SetupError> {
         Ok(Self {
             embeddings: embeddings.map(Embeddings::new).transpose()?,
         })
     }
 
-    /// The passages that fit the queries best, of the best candidate first, within so many tokens.
+    /// The passages that match the queries best within a number of tokens, ordered by candidate, the best one first.
     pub(super) async fn pack(
         &self,
         queries: &[String],
@@ -85,8 +85,8 @@ impl Ranker {
         });
         let (mut scores, best, texts) = ranked.await;
         if let Some(embeddings) = self.embeddings.as_ref().filter(|_| !texts.is_empty()) {
-            match embeddings.likeness(&query, &texts).await {
-                Ok(likeness) => scores = fused(scores.len(), &best, &likeness),
+            match embeddings.similarity(&query, &texts).await {
+                Ok(similarity) => scores = fused(scores.len(), &best, &similarity),
                 Err(error) => tracing::warn!(
                     %error,
                     "passages could not be ranked with embeddings; words alone decide"
@@ -107,12 +107,12 @@ impl Ranker {
     }
 }
 
-/// Does what takes a while and no waiting where it holds nobody up.
+/// Runs a computation on the blocking pool.
 async fn compute<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.unwrap_or_default()
 }
 
-/// The beginning of a text, up to so many tokens, and whether that is all of it.
+/// The start of a text within a number of tokens, and whether that is the whole text.
 pub(super) fn beginning(markdown: &str, budget: usize) -> (String, bool) {
     let candidate = Candidate {
         markdown: markdown.to_owned(),
@@ -132,7 +132,7 @@ pub(super) fn beginning(markdown: &str, budget: usize) -> (String, bool) {
     (text.to_owned(), text.trim_end() == markdown.trim_end())
 }
 
-/// The passages of all candidates, those of each text in their order.
+/// The passages of all candidates, in the order of their texts.
 fn cut(candidates: &[Candidate], budget: usize) -> Vec<Passage<'_>> {
     let size = passages::size(budget);
     let mut all: Vec<Vec<Passage<'_>>> = candidates
@@ -145,7 +145,7 @@ fn cut(candidates: &[Candidate], budget: usize) -> Vec<Passage<'_>> {
     all.into_iter().flatten().collect()
 }
 
-/// How many each may have, so that all have no more than the room: what the short ones leave is for the long ones.
+/// The maximum for each so that the sum is within a limit. Short ones leave more for long ones.
 fn fair(mut lengths: Vec<usize>, mut room: usize) -> usize {
     lengths.sort_unstable();
     let mut left = lengths.len();
@@ -159,8 +159,8 @@ fn fair(mut lengths: Vec<usize>, mut room: usize) -> usize {
     usize::MAX
 }
 
-/// The scores by which two orders of the best passages are joined.
-fn fused(count: usize, by_words: &[usize], likeness: &[f32]) -> Vec<f32> {
+/// The scores of the reciprocal rank fusion of two rankings.
+fn fused(count: usize, by_words: &[usize], similarity: &[f32]) -> Vec<f32> {
     let mut fused = vec![0.0; count];
     let mut add = |rank: usize, index: usize| {
         if let Some(score) = fused.get_mut(index) {
@@ -173,7 +173,7 @@ fn fused(count: usize, by_words: &[usize], likeness: &[f32]) -> Vec<f32> {
         .iter()
         .enumerate()
         .for_each(|(rank, &index)| add(rank, index));
-    for (rank, place) in order(likeness).into_iter().enumerate() {
+    for (rank, place) in order(similarity).into_iter().enumerate() {
         if let Some(&index) = by_words.get(place) {
             add(rank, index);
         }
@@ -181,7 +181,7 @@ fn fused(count: usize, by_words: &[usize], likeness: &[f32]) -> Vec<f32> {
     fused
 }
 
-/// The places of the scores, best first; equal ones keep their order.
+/// The indices of the scores, best first; equal ones keep their order.
 fn order(scores: &[f32]) -> Vec<usize> {
     let mut order: Vec<(usize, f32)> = scores.iter().copied().enumerate().collect();
     order.sort_by(|(_, a), (_, b)| b.total_cmp(a));

@@ -1,4 +1,4 @@
-//! A search from the query to the passages, and the reading of one page.
+//! Searches and reads pages: from a query or a URL to passages.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,13 +13,14 @@ use url::Url;
 use super::extract::RawPage;
 use super::fetch::Fetcher;
 use super::pages::Pages;
-use super::provider::{Hit, Lookup};
+use super::provider::{Hit, ProviderAnswer, ProviderQuery};
 use super::providers::Providers;
 use super::rank::{self, Candidate, Ranker};
 use super::settings::{SearchSettings, Settings};
 use super::stats::{Tally, WebStats};
 use super::{
-    Document, DomainFilter, Extractor, Findings, Found, PageQuery, Reading, SearchQuery, WebError,
+    Document, DomainFilter, Extractor, PageContent, PageQuery, SearchQuery, SearchResult,
+    SearchResults, SetupError, WebError,
 };
 use crate::sandbox::compute::ComputeError;
 
@@ -37,25 +38,18 @@ struct Inner {
     read: Tally,
 }
 
-/// Why the web cannot be used as configured; for the operator.
-#[derive(Debug, thiserror::Error)]
-#[error("web search cannot be set up")]
-pub struct SetupError(#[source] Box<dyn std::error::Error + Send + Sync>);
-
 impl Web {
-    /// Makes ready; connects to nothing and starts no process yet.
+    /// Takes the settings; opens no connection and starts no process.
     ///
     /// # Errors
     /// When a provider or a list of hosts cannot be used as configured.
     pub fn new(settings: &Settings, tasks: &TaskTracker) -> Result<Self, SetupError> {
-        let wrong = |error| SetupError(error);
-        let fetcher = Fetcher::new(&settings.fetch).map_err(|error| wrong(error.into()))?;
+        let fetcher = Fetcher::new(&settings.fetch)?;
         Ok(Self(Arc::new(Inner {
-            providers: Providers::new(settings).map_err(|error| wrong(error.into()))?,
+            providers: Providers::new(settings)?,
             pages: Pages::new(fetcher, &settings.search),
             extractor: Extractor::new(settings.extractor.clone(), tasks),
-            ranker: Ranker::new(settings.embeddings.clone())
-                .map_err(|error| wrong(error.into()))?,
+            ranker: Ranker::new(settings.embeddings.clone())?,
             settings: settings.search.clone(),
             read: Tally::default(),
         })))
@@ -66,7 +60,7 @@ impl Web {
         self.0.settings.max_results
     }
 
-    /// How often providers were asked, answers that are still known left out, and pages read.
+    /// The outcomes of requests to providers and of pages, without cached answers.
     pub fn stats(&self) -> WebStats {
         WebStats {
             searches: self.0.providers.outcomes(),
@@ -74,10 +68,10 @@ impl Web {
         }
     }
 
-    /// Finds out whether pages can be parsed on this host.
+    /// Checks that pages can be parsed on this host.
     ///
     /// # Errors
-    /// When there can be no confined process for it.
+    /// When no confined process can be started.
     pub async fn check_parser(&self) -> Result<(), ComputeError> {
         self.0.extractor.check().await
     }
@@ -87,18 +81,21 @@ impl Web {
         self.0.extractor.close();
     }
 
-    /// Searches, reads what was found and chooses the best passages.
+    /// Searches, reads the pages of the results and selects the best passages.
     ///
     /// # Errors
-    /// When no provider answers. A page that cannot be read is not an error: it is quoted by its summary.
+    /// When no provider answers. For a page that cannot be read, the summary of the provider is used.
     ///
     /// # Cancel safety
-    /// Can be dropped at any time: what runs ends with it.
-    pub async fn search(&self, query: &SearchQuery) -> Result<Findings, WebError> {
-        let lookups = query.queries.iter().map(|text| self.look_up(query, text));
+    /// Dropping the future cancels all its work.
+    pub async fn search(&self, query: &SearchQuery) -> Result<SearchResults, WebError> {
+        let answers = query
+            .queries
+            .iter()
+            .map(|text| self.ask_providers(query, text));
         let (mut lists, mut notices, mut provider) = (Vec::new(), Vec::new(), None);
         let mut failed = None;
-        for (text, answer) in query.queries.iter().zip(join_all(lookups).await) {
+        for (text, answer) in query.queries.iter().zip(join_all(answers).await) {
             match answer {
                 Ok(answer) => {
                     provider.get_or_insert(answer.provider);
@@ -131,10 +128,10 @@ impl Web {
             .ranker
             .pack(&query.queries, candidates, query.budget)
             .await;
-        let found = chosen.into_iter().filter_map(|chosen| {
+        let results = chosen.into_iter().filter_map(|chosen| {
             let hit = hits.get(chosen.candidate)?;
             let document = documents.get(chosen.candidate)?.as_ref();
-            Some(Found {
+            Some(SearchResult {
                 url: hit.url.clone(),
                 title: title(hit, document).to_owned(),
                 date: document
@@ -143,8 +140,8 @@ impl Web {
                 passages: chosen.passages,
             })
         });
-        Ok(Findings {
-            found: found.collect(),
+        Ok(SearchResults {
+            results: results.collect(),
             provider,
             notices,
         })
@@ -153,11 +150,11 @@ impl Web {
     /// Reads one page.
     ///
     /// # Errors
-    /// When the page may not be fetched, cannot be had or cannot be read.
+    /// When the page may not be fetched, cannot be fetched or cannot be read.
     ///
     /// # Cancel safety
-    /// Can be dropped at any time: what runs ends with it.
-    pub async fn read(&self, query: &PageQuery) -> Result<Reading, WebError> {
+    /// Dropping the future cancels all its work.
+    pub async fn read(&self, query: &PageQuery) -> Result<PageContent, WebError> {
         let (url, document) = self
             .document(&query.scope, &query.url, &query.domains)
             .await?;
@@ -184,7 +181,7 @@ impl Web {
                 }
             }
         };
-        Ok(Reading {
+        Ok(PageContent {
             url: url.into(),
             title: document.title,
             date: document.date,
@@ -194,22 +191,22 @@ impl Web {
         })
     }
 
-    async fn look_up(
+    async fn ask_providers(
         &self,
         query: &SearchQuery,
         text: &str,
-    ) -> Result<Arc<super::providers::Answer>, WebError> {
-        let lookup = Lookup {
+    ) -> Result<Arc<ProviderAnswer>, WebError> {
+        let provider_query = ProviderQuery {
             query: text,
             max_results: query.max_results,
             freshness: query.freshness,
             domains: &query.domains,
             location: query.location.as_deref(),
         };
-        self.0.providers.search(&lookup, &query.scope).await
+        self.0.providers.search(&provider_query, &query.scope).await
     }
 
-    /// What is behind the first hits, as far as it comes in time; by the order of the hits.
+    /// The pages of the first hits that are read in time, in the order of the hits.
     async fn read_all(&self, hits: &[Hit], query: &SearchQuery) -> Vec<Option<Document>> {
         let mut documents: Vec<Option<Document>> = hits.iter().map(known).collect();
         let settings = &self.0.settings;
@@ -263,7 +260,7 @@ impl Web {
     }
 }
 
-/// The hits of several look-ups in turn, each page once.
+/// Merges the hits of several queries by rank, each page once.
 fn merged(lists: &[Vec<Hit>], most: usize) -> Vec<Hit> {
     let mut seen = HashSet::new();
     let mut merged = Vec::new();
@@ -278,7 +275,7 @@ fn merged(lists: &[Vec<Hit>], most: usize) -> Vec<Hit> {
     merged
 }
 
-/// The page as the provider itself sent it along.
+/// The text of the page that came with the hit.
 fn known(hit: &Hit) -> Option<Document> {
     let text = hit.text.as_ref().filter(|text| !text.trim().is_empty())?;
     Some(Document {

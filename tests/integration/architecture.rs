@@ -72,6 +72,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("hyper_util", &["http"]),
     ("reqwest", &["net", "upstream", "tools", "web", "demo"]),
     ("httpdate", &["net"]),
+    ("chrono", &["web"]),
     ("infer", &["media", "web"]),
     ("sqlx", &["session"]),
     ("libc", &["sandbox"]),

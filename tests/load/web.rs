@@ -126,7 +126,7 @@ impl WebBench<'_> {
             whole.add(run, began);
             // A figure for pages that were not read would look splendid.
             ensure!(
-                !findings.found.is_empty() && findings.notices.is_empty(),
+                !findings.results.is_empty() && findings.notices.is_empty(),
                 "the search went wrong: {:?}",
                 findings.notices
             );
@@ -289,7 +289,7 @@ async fn serve(listener: std::net::TcpListener, body: Bytes, kind: &'static str)
     };
     let mut found = head("200 OK", body.len()).into_bytes();
     found.extend_from_slice(&body);
-    let answers = Arc::new((found, head("404 Not Found", 0).into_bytes()));
+    let answers = Arc::new((found, head("404 Not SearchResult", 0).into_bytes()));
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await?;

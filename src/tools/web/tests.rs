@@ -12,7 +12,7 @@ use crate::openai::citation::Source;
 use crate::tools::ask::ContextSize;
 use crate::tools::sources::SourceBook;
 use crate::tools::{CallContext, ProgressSender, ToolDetail};
-use crate::web::{DocumentKind, Found, Freshness};
+use crate::web::{DocumentKind, Freshness, SearchResult};
 
 /// Everything that some reader takes for the end of a line.
 const LINE_ENDS: [&str; 11] = [
@@ -23,19 +23,22 @@ const LINE_ENDS: [&str; 11] = [
 /// A web that always says the same, and remembers what it was asked.
 #[derive(Debug)]
 struct Fake {
-    findings: Result<Findings, WebError>,
-    reading: Result<Reading, WebError>,
+    findings: Result<SearchResults, WebError>,
+    reading: Result<PageContent, WebError>,
     searched: Mutex<Vec<SearchQuery>>,
     read: Mutex<Vec<PageQuery>>,
 }
 
 impl Browser for Fake {
-    fn search<'a>(&'a self, query: &'a SearchQuery) -> BoxFuture<'a, Result<Findings, WebError>> {
+    fn search<'a>(
+        &'a self,
+        query: &'a SearchQuery,
+    ) -> BoxFuture<'a, Result<SearchResults, WebError>> {
         self.searched.lock().push(query.clone());
         std::future::ready(self.findings.clone()).boxed()
     }
 
-    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<Reading, WebError>> {
+    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<PageContent, WebError>> {
         self.read.lock().push(query.clone());
         std::future::ready(self.reading.clone()).boxed()
     }
@@ -49,8 +52,8 @@ impl Browser for Fake {
     }
 }
 
-fn found(number: usize, title: &str, passages: &[&str]) -> Found {
-    Found {
+fn found(number: usize, title: &str, passages: &[&str]) -> SearchResult {
+    SearchResult {
         url: format!("https://example.org/{number}"),
         title: title.to_owned(),
         date: None,
@@ -58,16 +61,16 @@ fn found(number: usize, title: &str, passages: &[&str]) -> Found {
     }
 }
 
-fn findings(found: Vec<Found>, notices: &[&str]) -> Findings {
-    Findings {
-        found,
+fn findings(results: Vec<SearchResult>, notices: &[&str]) -> SearchResults {
+    SearchResults {
+        results,
         provider: "searxng",
         notices: notices.iter().map(|&text| text.to_owned()).collect(),
     }
 }
 
-fn reading(passages: &[&str], whole: bool) -> Reading {
-    Reading {
+fn reading(passages: &[&str], whole: bool) -> PageContent {
+    PageContent {
         url: "https://example.org/page".to_owned(),
         title: "A page".to_owned(),
         date: Some("2026-01-31".to_owned()),
@@ -77,7 +80,10 @@ fn reading(passages: &[&str], whole: bool) -> Reading {
     }
 }
 
-fn fake(findings: Result<Findings, WebError>, reading: Result<Reading, WebError>) -> Arc<Fake> {
+fn fake(
+    findings: Result<SearchResults, WebError>,
+    reading: Result<PageContent, WebError>,
+) -> Arc<Fake> {
     Arc::new(Fake {
         findings,
         reading,
@@ -110,13 +116,13 @@ async fn call(
     tool.unwrap().call(&invocation).await
 }
 
-async fn searched(findings: Findings, book: &SourceBook) -> ToolOutput {
+async fn searched(findings: SearchResults, book: &SourceBook) -> ToolOutput {
     let web = fake(Ok(findings), Ok(reading(&[], true)));
     let asked = (WEB_SEARCH, json!({"query": "q"}));
     call(&web, &WebAsk::default(), asked, book).await.unwrap()
 }
 
-async fn read(reading: Reading, arguments: Value) -> ToolOutput {
+async fn read(reading: PageContent, arguments: Value) -> ToolOutput {
     let web = fake(Ok(findings(Vec::new(), &[])), Ok(reading));
     let book = SourceBook::default();
     let asked = (READ_PAGE, arguments);

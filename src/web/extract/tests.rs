@@ -1,4 +1,4 @@
-//! Tests of reading pages: kinds, charsets, cleaning, dates.
+//! Tests of reading pages: formats, charsets, cleaning.
 
 use bytes::Bytes;
 
@@ -25,7 +25,7 @@ fn markdown(html: &str) -> String {
 }
 
 #[test]
-fn the_kind_is_what_the_header_says_as_far_as_the_bytes_bear_it_out() {
+fn the_format_is_the_announced_one_if_the_bytes_allow_it() {
     let html = b"<!DOCTYPE html><p>x".as_slice();
     let rss = b"<?xml version='1.0'?>\n<!-- c --><rss version='2.0'></rss>".as_slice();
     for (content_type, body, expected) in [
@@ -113,7 +113,7 @@ fn the_charset_is_found_in_mark_header_page_or_bytes() {
         ("text/html; charset=\"ISO-8859-7\"", greek.to_vec()),
         ("text/html", meta.clone()),
         ("text/html", greek.to_vec()),
-        // The header is wrong, and the page knows better.
+        // The header is wrong and the page is right.
         ("text/html; charset=utf-8", meta),
         ("text/html; charset=iso-8859-1", wide),
     ] {
@@ -142,23 +142,6 @@ fn invisible_characters_are_stripped_and_joined_scripts_stay_whole() {
 }
 
 #[test]
-fn dates_are_found_in_the_forms_that_pages_use() {
-    for (text, expected) in [
-        ("2025-06-03T08:15:00+02:00", Some("2025-06-03")),
-        ("2025/6/3", Some("2025-06-03")),
-        ("20250603", Some("2025-06-03")),
-        ("Tue, 03 Jun 2025 08:15:00 GMT", Some("2025-06-03")),
-        ("Published on June 3rd, 2025", Some("2025-06-03")),
-        ("2025-02-30", None),
-        ("1825-02-03", None),
-        ("03/04/2025", None),
-        ("soon", None),
-    ] {
-        assert_eq!(date::find(text).as_deref(), expected, "{text}");
-    }
-}
-
-#[test]
 fn links_are_absolute_and_lead_to_the_web_only() {
     let html = "<base href=/b/><p>See <a href='x y?q=1'>one</a>, <a href='//other.test/'>two</a>, \
         <a href='javascript:alert(1)'>three</a>, <a href='#top'>four</a>, <a href='data:,x'>five</a>.</p>";
@@ -179,7 +162,7 @@ fn tables_are_squared_and_layout_tables_are_not_shown() {
 }
 
 #[test]
-fn feeds_become_lists_of_what_they_announce() {
+fn feeds_become_lists_of_their_entries() {
     let atom = r#"<feed xmlns="http://www.w3.org/2005/Atom"><title>News</title><updated>2024-05-06T00:00:00Z</updated><id>x</id>
         <entry><title>A &amp; B</title><id>1</id><link href="/a"/><updated>2024-05-05T10:00:00Z</updated>
         <summary type="html">&lt;p&gt;More &lt;b&gt;here&lt;/b&gt;&lt;/p&gt;&lt;script&gt;x()&lt;/script&gt;</summary></entry></feed>"#;

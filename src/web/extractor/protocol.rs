@@ -1,5 +1,5 @@
-//! What the server and a confined process say to each other: a header in JSON with its length before it, and the bytes
-//! of the page; back comes JSON.
+//! The protocol between the server and a confined process. A request is the length of a JSON header, the header and the
+//! bytes of the page; the answer is JSON.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,12 +10,12 @@ use super::super::extract::{self, Refusal};
 use super::super::{Document, ExtractError, RawPage};
 use crate::sandbox::compute::{self, ComputeError, Computer, ProbeResult};
 
-/// What is asked.
+/// A request to a confined process.
 #[derive(Debug)]
-pub(super) enum Request {
-    /// To read a page.
+pub(super) enum ParserRequest {
+    /// Parse a page.
     Page(RawPage),
-    /// To try what must not be possible.
+    /// Try what the confinement forbids.
     Attempts,
 }
 
@@ -30,13 +30,13 @@ enum Header {
     Attempts,
 }
 
-/// Sends a request and waits for the answer.
+/// Sends a request and returns the answer.
 pub(super) async fn ask(
     computer: &mut Computer,
-    request: &Request,
+    request: &ParserRequest,
 ) -> Result<Vec<u8>, ComputeError> {
     let (header, body) = match request {
-        Request::Page(page) => {
+        ParserRequest::Page(page) => {
             let header = Header::Page {
                 url: page.url.clone(),
                 content_type: page.content_type.clone(),
@@ -44,7 +44,7 @@ pub(super) async fn ask(
             };
             (header, page.body.as_ref())
         }
-        Request::Attempts => (Header::Attempts, [].as_slice()),
+        ParserRequest::Attempts => (Header::Attempts, [].as_slice()),
     };
     let header = serde_json::to_vec(&header).unwrap_or_default();
     let length = u32::try_from(header.len()).unwrap_or(u32::MAX);
@@ -69,7 +69,7 @@ pub(super) fn answer(request: &[u8]) -> Vec<u8> {
                 body: Bytes::copy_from_slice(body),
                 cut,
             };
-            // A parser that panics is one more way for a page to be broken.
+            // A panic of a parser means a broken page.
             let read = catch_unwind(AssertUnwindSafe(|| extract::read(&page)));
             let read = read.unwrap_or_else(|_| {
                 Err(Refusal::Broken(
@@ -92,7 +92,7 @@ fn read(request: &[u8]) -> Option<(Header, &[u8])> {
 
 /// Reads the answer to a page.
 pub(super) fn document(answer: &[u8]) -> Result<Document, ExtractError> {
-    // What parsed the page may be in the hands of whoever wrote it.
+    // The page may have taken over the process that parsed it, so the answer is checked.
     let answer: Result<Document, Refusal> =
         serde_json::from_slice(answer).map_err(|_| ExtractError::TooMuch)?;
     answer.map(extract::tidy).map_err(ExtractError::Refused)

@@ -1,76 +1,72 @@
-//! Reading a body within its bounds.
+//! Reads bodies within their limits.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use reqwest::Response;
-use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout_at};
-use tokio_util::io::StreamReader;
 
 use super::FetchError;
 use super::media::{Media, media, sniffed};
-use crate::web::encoding::Encoding;
+use crate::web::encoding::{DecodedBody, Encoding};
 
-/// How much a type must show before it is judged by its beginning.
+/// Bytes of a body without a type that are inspected to find its type.
 const SNIFF_BYTES: usize = 1024;
 
-/// How fast a body must come.
+/// How fast a body must arrive.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
+pub(super) struct MinimumRate {
     /// Longest time without a byte.
     pub(super) idle: Duration,
-    /// For how long the rate does not matter.
+    /// The time before the rate is checked.
     pub(super) grace: Duration,
-    /// Bytes per second after that, on average.
-    pub(super) rate: f64,
+    /// The average since the start.
+    pub(super) bytes_per_second: f64,
 }
 
-impl Default for Pace {
+impl Default for MinimumRate {
     fn default() -> Self {
         Self {
             idle: Duration::from_secs(10),
             grace: Duration::from_secs(5),
-            rate: 512.0,
+            bytes_per_second: 512.0,
         }
     }
 }
 
-/// The bounds of one body.
+/// The limits of one body.
 #[derive(Debug)]
-pub(super) struct Bounds<'t> {
+pub(super) struct BodyLimits<'t> {
     pub(super) host: &'t str,
     /// Most bytes, as sent and when decompressed.
     pub(super) max_bytes: usize,
     pub(super) deadline: Instant,
-    /// What it means to miss that.
-    pub(super) out_of_time: FetchError,
-    pub(super) pace: Pace,
+    /// The error after the deadline.
+    pub(super) timed_out: FetchError,
+    pub(super) rate: MinimumRate,
 }
 
 /// Which bodies are read.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Wanted<'t> {
-    /// Those that can be read as text, by the announced type.
+pub(super) enum BodyKind<'t> {
+    /// Formats with text, given the announced type.
     Readable(Option<&'t str>),
-    /// All.
+    /// Every format.
     Anything,
 }
 
-/// Reads a body and decompresses it; whether its end is missing.
+/// Reads and decompresses a body; the second value is true if its end is missing.
 pub(super) async fn read(
     response: Response,
-    wanted: Wanted<'_>,
-    bounds: &Bounds<'_>,
+    wanted: BodyKind<'_>,
+    limits: &BodyLimits<'_>,
 ) -> Result<(Bytes, bool), FetchError> {
-    let host = || bounds.host.to_owned();
+    let host = || limits.host.to_owned();
     let mut media = match wanted {
-        Wanted::Readable(content_type) => media(content_type),
-        Wanted::Anything => Media::Text,
+        BodyKind::Readable(content_type) => media(content_type),
+        BodyKind::Anything => Media::Text,
     };
     if let Media::Refused(what) = media {
         return Err(FetchError::Type { host: host(), what });
@@ -79,128 +75,93 @@ pub(super) async fn read(
         Encoding::of(response.headers()).ok_or_else(|| FetchError::Encoding { host: host() })?;
     let announced = response.content_length().unwrap_or_default();
     if let (Media::Whole(what), Encoding::Identity) = (&media, encoding)
-        && announced > bounds.max_bytes as u64
+        && announced > limits.max_bytes as u64
     {
-        return Err(too_large(bounds, what));
+        return Err(too_large(limits, what));
     }
-    let is_capped = Arc::new(AtomicBool::new(false));
-    let source = StreamReader::new(Box::pin(paced(response, bounds, Arc::clone(&is_capped))));
-    let mut reader = encoding.decoder(source);
-    let mut body = Vec::new();
-    let mut result = Ok(0);
+    let chunks = paced(response, limits);
+    let mut body = DecodedBody::new(encoding, chunks, limits.max_bytes);
     if media == Media::Unknown {
-        result = (&mut reader)
-            .take(SNIFF_BYTES as u64)
-            .read_to_end(&mut body)
-            .await;
-        media = sniffed(&body);
+        let start = body.start(SNIFF_BYTES).await;
+        media = sniffed(start.map_err(|error| broken(limits, error))?);
         if let Media::Refused(what) = media {
             return Err(FetchError::Type { host: host(), what });
         }
     }
-    // One more than is kept, to know whether there is more.
-    let room = (bounds.max_bytes + 1).saturating_sub(body.len());
-    if result.is_ok() {
-        result = reader.take(room as u64).read_to_end(&mut body).await;
-    }
-    let is_capped = is_capped.load(Ordering::Relaxed);
-    match result {
-        // A compressed stream that is not read to its end breaks off.
-        Err(error) if !is_capped => return Err(broken(bounds, error)),
-        Ok(_) | Err(_) => {}
-    }
-    let cut = is_capped || body.len() > bounds.max_bytes;
-    body.truncate(bounds.max_bytes);
+    let (body, cut) = body.read().await.map_err(|error| broken(limits, error))?;
     match media {
-        Media::Whole(what) if cut => Err(too_large(bounds, what)),
-        Media::Whole(_) | Media::Text | Media::Unknown | Media::Refused(_) => {
-            Ok((body.into(), cut))
-        }
+        Media::Whole(what) if cut => Err(too_large(limits, what)),
+        Media::Whole(_) | Media::Text | Media::Unknown | Media::Refused(_) => Ok((body, cut)),
     }
 }
 
-fn too_large(bounds: &Bounds<'_>, what: &'static str) -> FetchError {
+fn too_large(limits: &BodyLimits<'_>, what: &'static str) -> FetchError {
     FetchError::TooLarge {
-        host: bounds.host.to_owned(),
+        host: limits.host.to_owned(),
         what,
-        limit_bytes: bounds.max_bytes,
+        limit_bytes: limits.max_bytes,
     }
 }
 
-fn broken(bounds: &Bounds<'_>, error: io::Error) -> FetchError {
-    let host = bounds.host.to_owned();
+fn broken(limits: &BodyLimits<'_>, error: io::Error) -> FetchError {
+    let host = limits.host.to_owned();
     error.downcast().unwrap_or(FetchError::Broken { host })
 }
 
-/// The bytes as they are sent: as many as are wanted, and no slower than they must come.
+/// The bytes as sent, which must arrive at the minimum rate.
 fn paced(
     response: Response,
-    bounds: &Bounds<'_>,
-    is_capped: Arc<AtomicBool>,
+    limits: &BodyLimits<'_>,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + use<> {
-    let sending = Sending {
+    let transfer = Transfer {
         response,
         received: 0,
-        room: bounds.max_bytes,
         began: Instant::now(),
-        deadline: bounds.deadline,
-        pace: bounds.pace,
-        out_of_time: bounds.out_of_time.clone(),
-        host: bounds.host.to_owned(),
-        is_capped,
+        deadline: limits.deadline,
+        rate: limits.rate,
+        timed_out: limits.timed_out.clone(),
+        host: limits.host.to_owned(),
     };
-    stream::try_unfold(sending, async |mut sending| {
-        let chunk = sending.next().await.map_err(io::Error::other)?;
-        Ok(chunk.map(|chunk| (chunk, sending)))
+    stream::try_unfold(transfer, async |mut transfer| {
+        let chunk = transfer.chunk().await.map_err(io::Error::other)?;
+        Ok(chunk.map(|chunk| (chunk, transfer)))
     })
 }
 
-/// A body on its way.
-struct Sending {
+/// A body that is arriving.
+struct Transfer {
     response: Response,
     received: usize,
-    room: usize,
     began: Instant,
     deadline: Instant,
-    pace: Pace,
-    out_of_time: FetchError,
+    rate: MinimumRate,
+    timed_out: FetchError,
     host: String,
-    is_capped: Arc<AtomicBool>,
 }
 
-impl Sending {
-    async fn next(&mut self) -> Result<Option<Bytes>, FetchError> {
-        if self.is_capped.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
+impl Transfer {
+    async fn chunk(&mut self) -> Result<Option<Bytes>, FetchError> {
         let slow = || FetchError::Slow {
             host: self.host.clone(),
         };
-        let idle = Instant::now() + self.pace.idle;
+        let idle = Instant::now() + self.rate.idle;
         let chunk = timeout_at(idle.min(self.deadline), self.response.chunk()).await;
         let chunk = match chunk {
             Err(_) if idle < self.deadline => return Err(slow()),
-            Err(_) => return Err(self.out_of_time.clone()),
+            Err(_) => return Err(self.timed_out.clone()),
             Ok(Err(_)) => {
                 let host = self.host.clone();
                 return Err(FetchError::Broken { host });
             }
             Ok(Ok(chunk)) => chunk,
         };
-        let Some(mut chunk) = chunk else {
-            return Ok(None);
-        };
-        self.received += chunk.len();
+        self.received += chunk.as_ref().map_or(0, Bytes::len);
         let elapsed = self.began.elapsed();
-        let is_slow = (self.received as f64) < elapsed.as_secs_f64() * self.pace.rate;
-        if elapsed > self.pace.grace && is_slow {
-            return Err(slow());
+        let expected = elapsed.as_secs_f64() * self.rate.bytes_per_second;
+        let is_slow = elapsed > self.rate.grace && (self.received as f64) < expected;
+        match chunk {
+            Some(_) if is_slow => Err(slow()),
+            chunk => Ok(chunk),
         }
-        if chunk.len() > self.room {
-            chunk.truncate(self.room);
-            self.is_capped.store(true, Ordering::Relaxed);
-        }
-        self.room -= chunk.len();
-        Ok(Some(chunk))
     }
 }

@@ -1,29 +1,31 @@
-//! Why a page was not fetched.
+//! Errors of fetching pages.
+
+use std::error::Error;
 
 use reqwest::StatusCode;
 
-/// Why a page was not fetched. The texts are for the model: they name the problem and what to do, and no address that it
-/// does not know.
+/// Why a page was not fetched. The texts are for the model: they name the problem and what can be done, and no address
+/// that the model does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// The URL has more characters than are read.
+    /// The URL exceeds the limit.
     #[error("the URL is longer than {limit} characters; use a shorter one")]
     TooLong {
         /// Most characters.
         limit: usize,
     },
-    /// The URL has characters that have no place in one.
+    /// The URL has control characters.
     #[error("the URL contains a tab, a line break or another control character; write it without")]
     Characters,
-    /// It is no URL.
+    /// The text is not a URL.
     #[error(
         "this is not a complete URL ({problem}); write it whole, such as https://example.org/page"
     )]
     Unreadable {
-        /// What the parser said.
+        /// The parser's error.
         problem: String,
     },
-    /// Another scheme than those of the web.
+    /// The scheme is not http or https.
     #[error(
         "only http and https URLs can be read, not '{scheme}:'; write the URL with https:// at its beginning"
     )]
@@ -31,30 +33,30 @@ pub enum FetchError {
         /// The scheme.
         scheme: String,
     },
-    /// A user name or password.
+    /// The URL has a user name or password.
     #[error("the URL contains a user name or password before its host; write it without")]
     Credentials,
-    /// A host that cannot be on the public internet.
+    /// The host cannot be on the public internet.
     #[error("the host '{host}' {problem}; only hosts of the public internet can be read")]
     Host {
         /// The host.
         host: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: &'static str,
     },
-    /// A port that may not be connected to.
+    /// The port is not permitted.
     #[error("port {port} may not be connected to; use a URL without a port")]
     Port {
         /// The port.
         port: u16,
     },
-    /// The operator does not let this host be read.
+    /// The operator forbids this host.
     #[error("pages of {host} may not be read here; use another source")]
     NotAllowed {
         /// The host.
         host: String,
     },
-    /// The request does not let this host be read.
+    /// The request forbids this host.
     #[error(
         "the request limits the web to certain domains, and {host} is not among them; use another source"
     )]
@@ -76,12 +78,12 @@ pub enum FetchError {
         /// The host.
         host: String,
     },
-    /// A page redirects to where nothing may be read.
+    /// The target of a redirect cannot be read.
     #[error("the page redirects to {to}, which cannot be read: {reason}")]
     Redirected {
-        /// Where to.
+        /// The target.
         to: String,
-        /// Why that cannot be read.
+        /// The reason.
         reason: Box<Self>,
     },
     /// Too many redirects.
@@ -90,7 +92,7 @@ pub enum FetchError {
         /// Most redirects.
         limit: usize,
     },
-    /// From an encrypted page to another host's unencrypted one.
+    /// A redirect from an encrypted page to an unencrypted one of another host.
     #[error("it is not encrypted, while the page that redirects there is")]
     Downgrade,
     /// No connection.
@@ -99,13 +101,13 @@ pub enum FetchError {
         /// The host.
         host: String,
     },
-    /// The server cannot show who it is.
+    /// The server has no valid certificate.
     #[error("{host} has no valid certificate, so it cannot be trusted; use another source")]
     Certificate {
         /// The host.
         host: String,
     },
-    /// The answer ended early or is no HTTP.
+    /// The response ended early or is not HTTP.
     #[error(
         "{host} sent an answer that cannot be read or that broke off; use another source, or try again later"
     )]
@@ -113,29 +115,29 @@ pub enum FetchError {
         /// The host.
         host: String,
     },
-    /// Header fields without measure.
+    /// The header fields exceed their limits.
     #[error("{host} sent too many or too long header fields; use another source")]
     Headers {
         /// The host.
         host: String,
     },
-    /// Out of time.
+    /// The time for a page is over.
     #[error(
         "{host} did not send the page within {seconds} seconds; use another source, or try again later"
     )]
     Timeout {
         /// The host.
         host: String,
-        /// The time there was, rounded up.
+        /// The limit, rounded up.
         seconds: u64,
     },
-    /// The page comes too slowly.
+    /// The page arrives too slowly.
     #[error("{host} sends the page too slowly; use another source")]
     Slow {
         /// The host.
         host: String,
     },
-    /// Others are reading from that host.
+    /// The limit of concurrent requests to the host is reached.
     #[error(
         "too many pages of {host} are being read at the moment; use another source, or try again later"
     )]
@@ -150,31 +152,31 @@ pub enum FetchError {
         host: String,
         /// The status.
         status: StatusCode,
-        /// Seconds after which to try again, as the server says; only where that is soon.
+        /// The delay in seconds that the server requests, if it is short.
         retry_after: Option<u64>,
     },
-    /// A type that is no text.
+    /// The format is not text.
     #[error("{host} sent {what}, which cannot be read as text; use another source")]
     Type {
         /// The host.
         host: String,
-        /// What it is.
+        /// A description of the format.
         what: String,
     },
-    /// Compressed in a way that was not asked for.
+    /// The encoding was not requested.
     #[error("{host} sent the page compressed in a way that cannot be read; use another source")]
     Encoding {
         /// The host.
         host: String,
     },
-    /// Too large, and of no use in part.
+    /// Too large, and useless without its end.
     #[error(
         "{host} sent {what} of more than {limit_bytes} bytes, which is too large to be read; use another source"
     )]
     TooLarge {
         /// The host.
         host: String,
-        /// What it is.
+        /// A description of the format.
         what: &'static str,
         /// Most bytes.
         limit_bytes: usize,
@@ -185,7 +187,7 @@ pub enum FetchError {
         /// The host.
         host: String,
     },
-    /// `robots.txt` cannot be had, which counts as a prohibition.
+    /// `robots.txt` cannot be fetched, which counts as a prohibition.
     #[error(
         "{host} does not say at the moment whether programs may read its pages (robots.txt cannot be read); use another \
          source, or try again later"
@@ -194,6 +196,46 @@ pub enum FetchError {
         /// The host.
         host: String,
     },
+}
+
+/// Why the guarded resolver refused a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ResolveError {
+    /// The name has no address.
+    #[error("the name has no address")]
+    NotFound,
+    /// At least one address is not on the public internet.
+    #[error("the name has an address that may not be connected to")]
+    Forbidden,
+}
+
+impl FetchError {
+    /// The meaning of a request without a response.
+    pub(super) fn no_response(host: &str, error: &reqwest::Error) -> Self {
+        let host = host.to_owned();
+        match causes(error).find_map(|cause| cause.downcast_ref::<ResolveError>()) {
+            Some(ResolveError::NotFound) => return Self::Unresolved { host },
+            Some(ResolveError::Forbidden) => return Self::Address { host },
+            None => {}
+        }
+        if !error.is_connect() {
+            return Self::Broken { host };
+        }
+        // TLS errors have no type of their own here.
+        match causes(error).any(|cause| cause.to_string().contains("certificate")) {
+            true => Self::Certificate { host },
+            false => Self::Connect { host },
+        }
+    }
+}
+
+/// The errors below an error, outermost first.
+fn causes<'e>(
+    error: &'e reqwest::Error,
+) -> impl Iterator<Item = &'e (dyn Error + 'static)> + use<'e> {
+    let source: fn(&&'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> =
+        |error| (*error).source();
+    std::iter::successors(error.source(), source)
 }
 
 fn meaning(status: StatusCode) -> &'static str {

@@ -1,24 +1,24 @@
-//! What can be read, by the type that a server announces.
+//! Which formats can be read, by the announced type or by the content.
 
-/// Longest type that is repeated to the model.
+/// Longest type in a text for the model.
 const MAX_NAME: usize = 60;
-/// How much of a body is looked at where its type is not announced.
+/// Bytes of a body without a type that are inspected.
 const SAMPLE_BYTES: usize = 1024;
 
-/// What to do with a body.
+/// How a body is handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Media {
-    /// Text, which is of use even when its end is missing.
+    /// Text, which is useful even if its end is missing.
     Text,
-    /// Of use only as a whole.
+    /// Useful only as a whole.
     Whole(&'static str),
-    /// Its beginning must tell.
+    /// The content must be inspected.
     Unknown,
-    /// Nothing that can be read as text.
+    /// Not readable as text.
     Refused(String),
 }
 
-/// Types of text outside of `text/`, besides those that end in `json`, `xml` or `yaml`.
+/// Types of text besides `text/…` and those that end in `json`, `xml` or `yaml`.
 const TEXTS: &[&str] = &[
     "application/ecmascript",
     "application/graphql",
@@ -40,7 +40,7 @@ const TEXTS: &[&str] = &[
     "multipart/related",
 ];
 
-/// Names for types that cannot be read.
+/// Descriptions of types that cannot be read.
 const NAMES: &[(&str, &str)] = &[
     ("image/", "an image"),
     ("audio/", "sound"),
@@ -70,7 +70,7 @@ const NAMES: &[(&str, &str)] = &[
     ("application/x-shockwave", "a program"),
 ];
 
-/// Judges the value of `content-type`.
+/// The handling of a body with this `content-type`.
 pub(super) fn media(content_type: Option<&str>) -> Media {
     let announced = content_type.and_then(|value| value.split(';').next());
     let announced = announced.unwrap_or_default().trim().to_ascii_lowercase();
@@ -90,13 +90,13 @@ pub(super) fn media(content_type: Option<&str>) -> Media {
     }
 }
 
-/// Judges a body whose type is not announced by its beginning.
+/// The handling of a body without a type, by its first bytes.
 pub(super) fn sniffed(body: &[u8]) -> Media {
     let sample = body.get(..SAMPLE_BYTES).unwrap_or(body);
     if sample.starts_with(b"%PDF-") {
         return Media::Whole("a PDF");
     }
-    // Those of UTF-16, the only text with zero bytes.
+    // The byte order marks of UTF-16, the only text with zero bytes.
     let has_mark = sample.starts_with(&[0xff, 0xfe]) || sample.starts_with(&[0xfe, 0xff]);
     let is_binary = |byte: &u8| matches!(byte, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f);
     match !has_mark && sample.iter().any(is_binary) {
@@ -105,7 +105,7 @@ pub(super) fn sniffed(body: &[u8]) -> Media {
     }
 }
 
-/// A type in words that are safe to repeat.
+/// The description of a type without hostile characters.
 fn name(announced: &str) -> String {
     let known = NAMES.iter().find(|(start, _)| announced.starts_with(start));
     let is_plain =
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_type_the_beginning_tells() {
+    fn without_a_type_the_content_decides() {
         assert_eq!(sniffed(b"plain\ttext\r\n"), Media::Text);
         assert_eq!(sniffed(b""), Media::Text);
         assert_eq!(sniffed(b"\xff\xfea\0b\0"), Media::Text);

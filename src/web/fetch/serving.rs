@@ -1,4 +1,4 @@
-//! A server for tests, on loopback, and settings with which it may be read.
+//! A test server on loopback, and settings that permit it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::web::settings::FetchSettings;
 
-/// What is sent for a path.
+/// The response for a path.
 #[derive(Debug, Clone)]
-pub(in crate::web) enum Reply {
+pub(in crate::web) enum ServedReply {
     /// These bytes, then the end.
     Bytes(Vec<u8>),
-    /// These bytes, then those again and again, each after a while.
+    /// These bytes, then `again` repeatedly.
     Endless {
         head: Vec<u8>,
         again: Vec<u8>,
@@ -25,7 +25,7 @@ pub(in crate::web) enum Reply {
     },
 }
 
-/// A server that ends with its value.
+/// A server that stops when it is dropped.
 #[derive(Debug)]
 pub(in crate::web) struct Server {
     pub(in crate::web) address: SocketAddr,
@@ -52,7 +52,7 @@ pub(in crate::web) fn settings() -> FetchSettings {
     }
 }
 
-/// Settings with which loopback may be read.
+/// Settings that permit loopback.
 pub(in crate::web) fn local_settings() -> FetchSettings {
     FetchSettings {
         private: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
@@ -60,22 +60,22 @@ pub(in crate::web) fn local_settings() -> FetchSettings {
     }
 }
 
-/// An answer with these header fields.
-pub(in crate::web) fn answer(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+/// A response with these header fields.
+pub(in crate::web) fn answer(status: u16, headers: &[(&str, &str)], body: &[u8]) -> ServedReply {
     let mut bytes = head(status, headers);
     let end = bytes.split_off(bytes.len() - 2);
     bytes.extend(format!("content-length: {}\r\n", body.len()).into_bytes());
     bytes.extend(end);
     bytes.extend(body);
-    Reply::Bytes(bytes)
+    ServedReply::Bytes(bytes)
 }
 
-/// A page.
-pub(in crate::web) fn page(body: &str) -> Reply {
+/// An HTML page.
+pub(in crate::web) fn page(body: &str) -> ServedReply {
     answer(200, &[("content-type", "text/html")], body.as_bytes())
 }
 
-/// A head, after which anything may come until the connection is closed.
+/// The head of a response whose body ends with the connection.
 pub(in crate::web) fn head(status: u16, headers: &[(&str, &str)]) -> Vec<u8> {
     let mut text = format!("HTTP/1.1 {status} X\r\nconnection: close\r\n");
     for (name, value) in headers {
@@ -87,10 +87,10 @@ pub(in crate::web) fn head(status: u16, headers: &[(&str, &str)]) -> Vec<u8> {
 
 impl Server {
     /// Serves these paths, and 404 for others.
-    pub(in crate::web) async fn start<const N: usize>(replies: [(&str, Reply); N]) -> Self {
+    pub(in crate::web) async fn start<const N: usize>(replies: [(&str, ServedReply); N]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let replies: HashMap<String, Reply> = replies
+        let replies: HashMap<String, ServedReply> = replies
             .into_iter()
             .map(|(path, reply)| (path.to_owned(), reply))
             .collect();
@@ -116,7 +116,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// The requests so far, as they came.
+    /// The requests so far.
     pub(in crate::web) fn requests(&self) -> Vec<String> {
         self.requests.lock().clone()
     }
@@ -137,7 +137,7 @@ impl Drop for Server {
 
 async fn serve(
     mut stream: TcpStream,
-    replies: Arc<HashMap<String, Reply>>,
+    replies: Arc<HashMap<String, ServedReply>>,
     heard: Arc<Mutex<Vec<String>>>,
 ) {
     let mut request = Vec::new();
@@ -151,8 +151,10 @@ async fn serve(
     heard.lock().push(request);
     let reply = replies.get(&path).cloned();
     let _gone = match reply.unwrap_or_else(|| answer(404, &[], b"")) {
-        Reply::Bytes(bytes) => stream.write_all(&bytes).await,
-        Reply::Endless { head, again, every } => repeat(&mut stream, &head, &again, every).await,
+        ServedReply::Bytes(bytes) => stream.write_all(&bytes).await,
+        ServedReply::Endless { head, again, every } => {
+            repeat(&mut stream, &head, &again, every).await
+        }
     };
     let _gone = stream.shutdown().await;
 }

@@ -1,6 +1,6 @@
 use tokio::io::AsyncWriteExt;
 
-use super::serving::{Reply, Server, answer, head, local_settings, page};
+use super::serving::{ServedReply, Server, answer, head, local_settings, page};
 use super::*;
 use crate::web::pages::Pages;
 use crate::web::settings::SearchSettings;
@@ -22,8 +22,8 @@ async fn refusal(server: &Server, path: &str) -> String {
     get(server, path).await.unwrap_err().to_string()
 }
 
-fn endless(head: Vec<u8>, again: &[u8], every: Duration) -> Reply {
-    Reply::Endless {
+fn endless(head: Vec<u8>, again: &[u8], every: Duration) -> ServedReply {
+    ServedReply::Endless {
         head,
         again: again.to_vec(),
         every,
@@ -43,7 +43,7 @@ fn search_settings() -> SearchSettings {
 }
 
 #[tokio::test]
-async fn a_page_is_fetched_with_few_words() {
+async fn a_page_is_fetched_with_few_headers() {
     let server = Server::start([("/a?b=c", page("<p>hello"))]).await;
     let fetched = get(&server, "/a?b=c#part").await.unwrap();
     assert_eq!(fetched.url.as_str(), server.url("/a?b=c"));
@@ -73,7 +73,7 @@ async fn a_page_is_fetched_with_few_words() {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_up_to_a_limit_and_judged() {
+async fn redirects_are_followed_up_to_a_limit_and_checked() {
     let to = |status, location: &str| answer(status, &[("location", location)], b"");
     let server = Server::start([
         ("/1", to(301, "2?x")),
@@ -112,7 +112,7 @@ async fn redirects_are_followed_up_to_a_limit_and_judged() {
         get(&server, "/refresh").await.unwrap().url.as_str(),
         server.url("/refresh")
     );
-    // The request's own domains hold for redirects, too.
+    // The domains of the request hold for redirects too.
     let there = Server::start([("/", page("there"))]).await;
     let there = there.url("/").replace("127.0.0.1", "localhost");
     let server = Server::start([("/", to(302, &there))]).await;
@@ -135,11 +135,11 @@ async fn redirects_are_followed_up_to_a_limit_and_judged() {
 }
 
 #[tokio::test]
-async fn statuses_are_told_in_words() {
+async fn statuses_are_described() {
     let with = |status, headers: &[(&str, &str)]| answer(status, headers, b"a long story");
     let server = Server::start([
-        ("/204", Reply::Bytes(head(204, &[]))),
-        ("/304", Reply::Bytes(head(304, &[]))),
+        ("/204", ServedReply::Bytes(head(204, &[]))),
+        ("/304", ServedReply::Bytes(head(304, &[]))),
         ("/401", with(401, &[])),
         ("/403", with(403, &[])),
         ("/410", with(410, &[])),
@@ -208,7 +208,7 @@ async fn what_cannot_be_read_is_refused_by_name_before_its_body() {
 }
 
 #[tokio::test]
-async fn long_text_is_cut_and_what_is_needed_whole_refused() {
+async fn long_text_is_cut_and_long_binary_formats_are_refused() {
     let fast = Duration::ZERO;
     let limit = local_settings().max_bytes;
     let long = vec![b'a'; limit + 1];
@@ -312,8 +312,8 @@ async fn compressed_pages_are_read_within_the_same_bounds() {
 }
 
 #[tokio::test]
-async fn bytes_as_sent_are_bounded_even_if_they_come_to_nothing() {
-    // Empty blocks of a deflate stream, which never come to a byte of text.
+async fn bytes_as_sent_are_limited_even_without_content() {
+    // Empty blocks of a deflate stream, which yield no text.
     let gzip = b"\x1f\x8b\x08\0\0\0\0\0\0\x03";
     let mut start = head(200, &[TEXT, ("content-encoding", "gzip")]);
     start.extend(gzip);
@@ -362,11 +362,11 @@ async fn odd_encodings_are_refused() {
 }
 
 #[tokio::test]
-async fn drips_and_silence_are_given_up() {
-    let quick = Pace {
+async fn slow_and_silent_servers_time_out() {
+    let quick = MinimumRate {
         idle: Duration::from_millis(300),
         grace: Duration::from_millis(100),
-        rate: 1000.0,
+        bytes_per_second: 1000.0,
     };
     let server = Server::start([
         (
@@ -392,12 +392,12 @@ async fn drips_and_silence_are_given_up() {
         timeout: Duration::from_secs(1),
         ..local_settings()
     };
-    let fetcher = Fetcher::with_pace(&settings, quick).unwrap();
+    let fetcher = Fetcher::with_rate(&settings, quick).unwrap();
     for path in ["/drip", "/silent"] {
         let error = fetcher.get(&server.url(path), &open).await.unwrap_err();
         assert!(matches!(error, FetchError::Slow { .. }), "{path}: {error}");
     }
-    // Fast enough, but without an end; and without a beginning.
+    // One body without end, and one without start.
     for path in ["/steady", "/headless"] {
         let error = fetcher.get(&server.url(path), &open).await.unwrap_err();
         assert!(
@@ -456,7 +456,7 @@ async fn a_connection_that_cannot_be_trusted_is_not_used() {
 }
 
 #[tokio::test]
-async fn loopback_is_out_of_reach_unless_the_operator_names_it() {
+async fn loopback_is_refused_unless_the_operator_permits_it() {
     let server = Server::start([("/", page("hello"))]).await;
     let port = server.address.port();
     let fetcher = fetcher(&FetchSettings {
@@ -479,7 +479,7 @@ async fn loopback_is_out_of_reach_unless_the_operator_names_it() {
 }
 
 #[tokio::test]
-async fn robots_files_are_honoured_and_asked_for_once() {
+async fn robots_files_are_honoured_and_fetched_once() {
     let rules = "User-agent: loopwright\nDisallow: /closed\n\nUser-agent: *\nDisallow: /";
     let server = Server::start([
         ("/robots.txt", answer(200, &[TEXT], rules.as_bytes())),
@@ -506,12 +506,12 @@ async fn robots_files_are_honoured_and_asked_for_once() {
     let mut paths = server.paths();
     paths.sort_unstable();
     assert_eq!(paths, ["/open", "/open?2", "/robots.txt", "/way"]);
-    // Unless the operator does not want it.
+    // The operator can switch this off.
     assert!(get(&server, "/closed/a").await.is_ok());
 }
 
 #[tokio::test]
-async fn a_robots_file_that_is_not_there_allows_and_one_that_cannot_be_had_forbids() {
+async fn a_missing_robots_file_allows_and_an_unreachable_one_forbids() {
     let settings = FetchSettings {
         robots: true,
         ..local_settings()
@@ -530,7 +530,7 @@ async fn a_robots_file_that_is_not_there_allows_and_one_that_cannot_be_had_forbi
             Some("does not say at the moment"),
         ),
         (
-            Reply::Bytes(b"nonsense".to_vec()),
+            ServedReply::Bytes(b"nonsense".to_vec()),
             page(""),
             Some("does not say at the moment"),
         ),
@@ -554,7 +554,7 @@ async fn a_robots_file_that_is_not_there_allows_and_one_that_cannot_be_had_forbi
             (fetched, _) => panic!("{robots:?}: {fetched:?}"),
         }
     }
-    // An endless one is read as far as it must be.
+    // An endless file is read up to the limit.
     let mut start = head(200, &[TEXT]);
     start.extend(b"User-agent: *\nDisallow: /page\n");
     let endless = endless(start, &b"# nothing to say\n".repeat(1000), Duration::ZERO);
@@ -593,7 +593,7 @@ async fn waiting_for_a_host_ends_with_the_time_for_the_page() {
 }
 
 #[tokio::test]
-async fn pages_are_kept_for_their_scope_and_shared_while_they_come() {
+async fn pages_are_cached_for_their_scope_and_shared_while_they_arrive() {
     let server = Server::start([
         ("/page", page("page")),
         (
@@ -616,7 +616,7 @@ async fn pages_are_kept_for_their_scope_and_shared_while_they_come() {
     assert_eq!(server.paths().len(), 1);
     pages.get("b", &page, &open).await.unwrap();
     assert_eq!(server.paths().len(), 2);
-    // Errors and what must not be stored.
+    // Errors and pages that must not be stored.
     for path in ["/missing", "/secret"] {
         let before = server.paths().len();
         for _ in 0..2 {
@@ -637,7 +637,7 @@ async fn pages_are_kept_for_their_scope_and_shared_while_they_come() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_waits_for_ends() {
+async fn a_dropped_request_ends() {
     let server = Server::start([(
         "/",
         endless(head(200, &[TEXT]), b"a", Duration::from_secs(3600)),
@@ -651,7 +651,7 @@ async fn a_request_that_nobody_waits_for_ends() {
     let open = DomainFilter::default();
     let url = server.url("/");
     for _ in 0..3 {
-        // The host has room for one: the next can only begin because the one before is gone.
+        // The host permits one request: the next one can begin only after the dropped one ended.
         let before = server.requests().len();
         tokio::select! {
             result = fetcher.get(&url, &open) => panic!("{result:?}"),
@@ -666,27 +666,27 @@ async fn a_request_that_nobody_waits_for_ends() {
 }
 
 #[tokio::test]
-async fn whom_a_connection_is_with_is_checked_again() {
+async fn the_address_of_a_connection_is_checked_again() {
     let server = Server::start([("/", page("hello"))]).await;
     let settings = FetchSettings {
         ports: vec![server.address.port()],
         ..serving::settings()
     };
     let url = format!("http://example.org:{}/", server.address.port());
-    // A client whose names are looked up without a check.
+    // A client with an unguarded resolver.
     let client = reqwest::Client::builder()
         .no_proxy()
         .resolve("example.org", server.address)
         .build()
         .unwrap();
-    let policy = Arc::new(Policy::new(&settings).unwrap());
+    let policy = Arc::new(UrlPolicy::new(&settings).unwrap());
     let fetcher = Fetcher(Arc::new(Inner {
         client,
         policy,
         hosts: Hosts::new(1),
         robots: None,
         settings,
-        pace: Pace::default(),
+        rate: MinimumRate::default(),
     }));
     let result = fetcher.get(&url, &DomainFilter::default()).await;
     assert!(

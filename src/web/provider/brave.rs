@@ -2,28 +2,29 @@
 
 use std::time::Duration;
 
-use ::http::{HeaderMap, HeaderName, StatusCode};
+use ::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
-use super::date::{self, Day};
-use super::operators::{self, Limits};
-use super::{Endpoint, Hit, Lookup, Problem, SetupError, parse, region};
-use crate::web::Freshness;
-use crate::web::settings::ProviderSettings;
+use super::operators::{self, QueryLimits};
+use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region};
+use crate::web::date;
 
-const PUBLIC: &str = "https://api.search.brave.com";
-const KEY_HEADER: HeaderName = HeaderName::from_static("x-subscription-token");
 const RESET_HEADER: &str = "x-ratelimit-reset";
 /// Most results of one request.
 const MAX_COUNT: usize = 20;
-pub(super) const LIMITS: Limits = Limits {
-    chars: 400,
-    words: 50,
-};
+/// The countries that Brave knows (`country` of its web search parameters).
+const COUNTRIES: &str = "AR AU AT BE BR CA CL DK FI FR DE HK IN ID IT JP KR MY MX NL NZ NO CN PL PT PH RU SA ZA ES SE CH TW TR GB US";
 
-/// Brave Search.
-#[derive(Debug)]
-pub(in crate::web) struct Brave(Endpoint);
+pub(super) const API: Api = Api {
+    public_url: Some("https://api.search.brave.com"),
+    path: &["res", "v1", "web", "search"],
+    key_header: Some(("x-subscription-token", "")),
+    key_required: true,
+    limits: QueryLimits {
+        chars: 400,
+        words: 50,
+    },
+};
 
 #[derive(Deserialize)]
 struct Page {
@@ -32,7 +33,7 @@ struct Page {
     web: Option<Section>,
 }
 
-/// Its only value tells an answer from anything else.
+/// The only value of an answer; anything else is malformed.
 #[derive(Deserialize)]
 enum Kind {
     #[serde(rename = "search")]
@@ -72,54 +73,43 @@ struct RefusalMeta {
     quota_current: Option<u64>,
 }
 
-impl Brave {
-    pub(super) fn new(settings: &ProviderSettings) -> Result<Self, SetupError> {
-        let endpoint = Endpoint::new(settings, Some(PUBLIC), &["res", "v1", "web", "search"])?;
-        Ok(Self(endpoint.with_key(settings, KEY_HEADER, "")?))
+pub(super) fn request(endpoint: &Endpoint, query: &ProviderQuery<'_>) -> reqwest::Request {
+    let words = operators::with_sites(query.query, query.domains, API.limits);
+    let count = query.max_results.clamp(1, MAX_COUNT).to_string();
+    let country = region::country(query.location);
+    let mut parameters = vec![
+        ("q", words.as_str()),
+        ("count", &count),
+        ("result_filter", "web"),
+        ("text_decorations", "false"),
+    ];
+    if let Some(country) = &country {
+        let is_known = COUNTRIES.split(' ').any(|known| known == country);
+        // Without a country Brave searches for users in the United States.
+        parameters.push(("country", if is_known { country } else { "ALL" }));
     }
-
-    pub(super) fn request(&self, lookup: &Lookup<'_>) -> reqwest::Request {
-        let query = operators::with_sites(lookup.query, lookup.domains, LIMITS);
-        let count = lookup.max_results.clamp(1, MAX_COUNT).to_string();
-        let country = region::country(lookup.location);
-        let mut parameters = vec![
-            ("q", query.as_str()),
-            ("count", &count),
-            ("result_filter", "web"),
-            ("text_decorations", "false"),
-        ];
-        if let Some(country) = &country {
-            parameters.push(("country", region::brave(country)));
-        }
-        if let Some(freshness) = lookup.freshness {
-            let word = match freshness {
-                Freshness::Day => "pd",
-                Freshness::Week => "pw",
-                Freshness::Month => "pm",
-                Freshness::Year => "py",
-            };
-            parameters.push(("freshness", word));
-        }
-        self.0.get(&parameters)
+    if let Some(freshness) = query.freshness {
+        parameters.push(("freshness", freshness.select(["pd", "pw", "pm", "py"])));
     }
+    endpoint.get(&parameters)
 }
 
-pub(super) fn read(body: &[u8], today: Day) -> Result<Vec<Hit>, Problem> {
+pub(super) fn read(body: &[u8]) -> Result<Vec<Hit>, ProviderProblem> {
     let Page {
         kind: Kind::Search,
         web,
     } = parse(body)?;
-    // An answer without results has no section of them.
+    // An answer without results has no such section.
     let items = web.map(|section| section.results).unwrap_or_default();
-    Ok(items.into_iter().map(|item| item.hit(today)).collect())
+    Ok(items.into_iter().map(Item::hit).collect())
 }
 
 impl Item {
-    fn hit(self, today: Day) -> Hit {
+    fn hit(self) -> Hit {
         let date = [self.page_age, self.age]
             .into_iter()
             .flatten()
-            .find_map(|text| date::read(&text, today));
+            .find_map(|text| date::find_or_age(&text));
         let mut snippet = self.description.unwrap_or_default();
         for extra in self.extra_snippets {
             snippet.push(' ');
@@ -135,22 +125,22 @@ impl Item {
     }
 }
 
-/// A wrong key is 422 with a code, a used-up quota is 429 with its counters.
-pub(super) fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
+/// A wrong key is 422 with a code; an exhausted quota is 429 with its counters.
+pub(super) fn problem(status: StatusCode, body: &[u8]) -> Option<ProviderProblem> {
     let refusal: Refusal = serde_json::from_slice(body).ok()?;
     match status.as_u16() {
         422 if refusal.error.code.as_deref() == Some("SUBSCRIPTION_TOKEN_INVALID") => {
-            Some(Problem::KeyRefused)
+            Some(ProviderProblem::KeyRefused)
         }
         429 => {
             let meta = refusal.error.meta?;
-            (meta.quota_current? >= meta.quota_limit?).then_some(Problem::Quota)
+            (meta.quota_current? >= meta.quota_limit?).then_some(ProviderProblem::Quota)
         }
         _ => None,
     }
 }
 
-/// The seconds until the first of its limits, the one per second, is over: `1, 1419704`.
+/// The seconds until the first limit, the one per second, is reset: `1, 1419704`.
 pub(super) fn reset(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RESET_HEADER)?.to_str().ok()?;
     let first = value.split(',').next()?.trim();

@@ -1,5 +1,5 @@
-//! DuckDuckGo's page for browsers without scripts, `POST /html/`. It has no API and needs no key; nothing here pretends
-//! to be a browser, and a block is told as what it is.
+//! DuckDuckGo's page for browsers without scripts, `POST /html/`. It has no API and needs no key. Requests do not
+//! imitate a browser, and a captcha is reported as a block.
 
 use ::http::header::{ACCEPT, REFERER};
 use ::http::{HeaderValue, StatusCode};
@@ -7,78 +7,66 @@ use html5ever::Attribute;
 use url::Url;
 
 use super::markup::{self, Piece, attribute, has_class};
-use super::operators::{self, Limits};
-use super::{Endpoint, Hit, Lookup, Problem, SetupError, region};
-use crate::web::Freshness;
-use crate::web::settings::ProviderSettings;
+use super::operators::{self, QueryLimits};
+use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, region};
 
-const PUBLIC: &str = "https://html.duckduckgo.com";
-/// All regions.
+/// The code of all regions.
 const ANYWHERE: &str = "wt-wt";
-/// Queries of 500 characters and more are not accepted.
-pub(super) const LIMITS: Limits = Limits {
-    chars: 499,
-    words: 100,
+
+pub(super) const API: Api = Api {
+    public_url: Some("https://html.duckduckgo.com"),
+    path: &["html", ""],
+    key_header: None,
+    key_required: false,
+    // Queries of 500 characters and more are not accepted.
+    limits: QueryLimits {
+        chars: 499,
+        words: 100,
+    },
 };
 
-/// DuckDuckGo.
-#[derive(Debug)]
-pub(in crate::web) struct DuckDuckGo(Endpoint);
-
-/// What has been seen of a page so far.
+/// The results in the part of a page that was read.
 #[derive(Default)]
-struct Seen {
+struct PageState {
     hits: Vec<Hit>,
-    /// The result that is being read; none within an advertisement.
+    /// The result that is being read; none inside an advertisement.
     current: Option<Hit>,
-    /// The element whose text is being taken.
+    /// The element whose text is being collected.
     within: Option<(Part, String)>,
     challenge: bool,
-    /// The list of results, empty or not.
+    /// Whether the page has a list of results, even an empty one.
     list: bool,
 }
 
-/// What an element's text is of a result.
+/// The part of a result that an element holds.
 #[derive(Clone, Copy)]
 enum Part {
     Title,
     Snippet,
 }
 
-impl DuckDuckGo {
-    pub(super) fn new(settings: &ProviderSettings) -> Result<Self, SetupError> {
-        Ok(Self(Endpoint::new(settings, Some(PUBLIC), &["html", ""])?))
+pub(super) fn request(endpoint: &Endpoint, query: &ProviderQuery<'_>) -> reqwest::Request {
+    let words = operators::without_bangs(query.query);
+    let words = operators::with_sites(&words, query.domains, API.limits);
+    let region = region::country(query.location)
+        .and_then(|country| region::duckduckgo(&country))
+        .unwrap_or(ANYWHERE);
+    let mut fields = vec![("q", words.as_str()), ("b", ""), ("kl", region)];
+    if let Some(freshness) = query.freshness {
+        fields.push(("df", freshness.select(["d", "w", "m", "y"])));
     }
-
-    pub(super) fn request(&self, lookup: &Lookup<'_>) -> reqwest::Request {
-        let query = operators::without_bangs(lookup.query);
-        let query = operators::with_sites(&query, lookup.domains, LIMITS);
-        let region = region::country(lookup.location)
-            .and_then(|country| region::duckduckgo(&country))
-            .unwrap_or(ANYWHERE);
-        let mut fields = vec![("q", query.as_str()), ("b", ""), ("kl", region)];
-        if let Some(freshness) = lookup.freshness {
-            let word = match freshness {
-                Freshness::Day => "d",
-                Freshness::Week => "w",
-                Freshness::Month => "m",
-                Freshness::Year => "y",
-            };
-            fields.push(("df", word));
-        }
-        let mut request = self.0.post_form(&fields);
-        let headers = request.headers_mut();
-        headers.insert(ACCEPT, HeaderValue::from_static("text/html"));
-        // The form is on the very page that it is sent to.
-        if let Ok(page) = HeaderValue::try_from(self.0.url.as_str()) {
-            headers.insert(REFERER, page);
-        }
-        request
+    let mut request = endpoint.post_form(&fields);
+    let headers = request.headers_mut();
+    headers.insert(ACCEPT, HeaderValue::from_static("text/html"));
+    // The page submits its form to itself.
+    if let Ok(page) = HeaderValue::try_from(endpoint.url.as_str()) {
+        headers.insert(REFERER, page);
     }
+    request
 }
 
-pub(super) fn read(body: &[u8]) -> Result<Vec<Hit>, Problem> {
-    let mut seen = Seen::default();
+pub(super) fn read(body: &[u8]) -> Result<Vec<Hit>, ProviderProblem> {
+    let mut seen = PageState::default();
     markup::page(&String::from_utf8_lossy(body), |piece| match piece {
         Piece::Open { name, attributes } => seen.open(name, attributes),
         Piece::Text(text) => seen.text(text),
@@ -86,20 +74,22 @@ pub(super) fn read(body: &[u8]) -> Result<Vec<Hit>, Problem> {
     });
     seen.end_result();
     if seen.challenge {
-        return Err(Problem::Blocked);
+        return Err(ProviderProblem::Blocked);
     }
     if seen.hits.is_empty() && !seen.list {
-        return Err(Problem::Malformed("it is no page of search results"));
+        return Err(ProviderProblem::Malformed(
+            "it is not a page of search results",
+        ));
     }
     Ok(seen.hits)
 }
 
-/// Robots are answered with 202 and a captcha, or plainly refused.
-pub(super) fn problem(status: StatusCode) -> Option<Problem> {
-    matches!(status.as_u16(), 202 | 401 | 403 | 418 | 429).then_some(Problem::Blocked)
+/// Automated clients get 202 with a captcha, or a refusal.
+pub(super) fn problem(status: StatusCode) -> Option<ProviderProblem> {
+    matches!(status.as_u16(), 202 | 401 | 403 | 418 | 429).then_some(ProviderProblem::Blocked)
 }
 
-impl Seen {
+impl PageState {
     fn open(&mut self, name: &str, attributes: &[Attribute]) {
         let id = attribute(attributes, "id").unwrap_or_default();
         let classes = attribute(attributes, "class").unwrap_or_default();
@@ -129,7 +119,7 @@ impl Seen {
             Part::Title => &mut hit.title,
             Part::Snippet => &mut hit.snippet,
         };
-        // What is read here is cleaned once more, as text that may hold markup: it must not become any.
+        // Results are cleaned as markup later; the decoded text must not turn into markup there.
         for character in text.chars() {
             match character {
                 '<' => field.push_str("&lt;"),
@@ -150,7 +140,7 @@ impl Seen {
     }
 }
 
-/// Where a link leads: what stands in `uddg` of a redirect through DuckDuckGo; nothing for an advertisement.
+/// The target of a link: the parameter `uddg` of a redirect through DuckDuckGo; empty for an advertisement.
 fn target(href: &str) -> String {
     let absolute = if href.starts_with("//") {
         format!("https:{href}")

@@ -1,84 +1,161 @@
-//! One request to a provider and its answer, bounded in time and size, with retries.
+//! Sends requests to providers, bounded in time and size, and retries them. The texts of problems are for the model: what
+//! happened and what can be done, without secrets.
 
-use std::error::Error;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::http::header::ACCEPT_ENCODING;
 use ::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::TryStreamExt;
 use reqwest::redirect::{Attempt, Policy};
-use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::io::StreamReader;
 use url::Url;
 
-use super::{Problem, Provider, SetupError};
+use super::{Provider, SetupError};
 use crate::net::{Backoff, ClientOptions, retry_after};
-use crate::web::encoding::Encoding;
+use crate::web::encoding::{DecodedBody, Encoding};
+use crate::web::outcome::error_chain;
 use crate::web::settings::Settings;
 
-/// Most bytes of an answer. With the text of twenty pages one is well below this.
+/// Most bytes of an answer. One with the text of twenty pages is well below this.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
-/// Most bytes of a refusal, which is read for what it means.
+/// Most bytes of an error answer.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an unused connection is kept.
 const POOL_IDLE: Duration = Duration::from_secs(30);
-/// All attempts and the waits between them, in units of the longest time for one.
+/// The limit of all attempts and the delays between them, in units of the time-out of one.
 const OVERALL_TIMEOUTS: u32 = 2;
-/// The delay before the first retry.
+/// The shortest delay before a retry.
 const BASE_DELAY: Duration = Duration::from_millis(250);
 const BACKOFF: Backoff = Backoff {
     base: BASE_DELAY,
     max: Duration::from_secs(64),
     jitter: 0.5,
 };
-/// Longest delay that a provider may ask for; beyond it the next provider is the better choice.
+/// Longest delay that a provider may request. Beyond it another provider is the better choice.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3);
-/// What answers may be compressed with. SearXNG takes a client that accepts neither for a robot.
+/// The accepted encodings. SearXNG treats a client that accepts neither as a bot.
 const ACCEPTED: &str = "gzip, deflate";
 /// Most redirects, all on one host.
 const MAX_REDIRECTS: usize = 3;
+/// How long a provider that refused is avoided if it names no time.
+const PENALTY: Duration = Duration::from_secs(60);
+/// How long a provider that does not answer is avoided.
+const SHORT_PENALTY: Duration = Duration::from_secs(20);
+/// Longest time for which a provider is avoided.
+const MAX_PENALTY: Duration = Duration::from_secs(600);
 
-/// What carries requests to providers; cheap to clone.
+/// The HTTP client of all providers; cheap to clone.
 #[derive(Debug, Clone)]
-pub(in crate::web) struct Exchange {
+pub(in crate::web) struct ProviderClient {
     client: reqwest::Client,
     timeout: Duration,
     max_retries: u32,
 }
 
-/// An attempt that failed.
-struct Failure {
-    problem: Problem,
-    retry: Retry,
+/// A search that one provider did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{provider} could not be used ({problem})")]
+pub(in crate::web) struct ProviderError {
+    /// The provider's name.
+    pub(in crate::web) provider: &'static str,
+    /// The reason.
+    pub(in crate::web) problem: ProviderProblem,
 }
 
-/// Whether another attempt may help.
-enum Retry {
+/// Why a provider gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(in crate::web) enum ProviderProblem {
+    /// The key is wrong, or has no right to search.
+    #[error("it refused its API key: the operator must check it")]
+    KeyRefused,
+    /// The account has no credits.
+    #[error("its quota is used up: the operator must renew it")]
+    Quota,
+    /// The provider's rate limit.
+    #[error("it asks for fewer requests: try again later")]
+    RateLimited {
+        /// The time until the next request, as the provider says.
+        retry_after: Option<Duration>,
+    },
+    /// The rate limit in the configuration.
+    #[error("its configured rate of requests is used up: try again in a minute")]
+    Paced,
+    /// The provider treats this server as a bot.
+    #[error(
+        "it takes this server for a robot and wants a captcha solved: try again much later; the operator can configure \
+         another provider"
+    )]
+    Blocked,
+    /// SearXNG's JSON output is disabled.
+    #[error("it does not send JSON: the operator must add json to search.formats of its settings")]
+    FormatOff,
+    /// All engines behind SearXNG failed.
+    #[error("its engines did not answer: {0}; try again later")]
+    Engines(String),
+    /// Not an answer of this API.
+    #[error("its answer cannot be used: {0}")]
+    Malformed(&'static str),
+    /// The answer exceeds this many bytes.
+    #[error("its answer is longer than {} MiB", .0 >> 20)]
+    TooLarge(usize),
+    /// No answer within this time.
+    #[error("it did not answer within {} s: try again later", .0.as_secs_f64())]
+    TimedOut(Duration),
+    /// No connection.
+    #[error("it cannot be reached: try again later; the operator must check the connection to it")]
+    Unreachable {
+        /// The error of the system, for the operator.
+        cause: String,
+    },
+    /// The connection failed during the exchange.
+    #[error("the connection to it broke off: try again later")]
+    Broken {
+        /// The error of the system, for the operator.
+        cause: String,
+    },
+    /// A redirect to another host.
+    #[error(
+        "it redirects to another address, which is not followed: the operator must check its URL"
+    )]
+    Redirect,
+    /// The request was rejected.
+    #[error("it refused the request with status {}: try a simpler query", .0.as_u16())]
+    Refused(StatusCode),
+    /// Any other status.
+    #[error("it answered with status {}: try again later", .0.as_u16())]
+    Status(StatusCode),
+}
+
+/// A failed attempt.
+struct FailedAttempt {
+    problem: ProviderProblem,
+    retry: RetryAdvice,
+}
+
+/// Whether another attempt may succeed.
+enum RetryAdvice {
     Never,
-    /// Soon.
+    /// After the usual delay.
     Soon,
-    /// After a time that the provider names.
+    /// After the delay that the provider requests.
     After(Duration),
 }
 
-impl Exchange {
-    /// Makes the client; connects to nothing yet.
+impl ProviderClient {
+    /// Builds the client; opens no connection.
     ///
     /// # Errors
-    /// When the client cannot be made.
+    /// When the client cannot be built.
     pub(in crate::web) fn new(settings: &Settings) -> Result<Self, SetupError> {
         let encrypted = |url: &Url| url.scheme() == "https";
         let mut urls = settings.providers.iter().map(|provider| &provider.url);
         let user_agent = HeaderValue::from_str(&settings.fetch.user_agent);
         let options = ClientOptions {
-            user_agent: Some(user_agent.map_err(|error| SetupError::Client(error.to_string()))?),
+            user_agent: Some(user_agent.map_err(|_| SetupError::UserAgent)?),
             connect_timeout: CONNECT_TIMEOUT.min(settings.search.timeout),
             pool_idle_timeout: POOL_IDLE,
             redirects: Policy::custom(follow),
@@ -86,38 +163,36 @@ impl Exchange {
             tls: urls.any(|url| url.as_ref().is_none_or(encrypted)),
             ..ClientOptions::default()
         };
-        let client = options
-            .build()
-            .map_err(|error| SetupError::Client(causes(&error)))?;
+        let client = options.build();
         Ok(Self {
-            client,
+            client: client.map_err(|error| SetupError::client("the search providers", &error))?,
             timeout: settings.search.timeout,
             max_retries: settings.search.max_retries,
         })
     }
 
-    /// Makes a request, again if that may help, and gives the body of the answer.
+    /// Sends a request, with retries if they may help, and returns the body of the answer.
     pub(super) async fn run(
         &self,
         provider: &Provider,
         request: &reqwest::Request,
-    ) -> Result<Bytes, Problem> {
+    ) -> Result<Bytes, ProviderProblem> {
         let deadline = Instant::now() + self.timeout * OVERALL_TIMEOUTS;
         let mut retries = 0;
         loop {
             let limit = self.timeout.min(deadline - Instant::now());
-            let failure = match timeout(limit, self.attempt(provider, request)).await {
+            let failed = match timeout(limit, self.attempt(provider, request)).await {
                 Ok(Ok(body)) => return Ok(body),
-                Ok(Err(failure)) => failure,
-                Err(_) => return Err(Problem::TimedOut(self.timeout)),
+                Ok(Err(failed)) => failed,
+                Err(_) => return Err(ProviderProblem::TimedOut(self.timeout)),
             };
-            let delay = failure.retry.delay(retries);
+            let delay = failed.retry.delay(retries);
             match delay {
                 Some(delay) if retries < self.max_retries && Instant::now() + delay < deadline => {
                     retries += 1;
                     sleep(delay).await;
                 }
-                _ => return Err(failure.problem),
+                _ => return Err(failed.problem),
             }
         }
     }
@@ -126,9 +201,10 @@ impl Exchange {
         &self,
         provider: &Provider,
         request: &reqwest::Request,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, FailedAttempt> {
         let Some(mut request) = request.try_clone() else {
-            return Err(Failure::last(Problem::Malformed("its request is a stream")));
+            let problem = ProviderProblem::Malformed("its request is a stream");
+            return Err(FailedAttempt::last(problem));
         };
         request
             .headers_mut()
@@ -137,75 +213,73 @@ impl Exchange {
             .client
             .execute(request)
             .await
-            .map_err(Failure::no_head)?;
+            .map_err(FailedAttempt::no_response)?;
         let (status, headers) = (response.status(), response.headers().clone());
         if status == StatusCode::OK {
-            let (body, whole) = read(response, MAX_ANSWER_BYTES).await?;
-            return if whole {
-                Ok(body)
-            } else {
-                Err(Failure::last(Problem::TooLarge(MAX_ANSWER_BYTES)))
+            let (body, cut) = read(response, MAX_ANSWER_BYTES).await?;
+            return match cut {
+                false => Ok(body),
+                true => Err(FailedAttempt::last(ProviderProblem::TooLarge(
+                    MAX_ANSWER_BYTES,
+                ))),
             };
         }
-        // A refusal whose body does not come is a refusal all the same.
+        // The status counts even if the body cannot be read.
         let body = read(response, MAX_REFUSAL_BYTES)
             .await
             .map(|(body, _)| body)
             .unwrap_or_default();
         let wait = retry_after(&headers).or_else(|| provider.reset(&headers));
-        Err(Failure::status(
-            provider.problem(status, &body),
-            status,
-            wait,
-        ))
+        let problem = provider.problem(status, &body);
+        Err(FailedAttempt::status(problem, status, wait))
     }
 }
 
-impl Failure {
-    fn last(problem: Problem) -> Self {
-        let retry = Retry::Never;
+impl FailedAttempt {
+    fn last(problem: ProviderProblem) -> Self {
+        let retry = RetryAdvice::Never;
         Self { problem, retry }
     }
 
-    fn no_head(error: reqwest::Error) -> Self {
+    fn no_response(error: reqwest::Error) -> Self {
         let error = error.without_url();
-        let cause = causes(&error);
-        if error.is_connect() {
-            let retry = Retry::Soon;
-            let problem = Problem::Unreachable { cause };
-            return Self { problem, retry };
-        }
-        Self::broken(cause)
-    }
-
-    fn broken(cause: String) -> Self {
-        let retry = Retry::Soon;
-        let problem = Problem::Broken { cause };
+        let cause = error_chain(&error);
+        let problem = match error.is_connect() {
+            true => ProviderProblem::Unreachable { cause },
+            false => ProviderProblem::Broken { cause },
+        };
+        let retry = RetryAdvice::Soon;
         Self { problem, retry }
     }
 
-    fn status(problem: Problem, status: StatusCode, wait: Option<Duration>) -> Self {
+    fn unreadable(error: io::Error) -> Self {
+        let cause = match error.downcast::<reqwest::Error>() {
+            Ok(error) => error_chain(&error.without_url()),
+            Err(error) => format!("its compressed body cannot be read: {error}"),
+        };
+        let problem = ProviderProblem::Broken { cause };
+        let retry = RetryAdvice::Soon;
+        Self { problem, retry }
+    }
+
+    fn status(problem: ProviderProblem, status: StatusCode, wait: Option<Duration>) -> Self {
         match (problem, wait) {
-            (Problem::RateLimited { .. }, Some(wait)) => Self {
-                problem: Problem::RateLimited {
+            (ProviderProblem::RateLimited { .. }, Some(wait)) => Self {
+                problem: ProviderProblem::RateLimited {
                     retry_after: Some(wait),
                 },
-                retry: Retry::After(wait),
+                retry: RetryAdvice::After(wait),
             },
-            (problem @ Problem::Status(_), Some(wait)) if status.is_server_error() => Self {
+            (problem @ ProviderProblem::Status(_), wait) if status.is_server_error() => Self {
                 problem,
-                retry: Retry::After(wait),
-            },
-            (problem @ Problem::Status(_), None) if status.is_server_error() => Self {
-                problem,
-                retry: Retry::Soon,
+                retry: wait.map_or(RetryAdvice::Soon, RetryAdvice::After),
             },
             (problem, _) => Self::last(problem),
         }
     }
 }
 
-impl Retry {
+impl RetryAdvice {
     /// The delay before another attempt, if there is to be one.
     fn delay(&self, retries: u32) -> Option<Duration> {
         match self {
@@ -217,8 +291,49 @@ impl Retry {
     }
 }
 
-/// A key goes to the host that it was given for and to no other, and never from an encrypted connection to one that is
-/// not.
+impl ProviderProblem {
+    /// The usual meaning of a status.
+    pub(super) fn of_status(status: StatusCode) -> Self {
+        match status.as_u16() {
+            401 | 403 => Self::KeyRefused,
+            402 => Self::Quota,
+            429 => Self::RateLimited { retry_after: None },
+            400 | 422 => Self::Refused(status),
+            300..=399 => Self::Redirect,
+            _ => Self::Status(status),
+        }
+    }
+
+    /// How long other providers are preferred.
+    pub(in crate::web) fn penalty(&self) -> Option<Duration> {
+        match self {
+            Self::KeyRefused | Self::Quota | Self::Blocked | Self::FormatOff => Some(PENALTY),
+            Self::RateLimited { retry_after } => {
+                Some(retry_after.map_or(PENALTY, |delay| delay.min(MAX_PENALTY)))
+            }
+            Self::TimedOut(_) | Self::Unreachable { .. } => Some(SHORT_PENALTY),
+            Self::Paced
+            | Self::Engines(_)
+            | Self::Malformed(_)
+            | Self::TooLarge(_)
+            | Self::Broken { .. }
+            | Self::Redirect
+            | Self::Refused(_)
+            | Self::Status(_) => None,
+        }
+    }
+
+    /// What only the operator is told.
+    pub(in crate::web) fn cause(&self) -> Option<&str> {
+        let (Self::Unreachable { cause } | Self::Broken { cause }) = self else {
+            return None;
+        };
+        Some(cause)
+    }
+}
+
+/// Follows redirects on the same host only, and none from an encrypted connection to an unencrypted one: the request
+/// carries the API key.
 fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     let same = attempt
         .previous()
@@ -239,59 +354,18 @@ fn is_same_host(from: &Url, to: &Url) -> bool {
                 && from.port_or_known_default() == to.port_or_known_default()))
 }
 
-/// The beginning of a body, decompressed, and whether that is all of it. As many bytes may be sent as may come of them.
-async fn read(response: reqwest::Response, most: usize) -> Result<(Bytes, bool), Failure> {
+/// The first bytes of a body, decompressed, and whether its end is missing.
+async fn read(
+    response: reqwest::Response,
+    max_bytes: usize,
+) -> Result<(Bytes, bool), FailedAttempt> {
     let encoding = Encoding::of(response.headers());
     let Some(encoding @ (Encoding::Identity | Encoding::Gzip | Encoding::Deflate)) = encoding
     else {
-        return Err(Failure::last(Problem::Malformed(
-            "it is compressed in a way that was not asked for",
-        )));
+        let problem = "it is compressed in a way that was not asked for";
+        return Err(FailedAttempt::last(ProviderProblem::Malformed(problem)));
     };
-    let is_capped = Arc::new(AtomicBool::new(false));
-    let sending = (response, most, Arc::clone(&is_capped));
-    let sent = stream::try_unfold(sending, async |(mut response, room, is_capped)| {
-        let chunk = response.chunk().await.map_err(io::Error::other)?;
-        if chunk.as_ref().is_some_and(|chunk| chunk.len() > room) {
-            is_capped.store(true, Ordering::Relaxed);
-            return Ok::<_, io::Error>(None);
-        }
-        Ok(chunk.map(|chunk| {
-            let room = room - chunk.len();
-            (chunk, (response, room, is_capped))
-        }))
-    });
-    let decoder = encoding.decoder(StreamReader::new(Box::pin(sent)));
-    let mut body = Vec::new();
-    // One more than is kept, to know whether there is more.
-    let room = (most + 1) as u64;
-    let read = decoder.take(room).read_to_end(&mut body).await;
-    let is_capped = is_capped.load(Ordering::Relaxed);
-    match read {
-        // A compressed stream that is not read to its end breaks off.
-        Err(error) if !is_capped => return Err(Failure::broken(unread(error))),
-        Ok(_) | Err(_) => {}
-    }
-    let is_whole = !is_capped && body.len() <= most;
-    body.truncate(most);
-    Ok((body.into(), is_whole))
-}
-
-fn unread(error: io::Error) -> String {
-    match error.downcast::<reqwest::Error>() {
-        Ok(error) => causes(&error.without_url()),
-        Err(error) => format!("its compressed body cannot be read: {error}"),
-    }
-}
-
-/// An error and what lies below it.
-fn causes(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+    let chunks = response.bytes_stream().map_err(io::Error::other);
+    let body = DecodedBody::new(encoding, chunks, max_bytes);
+    body.read().await.map_err(FailedAttempt::unreadable)
 }

@@ -1,4 +1,4 @@
-//! Search providers for tests: servers on loopback that speak each API as documented and refuse what is not.
+//! Search providers for tests: servers on loopback with the documented APIs, which record undocumented requests.
 
 mod documented;
 
@@ -24,26 +24,26 @@ use crate::web::settings::{
 pub(in crate::web) const KEY: &str = "sk-SECRET-of-the-operator";
 const USER_AGENT: &str = "loopwright-test/1";
 
-/// What a fake does with one request.
+/// The reply of a fake to one request.
 #[derive(Debug, Clone)]
-pub(in crate::web) enum Reply {
-    /// Answers.
+pub(in crate::web) enum FakeReply {
+    /// Status, headers and body.
     Answer(u16, Vec<(&'static str, String)>, String),
-    /// Answers with a body in a content encoding.
+    /// Status, content encoding and body.
     Encoded(u16, &'static str, Vec<u8>),
-    /// Answers once there is a permit.
+    /// A reply that waits for a permit.
     Gated(Arc<Semaphore>, String),
-    /// Never answers.
+    /// No reply.
     Silence,
-    /// Answers without end.
+    /// A reply without end.
     Endless,
     /// Closes the connection.
     Close,
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Debug, Clone)]
-pub(in crate::web) struct Request {
+pub(in crate::web) struct SeenRequest {
     pub(in crate::web) method: String,
     pub(in crate::web) path: String,
     /// The query, or the fields of a form.
@@ -53,7 +53,7 @@ pub(in crate::web) struct Request {
     pub(in crate::web) body: String,
 }
 
-/// One provider.
+/// One fake provider.
 #[derive(Debug)]
 pub(in crate::web) struct Fake {
     pub(in crate::web) kind: ProviderKind,
@@ -65,13 +65,13 @@ pub(in crate::web) struct Fake {
 #[derive(Debug)]
 struct State {
     kind: ProviderKind,
-    replies: Mutex<VecDeque<Reply>>,
-    requests: Mutex<Vec<Request>>,
+    replies: Mutex<VecDeque<FakeReply>>,
+    requests: Mutex<Vec<SeenRequest>>,
     wrong: Mutex<Vec<String>>,
     came: Semaphore,
 }
 
-impl Reply {
+impl FakeReply {
     pub(in crate::web) fn good(body: &str) -> Self {
         Self::status(200, body)
     }
@@ -91,7 +91,7 @@ impl Reply {
     }
 }
 
-impl Request {
+impl SeenRequest {
     pub(in crate::web) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(own, _)| own == name);
         found.map(|(_, value)| value.as_str())
@@ -108,10 +108,10 @@ impl Request {
 }
 
 impl Fake {
-    /// Starts one that replies like this, in order; further requests are wrong.
+    /// Starts a fake with replies in order. Further requests are errors.
     pub(in crate::web) async fn start(
         kind: ProviderKind,
-        replies: impl IntoIterator<Item = Reply>,
+        replies: impl IntoIterator<Item = FakeReply>,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -132,8 +132,8 @@ impl Fake {
         }
     }
 
-    /// The requests that came; all of them must have been as documented.
-    pub(in crate::web) fn requests(&self) -> Vec<Request> {
+    /// The received requests, all of which must be as documented.
+    pub(in crate::web) fn requests(&self) -> Vec<SeenRequest> {
         assert_eq!(*self.state.wrong.lock(), Vec::<String>::new());
         self.state.requests.lock().clone()
     }
@@ -198,7 +198,7 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
     }
 }
 
-/// One request and its reply; the connection is closed after it.
+/// Handles one request on a connection.
 async fn converse(mut stream: TcpStream, state: Arc<State>) {
     let Some(request) = receive(&mut stream).await else {
         return;
@@ -209,31 +209,31 @@ async fn converse(mut stream: TcpStream, state: Arc<State>) {
     state.requests.lock().push(request);
     let reply = state.replies.lock().pop_front();
     state.came.add_permits(1);
-    // A client that has seen enough hangs up: that is its right.
+    // The client may close the connection early.
     let _ = match reply {
         None => {
             let one_too_many = "a request that no reply was made for".to_owned();
             state.wrong.lock().push(one_too_many);
             Ok(())
         }
-        Some(Reply::Answer(status, headers, body)) => {
+        Some(FakeReply::Answer(status, headers, body)) => {
             send(&mut stream, status, &headers, body.as_bytes()).await
         }
-        Some(Reply::Encoded(status, encoding, body)) => {
+        Some(FakeReply::Encoded(status, encoding, body)) => {
             let headers = [("content-encoding", encoding.to_owned())];
             send(&mut stream, status, &headers, &body).await
         }
-        Some(Reply::Gated(gate, body)) => {
+        Some(FakeReply::Gated(gate, body)) => {
             gate.acquire().await.unwrap().forget();
             send(&mut stream, 200, &[], body.as_bytes()).await
         }
-        Some(Reply::Silence) => std::future::pending().await,
-        Some(Reply::Endless) => pour(&mut stream).await,
-        Some(Reply::Close) => Ok(()),
+        Some(FakeReply::Silence) => std::future::pending().await,
+        Some(FakeReply::Endless) => pour(&mut stream).await,
+        Some(FakeReply::Close) => Ok(()),
     };
 }
 
-async fn receive(stream: &mut TcpStream) -> Option<Request> {
+async fn receive(stream: &mut TcpStream) -> Option<SeenRequest> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -261,7 +261,7 @@ async fn receive(stream: &mut TcpStream) -> Option<Request> {
         "application/x-www-form-urlencoded".to_owned(),
     ));
     let fields = if form { body.as_str() } else { query };
-    Some(Request {
+    Some(SeenRequest {
         method,
         path: path.to_owned(),
         parameters: url::form_urlencoded::parse(fields.as_bytes())

@@ -1,4 +1,4 @@
-//! HTML, token by token: no tree is built, so nothing in it can be too deep.
+//! HTML as a sequence of tokens. No tree is built, so nesting is unlimited.
 
 use std::cell::RefCell;
 
@@ -9,28 +9,28 @@ use html5ever::tokenizer::{
     BufferQueue, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
 };
 
-/// A piece of it, entities decoded.
+/// A token, with entities decoded.
 #[derive(Debug)]
 pub(super) enum Piece<'t> {
     /// Text between tags.
     Text(&'t str),
     /// A start tag.
     Open {
-        /// Lower case.
+        /// In lower case.
         name: &'t str,
-        /// As they stand.
+        /// In document order.
         attributes: &'t [Attribute],
     },
     /// An end tag.
     Close(&'t str),
 }
 
-/// Goes through a page, in which a script may hold what looks like tags.
+/// Reads a page. The content of scripts is text, even if it resembles tags.
 pub(super) fn page(html: &str, see: impl FnMut(Piece<'_>)) {
     walk(html, Scripts::Raw, see);
 }
 
-/// Goes through a text that may hold markup, all of which is only decoration.
+/// Reads a text that may hold markup. The content of scripts is read as markup too.
 pub(super) fn fragment(html: &str, see: impl FnMut(Piece<'_>)) {
     walk(html, Scripts::Markup, see);
 }
@@ -49,7 +49,7 @@ pub(super) fn has_class(attributes: &[Attribute], class: &str) -> bool {
         .is_some_and(|classes| classes.split_ascii_whitespace().any(|own| own == class))
 }
 
-/// What the insides of scripts and styles are.
+/// How the content of scripts and styles is read.
 #[derive(Clone, Copy)]
 enum Scripts {
     Raw,
@@ -69,7 +69,7 @@ fn walk(html: &str, scripts: Scripts, see: impl FnMut(Piece<'_>)) {
     let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
     let input = BufferQueue::default();
     input.push_back(StrTendril::from_slice(html));
-    // The tokenizer stops at each script, which a browser would run now.
+    // The tokenizer stops after each script so that a browser can run it.
     while !input.is_empty() {
         let _ = tokenizer.feed(&input);
     }

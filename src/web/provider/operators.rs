@@ -1,24 +1,24 @@
-//! Queries as search engines read them: within their length, with the hosts as `site:` operators.
+//! The text of a query for a search engine: within its limits, with the hosts as `site:` operators.
 
 use crate::web::DomainFilter;
 
-/// How much of a query a provider reads.
+/// How long a query may be.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct QueryLimits {
     /// Most characters.
     pub(super) chars: usize,
     /// Most words.
     pub(super) words: usize,
 }
 
-/// A query that is being written.
-struct Written {
+/// A query that is being assembled.
+struct QueryText {
     text: String,
-    left: Limits,
+    left: QueryLimits,
 }
 
-impl Limits {
-    /// Whether a query is within them.
+impl QueryLimits {
+    /// Whether a query is within the limits.
     pub(super) fn hold(self, query: &str) -> bool {
         let words: Vec<&str> = query.split_whitespace().collect();
         let chars: usize = words.iter().map(|word| word.chars().count()).sum();
@@ -27,14 +27,13 @@ impl Limits {
 }
 
 /// The words of a query that are within the limits.
-pub(super) fn within(query: &str, limits: Limits) -> String {
-    Written::new(query, limits).text
+pub(super) fn within(query: &str, limits: QueryLimits) -> String {
+    QueryText::new(query, limits).text
 }
 
-/// The words of a query, and the hosts as far as there is room for them. What has no room is left to the filter that
-/// every hit goes through.
-pub(super) fn with_sites(query: &str, domains: &DomainFilter, limits: Limits) -> String {
-    let mut written = Written::new(query, limits);
+/// The words of a query, followed by as many hosts as there is room for. All results are filtered by host later.
+pub(super) fn with_sites(query: &str, domains: &DomainFilter, limits: QueryLimits) -> String {
+    let mut written = QueryText::new(query, limits);
     written.allow(&domains.allowed);
     for domain in &domains.blocked {
         written.push(&format!("-site:{domain}"), domain);
@@ -42,7 +41,7 @@ pub(super) fn with_sites(query: &str, domains: &DomainFilter, limits: Limits) ->
     written.text
 }
 
-/// A query without `!bangs`, which lead from some search engines to other sites.
+/// A query without `!bangs`, with which some search engines redirect to other sites.
 pub(super) fn without_bangs(query: &str) -> String {
     let words: Vec<&str> = query
         .split_whitespace()
@@ -52,8 +51,8 @@ pub(super) fn without_bangs(query: &str) -> String {
     words.join(" ")
 }
 
-impl Written {
-    fn new(query: &str, limits: Limits) -> Self {
+impl QueryText {
+    fn new(query: &str, limits: QueryLimits) -> Self {
         let mut written = Self {
             text: String::new(),
             left: limits,
@@ -87,7 +86,7 @@ impl Written {
         true
     }
 
-    /// Adds an operator whose domain is one.
+    /// Adds an operator if its domain is a plain name.
     fn push(&mut self, operator: &str, domain: &str) {
         if is_plain(domain) {
             self.add(operator);
@@ -103,7 +102,7 @@ impl Written {
             } else {
                 format!("{group} OR site:{domain}")
             };
-            // Two parentheses and a space come with it.
+            // Two parentheses and a space are added.
             if longer.chars().count() + 3 > self.left.chars
                 || longer.split(' ').count() > self.left.words
             {
@@ -120,7 +119,7 @@ impl Written {
     }
 }
 
-/// Whether a domain can stand in a query without meaning anything else.
+/// Whether a domain has no characters with a meaning in queries.
 fn is_plain(domain: &str) -> bool {
     !domain.is_empty()
         && domain
@@ -132,7 +131,7 @@ fn is_plain(domain: &str) -> bool {
 mod tests {
     use super::*;
 
-    const ROOMY: Limits = Limits {
+    const ROOMY: QueryLimits = QueryLimits {
         chars: 400,
         words: 50,
     };
@@ -180,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_query_ends_at_the_last_word_with_room() {
-        let limits = Limits { chars: 7, words: 3 };
+        let limits = QueryLimits { chars: 7, words: 3 };
         assert_eq!(within("aaa bbb ccc", limits), "aaa bbb");
         assert_eq!(within("a b c d", limits), "a b c");
         assert_eq!(within("ääääääääää b", limits), "äääääää");
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn bangs_are_taken_off() {
+    fn bangs_are_removed() {
         assert_eq!(
             without_bangs("!g !!w cats and! dogs !"),
             "g w cats and! dogs"

@@ -1,11 +1,8 @@
-//! Countries as providers name them.
+//! Codes of countries, and of their regions and languages in search engines.
 
 use crate::web::Location;
 
-/// The countries that Brave knows (`country` of its web search parameters).
-const BRAVE: &str = "AR AU AT BE BR CA CL DK FI FR DE HK IN ID IT JP KR MY MX NL NZ NO CN PL PT PH RU SA ZA ES SE CH TW TR GB US";
-
-/// Country, region code of DuckDuckGo (`kl`), most spoken language among those that search engines know the country by.
+/// Country, region code of DuckDuckGo (`kl`), main language.
 #[rustfmt::skip]
 const REGIONS: &[(&str, &str, &str)] = &[
     ("AR", "ar-es", "es"), ("AT", "at-de", "de"), ("AU", "au-en", "en"), ("BE", "be-nl", "nl"), ("BG", "bg-bg", "bg"),
@@ -22,62 +19,11 @@ const REGIONS: &[(&str, &str, &str)] = &[
     ("VN", "vn-en", "vi"), ("ZA", "za-en", "en"),
 ];
 
-/// Country and its name as Tavily knows it.
-#[rustfmt::skip]
-const NAMES: &[(&str, &str)] = &[
-    ("AD", "andorra"), ("AE", "united arab emirates"), ("AF", "afghanistan"), ("AL", "albania"), ("AM", "armenia"),
-    ("AO", "angola"), ("AR", "argentina"), ("AT", "austria"), ("AU", "australia"), ("AZ", "azerbaijan"),
-    ("BA", "bosnia and herzegovina"), ("BB", "barbados"), ("BD", "bangladesh"), ("BE", "belgium"),
-    ("BF", "burkina faso"), ("BG", "bulgaria"), ("BH", "bahrain"), ("BI", "burundi"), ("BJ", "benin"),
-    ("BN", "brunei"), ("BO", "bolivia"), ("BR", "brazil"), ("BS", "bahamas"), ("BT", "bhutan"), ("BW", "botswana"),
-    ("BY", "belarus"), ("BZ", "belize"), ("CA", "canada"), ("CF", "central african republic"), ("CG", "congo"),
-    ("CH", "switzerland"), ("CL", "chile"), ("CM", "cameroon"), ("CN", "china"), ("CO", "colombia"),
-    ("CR", "costa rica"), ("CU", "cuba"), ("CV", "cape verde"), ("CY", "cyprus"), ("CZ", "czech republic"),
-    ("DE", "germany"), ("DJ", "djibouti"), ("DK", "denmark"), ("DO", "dominican republic"), ("DZ", "algeria"),
-    ("EC", "ecuador"), ("EE", "estonia"), ("EG", "egypt"), ("ER", "eritrea"), ("ES", "spain"), ("ET", "ethiopia"),
-    ("FI", "finland"), ("FJ", "fiji"), ("FR", "france"), ("GA", "gabon"), ("GB", "united kingdom"), ("GE", "georgia"),
-    ("GH", "ghana"), ("GM", "gambia"), ("GN", "guinea"), ("GQ", "equatorial guinea"), ("GR", "greece"),
-    ("GT", "guatemala"), ("HN", "honduras"), ("HR", "croatia"), ("HT", "haiti"), ("HU", "hungary"),
-    ("ID", "indonesia"), ("IE", "ireland"), ("IL", "israel"), ("IN", "india"), ("IQ", "iraq"), ("IR", "iran"),
-    ("IS", "iceland"), ("IT", "italy"), ("JM", "jamaica"), ("JO", "jordan"), ("JP", "japan"), ("KE", "kenya"),
-    ("KG", "kyrgyzstan"), ("KH", "cambodia"), ("KM", "comoros"), ("KP", "north korea"), ("KR", "south korea"),
-    ("KW", "kuwait"), ("KZ", "kazakhstan"), ("LB", "lebanon"), ("LI", "liechtenstein"), ("LK", "sri lanka"),
-    ("LR", "liberia"), ("LS", "lesotho"), ("LT", "lithuania"), ("LU", "luxembourg"), ("LV", "latvia"),
-    ("LY", "libya"), ("MA", "morocco"), ("MC", "monaco"), ("MD", "moldova"), ("ME", "montenegro"),
-    ("MG", "madagascar"), ("MK", "north macedonia"), ("ML", "mali"), ("MM", "myanmar"), ("MN", "mongolia"),
-    ("MR", "mauritania"), ("MT", "malta"), ("MU", "mauritius"), ("MV", "maldives"), ("MW", "malawi"),
-    ("MX", "mexico"), ("MY", "malaysia"), ("MZ", "mozambique"), ("NA", "namibia"), ("NE", "niger"), ("NG", "nigeria"),
-    ("NI", "nicaragua"), ("NL", "netherlands"), ("NO", "norway"), ("NP", "nepal"), ("NZ", "new zealand"),
-    ("OM", "oman"), ("PA", "panama"), ("PE", "peru"), ("PG", "papua new guinea"), ("PH", "philippines"),
-    ("PK", "pakistan"), ("PL", "poland"), ("PT", "portugal"), ("PY", "paraguay"), ("QA", "qatar"), ("RO", "romania"),
-    ("RS", "serbia"), ("RU", "russia"), ("RW", "rwanda"), ("SA", "saudi arabia"), ("SD", "sudan"), ("SE", "sweden"),
-    ("SG", "singapore"), ("SI", "slovenia"), ("SK", "slovakia"), ("SN", "senegal"), ("SO", "somalia"),
-    ("SS", "south sudan"), ("SV", "el salvador"), ("SY", "syria"), ("TD", "chad"), ("TG", "togo"), ("TH", "thailand"),
-    ("TJ", "tajikistan"), ("TM", "turkmenistan"), ("TN", "tunisia"), ("TR", "turkey"), ("TT", "trinidad and tobago"),
-    ("TW", "taiwan"), ("TZ", "tanzania"), ("UA", "ukraine"), ("UG", "uganda"), ("US", "united states"),
-    ("UY", "uruguay"), ("UZ", "uzbekistan"), ("VE", "venezuela"), ("VN", "vietnam"), ("YE", "yemen"),
-    ("ZA", "south africa"), ("ZM", "zambia"), ("ZW", "zimbabwe"),
-];
-
-/// The country of a location, if it is a code: two letters, upper case.
+/// The country code of a location, in upper case; none if it is not two letters.
 pub(super) fn country(location: Option<&Location>) -> Option<String> {
     let country = location?.country.as_deref()?.trim();
     let is_code = country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
     is_code.then(|| country.to_ascii_uppercase())
-}
-
-/// The country for Brave: all of them for one that it does not know, since its default is the United States.
-pub(super) fn brave(country: &str) -> &str {
-    let known = BRAVE.split(' ').any(|code| code == country);
-    if known { country } else { "ALL" }
-}
-
-/// The country's name for Tavily.
-pub(super) fn tavily(country: &str) -> Option<&'static str> {
-    let found = NAMES
-        .binary_search_by_key(&country, |(code, _)| code)
-        .ok()?;
-    NAMES.get(found).map(|(_, name)| *name)
 }
 
 /// The region for DuckDuckGo.
@@ -85,7 +31,7 @@ pub(super) fn duckduckgo(country: &str) -> Option<&'static str> {
     region(country).map(|(_, code, _)| *code)
 }
 
-/// The language and region for SearXNG, which has no word for a country alone.
+/// The language and region for SearXNG, which has no parameter for a country alone.
 pub(super) fn searxng(country: &str) -> Option<String> {
     region(country).map(|(code, _, language)| format!("{language}-{code}"))
 }
@@ -102,14 +48,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn countries_are_named_as_each_provider_wants_it() {
-        assert_eq!(brave("DE"), "DE");
-        assert_eq!(brave("IS"), "ALL");
-        assert_eq!(tavily("US"), Some("united states"));
-        assert_eq!(tavily("XX"), None);
+    fn countries_have_the_codes_of_each_search_engine() {
         assert_eq!(duckduckgo("GB"), Some("uk-en"));
         assert_eq!(searxng("CH").as_deref(), Some("de-CH"));
-        assert!(REGIONS.is_sorted() && NAMES.is_sorted());
+        assert!(REGIONS.is_sorted());
     }
 
     #[test]

@@ -1,29 +1,29 @@
 //! SearXNG, `GET /search?format=json`.
 
 use ::http::StatusCode;
-use ::http::header::AUTHORIZATION;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::date::{self, Day};
-use super::operators::{self, Limits};
-use super::{Endpoint, Hit, Lookup, Problem, SetupError, parse, region, tidy};
-use crate::web::Freshness;
-use crate::web::settings::ProviderSettings;
+use super::operators::{self, QueryLimits};
+use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region, tidy};
+use crate::web::date;
 
-/// SearXNG itself has no limit; one of its engines leaves longer queries out.
-pub(super) const LIMITS: Limits = Limits {
-    chars: 499,
-    words: 100,
+/// A key, which SearXNG itself ignores, is for a proxy in front of it.
+pub(super) const API: Api = Api {
+    public_url: None,
+    path: &["search"],
+    key_header: Some(("authorization", "Bearer ")),
+    key_required: false,
+    // SearXNG has no limit; one of its engines ignores longer queries.
+    limits: QueryLimits {
+        chars: 499,
+        words: 100,
+    },
 };
 /// Most engines that an error names.
 const MAX_ENGINES: usize = 8;
-/// Most characters of an engine's name or of what went wrong with it.
+/// Most characters of an engine's name or of its reason.
 const MAX_ENGINE_CHARS: usize = 60;
-
-/// A SearXNG.
-#[derive(Debug)]
-pub(in crate::web) struct SearXng(Endpoint);
 
 #[derive(Deserialize)]
 struct Page {
@@ -41,59 +41,44 @@ struct Item {
     published: Option<String>,
 }
 
-impl SearXng {
-    /// A key, which SearXNG does not know, is for a server in front of it.
-    pub(super) fn new(settings: &ProviderSettings) -> Result<Self, SetupError> {
-        let endpoint = Endpoint::new(settings, None, &["search"])?;
-        Ok(Self(if settings.api_key.is_some() {
-            endpoint.with_key(settings, AUTHORIZATION, "Bearer ")?
-        } else {
-            endpoint
-        }))
+pub(super) fn request(endpoint: &Endpoint, query: &ProviderQuery<'_>) -> reqwest::Request {
+    let words = operators::without_bangs(query.query);
+    let words = operators::with_sites(&words, query.domains, API.limits);
+    let language = region::country(query.location).and_then(|code| region::searxng(&code));
+    let mut parameters = vec![("q", words.as_str()), ("format", "json")];
+    if let Some(language) = &language {
+        parameters.push(("language", language));
     }
-
-    pub(super) fn request(&self, lookup: &Lookup<'_>) -> reqwest::Request {
-        let query = operators::without_bangs(lookup.query);
-        let query = operators::with_sites(&query, lookup.domains, LIMITS);
-        let language = region::country(lookup.location).and_then(|code| region::searxng(&code));
-        let mut parameters = vec![("q", query.as_str()), ("format", "json")];
-        if let Some(language) = &language {
-            parameters.push(("language", language));
-        }
-        if let Some(freshness) = lookup.freshness {
-            let word = match freshness {
-                Freshness::Day => "day",
-                Freshness::Week => "week",
-                Freshness::Month => "month",
-                Freshness::Year => "year",
-            };
-            parameters.push(("time_range", word));
-        }
-        self.0.get(&parameters)
+    if let Some(freshness) = query.freshness {
+        let range = freshness.select(["day", "week", "month", "year"]);
+        parameters.push(("time_range", range));
     }
+    endpoint.get(&parameters)
 }
 
-pub(super) fn read(body: &[u8], today: Day) -> Result<Vec<Hit>, Problem> {
+pub(super) fn read(body: &[u8]) -> Result<Vec<Hit>, ProviderProblem> {
     let page: Page = parse(body)?;
     if page.results.is_empty() && !page.unresponsive_engines.is_empty() {
-        return Err(Problem::Engines(engines(&page.unresponsive_engines)));
+        return Err(ProviderProblem::Engines(engines(
+            &page.unresponsive_engines,
+        )));
     }
     let hit = |item: Item| Hit {
         url: item.url.unwrap_or_default(),
         title: item.title.unwrap_or_default(),
         snippet: item.content.unwrap_or_default(),
-        date: item.published.and_then(|text| date::read(&text, today)),
+        date: item.published.and_then(|text| date::find_or_age(&text)),
         text: None,
     };
     Ok(page.results.into_iter().map(hit).collect())
 }
 
-/// A format that is not switched on is 403.
-pub(super) fn problem(status: StatusCode) -> Option<Problem> {
-    (status == StatusCode::FORBIDDEN).then_some(Problem::FormatOff)
+/// 403 means that the format is disabled.
+pub(super) fn problem(status: StatusCode) -> Option<ProviderProblem> {
+    (status == StatusCode::FORBIDDEN).then_some(ProviderProblem::FormatOff)
 }
 
-/// The engines as "name (what went wrong)"; each comes as a pair of the two.
+/// The engines as "name (reason)"; each is a pair of the two in the answer.
 fn engines(engines: &[Value]) -> String {
     let word = |value: &Value| tidy::plain(value.as_str().unwrap_or_default(), MAX_ENGINE_CHARS);
     let mut named: Vec<String> = engines

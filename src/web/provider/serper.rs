@@ -1,32 +1,31 @@
 //! Serper, `POST /search`: Google's results.
 
-use ::http::{HeaderName, StatusCode};
+use ::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::date::{self, Day};
-use super::operators::{self, Limits};
-use super::{Endpoint, Hit, Lookup, Problem, SetupError, parse, region};
-use crate::web::Freshness;
-use crate::web::settings::ProviderSettings;
+use super::operators::{self, QueryLimits};
+use super::{Api, Endpoint, Hit, ProviderProblem, ProviderQuery, parse, region};
+use crate::web::date;
 
-const PUBLIC: &str = "https://google.serper.dev";
-const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 /// Most results of one request.
 const MAX_RESULTS: usize = 100;
-/// What Google cuts queries at.
-pub(super) const LIMITS: Limits = Limits {
-    chars: 2_000,
-    words: 32,
-};
 
-/// Serper.
-#[derive(Debug)]
-pub(in crate::web) struct Serper(Endpoint);
+pub(super) const API: Api = Api {
+    public_url: Some("https://google.serper.dev"),
+    path: &["search"],
+    key_header: Some(("x-api-key", "")),
+    key_required: true,
+    // Google ignores further words.
+    limits: QueryLimits {
+        chars: 2_000,
+        words: 32,
+    },
+};
 
 #[derive(Deserialize)]
 struct Page {
-    /// Tells an answer from anything else.
+    /// Every answer has it; anything else is malformed.
     #[serde(rename = "searchParameters")]
     _parameters: serde_json::Map<String, Value>,
     #[serde(default)]
@@ -46,51 +45,39 @@ struct Refusal {
     message: String,
 }
 
-impl Serper {
-    pub(super) fn new(settings: &ProviderSettings) -> Result<Self, SetupError> {
-        let endpoint = Endpoint::new(settings, Some(PUBLIC), &["search"])?;
-        Ok(Self(endpoint.with_key(settings, KEY_HEADER, "")?))
+pub(super) fn request(endpoint: &Endpoint, query: &ProviderQuery<'_>) -> reqwest::Request {
+    let mut body = json!({
+        "q": operators::with_sites(query.query, query.domains, API.limits),
+        "num": query.max_results.clamp(1, MAX_RESULTS),
+    });
+    if let Some(country) = region::country(query.location) {
+        body["gl"] = json!(country.to_ascii_lowercase());
     }
-
-    pub(super) fn request(&self, lookup: &Lookup<'_>) -> reqwest::Request {
-        let mut body = json!({
-            "q": operators::with_sites(lookup.query, lookup.domains, LIMITS),
-            "num": lookup.max_results.clamp(1, MAX_RESULTS),
-        });
-        if let Some(country) = region::country(lookup.location) {
-            body["gl"] = json!(country.to_ascii_lowercase());
-        }
-        if let Some(freshness) = lookup.freshness {
-            body["tbs"] = json!(match freshness {
-                Freshness::Day => "qdr:d",
-                Freshness::Week => "qdr:w",
-                Freshness::Month => "qdr:m",
-                Freshness::Year => "qdr:y",
-            });
-        }
-        self.0.post_json(&body)
+    if let Some(freshness) = query.freshness {
+        body["tbs"] = json!(freshness.select(["qdr:d", "qdr:w", "qdr:m", "qdr:y"]));
     }
+    endpoint.post_json(&body)
 }
 
-pub(super) fn read(body: &[u8], today: Day) -> Result<Vec<Hit>, Problem> {
+pub(super) fn read(body: &[u8]) -> Result<Vec<Hit>, ProviderProblem> {
     let page: Page = parse(body)?;
     let hit = |item: Item| Hit {
         url: item.link.unwrap_or_default(),
         title: item.title.unwrap_or_default(),
         snippet: item.snippet.unwrap_or_default(),
-        date: item.date.and_then(|text| date::read(&text, today)),
+        date: item.date.and_then(|text| date::find_or_age(&text)),
         text: None,
     };
     Ok(page.organic.into_iter().map(hit).collect())
 }
 
-/// An account without credits is 400 with a sentence.
-pub(super) fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
+/// An account without credits is 400 with a message.
+pub(super) fn problem(status: StatusCode, body: &[u8]) -> Option<ProviderProblem> {
     let refusal: Refusal = serde_json::from_slice(body).ok()?;
     let out_of_credits = status == StatusCode::BAD_REQUEST
         && refusal
             .message
             .to_ascii_lowercase()
             .contains("not enough credits");
-    out_of_credits.then_some(Problem::Quota)
+    out_of_credits.then_some(ProviderProblem::Quota)
 }

@@ -1,12 +1,14 @@
-//! Providers over real sockets, against servers that speak their APIs as documented.
+//! Tests of providers over real sockets, against servers with the documented APIs.
 
 mod answers;
 mod compressed;
 mod failures;
 mod requests;
 
-use super::fake::{self, Fake, Reply};
-use super::{Exchange, Hit, Lookup, Problem, Provider, ProviderError, Texts};
+use super::fake::{self, Fake, FakeReply};
+use super::{
+    Hit, PageTexts, Provider, ProviderClient, ProviderError, ProviderProblem, ProviderQuery,
+};
 use crate::web::settings::{ProviderKind, Settings};
 use crate::web::{DomainFilter, Freshness, Location};
 
@@ -27,7 +29,7 @@ static ANYWHERE: DomainFilter = DomainFilter {
     blocked: Vec::new(),
 };
 
-const LOOKUP: Lookup<'static> = Lookup {
+const LOOKUP: ProviderQuery<'static> = ProviderQuery {
     query: "harbour seals",
     max_results: 10,
     freshness: None,
@@ -59,29 +61,29 @@ fn empty(kind: ProviderKind) -> &'static str {
     }
 }
 
-/// Asks a fake with settings of the test's own.
+/// Asks a fake with changed settings.
 async fn ask_with(
     fake: &Fake,
-    lookup: &Lookup<'_>,
-    texts: Texts,
+    lookup: &ProviderQuery<'_>,
+    texts: PageTexts,
     change: impl FnOnce(&mut Settings),
 ) -> Result<Vec<Hit>, ProviderError> {
     let mut settings = fake::settings(vec![fake.settings()]);
     change(&mut settings);
     let provider = Provider::new(&settings.providers[0], texts).unwrap();
-    let exchange = Exchange::new(&settings).unwrap();
+    let exchange = ProviderClient::new(&settings).unwrap();
     provider.search(&exchange, lookup).await
 }
 
 async fn ask(fake: &Fake) -> Result<Vec<Hit>, ProviderError> {
-    ask_with(fake, &LOOKUP, Texts::Unwanted, |_| {}).await
+    ask_with(fake, &LOOKUP, PageTexts::Unwanted, |_| {}).await
 }
 
-/// What one provider makes of some replies, and how many requests that took.
+/// The outcome of a search for some replies, and the number of requests.
 async fn outcome(
     kind: ProviderKind,
-    replies: impl IntoIterator<Item = Reply>,
-) -> (Result<Vec<Hit>, Problem>, usize) {
+    replies: impl IntoIterator<Item = FakeReply>,
+) -> (Result<Vec<Hit>, ProviderProblem>, usize) {
     let fake = Fake::start(kind, replies).await;
     let outcome = ask(&fake).await.map_err(|error| error.problem);
     (outcome, fake.requests().len())

@@ -1,40 +1,42 @@
-//! What providers send, made fit to be shown: cleaned, bounded, without doubles and only from permitted hosts.
+//! Cleans, truncates and deduplicates results, and removes those of hosts that the request does not permit.
 
 use std::collections::HashSet;
 
 use url::Url;
 
 use super::markup::{self, Piece};
-use super::{Hit, Lookup, Problem};
+use super::{Hit, ProviderProblem, ProviderQuery};
 use crate::web::visible::visible;
 
 /// Most characters of a title.
 const MAX_TITLE_CHARS: usize = 300;
-/// Most characters of a snippet; the longest that a provider documents are three of 500.
+/// Most characters of a snippet. The longest documented one consists of three parts of 500.
 const MAX_SNIPPET_CHARS: usize = 2_000;
 /// Most characters of a page's text.
 const MAX_TEXT_CHARS: usize = 200_000;
 /// Longest URL.
 const MAX_URL_BYTES: usize = 2_048;
-/// Characters of markup that are looked at for each character that may come out of it.
+/// Characters of markup that are read for each character of text.
 const MARKUP_FACTOR: usize = 8;
 
-/// The hits that may be shown, as they may be shown.
-pub(super) fn tidy(hits: Vec<Hit>, lookup: &Lookup<'_>) -> Result<Vec<Hit>, Problem> {
+/// The results that may be shown, cleaned.
+pub(super) fn tidy(hits: Vec<Hit>, query: &ProviderQuery<'_>) -> Result<Vec<Hit>, ProviderProblem> {
     let found = hits.len();
     let addressed: Vec<(Url, Hit)> = hits
         .into_iter()
         .filter_map(|hit| Some((address(&hit.url)?, hit)))
         .collect();
     if addressed.is_empty() && found > 0 {
-        return Err(Problem::Malformed("none of its results has a web address"));
+        return Err(ProviderProblem::Malformed(
+            "none of its results has a web address",
+        ));
     }
     let mut seen = HashSet::new();
     Ok(addressed
         .into_iter()
         .filter(|(url, _)| {
             url.host_str()
-                .is_some_and(|host| lookup.domains.permits(host))
+                .is_some_and(|host| query.domains.permits(host))
         })
         .filter(|(url, _)| seen.insert(identity(url)))
         .map(|(url, hit)| Hit {
@@ -47,11 +49,11 @@ pub(super) fn tidy(hits: Vec<Hit>, lookup: &Lookup<'_>) -> Result<Vec<Hit>, Prob
                 .map(|text| block(&text, MAX_TEXT_CHARS))
                 .filter(|text| !text.trim().is_empty()),
         })
-        .take(lookup.max_results)
+        .take(query.max_results)
         .collect())
 }
 
-/// One line of text: no markup, no entities, nothing that cannot be seen.
+/// One line of text without markup, entities and invisible characters.
 pub(super) fn plain(text: &str, max_chars: usize) -> String {
     let beginning: String = text.chars().take(max_chars * MARKUP_FACTOR).collect();
     let mut collected = String::new();
@@ -75,13 +77,13 @@ pub(super) fn plain(text: &str, max_chars: usize) -> String {
     short
 }
 
-/// Several lines of text, of which only what cannot be seen is taken out.
+/// Several lines of text without invisible characters.
 fn block(text: &str, max_chars: usize) -> String {
     let beginning: String = text.chars().take(max_chars).collect();
     visible(&beginning)
 }
 
-/// A web address that can be shown and read.
+/// A URL of the web without credentials.
 fn address(text: &str) -> Option<Url> {
     if text.len() > MAX_URL_BYTES {
         return None;
@@ -94,7 +96,7 @@ fn address(text: &str) -> Option<Url> {
     usable.then_some(url)
 }
 
-/// What two addresses of the same page have in common: no scheme, fragment, trailing slash or tracking parameter.
+/// A key that is equal for two URLs of the same page: without scheme, fragment, trailing slash and tracking parameters.
 fn identity(url: &Url) -> String {
     let mut parameters: Vec<(String, String)> = url
         .query_pairs()
@@ -120,7 +122,7 @@ mod tests {
     }
 
     fn kept(urls: &[&str], domains: &DomainFilter) -> Vec<String> {
-        let lookup = Lookup {
+        let query = ProviderQuery {
             query: "",
             max_results: 10,
             freshness: None,
@@ -128,7 +130,7 @@ mod tests {
             location: None,
         };
         let hits = urls.iter().map(|url| hit(url)).collect();
-        let hits = tidy(hits, &lookup).unwrap();
+        let hits = tidy(hits, &query).unwrap();
         hits.into_iter().map(|hit| hit.url).collect()
     }
 
@@ -204,17 +206,17 @@ mod tests {
     }
 
     #[test]
-    fn results_without_any_address_are_no_empty_answer() {
+    fn results_without_urls_are_malformed() {
         let domains = DomainFilter::default();
-        let lookup = Lookup {
+        let query = ProviderQuery {
             query: "",
             max_results: 10,
             freshness: None,
             domains: &domains,
             location: None,
         };
-        let error = tidy(vec![hit("nothing")], &lookup).unwrap_err();
-        assert!(matches!(error, Problem::Malformed(_)));
-        assert_eq!(tidy(Vec::new(), &lookup), Ok(Vec::new()));
+        let error = tidy(vec![hit("nothing")], &query).unwrap_err();
+        assert!(matches!(error, ProviderProblem::Malformed(_)));
+        assert_eq!(tidy(Vec::new(), &query), Ok(Vec::new()));
     }
 }

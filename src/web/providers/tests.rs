@@ -1,4 +1,4 @@
-//! Order, rest, rate and cache, over real sockets.
+//! Tests of order, penalties, rate and cache over real sockets.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 use tokio::time;
 
 use super::*;
-use crate::web::provider::fake::{self, Fake, Reply};
+use crate::web::provider::fake::{self, Fake, FakeReply};
 use crate::web::settings::ProviderKind;
 use crate::web::{DomainFilter, Freshness, Location};
 
@@ -19,7 +19,7 @@ static ANYWHERE: DomainFilter = DomainFilter {
     blocked: Vec::new(),
 };
 
-const LOOKUP: Lookup<'static> = Lookup {
+const LOOKUP: ProviderQuery<'static> = ProviderQuery {
     query: "harbour seals",
     max_results: 10,
     freshness: None,
@@ -27,11 +27,11 @@ const LOOKUP: Lookup<'static> = Lookup {
     location: None,
 };
 
-async fn searxng(replies: impl IntoIterator<Item = Reply>) -> Fake {
+async fn searxng(replies: impl IntoIterator<Item = FakeReply>) -> Fake {
     Fake::start(ProviderKind::SearXng, replies).await
 }
 
-async fn tavily(replies: impl IntoIterator<Item = Reply>) -> Fake {
+async fn tavily(replies: impl IntoIterator<Item = FakeReply>) -> Fake {
     Fake::start(ProviderKind::Tavily, replies).await
 }
 
@@ -45,7 +45,7 @@ fn cached(settings: &mut Settings) {
     settings.search.cache_ttl = MINUTE;
 }
 
-/// Turns the clock of the runtime.
+/// Advances the clock of the runtime.
 async fn pass(time: Duration) {
     time::pause();
     time::advance(time).await;
@@ -53,11 +53,11 @@ async fn pass(time: Duration) {
 }
 
 #[tokio::test]
-async fn the_first_that_answers_is_the_answer() {
-    let (first, second) = (searxng([Reply::good(EMPTY)]).await, tavily([]).await);
+async fn the_first_answer_is_taken() {
+    let (first, second) = (searxng([FakeReply::good(EMPTY)]).await, tavily([]).await);
     let providers = providers(&[&first, &second], |_| {});
     let answer = providers.search(&LOOKUP, "a").await.unwrap();
-    let expected = Answer {
+    let expected = ProviderAnswer {
         hits: Vec::new(),
         provider: "searxng",
         notices: Vec::new(),
@@ -68,8 +68,8 @@ async fn the_first_that_answers_is_the_answer() {
 
 #[tokio::test]
 async fn a_provider_that_fails_is_noted_and_the_next_one_asked() {
-    let first = tavily([Reply::status(401, "{}")]).await;
-    let second = searxng([Reply::good(GOOD)]).await;
+    let first = tavily([FakeReply::status(401, "{}")]).await;
+    let second = searxng([FakeReply::good(GOOD)]).await;
     let providers = providers(&[&first, &second], |_| {});
     let answer = providers.search(&LOOKUP, "a").await.unwrap();
     assert_eq!(answer.provider, "searxng");
@@ -83,9 +83,9 @@ async fn a_provider_that_fails_is_noted_and_the_next_one_asked() {
 }
 
 #[tokio::test]
-async fn all_failing_names_each() {
-    let first = tavily([Reply::status(432, "{}")]).await;
-    let second = searxng([Reply::good("{}")]).await;
+async fn the_error_names_all_failed_providers() {
+    let first = tavily([FakeReply::status(432, "{}")]).await;
+    let second = searxng([FakeReply::good("{}")]).await;
     let providers = providers(&[&first, &second], |_| {});
     assert_eq!(
         providers.search(&LOOKUP, "a").await,
@@ -100,10 +100,10 @@ async fn all_failing_names_each() {
 
 #[tokio::test]
 async fn a_long_query_is_noted() {
-    let fake = tavily([Reply::good(EMPTY)]).await;
+    let fake = tavily([FakeReply::good(EMPTY)]).await;
     let providers = providers(&[&fake], |_| {});
     let long = "seal ".repeat(200);
-    let lookup = Lookup {
+    let lookup = ProviderQuery {
         query: &long,
         ..LOOKUP
     };
@@ -115,9 +115,9 @@ async fn a_long_query_is_noted() {
 }
 
 #[tokio::test]
-async fn a_provider_that_refused_rests_for_a_while() {
-    let first = tavily([Reply::status(401, "{}"), Reply::good(GOOD)]).await;
-    let second = searxng([Reply::good(GOOD), Reply::good(GOOD)]).await;
+async fn a_provider_that_refused_is_avoided_for_a_while() {
+    let first = tavily([FakeReply::status(401, "{}"), FakeReply::good(GOOD)]).await;
+    let second = searxng([FakeReply::good(GOOD), FakeReply::good(GOOD)]).await;
     let providers = providers(&[&first, &second], |_| {});
     for _ in 0..2 {
         let answer = providers.search(&LOOKUP, "a").await.unwrap();
@@ -130,9 +130,9 @@ async fn a_provider_that_refused_rests_for_a_while() {
 }
 
 #[tokio::test]
-async fn one_that_rests_is_better_than_none() {
-    let first = tavily([Reply::status(401, "{}"), Reply::good(GOOD)]).await;
-    let second = searxng([Reply::good(GOOD), Reply::good("{}")]).await;
+async fn an_avoided_provider_is_better_than_none() {
+    let first = tavily([FakeReply::status(401, "{}"), FakeReply::good(GOOD)]).await;
+    let second = searxng([FakeReply::good(GOOD), FakeReply::good("{}")]).await;
     let providers = providers(&[&first, &second], |_| {});
     assert_eq!(
         providers.search(&LOOKUP, "a").await.unwrap().provider,
@@ -145,10 +145,10 @@ async fn one_that_rests_is_better_than_none() {
 }
 
 #[tokio::test]
-async fn a_rest_ends_when_the_provider_says() {
-    let limit = Reply::status(429, "{}").with_header("retry-after", "30");
-    let first = tavily([limit, Reply::good(GOOD)]).await;
-    let second = searxng([Reply::good(GOOD)]).await;
+async fn a_provider_is_avoided_as_long_as_it_says() {
+    let limit = FakeReply::status(429, "{}").with_header("retry-after", "30");
+    let first = tavily([limit, FakeReply::good(GOOD)]).await;
+    let second = searxng([FakeReply::good(GOOD)]).await;
     let providers = providers(&[&first, &second], |_| {});
     assert_eq!(
         providers.search(&LOOKUP, "a").await.unwrap().provider,
@@ -162,9 +162,9 @@ async fn a_rest_ends_when_the_provider_says() {
 }
 
 #[tokio::test]
-async fn the_rate_of_the_operator_is_kept() {
-    let first = searxng([Reply::good(GOOD), Reply::good(GOOD)]).await;
-    let second = tavily([Reply::good(GOOD)]).await;
+async fn the_configured_rate_is_kept() {
+    let first = searxng([FakeReply::good(GOOD), FakeReply::good(GOOD)]).await;
+    let second = tavily([FakeReply::good(GOOD)]).await;
     let providers = providers(&[&first, &second], |settings| {
         settings.providers[0].requests_per_minute = 1;
     });
@@ -190,11 +190,11 @@ async fn the_rate_of_the_operator_is_kept() {
 }
 
 #[tokio::test]
-async fn an_answer_is_kept_for_its_time() {
-    let fake = searxng([Reply::good(GOOD), Reply::good(EMPTY)]).await;
+async fn an_answer_is_cached_for_its_time() {
+    let fake = searxng([FakeReply::good(GOOD), FakeReply::good(EMPTY)]).await;
     let providers = providers(&[&fake], cached);
     let first = providers.search(&LOOKUP, "a").await.unwrap();
-    let spaced = Lookup {
+    let spaced = ProviderQuery {
         query: "  harbour\tseals ",
         ..LOOKUP
     };
@@ -221,42 +221,42 @@ async fn scopes_and_options_share_nothing() {
         (LOOKUP, "a"),
         (LOOKUP, "b"),
         (
-            Lookup {
+            ProviderQuery {
                 query: "grey seals",
                 ..LOOKUP
             },
             "a",
         ),
         (
-            Lookup {
+            ProviderQuery {
                 max_results: 9,
                 ..LOOKUP
             },
             "a",
         ),
         (
-            Lookup {
+            ProviderQuery {
                 freshness: Some(Freshness::Day),
                 ..LOOKUP
             },
             "a",
         ),
         (
-            Lookup {
+            ProviderQuery {
                 domains: &domains,
                 ..LOOKUP
             },
             "a",
         ),
         (
-            Lookup {
+            ProviderQuery {
                 location: Some(&location),
                 ..LOOKUP
             },
             "a",
         ),
     ];
-    let fake = searxng(vec![Reply::good(GOOD); lookups.len()]).await;
+    let fake = searxng(vec![FakeReply::good(GOOD); lookups.len()]).await;
     let providers = providers(&[&fake], cached);
     for round in 0..2 {
         for (at, (lookup, scope)) in lookups.iter().enumerate() {
@@ -268,9 +268,9 @@ async fn scopes_and_options_share_nothing() {
 }
 
 #[tokio::test]
-async fn the_same_look_up_at_the_same_time_is_one_request() {
+async fn equal_concurrent_queries_share_a_request() {
     let gate = Arc::new(Semaphore::new(0));
-    let fake = searxng([Reply::Gated(gate.clone(), GOOD.to_owned())]).await;
+    let fake = searxng([FakeReply::Gated(gate.clone(), GOOD.to_owned())]).await;
     let providers = providers(&[&fake], cached);
     let open = async {
         fake.came().await;
@@ -286,9 +286,9 @@ async fn the_same_look_up_at_the_same_time_is_one_request() {
 }
 
 #[tokio::test]
-async fn one_who_leaves_takes_the_answer_from_nobody() {
+async fn a_dropped_caller_does_not_cancel_the_answer_of_others() {
     let gate = Arc::new(Semaphore::new(0));
-    let gated = || Reply::Gated(gate.clone(), GOOD.to_owned());
+    let gated = || FakeReply::Gated(gate.clone(), GOOD.to_owned());
     let fake = searxng([gated(), gated()]).await;
     let providers = providers(&[&fake], cached);
     let mut leaver = Box::pin(providers.search(&LOOKUP, "a"));
@@ -300,7 +300,7 @@ async fn one_who_leaves_takes_the_answer_from_nobody() {
     let leaves = async {
         drop(leaver);
         fake.came().await;
-        // One for the request that was given up, if its server still waits.
+        // One permit is for the dropped request, if its server still waits.
         gate.add_permits(2);
     };
     let (answer, ()) = tokio::join!(stays, leaves);
@@ -309,22 +309,22 @@ async fn one_who_leaves_takes_the_answer_from_nobody() {
 }
 
 #[tokio::test]
-async fn errors_are_not_kept() {
-    let fake = searxng([Reply::good("{}"), Reply::good(GOOD)]).await;
+async fn errors_are_not_cached() {
+    let fake = searxng([FakeReply::good("{}"), FakeReply::good(GOOD)]).await;
     let providers = providers(&[&fake], cached);
     assert!(providers.search(&LOOKUP, "a").await.is_err());
     assert_eq!(providers.search(&LOOKUP, "a").await.unwrap().hits.len(), 1);
 }
 
 #[tokio::test]
-async fn nothing_is_kept_without_a_time_or_room_for_it() {
+async fn nothing_is_cached_without_time_or_bytes() {
     let no_time: fn(&mut Settings) = |settings| settings.search.cache_ttl = Duration::ZERO;
     let no_room: fn(&mut Settings) = |settings| {
         cached(settings);
         settings.search.cache_bytes = 0;
     };
     for change in [no_time, no_room] {
-        let fake = searxng([Reply::good(GOOD), Reply::good(GOOD)]).await;
+        let fake = searxng([FakeReply::good(GOOD), FakeReply::good(GOOD)]).await;
         let providers = providers(&[&fake], change);
         providers.search(&LOOKUP, "a").await.unwrap();
         providers.search(&LOOKUP, "a").await.unwrap();

@@ -1,4 +1,4 @@
-//! Embeddings of an upstream, in OpenAI's form.
+//! Embeddings of an upstream with OpenAI's API.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 
 use crate::net::{BodyError, CappedBody, ClientOptions};
-use crate::web::WebError;
+use crate::web::SetupError;
 use crate::web::settings::EmbeddingSettings;
 
-/// Longest answer, in bytes: fifty vectors of 8192 numbers.
+/// Longest answer in bytes, sufficient for fifty vectors of 8192 numbers.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// Longest text that is sent, in characters.
 const MAX_CHARS: usize = 2000;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks for embeddings.
+/// Requests embeddings.
 #[derive(Debug, Clone)]
 pub(super) struct Embeddings {
     client: Client,
     settings: EmbeddingSettings,
 }
 
-/// Why there are none.
+/// Why there are no embeddings.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EmbedError {
     #[error("the upstream could not be asked")]
@@ -55,19 +55,18 @@ struct Entry {
 }
 
 impl Embeddings {
-    pub(super) fn new(settings: EmbeddingSettings) -> Result<Self, WebError> {
+    pub(super) fn new(settings: EmbeddingSettings) -> Result<Self, SetupError> {
         let options = ClientOptions {
             connect_timeout: CONNECT_TIMEOUT,
             ..ClientOptions::default()
         };
-        let client = options
-            .build()
-            .map_err(|error| WebError::Failed(format!("the client for embeddings: {error}")))?;
+        let client = options.build();
+        let client = client.map_err(|error| SetupError::client("embeddings", &error))?;
         Ok(Self { client, settings })
     }
 
-    /// How alike each text is to the query: the cosine of the angle between them.
-    pub(super) async fn likeness(
+    /// The similarity of each text to the query: the cosine of the angle between their embeddings.
+    pub(super) async fn similarity(
         &self,
         query: &str,
         texts: &[String],
@@ -112,8 +111,8 @@ impl Embeddings {
         let answer: Answer = serde_json::from_slice(&answer).map_err(|_| EmbedError::Answer)?;
         let mut vectors = vec![Vec::new(); count];
         for entry in answer.data {
-            let place = vectors.get_mut(entry.index).ok_or(EmbedError::Answer)?;
-            *place = entry.embedding;
+            let vector = vectors.get_mut(entry.index).ok_or(EmbedError::Answer)?;
+            *vector = entry.embedding;
         }
         let size = vectors.first().map_or(0, Vec::len);
         let complete = size > 0 && vectors.iter().all(|vector| vector.len() == size);

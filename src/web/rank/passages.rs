@@ -1,57 +1,57 @@
-//! Texts cut into passages along their headings, paragraphs, lists and tables.
+//! Cuts texts into passages along headings, paragraphs, lists and tables.
 //!
-//! In one pass over the lines, because texts come from strangers: a splitter that searches for the best cut takes minutes
-//! for a long text without spaces.
+//! This takes one pass over the lines, since texts are hostile: a splitter that searches for the best cut takes minutes for
+//! a long text without spaces.
 
 use std::ops::Range;
 
 use super::Candidate;
-use crate::web::tokens;
+use crate::web::rank::tokens;
 
-/// Most tokens of a passage: a paragraph or a few.
+/// Most tokens of a passage.
 const MOST: usize = 260;
-/// What that is at least where the budget is small.
+/// The least value of that maximum for a small budget.
 const LEAST_MOST: usize = 96;
-/// Passages of the full size that a budget should hold at least.
+/// The number of passages of the maximum size that a budget should hold.
 const IN_BUDGET: usize = 6;
-/// Longest text that is cut, in bytes; of longer ones the beginning.
+/// Longest text that is cut, in bytes. The rest of a longer one is ignored.
 const MAX_TEXT: usize = 1024 * 1024;
-/// Longest headings that are told with a passage, in characters.
+/// Longest headings of a passage, in characters.
 const MAX_HEADING: usize = 120;
 
-/// Size of a passage in tokens: from its start on it may end at a good place, and its end is the most there is.
-pub(super) type Size = Range<usize>;
+/// The size of a passage in tokens. From `start` on it may end at a boundary, and at `end` it must.
+pub(super) type PassageSize = Range<usize>;
 
-/// The size of passages for a budget: smaller ones for a small budget, so that it holds more than one or two.
-pub(super) fn size(budget: usize) -> Size {
+/// The size of passages for a budget. A small budget has small passages, so that it holds several.
+pub(super) fn size(budget: usize) -> PassageSize {
     let most = (budget / IN_BUDGET).clamp(LEAST_MOST, MOST);
     most / 2..most
 }
 
-/// A piece of a candidate's text.
+/// A passage of a candidate's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Passage<'d> {
-    /// The candidate.
+    /// The index of the candidate.
     pub(super) candidate: usize,
     /// The candidate's title.
     pub(super) title: &'d str,
-    /// The headings above it, outermost first.
+    /// The headings above the passage, outermost first.
     pub(super) headings: String,
-    /// Where it stands in the text.
+    /// The range of bytes in the text.
     pub(super) place: Range<usize>,
-    /// The piece.
+    /// The text.
     pub(super) text: &'d str,
 }
 
 impl Passage<'_> {
-    /// What words are looked for in: the piece, and what stands above it.
+    /// The text that is searched: the passage with its title and headings.
     pub(super) fn searched(&self) -> String {
         format!("{}\n{}\n{}", self.title, self.headings, self.text)
     }
 }
 
-/// The passages of a candidate; its snippet where it has no text.
-pub(super) fn of<'d>(candidate: usize, of: &'d Candidate, size: &Size) -> Vec<Passage<'d>> {
+/// The passages of a candidate, or its snippet if it has no text.
+pub(super) fn of<'d>(candidate: usize, of: &'d Candidate, size: &PassageSize) -> Vec<Passage<'d>> {
     let text = match of.markdown.trim().is_empty() {
         true => &of.snippet,
         false => beginning(&of.markdown, MAX_TEXT),
@@ -76,9 +76,9 @@ pub(super) fn of<'d>(candidate: usize, of: &'d Candidate, size: &Size) -> Vec<Pa
     cut(text, size).into_iter().filter_map(passage).collect()
 }
 
-/// Where to cut: at headings and blank lines once a passage has some size, at line ends when it is full, and within lines
-/// that are too long for one.
-fn cut(text: &str, size: &Size) -> Vec<Range<usize>> {
+/// The positions of cuts: at headings and blank lines from the minimum size on, at line ends when a passage is full, and
+/// inside lines that are longer than a passage.
+fn cut(text: &str, size: &PassageSize) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let (mut start, mut end, mut used) = (0, 0, 0);
     let mut after_blank = false;
@@ -101,10 +101,9 @@ fn cut(text: &str, size: &Size) -> Vec<Range<usize>> {
     cuts
 }
 
-/// A line in pieces of which each fits into a passage.
+/// Splits a line into pieces that fit into a passage.
 ///
-/// Each is found by looking at no more than fits, and holds at least half of that: so this takes time in proportion to
-/// the line, whatever is in it.
+/// A piece is found by reading at most the size of a passage and has at least half of it, so the time is linear.
 fn short(line: &str, most: usize) -> impl Iterator<Item = &str> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
@@ -118,8 +117,8 @@ fn short(line: &str, most: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where a line that is too long is cut: behind a sentence, a space or a cell in the second half of what fits, or else
-/// where it is full.
+/// The position at which a long line is cut: after a sentence, a space or a cell in the second half of what fits, or else
+/// where the passage is full.
 fn end_of_piece(line: &str, most: usize) -> Option<usize> {
     let most = most * 4;
     let mut size = 0;
@@ -155,7 +154,7 @@ fn whole<'d>(candidate: usize, title: &'d str, text: &'d str) -> Option<Passage<
     })
 }
 
-/// The beginning of a text, of at most so many bytes and up to the end of a line.
+/// The start of a text, at most so many bytes and up to the end of a line.
 fn beginning(text: &str, most: usize) -> &str {
     if text.len() <= most {
         return text;
@@ -165,7 +164,7 @@ fn beginning(text: &str, most: usize) -> &str {
     cut.rsplit_once('\n').map_or(cut, |(lines, _)| lines)
 }
 
-/// The headings that are in force.
+/// The current headings.
 #[derive(Debug, Default)]
 struct Headings {
     path: Vec<(usize, String)>,
@@ -200,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_without_good_places_are_cut_in_time_that_their_length_bounds() {
+    fn lines_without_boundaries_are_cut_in_linear_time() {
         for unit in [
             "x",
             "word ",
@@ -214,7 +213,7 @@ mod tests {
             assert_eq!(pieces.concat(), line);
             let (last, full) = pieces.split_last().unwrap();
             assert!(tokens::estimate(last) <= MOST);
-            // As many characters are looked at for each piece as fit into one: with these, twice the line in all.
+            // At most the size of a piece is read for each piece: twice the line in all.
             for piece in full {
                 let size = tokens::estimate(piece);
                 assert!((MOST / 2..=MOST).contains(&size), "{unit}: {size}");

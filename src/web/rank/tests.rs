@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::web::tokens;
+use crate::web::rank::tokens;
 
 fn page(title: &str, markdown: &str) -> Candidate {
     Candidate {
@@ -26,7 +26,7 @@ async fn packed(query: &str, candidates: &[Candidate], budget: usize) -> Vec<Cho
         .await
 }
 
-/// Paragraphs that say nothing of interest, each in other words.
+/// Different paragraphs without matches.
 fn filler(paragraphs: usize) -> String {
     let words = [
         "river", "garden", "window", "paper", "morning", "letter", "stone", "market", "winter",
@@ -55,7 +55,7 @@ fn filler(paragraphs: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_short_text_is_quoted_whole_and_a_snippet_stands_in_for_one() {
+async fn a_short_text_is_quoted_whole_and_a_snippet_replaces_a_missing_one() {
     let candidates = [
         page("One", "Cats sleep.\n"),
         Candidate {
@@ -93,7 +93,7 @@ async fn the_passage_that_answers_is_found_deep_in_a_long_page() {
 }
 
 #[tokio::test]
-async fn headings_above_a_passage_are_searched_and_told() {
+async fn headings_above_a_passage_are_searched_and_quoted() {
     let markdown = format!(
         "# Zoo\n\n## Penguins\n\n{}\n\n### Feeding\n\n{}\n\n## Bears\n\n{}",
         filler(30),
@@ -136,7 +136,7 @@ async fn the_budget_holds_whatever_the_texts() {
 }
 
 #[tokio::test]
-async fn what_says_the_same_is_quoted_once_and_several_sources_get_a_word() {
+async fn duplicates_are_quoted_once_and_several_sources_are_quoted() {
     let copied = "The comet returns every seventy-six years and was last seen in 1986 by many.";
     let candidates = [
         page("A", copied),
@@ -150,7 +150,7 @@ async fn what_says_the_same_is_quoted_once_and_several_sources_get_a_word() {
 }
 
 #[tokio::test]
-async fn without_any_common_word_every_text_begins() {
+async fn without_matches_all_texts_are_quoted_from_their_start() {
     let (one, two) = (filler(40), filler(50));
     let candidates = [page("A", &one), page("B", &two)];
     let chosen = packed("zzz", &candidates, 1200).await;
@@ -278,7 +278,7 @@ async fn embeddings_change_the_order() {
 }
 
 #[tokio::test]
-async fn without_an_answer_words_alone_decide() {
+async fn without_embeddings_words_decide() {
     let plain = packed(
         "cat",
         &[

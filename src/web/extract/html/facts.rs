@@ -1,12 +1,13 @@
-//! What a page says about itself: title, date, address.
+//! The metadata of a page: title, date, canonical URL.
 
 use dom_query::Document as Dom;
 use serde_json::Value;
 use url::Url;
 
-use super::super::{clean, date};
+use super::super::clean;
+use crate::web::date;
 
-/// Names of `meta` elements with a date; the first that a page has counts.
+/// Names of `meta` elements with a date, by priority.
 const DATES: [&str; 14] = [
     "article:published_time",
     "og:published_time",
@@ -23,24 +24,24 @@ const DATES: [&str; 14] = [
     "article:modified_time",
     "last-modified",
 ];
-/// Members of JSON-LD with a date, likewise.
+/// Members of JSON-LD with a date, by priority.
 const JSON_DATES: [&str; 4] = ["datePublished", "dateCreated", "uploadDate", "dateModified"];
-/// Headings of so many characters can be titles: shorter ones say too little, longer ones were never closed.
+/// Characters of a heading that can be a title. Longer ones were never closed.
 const HEADING: std::ops::RangeInclusive<usize> = 4..=200;
-/// Most values that are looked at in it.
+/// Most values of JSON-LD that are inspected.
 const MAX_VALUES: usize = 10_000;
 
-/// The facts.
+/// The metadata.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) title: String,
-    /// The only heading of the first order.
+    /// The only `h1` heading.
     pub(super) heading: Option<String>,
     pub(super) date: Option<String>,
     pub(super) canonical: Option<String>,
 }
 
-/// Reads them; scripts must still be there.
+/// Reads the metadata. Scripts must not have been removed.
 pub(super) fn of(dom: &Dom, base: Option<&Url>) -> Facts {
     let metas = metas(dom);
     let meta = |name: &str| {
@@ -66,8 +67,8 @@ pub(super) fn of(dom: &Dom, base: Option<&Url>) -> Facts {
         .or_else(|| {
             let times = dom.select("time[datetime], [itemprop=datePublished][content]");
             times.nodes().iter().find_map(|node| {
-                let said = node.attr("datetime").or_else(|| node.attr("content"))?;
-                date::find(&said)
+                let text = node.attr("datetime").or_else(|| node.attr("content"))?;
+                date::find(&text)
             })
         });
     let link = dom.select_single("link[rel=canonical][href]").attr("href");

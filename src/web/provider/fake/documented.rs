@@ -1,6 +1,6 @@
 //! What each API's documentation asks of a request: method, path, key, content type, and parameters that there are.
 
-use super::{KEY, Request, USER_AGENT};
+use super::{KEY, SeenRequest, USER_AGENT};
 use crate::web::settings::ProviderKind;
 
 const TAVILY_FIELDS: &[&str] = &[
@@ -9,7 +9,6 @@ const TAVILY_FIELDS: &[&str] = &[
     "search_depth",
     "topic",
     "time_range",
-    "country",
     "include_raw_content",
     "include_domains",
     "exclude_domains",
@@ -33,7 +32,7 @@ const BRAVE_PARAMETERS: &[&str] = &[
     "text_decorations",
 ];
 
-pub(super) fn check(kind: ProviderKind, request: &Request) -> Result<(), String> {
+pub(super) fn check(kind: ProviderKind, request: &SeenRequest) -> Result<(), String> {
     expect(request, "user-agent", |request| {
         request.header("user-agent") == Some(USER_AGENT)
     })?;
@@ -84,7 +83,7 @@ pub(super) fn check(kind: ProviderKind, request: &Request) -> Result<(), String>
     }
 }
 
-fn brave(request: &Request) -> Result<(), String> {
+fn brave(request: &SeenRequest) -> Result<(), String> {
     expect(request, "GET /res/v1/web/search", |request| {
         request.method == "GET" && request.path == "/res/v1/web/search"
     })?;
@@ -107,9 +106,9 @@ fn brave(request: &Request) -> Result<(), String> {
 }
 
 fn expect(
-    request: &Request,
+    request: &SeenRequest,
     what: &str,
-    holds: impl FnOnce(&Request) -> bool,
+    holds: impl FnOnce(&SeenRequest) -> bool,
 ) -> Result<(), String> {
     if holds(request) {
         return Ok(());
@@ -117,7 +116,7 @@ fn expect(
     Err(format!("not as documented ({what}): {request:?}"))
 }
 
-fn posts_json(request: &Request, key_header: &str, key: &str) -> Result<(), String> {
+fn posts_json(request: &SeenRequest, key_header: &str, key: &str) -> Result<(), String> {
     expect(request, "JSON posted to /search with a key", |request| {
         request.header("content-type") == Some("application/json")
             && request.header(key_header) == Some(key)
@@ -126,14 +125,14 @@ fn posts_json(request: &Request, key_header: &str, key: &str) -> Result<(), Stri
     })
 }
 
-fn query_within(request: &Request, chars: usize) -> Result<(), String> {
+fn query_within(request: &SeenRequest, chars: usize) -> Result<(), String> {
     expect(request, "a short query", |request| {
         let query = request.parameter("q");
         query.is_some_and(|query| !query.is_empty() && query.chars().count() <= chars)
     })
 }
 
-fn fields(request: &Request, known: &[&str]) -> Result<(), String> {
+fn fields(request: &SeenRequest, known: &[&str]) -> Result<(), String> {
     expect(request, "known fields", |request| {
         let body = request.json();
         body.as_object()
@@ -141,7 +140,7 @@ fn fields(request: &Request, known: &[&str]) -> Result<(), String> {
     })
 }
 
-fn parameters(request: &Request, known: &[&str]) -> Result<(), String> {
+fn parameters(request: &SeenRequest, known: &[&str]) -> Result<(), String> {
     expect(request, "known parameters", |request| {
         let mut names = request.parameters.iter().map(|(name, _)| name.as_str());
         names.all(|name| known.contains(&name))

@@ -1,4 +1,4 @@
-//! What is made of good answers.
+//! Tests of successful answers.
 //!
 //! The fixtures have the shapes of: SearXNG `searx/webutils.py` (`get_json_response`) and `docs/dev/search_api.rst`;
 //! Brave's web search types and error objects (`brave/brave-search-mcp-server`, API dashboard); Tavily's reference of
@@ -22,7 +22,7 @@ const HARBOUR: &str = "https://seals.example.org/harbour";
 const COAST: &str = "https://coast.example.net/seals";
 
 async fn hits(kind: ProviderKind) -> Vec<Hit> {
-    let (outcome, requests) = outcome(kind, [Reply::good(good(kind))]).await;
+    let (outcome, requests) = outcome(kind, [FakeReply::good(good(kind))]).await;
     assert_eq!(requests, 1);
     outcome.unwrap()
 }
@@ -143,9 +143,9 @@ fn an_advertisement_behind_a_redirect_is_left_out() {
 }
 
 #[tokio::test]
-async fn an_empty_answer_is_an_empty_answer() {
+async fn an_answer_without_results_is_no_error() {
     for kind in ProviderKind::ALL {
-        let outcome = outcome(kind, [Reply::good(empty(kind))]).await;
+        let outcome = outcome(kind, [FakeReply::good(empty(kind))]).await;
         assert_eq!(outcome, (Ok(Vec::new()), 1), "{kind:?}");
     }
 }
@@ -153,16 +153,16 @@ async fn an_empty_answer_is_an_empty_answer() {
 #[tokio::test]
 async fn hits_outside_the_permitted_hosts_are_dropped_whatever_the_provider_sends() {
     for kind in ProviderKind::ALL {
-        let fake = Fake::start(kind, [Reply::good(good(kind))]).await;
+        let fake = Fake::start(kind, [FakeReply::good(good(kind))]).await;
         let domains = DomainFilter {
             allowed: vec!["example.net".to_owned(), "example.org".to_owned()],
             blocked: vec!["seals.example.org".to_owned()],
         };
-        let lookup = Lookup {
+        let lookup = ProviderQuery {
             domains: &domains,
             ..LOOKUP
         };
-        let hits = ask_with(&fake, &lookup, Texts::Unwanted, |_| {}).await;
+        let hits = ask_with(&fake, &lookup, PageTexts::Unwanted, |_| {}).await;
         let urls: Vec<String> = hits.unwrap().into_iter().map(|hit| hit.url).collect();
         assert_eq!(urls, [COAST], "{kind:?}");
     }
@@ -171,12 +171,12 @@ async fn hits_outside_the_permitted_hosts_are_dropped_whatever_the_provider_send
 #[tokio::test]
 async fn no_more_hits_than_asked_for_come_out() {
     for kind in ProviderKind::ALL {
-        let fake = Fake::start(kind, [Reply::good(good(kind))]).await;
-        let lookup = Lookup {
+        let fake = Fake::start(kind, [FakeReply::good(good(kind))]).await;
+        let lookup = ProviderQuery {
             max_results: 1,
             ..LOOKUP
         };
-        let hits = ask_with(&fake, &lookup, Texts::Unwanted, |_| {}).await;
+        let hits = ask_with(&fake, &lookup, PageTexts::Unwanted, |_| {}).await;
         assert_eq!(hits.unwrap().len(), 1, "{kind:?}");
     }
 }

@@ -1,11 +1,11 @@
-//! Answers that come compressed.
+//! Tests of compressed answers.
 
 use async_compression::tokio::write::{GzipEncoder, ZlibEncoder};
 use tokio::io::AsyncWriteExt;
 
 use super::*;
 
-/// More than is read of an answer.
+/// More bytes than are read of an answer.
 const TOO_MUCH: usize = (8 << 20) + 1;
 
 async fn gzip(body: &[u8]) -> Vec<u8> {
@@ -23,14 +23,14 @@ async fn deflate(body: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_compressed_answer_is_the_same_answer() {
+async fn compressed_answers_are_read() {
     for kind in ProviderKind::ALL {
         let body = good(kind).as_bytes();
-        let (plain, _) = outcome(kind, [Reply::good(good(kind))]).await;
+        let (plain, _) = outcome(kind, [FakeReply::good(good(kind))]).await;
         let plain = plain.unwrap();
         assert!(!plain.is_empty());
         for (encoding, body) in [("gzip", gzip(body).await), ("deflate", deflate(body).await)] {
-            let reply = Reply::Encoded(200, encoding, body);
+            let reply = FakeReply::Encoded(200, encoding, body);
             assert_eq!(
                 outcome(kind, [reply]).await,
                 (Ok(plain.clone()), 1),
@@ -41,11 +41,11 @@ async fn a_compressed_answer_is_the_same_answer() {
 }
 
 #[tokio::test]
-async fn a_compressed_refusal_is_read_for_what_it_means() {
+async fn compressed_error_answers_are_read() {
     let body = gzip(fixture!("brave_quota.json").as_bytes()).await;
-    let reply = Reply::Encoded(429, "gzip", body);
+    let reply = FakeReply::Encoded(429, "gzip", body);
     let refused = outcome(ProviderKind::Brave, [reply]).await;
-    assert_eq!(refused, (Err(Problem::Quota), 1));
+    assert_eq!(refused, (Err(ProviderProblem::Quota), 1));
 }
 
 #[tokio::test]
@@ -53,33 +53,40 @@ async fn a_small_answer_that_becomes_a_large_one_is_too_large() {
     let bomb = vec![b' '; 256 << 20];
     let bomb = gzip(&bomb).await;
     assert!(bomb.len() < 1 << 20);
-    let reply = Reply::Encoded(200, "gzip", bomb);
+    let reply = FakeReply::Encoded(200, "gzip", bomb);
     let refused = outcome(ProviderKind::SearXng, [reply]).await;
-    assert_eq!(refused, (Err(Problem::TooLarge(8 << 20)), 1));
+    assert_eq!(refused, (Err(ProviderProblem::TooLarge(8 << 20)), 1));
 }
 
 #[tokio::test]
-async fn bytes_as_sent_are_bounded_even_if_they_come_to_nothing() {
+async fn bytes_as_sent_are_limited_even_without_content() {
     let mut empty = b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec();
     empty.extend(b"\0\0\0\xff\xff".repeat(TOO_MUCH / 5 + 1));
-    let reply = Reply::Encoded(200, "gzip", empty);
+    let reply = FakeReply::Encoded(200, "gzip", empty);
     let refused = outcome(ProviderKind::SearXng, [reply]).await;
-    assert_eq!(refused, (Err(Problem::TooLarge(8 << 20)), 1));
+    assert_eq!(refused, (Err(ProviderProblem::TooLarge(8 << 20)), 1));
 }
 
 #[tokio::test]
-async fn a_truncated_answer_is_asked_for_again_and_never_taken_for_the_whole() {
+async fn a_truncated_answer_is_requested_again_and_not_used() {
     let kind = ProviderKind::SearXng;
     let whole = gzip(good(kind).as_bytes()).await;
     for cut in [0, 5, whole.len() / 2, whole.len() - 1] {
-        let part = || Reply::Encoded(200, "gzip", whole[..cut].to_vec());
+        let part = || FakeReply::Encoded(200, "gzip", whole[..cut].to_vec());
         let (problem, requests) = outcome(kind, [part(), part()]).await;
         assert!(
-            matches!(problem, Err(Problem::Broken { .. } | Problem::Malformed(_))),
+            matches!(
+                problem,
+                Err(ProviderProblem::Broken { .. } | ProviderProblem::Malformed(_))
+            ),
             "{cut}: {problem:?}"
         );
         assert!(requests == 2 || cut == 0, "{cut}: {requests}");
-        let (answer, _) = outcome(kind, [part(), Reply::Encoded(200, "gzip", whole.clone())]).await;
+        let (answer, _) = outcome(
+            kind,
+            [part(), FakeReply::Encoded(200, "gzip", whole.clone())],
+        )
+        .await;
         assert!(answer.is_ok() || cut == 0, "{cut}");
     }
 }

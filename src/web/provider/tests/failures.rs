@@ -1,14 +1,14 @@
-//! What is made of everything that is no answer.
+//! Tests of failures.
 
 use std::time::Duration;
 
 use ::http::StatusCode;
 
 use super::*;
-use crate::web::provider::SetupError;
+use crate::web::SetupError;
 use crate::web::provider::fake::KEY;
 
-/// Those whose answers are JSON.
+/// The providers with JSON answers.
 const APIS: [ProviderKind; 5] = [
     ProviderKind::SearXng,
     ProviderKind::Brave,
@@ -17,13 +17,16 @@ const APIS: [ProviderKind; 5] = [
     ProviderKind::Serper,
 ];
 
-async fn problem(kind: ProviderKind, replies: impl IntoIterator<Item = Reply>) -> (Problem, usize) {
+async fn problem(
+    kind: ProviderKind,
+    replies: impl IntoIterator<Item = FakeReply>,
+) -> (ProviderProblem, usize) {
     let (outcome, requests) = outcome(kind, replies).await;
     (outcome.expect_err("a problem"), requests)
 }
 
 #[tokio::test]
-async fn a_refused_key_is_told_as_such_and_not_tried_again() {
+async fn a_refused_key_is_reported_and_not_retried() {
     for (kind, status, body) in [
         (ProviderKind::Brave, 422, fixture!("brave_key.json")),
         (ProviderKind::Brave, 401, "{}"),
@@ -44,13 +47,13 @@ async fn a_refused_key_is_told_as_such_and_not_tried_again() {
         ),
         (ProviderKind::SearXng, 401, ""),
     ] {
-        let refused = problem(kind, [Reply::status(status, body)]).await;
-        assert_eq!(refused, (Problem::KeyRefused, 1), "{kind:?}");
+        let refused = problem(kind, [FakeReply::status(status, body)]).await;
+        assert_eq!(refused, (ProviderProblem::KeyRefused, 1), "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn a_used_up_quota_is_told_as_such_and_not_tried_again() {
+async fn an_exhausted_quota_is_reported_and_not_retried() {
     for (kind, status, body) in [
         (ProviderKind::Brave, 429, fixture!("brave_quota.json")),
         (
@@ -70,30 +73,30 @@ async fn a_used_up_quota_is_told_as_such_and_not_tried_again() {
             r#"{"message":"Not enough credits","statusCode":400}"#,
         ),
     ] {
-        let used_up = problem(kind, [Reply::status(status, body)]).await;
-        assert_eq!(used_up, (Problem::Quota, 1), "{kind:?}");
+        let used_up = problem(kind, [FakeReply::status(status, body)]).await;
+        assert_eq!(used_up, (ProviderProblem::Quota, 1), "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn a_request_that_the_provider_does_not_like_is_not_tried_again() {
+async fn a_rejected_request_is_not_retried() {
     for (kind, status) in [(ProviderKind::Tavily, 400), (ProviderKind::Brave, 422)] {
-        let refused = problem(kind, [Reply::status(status, "{}")]).await;
+        let refused = problem(kind, [FakeReply::status(status, "{}")]).await;
         let status = StatusCode::from_u16(status).unwrap();
-        assert_eq!(refused, (Problem::Refused(status), 1), "{kind:?}");
+        assert_eq!(refused, (ProviderProblem::Refused(status), 1), "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn searxng_without_json_is_told_as_such() {
-    let replies = [Reply::status(403, "<title>403 Forbidden</title>")];
+async fn disabled_json_of_searxng_is_reported() {
+    let replies = [FakeReply::status(403, "<title>403 Forbidden</title>")];
     let off = problem(ProviderKind::SearXng, replies).await;
-    assert_eq!(off, (Problem::FormatOff, 1));
+    assert_eq!(off, (ProviderProblem::FormatOff, 1));
 }
 
 #[tokio::test]
 async fn searxng_without_results_names_the_engines_that_failed() {
-    let replies = [Reply::good(fixture!("searxng_unresponsive.json"))];
+    let replies = [FakeReply::good(fixture!("searxng_unresponsive.json"))];
     let (problem, _) = problem(ProviderKind::SearXng, replies).await;
     assert_eq!(
         problem.to_string(),
@@ -102,27 +105,27 @@ async fn searxng_without_results_names_the_engines_that_failed() {
 }
 
 #[tokio::test]
-async fn a_block_by_duckduckgo_is_never_an_empty_answer() {
+async fn a_captcha_of_duckduckgo_is_not_an_empty_answer() {
     let page = fixture!("duckduckgo_captcha.html");
     for status in [200, 202, 403, 429] {
-        let blocked = problem(ProviderKind::DuckDuckGo, [Reply::status(status, page)]).await;
-        assert_eq!(blocked, (Problem::Blocked, 1), "{status}");
+        let blocked = problem(ProviderKind::DuckDuckGo, [FakeReply::status(status, page)]).await;
+        assert_eq!(blocked, (ProviderProblem::Blocked, 1), "{status}");
     }
 }
 
 #[tokio::test]
 async fn a_rate_limit_is_waited_for_if_it_is_short() {
     for kind in APIS {
-        let limit = || Reply::status(429, fixture!("brave_rate.json"));
+        let limit = || FakeReply::status(429, fixture!("brave_rate.json"));
         let soon = limit().with_header("retry-after", "0");
-        let (outcome, requests) = outcome(kind, [soon, Reply::good(good(kind))]).await;
+        let (outcome, requests) = outcome(kind, [soon, FakeReply::good(good(kind))]).await;
         assert_eq!((outcome.unwrap().len(), requests), (2, 2), "{kind:?}");
 
         let retry_after = None;
         let limited = problem(kind, [limit()]).await;
         assert_eq!(
             limited,
-            (Problem::RateLimited { retry_after }, 1),
+            (ProviderProblem::RateLimited { retry_after }, 1),
             "{kind:?}"
         );
 
@@ -131,57 +134,62 @@ async fn a_rate_limit_is_waited_for_if_it_is_short() {
         let limited = problem(kind, [late]).await;
         assert_eq!(
             limited,
-            (Problem::RateLimited { retry_after }, 1),
+            (ProviderProblem::RateLimited { retry_after }, 1),
             "{kind:?}"
         );
 
         let past = limit().with_header("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT");
         let (limited, requests) = problem(kind, [past, limit()]).await;
-        assert_eq!(limited, Problem::RateLimited { retry_after: None });
+        assert_eq!(limited, ProviderProblem::RateLimited { retry_after: None });
         assert_eq!(requests, 2, "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn brave_says_in_a_header_of_its_own_when_its_limit_ends() {
+async fn braves_own_header_with_the_reset_is_read() {
     let kind = ProviderKind::Brave;
     let limit = |reset: &str| {
-        Reply::status(429, fixture!("brave_rate.json")).with_header("x-ratelimit-reset", reset)
+        FakeReply::status(429, fixture!("brave_rate.json")).with_header("x-ratelimit-reset", reset)
     };
-    let (outcome, requests) = outcome(kind, [limit("0, 1419704"), Reply::good(good(kind))]).await;
+    let (outcome, requests) =
+        outcome(kind, [limit("0, 1419704"), FakeReply::good(good(kind))]).await;
     assert_eq!((outcome.unwrap().len(), requests), (2, 2));
     let retry_after = Some(Duration::from_secs(1_419_704));
     let limited = problem(kind, [limit("1419704")]).await;
-    assert_eq!(limited, (Problem::RateLimited { retry_after }, 1));
+    assert_eq!(limited, (ProviderProblem::RateLimited { retry_after }, 1));
 }
 
 #[tokio::test]
-async fn a_passing_failure_is_tried_again_as_often_as_configured() {
+async fn a_temporary_failure_is_retried_as_often_as_configured() {
     for kind in ProviderKind::ALL {
         for failure in [
-            Reply::status(500, "{}"),
-            Reply::status(503, ""),
-            Reply::Close,
+            FakeReply::status(500, "{}"),
+            FakeReply::status(503, ""),
+            FakeReply::Close,
         ] {
-            let replies = [failure.clone(), Reply::good(good(kind))];
+            let replies = [failure.clone(), FakeReply::good(good(kind))];
             let (outcome, requests) = outcome(kind, replies).await;
             assert_eq!((outcome.unwrap().len(), requests), (2, 2), "{kind:?}");
         }
-        let failed = problem(kind, [Reply::status(500, ""), Reply::status(502, "")]).await;
+        let failed = problem(
+            kind,
+            [FakeReply::status(500, ""), FakeReply::status(502, "")],
+        )
+        .await;
         assert_eq!(
             failed,
-            (Problem::Status(StatusCode::BAD_GATEWAY), 2),
+            (ProviderProblem::Status(StatusCode::BAD_GATEWAY), 2),
             "{kind:?}"
         );
-        let late = Reply::status(503, "").with_header("retry-after", "60");
+        let late = FakeReply::status(503, "").with_header("retry-after", "60");
         let failed = problem(kind, [late]).await;
-        let unavailable = Problem::Status(StatusCode::SERVICE_UNAVAILABLE);
+        let unavailable = ProviderProblem::Status(StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(failed, (unavailable, 1), "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_no_answer_of_the_api_is_no_empty_answer() {
+async fn other_answers_are_malformed_and_not_empty() {
     for kind in ProviderKind::ALL {
         for body in [
             "",
@@ -196,9 +204,9 @@ async fn what_is_no_answer_of_the_api_is_no_empty_answer() {
             "<html><body><h1>It works!</h1></body></html>",
             "\u{feff}",
         ] {
-            let (problem, requests) = problem(kind, [Reply::good(body)]).await;
+            let (problem, requests) = problem(kind, [FakeReply::good(body)]).await;
             assert!(
-                matches!(problem, Problem::Malformed(_)),
+                matches!(problem, ProviderProblem::Malformed(_)),
                 "{kind:?} {body}: {problem}"
             );
             assert_eq!(requests, 1);
@@ -207,7 +215,7 @@ async fn what_is_no_answer_of_the_api_is_no_empty_answer() {
 }
 
 #[tokio::test]
-async fn results_without_addresses_are_no_empty_answer() {
+async fn results_without_urls_are_malformed() {
     for (kind, body) in [
         (ProviderKind::SearXng, r#"{"results": [{"title": "x"}]}"#),
         (
@@ -224,50 +232,53 @@ async fn results_without_addresses_are_no_empty_answer() {
             r#"{"searchParameters": {}, "organic": [{"link": "x"}]}"#,
         ),
     ] {
-        let (problem, _) = problem(kind, [Reply::good(body)]).await;
+        let (problem, _) = problem(kind, [FakeReply::good(body)]).await;
         assert!(
-            matches!(problem, Problem::Malformed(_)),
+            matches!(problem, ProviderProblem::Malformed(_)),
             "{kind:?}: {problem}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_compressed_answer_is_not_taken_for_text() {
-    let reply = Reply::good(good(ProviderKind::Exa)).with_header("content-encoding", "br");
+async fn an_answer_in_an_unrequested_encoding_is_refused() {
+    let reply = FakeReply::good(good(ProviderKind::Exa)).with_header("content-encoding", "br");
     let (problem, _) = problem(ProviderKind::Exa, [reply]).await;
-    assert!(matches!(problem, Problem::Malformed(_)), "{problem}");
+    assert!(
+        matches!(problem, ProviderProblem::Malformed(_)),
+        "{problem}"
+    );
 }
 
 #[tokio::test]
-async fn a_slow_provider_is_given_up() {
+async fn a_slow_provider_times_out() {
     for kind in ProviderKind::ALL {
-        let fake = Fake::start(kind, [Reply::Silence]).await;
+        let fake = Fake::start(kind, [FakeReply::Silence]).await;
         let limit = Duration::from_millis(100);
-        let outcome = ask_with(&fake, &LOOKUP, Texts::Unwanted, |settings| {
+        let outcome = ask_with(&fake, &LOOKUP, PageTexts::Unwanted, |settings| {
             settings.search.timeout = limit;
         });
         let error = outcome.await.unwrap_err();
-        assert_eq!(error.problem, Problem::TimedOut(limit), "{kind:?}");
+        assert_eq!(error.problem, ProviderProblem::TimedOut(limit), "{kind:?}");
         assert_eq!(fake.requests().len(), 1);
     }
 }
 
 #[tokio::test]
-async fn an_endless_answer_is_given_up() {
-    let (problem, requests) = problem(ProviderKind::Tavily, [Reply::Endless]).await;
-    assert_eq!((problem, requests), (Problem::TooLarge(8 << 20), 1));
+async fn an_endless_answer_is_too_large() {
+    let (problem, requests) = problem(ProviderKind::Tavily, [FakeReply::Endless]).await;
+    assert_eq!((problem, requests), (ProviderProblem::TooLarge(8 << 20), 1));
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_as_such() {
+async fn an_unreachable_provider_is_reported() {
     let kind = ProviderKind::SearXng;
     let gone = Fake::start(kind, []).await.settings();
     let settings = fake::settings(vec![gone]);
-    let provider = Provider::new(&settings.providers[0], Texts::Unwanted).unwrap();
-    let exchange = Exchange::new(&settings).unwrap();
+    let provider = Provider::new(&settings.providers[0], PageTexts::Unwanted).unwrap();
+    let exchange = ProviderClient::new(&settings).unwrap();
     let error = provider.search(&exchange, &LOOKUP).await.unwrap_err();
-    let Problem::Unreachable { cause } = &error.problem else {
+    let ProviderProblem::Unreachable { cause } = &error.problem else {
         panic!("{error}");
     };
     assert!(!cause.contains("harbour"), "{cause}");
@@ -282,10 +293,15 @@ async fn nobody_there_is_told_as_such() {
 async fn a_redirect_to_another_host_is_refused_and_the_key_stays() {
     for kind in ProviderKind::ALL {
         for status in [301, 302, 303, 307, 308] {
-            let elsewhere = Fake::start(kind, [Reply::good(good(kind))]).await;
-            let reply = Reply::status(status, "").with_header("location", elsewhere.url.as_str());
+            let elsewhere = Fake::start(kind, [FakeReply::good(good(kind))]).await;
+            let reply =
+                FakeReply::status(status, "").with_header("location", elsewhere.url.as_str());
             let redirected = problem(kind, [reply]).await;
-            assert_eq!(redirected, (Problem::Redirect, 1), "{kind:?} {status}");
+            assert_eq!(
+                redirected,
+                (ProviderProblem::Redirect, 1),
+                "{kind:?} {status}"
+            );
             assert_eq!(elsewhere.requests().len(), 0);
         }
     }
@@ -294,8 +310,8 @@ async fn a_redirect_to_another_host_is_refused_and_the_key_stays() {
 #[tokio::test]
 async fn a_redirect_on_the_same_host_is_followed() {
     let kind = ProviderKind::SearXng;
-    let away = Reply::status(308, "").with_header("location", "/searx/search?q=x&format=json");
-    let fake = Fake::start(kind, [away, Reply::good(good(kind))]).await;
+    let away = FakeReply::status(308, "").with_header("location", "/searx/search?q=x&format=json");
+    let fake = Fake::start(kind, [away, FakeReply::good(good(kind))]).await;
     assert_eq!(ask(&fake).await.unwrap().len(), 2);
     let paths: Vec<String> = fake
         .requests()
@@ -311,11 +327,11 @@ async fn no_error_holds_the_key() {
         .into_iter()
         .filter(|kind| *kind != ProviderKind::SearXng)
     {
-        let echo = Reply::status(401, &format!("your key is {KEY}"));
+        let echo = FakeReply::status(401, &format!("your key is {KEY}"));
         let fake = Fake::start(kind, [echo]).await;
         let error = ask(&fake).await.unwrap_err();
-        let provider = Provider::new(&fake.settings(), Texts::Unwanted).unwrap();
-        let request = provider.request(&LOOKUP, super::super::Day::now());
+        let provider = Provider::new(&fake.settings(), PageTexts::Unwanted).unwrap();
+        let request = provider.request(&LOOKUP);
         let shown = format!("{error} {error:?} {provider:?} {request:?}");
         assert!(!shown.contains("SECRET"), "{shown}");
     }
@@ -331,29 +347,29 @@ fn a_provider_that_cannot_be_used_is_refused_at_the_start() {
             requests_per_minute: 1,
         };
     let refused = |kind, url, key| {
-        Provider::new(&settings(kind, url, key), Texts::Unwanted).expect_err("a refusal")
+        Provider::new(&settings(kind, url, key), PageTexts::Unwanted).expect_err("a refusal")
     };
     let url = Some("https://search.example.org/");
     for (error, expected) in [
         (
             refused(ProviderKind::SearXng, None, None),
-            SetupError::NoUrl("searxng"),
+            SetupError::NoProviderUrl("searxng"),
         ),
         (
             refused(ProviderKind::Brave, url, None),
-            SetupError::NoKey("brave"),
+            SetupError::NoProviderKey("brave"),
         ),
         (
             refused(ProviderKind::Exa, url, Some("a\nb")),
-            SetupError::Key("exa"),
+            SetupError::ProviderKey("exa"),
         ),
         (
             refused(ProviderKind::Serper, Some("ftp://x.test"), Some("k")),
-            SetupError::Url("serper"),
+            SetupError::ProviderUrl("serper"),
         ),
         (
             refused(ProviderKind::SearXng, Some("http://u:p@x.test"), None),
-            SetupError::Credentials("searxng"),
+            SetupError::ProviderCredentials("searxng"),
         ),
     ] {
         assert_eq!(error, expected);
@@ -361,7 +377,7 @@ fn a_provider_that_cannot_be_used_is_refused_at_the_start() {
     assert!(
         Provider::new(
             &settings(ProviderKind::DuckDuckGo, None, None),
-            Texts::Unwanted
+            PageTexts::Unwanted
         )
         .is_ok()
     );

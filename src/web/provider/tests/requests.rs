@@ -1,20 +1,20 @@
-//! What is asked: the fakes refuse what is not documented, these tests look at the values.
+//! Tests of requests. The fakes refuse undocumented fields; these tests check the values.
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::web::provider::date::Day;
-use crate::web::provider::fake::Request;
+use crate::web::date::days_ago;
+use crate::web::provider::fake::SeenRequest;
 
-/// The request that a look-up becomes.
-async fn request(kind: ProviderKind, lookup: &Lookup<'_>, texts: Texts) -> Request {
-    let fake = Fake::start(kind, [Reply::good(empty(kind))]).await;
+/// The request for a query.
+async fn request(kind: ProviderKind, lookup: &ProviderQuery<'_>, texts: PageTexts) -> SeenRequest {
+    let fake = Fake::start(kind, [FakeReply::good(empty(kind))]).await;
     ask_with(&fake, lookup, texts, |_| {}).await.unwrap();
     fake.requests().remove(0)
 }
 
-/// The request of a look-up with everything.
-async fn full(kind: ProviderKind) -> Request {
+/// The request for a query with all options.
+async fn full(kind: ProviderKind) -> SeenRequest {
     let domains = DomainFilter {
         allowed: vec!["one.test".to_owned(), "two.test".to_owned()],
         blocked: vec!["bad.two.test".to_owned()],
@@ -23,17 +23,17 @@ async fn full(kind: ProviderKind) -> Request {
         country: Some("DE".to_owned()),
         ..Location::default()
     };
-    let lookup = Lookup {
+    let lookup = ProviderQuery {
         query: "!g  seals &\nq=x",
         max_results: 15,
         freshness: Some(Freshness::Week),
         domains: &domains,
         location: Some(&location),
     };
-    request(kind, &lookup, Texts::Wanted).await
+    request(kind, &lookup, PageTexts::Wanted).await
 }
 
-fn parameters(request: &Request) -> Vec<(&str, &str)> {
+fn parameters(request: &SeenRequest) -> Vec<(&str, &str)> {
     request
         .parameters
         .iter()
@@ -45,7 +45,7 @@ const SITES: &str = "(site:one.test OR site:two.test) -site:bad.two.test";
 
 #[tokio::test]
 async fn searxng_is_asked_for_json() {
-    let plain = request(ProviderKind::SearXng, &LOOKUP, Texts::Unwanted).await;
+    let plain = request(ProviderKind::SearXng, &LOOKUP, PageTexts::Unwanted).await;
     assert_eq!(
         parameters(&plain),
         [("q", "harbour seals"), ("format", "json")]
@@ -64,7 +64,7 @@ async fn searxng_is_asked_for_json() {
 
 #[tokio::test]
 async fn brave_is_asked_for_web_results() {
-    let plain = request(ProviderKind::Brave, &LOOKUP, Texts::Unwanted).await;
+    let plain = request(ProviderKind::Brave, &LOOKUP, PageTexts::Unwanted).await;
     let always = [("result_filter", "web"), ("text_decorations", "false")];
     assert_eq!(
         parameters(&plain),
@@ -84,7 +84,7 @@ async fn brave_is_asked_for_web_results() {
 
 #[tokio::test]
 async fn tavily_filters_hosts_itself() {
-    let plain = request(ProviderKind::Tavily, &LOOKUP, Texts::Unwanted).await;
+    let plain = request(ProviderKind::Tavily, &LOOKUP, PageTexts::Unwanted).await;
     assert_eq!(
         plain.json(),
         json!({"query": "harbour seals", "max_results": 10, "search_depth": "basic", "topic": "general"})
@@ -98,7 +98,6 @@ async fn tavily_filters_hosts_itself() {
             "topic": "general",
             "include_raw_content": "markdown",
             "time_range": "week",
-            "country": "germany",
             "include_domains": ["one.test", "two.test"],
             "exclude_domains": ["bad.two.test"],
         })
@@ -107,7 +106,7 @@ async fn tavily_filters_hosts_itself() {
 
 #[tokio::test]
 async fn exa_is_asked_from_a_date_on() {
-    let plain = request(ProviderKind::Exa, &LOOKUP, Texts::Unwanted).await;
+    let plain = request(ProviderKind::Exa, &LOOKUP, PageTexts::Unwanted).await;
     assert_eq!(
         plain.json(),
         json!({
@@ -117,12 +116,12 @@ async fn exa_is_asked_from_a_date_on() {
             "contents": {"highlights": {"maxCharacters": 600}},
         })
     );
-    let before = Day::now().before(7);
+    let before = days_ago(7).unwrap();
     let mut body = full(ProviderKind::Exa).await.json();
-    let after = Day::now().before(7);
+    let after = days_ago(7).unwrap();
     let since = body["startPublishedDate"].take();
-    let is = |day: Day| since == json!(format!("{day}T00:00:00.000Z"));
-    assert!(is(before) || is(after), "{since}");
+    let expected = [before, after].map(|day| json!(format!("{day}T00:00:00.000Z")));
+    assert!(expected.contains(&since), "{since}");
     assert_eq!(
         body,
         json!({
@@ -140,7 +139,7 @@ async fn exa_is_asked_from_a_date_on() {
 
 #[tokio::test]
 async fn serper_is_asked_like_google() {
-    let plain = request(ProviderKind::Serper, &LOOKUP, Texts::Unwanted).await;
+    let plain = request(ProviderKind::Serper, &LOOKUP, PageTexts::Unwanted).await;
     assert_eq!(plain.json(), json!({"q": "harbour seals", "num": 10}));
     let query = format!("!g seals & q=x {SITES}");
     assert_eq!(
@@ -151,7 +150,7 @@ async fn serper_is_asked_like_google() {
 
 #[tokio::test]
 async fn duckduckgo_is_asked_by_its_form() {
-    let plain = request(ProviderKind::DuckDuckGo, &LOOKUP, Texts::Unwanted).await;
+    let plain = request(ProviderKind::DuckDuckGo, &LOOKUP, PageTexts::Unwanted).await;
     assert_eq!(
         parameters(&plain),
         [("q", "harbour seals"), ("b", ""), ("kl", "wt-wt")]
@@ -186,11 +185,11 @@ async fn each_freshness_has_its_word() {
     ];
     for kind in ProviderKind::ALL {
         for (freshness, word) in all.into_iter().zip(words(kind)) {
-            let lookup = Lookup {
+            let lookup = ProviderQuery {
                 freshness: Some(freshness),
                 ..LOOKUP
             };
-            let request = request(kind, &lookup, Texts::Unwanted).await;
+            let request = request(kind, &lookup, PageTexts::Unwanted).await;
             let sent = match kind {
                 ProviderKind::SearXng => request.parameter("time_range").unwrap().to_owned(),
                 ProviderKind::Brave => request.parameter("freshness").unwrap().to_owned(),
@@ -208,29 +207,29 @@ async fn each_freshness_has_its_word() {
 async fn a_long_query_is_cut_to_what_the_provider_reads() {
     let long = "seal ".repeat(1_000);
     for kind in ProviderKind::ALL {
-        let lookup = Lookup {
+        let lookup = ProviderQuery {
             query: &long,
             ..LOOKUP
         };
         // The fakes refuse queries that are longer than documented.
-        let request = request(kind, &lookup, Texts::Unwanted).await;
+        let request = request(kind, &lookup, PageTexts::Unwanted).await;
         let text = format!("{:?} {}", request.parameters, request.body);
         assert!(
             text.contains("seal seal") || text.contains("seal+seal"),
             "{text}"
         );
         let settings = Fake::start(kind, []).await.settings();
-        let provider = Provider::new(&settings, Texts::Unwanted).unwrap();
+        let provider = Provider::new(&settings, PageTexts::Unwanted).unwrap();
         assert!(provider.reads_only(&long).is_some(), "{kind:?}");
         assert_eq!(provider.reads_only(LOOKUP.query), None, "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn a_path_of_the_operators_comes_before_that_of_the_api() {
+async fn a_configured_path_precedes_that_of_the_api() {
     let kind = ProviderKind::SearXng;
-    let fake = Fake::start(kind, [Reply::good(empty(kind))]).await;
-    let outcome = ask_with(&fake, &LOOKUP, Texts::Unwanted, |settings| {
+    let fake = Fake::start(kind, [FakeReply::good(empty(kind))]).await;
+    let outcome = ask_with(&fake, &LOOKUP, PageTexts::Unwanted, |settings| {
         let url = fake.url.join("/searx/").unwrap();
         settings.providers[0].url = Some(url);
     });
@@ -241,8 +240,8 @@ async fn a_path_of_the_operators_comes_before_that_of_the_api() {
 #[tokio::test]
 async fn a_key_for_searxng_is_a_bearer_token() {
     let kind = ProviderKind::SearXng;
-    let fake = Fake::start(kind, [Reply::good(empty(kind))]).await;
-    let outcome = ask_with(&fake, &LOOKUP, Texts::Unwanted, |settings| {
+    let fake = Fake::start(kind, [FakeReply::good(empty(kind))]).await;
+    let outcome = ask_with(&fake, &LOOKUP, PageTexts::Unwanted, |settings| {
         settings.providers[0].api_key = Some("for-the-proxy".into());
     });
     assert_eq!(outcome.await, Ok(Vec::new()));

@@ -1,4 +1,4 @@
-//! How fast a provider may be asked.
+//! The rate of requests to one provider.
 
 use std::num::NonZeroU32;
 use std::ops::Add;
@@ -11,36 +11,36 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use tokio::time::{Instant, sleep};
 
-/// Longest wait for a turn; beyond it the next provider is the better choice.
+/// Longest wait. Beyond it the next provider is the better choice.
 const MAX_WAIT: Duration = Duration::from_secs(3);
-/// The part of a minute's requests that may be made at once.
-const BURST_PART: u32 = 6;
+/// The fraction of a minute's requests that may be made at once.
+const BURST_FRACTION: u32 = 6;
 
-/// The turns of one provider.
+/// Limits the rate of requests.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RequestRate {
     limiter: RateLimiter<NotKeyed, InMemoryState, TokioClock, NoOpMiddleware<Moment>>,
 }
 
-/// The clock of the runtime, so that tests can turn it.
+/// The clock of the runtime, which tests can advance.
 #[derive(Debug, Clone)]
 struct TokioClock;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment(Instant);
 
-impl Pace {
+impl RequestRate {
     pub(super) fn new(requests_per_minute: u32) -> Self {
-        let rate = NonZeroU32::new(requests_per_minute).unwrap_or(NonZeroU32::MIN);
-        let burst = NonZeroU32::new(rate.get() / BURST_PART).unwrap_or(NonZeroU32::MIN);
-        let quota = Quota::per_minute(rate).allow_burst(burst);
+        let per_minute = NonZeroU32::new(requests_per_minute).unwrap_or(NonZeroU32::MIN);
+        let burst = NonZeroU32::new(per_minute.get() / BURST_FRACTION).unwrap_or(NonZeroU32::MIN);
+        let quota = Quota::per_minute(per_minute).allow_burst(burst);
         Self {
             limiter: RateLimiter::direct_with_clock(quota, TokioClock),
         }
     }
 
-    /// Waits for a turn; false when it would take too long.
-    pub(super) async fn turn(&self) -> bool {
+    /// Waits until a request may be made; false if that would take too long.
+    pub(super) async fn acquire(&self) -> bool {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let Err(early) = self.limiter.check() else {
@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_passes_then_turns_come_at_the_rate() {
-        let pace = Pace::new(60);
+    async fn a_burst_passes_and_later_requests_wait() {
+        let rate = RequestRate::new(60);
         let begun = Instant::now();
         for _ in 0..10 {
-            assert!(pace.turn().await);
+            assert!(rate.acquire().await);
         }
         assert_eq!(begun.elapsed(), Duration::ZERO);
-        assert!(pace.turn().await);
+        assert!(rate.acquire().await);
         let waited = begun.elapsed();
         assert!(
             waited > Duration::from_millis(900) && waited < Duration::from_millis(1_100),
@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_long() {
-        let pace = Pace::new(2);
+    async fn the_wait_is_bounded() {
+        let rate = RequestRate::new(2);
         let begun = Instant::now();
-        assert!(pace.turn().await);
-        assert!(!pace.turn().await);
+        assert!(rate.acquire().await);
+        assert!(!rate.acquire().await);
         assert_eq!(begun.elapsed(), Duration::ZERO);
         tokio::time::advance(Duration::from_secs(31)).await;
-        assert!(pace.turn().await);
+        assert!(rate.acquire().await);
     }
 }

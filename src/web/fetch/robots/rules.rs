@@ -1,6 +1,6 @@
-//! What a `robots.txt` says to one program, after RFC 9309.
+//! The rules of a `robots.txt` for one program (RFC 9309).
 //!
-//! Patterns are kept as they are and compared in time linear in their length, as those who write the file may mean harm.
+//! Patterns are matched in linear time, since the file may be hostile.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ struct Rule {
     allows: bool,
 }
 
-/// What the lines say of the group that they stand in.
+/// The lines of a group.
 #[derive(Debug, Default)]
 struct Group {
     rules: Rules,
@@ -31,9 +31,9 @@ struct Group {
 }
 
 impl Rules {
-    /// Reads a file for the program with this product token, in lower case.
+    /// Reads the rules for the program with this product token, which is in lower case.
     pub(super) fn read(text: &[u8], product: &str) -> Self {
-        // Those of all groups that name the program; else those of all groups for any program.
+        // All groups that name the program count. Without one, all groups for any program do.
         let (mut named, mut general) = (Group::default(), Group::default());
         let (mut in_named, mut in_general, mut naming) = (false, false, false);
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
@@ -75,23 +75,23 @@ impl Rules {
             let delay = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
             self.delay = delay.unwrap_or_default().min(MAX_DELAY);
         } else if !value.is_empty() {
-            // An empty one says nothing.
+            // An empty pattern matches nothing.
             self.rules.push(Rule {
-                pattern: normal(value),
+                pattern: normalized(value),
                 allows: field == "allow",
             });
         }
     }
 
-    /// Whether a page may be read: the longest pattern that fits decides, of two as long the one that allows.
+    /// Whether a page may be read. The longest matching pattern decides; of equally long ones, the one that allows.
     pub(super) fn allow(&self, url: &Url) -> bool {
-        let path = normal(url[Position::BeforePath..Position::AfterQuery].as_bytes());
+        let path = normalized(url[Position::BeforePath..Position::AfterQuery].as_bytes());
         let fitting = self.rules.iter().filter(|rule| fits(&rule.pattern, &path));
         let decisive = fitting.max_by_key(|rule| (rule.pattern.len(), rule.allows));
         decisive.is_none_or(|rule| rule.allows)
     }
 
-    /// About how many bytes it takes.
+    /// The approximate size in bytes.
     pub(super) fn size(&self) -> usize {
         let rules = self.rules.iter();
         rules
@@ -109,7 +109,7 @@ pub(super) fn product_token(agent: &[u8]) -> String {
         .collect()
 }
 
-/// A line's field, in lower case, and value, without comment.
+/// The field, in lower case, and the value of a line without its comment.
 fn field(line: &[u8]) -> Option<(String, &[u8])> {
     let line = line.split(|byte| *byte == b'#').next()?;
     let colon = line.iter().position(|byte| *byte == b':')?;
@@ -118,8 +118,8 @@ fn field(line: &[u8]) -> Option<(String, &[u8])> {
     Some((field, value.get(1..)?.trim_ascii()))
 }
 
-/// One spelling for paths that mean the same: unreserved characters as they are, all others outside of ASCII encoded.
-fn normal(path: &[u8]) -> Vec<u8> {
+/// The normal form of a path: unreserved characters decoded, others outside ASCII encoded.
+fn normalized(path: &[u8]) -> Vec<u8> {
     let mut normal = Vec::with_capacity(path.len());
     let mut rest = path;
     while let [first, after @ ..] = rest {
@@ -153,7 +153,7 @@ fn encode(byte: u8, to: &mut Vec<u8>) {
     to.extend(digit(byte & 0xf));
 }
 
-/// Whether a pattern fits the beginning of a path: `*` stands for anything, `$` at its end for the end.
+/// Whether a pattern matches the start of a path. `*` matches anything; `$` at the end of the pattern matches the end.
 fn fits(pattern: &[u8], path: &[u8]) -> bool {
     let (pattern, to_end) = match pattern.strip_suffix(b"$") {
         Some(pattern) => (pattern, true),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_fit_as_the_standard_says() {
+    fn patterns_match_as_the_standard_says() {
         for (pattern, path, expected) in [
             ("/fish", "/fish.html", true),
             ("/fish", "/Fish", false),
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// The same, the slow way.
+    /// A reference implementation.
     fn fits_naively(pattern: &[u8], path: &[u8], to_end: bool) -> bool {
         match pattern {
             [] => !to_end || path.is_empty(),

@@ -1,28 +1,28 @@
-//! What a URL must be to be fetched, before anything is looked up or connected to.
+//! Checks of a URL before its name is resolved.
 //!
-//! Everything is judged after the WHATWG parser, whose result is also what is connected to: decimal, octal, hexadecimal
-//! and short forms of addresses, other digits, dots and letter cases have become the usual form by then.
+//! URLs are checked in the form that the WHATWG parser returns, which is also used for the connection. It has replaced
+//! decimal, octal, hexadecimal and short forms of addresses, other digits, dots and letter cases by the usual form.
 
 use std::net::IpAddr;
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use url::{Host, Url};
 
-use super::DomainFilter;
+use super::FetchError;
 use super::address::is_public;
-use super::fetch::{FetchError, FetcherError};
-use super::settings::FetchSettings;
+use crate::web::settings::FetchSettings;
+use crate::web::{DomainFilter, SetupError};
 
 /// Most characters of a URL.
 const MAX_URL: usize = 4096;
-/// Most characters of a URL that is repeated to the model.
+/// Most characters of a URL in a text for the model.
 const MAX_SHOWN: usize = 200;
 /// Most characters of a name and of one of its labels (RFC 1035).
 const MAX_NAME: usize = 253;
 const MAX_LABEL: usize = 63;
 
-/// Ends of names that are not of the public internet: IANA's special-use domain names, what ICANN keeps for private use
-/// or does not give out because private networks use it, and what routers usually call theirs.
+/// Top-level names outside the public internet: IANA's special-use names, names that ICANN reserves because private networks
+/// use them, and usual names of local networks.
 const LOCAL_NAMES: &[&str] = &[
     "alt",
     "arpa",
@@ -42,40 +42,40 @@ const LOCAL_NAMES: &[&str] = &[
     "test",
 ];
 
-/// What the operator lets be fetched.
+/// The URLs that the operator permits.
 #[derive(Debug)]
-pub(super) struct Policy {
+pub(super) struct UrlPolicy {
     ports: Vec<u16>,
     allow: Option<GlobSet>,
     block: GlobSet,
     private: PrivateHosts,
 }
 
-/// Hosts that may have private addresses. A glob for an address must not lift the check for a name that looks like one
-/// (`10.0.*` and `10.0.evil.example`), and one for a name must not do so for longer names that anybody can register.
+/// Hosts that may have private addresses. A glob for addresses must not match names that look like one (`10.0.*` and
+/// `10.0.evil.example`). A glob for names must not match longer names that anybody can register.
 #[derive(Debug)]
 struct PrivateHosts {
     addresses: GlobSet,
     names: GlobSet,
 }
 
-/// A URL that may be fetched, as far as it can be told without looking its host up.
+/// A URL that may be fetched if its addresses are permitted.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     /// Without a fragment.
     pub(super) url: Url,
     /// The host, an IPv6 address without brackets.
     pub(super) host: String,
-    /// Whether the operator named it as one that may have a private address.
+    /// Whether the operator permits a private address for it.
     pub(super) is_private: bool,
 }
 
-impl Policy {
-    /// Reads the operator's lists.
+impl UrlPolicy {
+    /// Compiles the operator's lists.
     ///
     /// # Errors
-    /// When a glob cannot be read.
-    pub(super) fn new(settings: &FetchSettings) -> Result<Self, FetcherError> {
+    /// When a glob is invalid.
+    pub(super) fn new(settings: &FetchSettings) -> Result<Self, SetupError> {
         let allow = match settings.allow.as_slice() {
             [] => None,
             globs => Some(host_globs("allow", globs)?),
@@ -88,7 +88,7 @@ impl Policy {
         })
     }
 
-    /// Judges a URL as a model or a page wrote it.
+    /// Checks a URL in the form in which a model or a page wrote it.
     ///
     /// # Errors
     /// When it may not be fetched.
@@ -98,11 +98,11 @@ impl Policy {
         domains: &DomainFilter,
     ) -> Result<Target, FetchError> {
         let written = written.trim_matches(' ');
-        look_at(written)?;
-        self.judge(Url::parse(written).map_err(unreadable)?, domains)
+        check_text(written)?;
+        self.check(Url::parse(written).map_err(unreadable)?, domains)
     }
 
-    /// Judges the `location` that the answer for a target gives.
+    /// Checks the `location` in the response of a target.
     ///
     /// # Errors
     /// When it may not be fetched.
@@ -113,10 +113,10 @@ impl Policy {
         domains: &DomainFilter,
     ) -> Result<Target, FetchError> {
         let location = location.trim_matches(' ');
-        look_at(location)?;
+        check_text(location)?;
         let to = from.url.join(location).map_err(unreadable)?;
         let shown = to.clone();
-        self.judge(to, domains)
+        self.check(to, domains)
             .and_then(|to| match is_downgrade(from, &to) {
                 true => Err(FetchError::Downgrade),
                 false => Ok(to),
@@ -124,12 +124,12 @@ impl Policy {
             .map_err(|reason| redirected(&shown, reason))
     }
 
-    /// Whether the operator named this host as one that may have a private address.
+    /// Whether the operator permits a private address for this host.
     pub(super) fn is_private(&self, host: &str) -> bool {
         self.private.contains(host)
     }
 
-    fn judge(&self, mut url: Url, domains: &DomainFilter) -> Result<Target, FetchError> {
+    fn check(&self, mut url: Url, domains: &DomainFilter) -> Result<Target, FetchError> {
         if !matches!(url.scheme(), "http" | "https") {
             let scheme = url.scheme().chars().take(MAX_LABEL).collect();
             return Err(FetchError::Scheme { scheme });
@@ -187,24 +187,24 @@ impl Target {
         self.url.origin().ascii_serialization()
     }
 
-    /// Why it cannot be read, to one who asked for a page that redirects there.
+    /// The error for the caller of the page that redirects to this target.
     pub(super) fn not_read(&self, reason: FetchError) -> FetchError {
         redirected(&self.url, reason)
     }
 }
 
 impl PrivateHosts {
-    fn new(globs: &[String]) -> Result<Self, FetcherError> {
+    fn new(globs: &[String]) -> Result<Self, SetupError> {
         let mut names = GlobSetBuilder::new();
         for written in globs {
             let written = &encoded(written);
             if let Some((_, last)) = written.rsplit_once('.')
                 && has_wildcard(last)
             {
-                // A name under any top-level domain: surely meant for addresses.
+                // A name under any top-level domain is meant for addresses.
                 continue;
             }
-            // A label to each wildcard, except for a leading one, which stands for any number of them.
+            // A wildcard matches one label. A leading one matches any number of labels.
             let by_label = match written.strip_prefix("*.") {
                 Some(rest) => format!("*/**/{}", rest.replace('.', "/")),
                 None => written.replace('.', "/"),
@@ -232,7 +232,7 @@ impl PrivateHosts {
     }
 }
 
-fn host_globs(setting: &'static str, globs: &[String]) -> Result<GlobSet, FetcherError> {
+fn host_globs(setting: &'static str, globs: &[String]) -> Result<GlobSet, SetupError> {
     let mut set = GlobSetBuilder::new();
     for written in globs {
         let glob = GlobBuilder::new(&encoded(written))
@@ -248,7 +248,7 @@ fn has_wildcard(text: &str) -> bool {
     text.contains(['*', '?', '[', '{'])
 }
 
-/// A glob with its names in the form in which URLs have them: other scripts encoded.
+/// A glob with its names in the form of URLs, in which other scripts are encoded.
 fn encoded(glob: &str) -> String {
     let encode = |label: &str| match Host::parse(label) {
         Ok(Host::Domain(encoded)) if !label.is_ascii() && !has_wildcard(label) => encoded,
@@ -258,16 +258,16 @@ fn encoded(glob: &str) -> String {
     labels.join(".")
 }
 
-fn bad_glob(setting: &'static str, glob: &str, source: globset::Error) -> FetcherError {
-    FetcherError::Glob {
+fn bad_glob(setting: &'static str, glob: &str, source: globset::Error) -> SetupError {
+    SetupError::Glob {
         setting,
         glob: glob.to_owned(),
         source,
     }
 }
 
-/// Looks at what the parser would pass over in silence.
-fn look_at(written: &str) -> Result<(), FetchError> {
+/// Refuses what the parser would ignore or accept.
+fn check_text(written: &str) -> Result<(), FetchError> {
     if written.len() > MAX_URL {
         return Err(FetchError::TooLong { limit: MAX_URL });
     }
@@ -284,8 +284,7 @@ fn unreadable(error: url::ParseError) -> FetchError {
 }
 
 fn redirected(to: &Url, reason: FetchError) -> FetchError {
-    // Only ASCII, as nothing else is in a URL that was read. With a scheme that the parser does not know it may hold
-    // spaces, though: words that would read as this server's own.
+    // A parsed URL is ASCII. With an unknown scheme it may hold spaces, and so words that look like this server's own.
     let to = to.as_str().replace(' ', "%20");
     FetchError::Redirected {
         to: to.chars().take(MAX_SHOWN).collect(),
@@ -293,12 +292,12 @@ fn redirected(to: &Url, reason: FetchError) -> FetchError {
     }
 }
 
-/// Whether what was encrypted up to now would go on to somebody else unencrypted. The same host may do so with its own.
+/// Whether a redirect leads from an encrypted page to an unencrypted page of another host.
 fn is_downgrade(from: &Target, to: &Target) -> bool {
     from.url.scheme() == "https" && to.url.scheme() == "http" && from.host != to.host
 }
 
-/// Why a name cannot be one of the public internet; names that the operator gave may be local.
+/// Why a name is not one of the public internet. Names that the operator permits may be local.
 fn problem_of_name(name: &str, is_private: bool) -> Option<&'static str> {
     if name.ends_with('.') {
         return Some("ends in a dot; write it without");

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::web::fetch::serving::settings;
 
-fn policy() -> Policy {
-    Policy::new(&settings()).unwrap()
+fn policy() -> UrlPolicy {
+    UrlPolicy::new(&settings()).unwrap()
 }
 
 fn judged(written: &str) -> Result<Target, FetchError> {
@@ -12,7 +12,7 @@ fn judged(written: &str) -> Result<Target, FetchError> {
 }
 
 #[test]
-fn ordinary_urls_are_permitted_as_the_parser_writes_them() {
+fn ordinary_urls_are_permitted_in_the_form_of_the_parser() {
     for (written, read) in [
         ("https://example.org", "https://example.org/"),
         (" https://Example.ORG/a?b=c#d ", "https://example.org/a?b=c"),
@@ -31,7 +31,7 @@ fn ordinary_urls_are_permitted_as_the_parser_writes_them() {
 }
 
 #[test]
-fn odd_spellings_of_addresses_are_judged_by_the_address() {
+fn odd_spellings_of_addresses_are_checked_by_the_address() {
     for written in [
         "http://127.0.0.1/",
         "http://2130706433/",
@@ -122,7 +122,7 @@ fn what_is_no_url_of_a_public_host_is_refused_with_its_reason() {
 
 #[test]
 fn lists_of_the_operator_and_of_the_request_both_apply() {
-    let policy = Policy::new(&FetchSettings {
+    let policy = UrlPolicy::new(&FetchSettings {
         allow: vec!["*.example.org".to_owned(), "93.184.*".to_owned()],
         block: vec!["bad.*".to_owned(), "*.Bücher.example.org".to_owned()],
         ..settings()
@@ -153,12 +153,12 @@ fn lists_of_the_operator_and_of_the_request_both_apply() {
         block: vec!["[".to_owned()],
         ..settings()
     };
-    let error = Policy::new(&broken).unwrap_err().to_string();
+    let error = UrlPolicy::new(&broken).unwrap_err().to_string();
     assert!(error.contains("block") && error.contains("'['"), "{error}");
 }
 
 #[test]
-fn private_hosts_are_those_that_the_operator_named_and_no_others() {
+fn private_hosts_are_only_those_that_the_operator_permits() {
     let private = [
         "10.0.*",
         "fd00::*",
@@ -167,7 +167,7 @@ fn private_hosts_are_those_that_the_operator_named_and_no_others() {
         "build-?.lan",
         "*",
     ];
-    let policy = Policy::new(&FetchSettings {
+    let policy = UrlPolicy::new(&FetchSettings {
         private: private.map(str::to_owned).into(),
         ..settings()
     })
@@ -183,7 +183,7 @@ fn private_hosts_are_those_that_the_operator_named_and_no_others() {
     ] {
         assert!(policy.is_private(host), "{host}");
     }
-    let named = Policy::new(&FetchSettings {
+    let named = UrlPolicy::new(&FetchSettings {
         private: private
             .into_iter()
             .filter(|glob| *glob != "*")
@@ -214,7 +214,7 @@ fn private_hosts_are_those_that_the_operator_named_and_no_others() {
 }
 
 #[test]
-fn redirects_are_judged_like_urls_and_named() {
+fn redirects_are_checked_like_urls_and_named() {
     let policy = policy();
     let open = DomainFilter::default();
     let from = policy.target("https://example.org/a/b", &open).unwrap();

@@ -1,13 +1,13 @@
-//! Which addresses may be connected to: unicast addresses of the public internet, and nothing else.
+//! The addresses that may be connected to: unicast addresses of the public internet.
 //!
-//! After the IANA registries of special-purpose addresses (iana-ipv4-special-registry, iana-ipv6-special-registry) and of
-//! multicast. Blocks that IANA calls globally reachable but that serve no pages (AS112, relays, anycast of protocols) are
-//! refused too, and so is every form that carries an IPv4 address within an IPv6 one: what it would lead to is decided by
-//! a translator that is not known here.
+//! The tables follow the IANA registries of special-purpose addresses (iana-ipv4-special-registry,
+//! iana-ipv6-special-registry) and of multicast. Blocks that are globally reachable but serve no pages (AS112, relays,
+//! anycast of protocols) are refused too. So is every IPv6 address that carries an IPv4 address, since an unknown translator
+//! would decide where it leads.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// IPv4 blocks that are not the public internet: network and length of the prefix.
+/// Refused IPv4 blocks: network and length of the prefix.
 const REFUSED_V4: &[(Ipv4Addr, u32)] = &[
     // This network.
     (Ipv4Addr::new(0, 0, 0, 0), 8),
@@ -17,7 +17,7 @@ const REFUSED_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     // Loopback.
     (Ipv4Addr::new(127, 0, 0, 0), 8),
-    // Azure's metadata and health service, on an address that looks like any other.
+    // Azure's metadata and health service.
     (Ipv4Addr::new(168, 63, 129, 16), 32),
     // Link-local, with the metadata services of most clouds.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
@@ -48,10 +48,10 @@ const REFUSED_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// The only IPv6 block that IANA gives out as global unicast.
+/// The only IPv6 block for global unicast.
 const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
-/// What of it is not the public internet.
+/// Refused blocks inside it.
 const REFUSED_V6: &[(Ipv6Addr, u32)] = &[
     // Protocol assignments: Teredo, benchmarks, ORCHID and others.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),

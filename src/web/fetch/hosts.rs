@@ -1,4 +1,4 @@
-//! Politeness: how many requests a host gets at the same time, and how soon after one another.
+//! The limits per host: concurrent requests, and the interval between them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-/// From this many hosts on, those that are idle are forgotten.
+/// The number of hosts from which idle ones are removed.
 const SWEEP_FROM: usize = 64;
 
-/// The hosts that were asked for something lately.
+/// The hosts with recent requests.
 #[derive(Debug)]
 pub(super) struct Hosts {
     per_host: usize,
@@ -26,20 +26,20 @@ struct Known {
 
 #[derive(Debug)]
 struct Host {
-    room: Arc<Semaphore>,
-    /// When the next request may begin. Held by the one that waits for that, so that the others queue behind it, and one
-    /// that gives up leaves no gap.
+    permits: Arc<Semaphore>,
+    /// The time at which the next request may begin. The request that waits for it holds the lock: others queue behind it,
+    /// and a request that is dropped leaves no gap.
     next: tokio::sync::Mutex<Instant>,
 }
 
-/// The right to one request; given back when dropped.
+/// The permit for one request; returned when dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
-    _room: OwnedSemaphorePermit,
+pub(super) struct HostPermit {
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Hosts {
-    /// With this much room for each host.
+    /// Permits so many concurrent requests to each host.
     pub(super) fn new(per_host: usize) -> Self {
         Self {
             per_host: per_host.clamp(1, Semaphore::MAX_PERMITS),
@@ -50,13 +50,15 @@ impl Hosts {
         }
     }
 
-    /// Waits for room at a host and until a request may begin; the next one may `interval` later. Can be dropped at any
-    /// time.
-    pub(super) async fn enter(&self, host: &str, interval: Duration) -> Turn {
+    /// Waits until a request to a host may begin. The next one may begin `interval` later.
+    ///
+    /// # Cancel safety
+    /// A dropped future takes no permit.
+    pub(super) async fn enter(&self, host: &str, interval: Duration) -> HostPermit {
         loop {
             let host = self.host(host);
-            // Never closed.
-            let Ok(room) = Arc::clone(&host.room).acquire_owned().await else {
+            // The semaphore is never closed.
+            let Ok(permit) = Arc::clone(&host.permits).acquire_owned().await else {
                 continue;
             };
             if !interval.is_zero() {
@@ -64,7 +66,7 @@ impl Hosts {
                 sleep_until(*next).await;
                 *next = Instant::now() + interval;
             }
-            return Turn { _room: room };
+            return HostPermit { _permit: permit };
         }
     }
 
@@ -81,7 +83,7 @@ impl Hosts {
             known.sweep_at = SWEEP_FROM.max(known.hosts.len() * 2);
         }
         let host = Arc::new(Host {
-            room: Arc::new(Semaphore::new(self.per_host)),
+            permits: Arc::new(Semaphore::new(self.per_host)),
             next: tokio::sync::Mutex::new(Instant::now()),
         });
         known.hosts.insert(name.to_owned(), Arc::clone(&host));
@@ -90,10 +92,10 @@ impl Hosts {
 }
 
 impl Host {
-    /// Whether nobody is there or waits, and forgetting it lets nobody begin too early.
+    /// Whether no request runs or waits, and the interval is over.
     fn is_idle(self: &Arc<Self>, now: Instant, per_host: usize) -> bool {
         Arc::strong_count(self) == 1
-            && self.room.available_permits() == per_host
+            && self.permits.available_permits() == per_host
             && self.next.try_lock().is_ok_and(|next| *next <= now)
     }
 }
@@ -108,7 +110,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_gets_no_more_requests_at_a_time_than_it_has_room_for() {
+    async fn concurrent_requests_to_a_host_are_limited() {
         let hosts = Hosts::new(2);
         let first = hosts.enter("a", Duration::ZERO).await;
         let _second = hosts.enter("a", Duration::ZERO).await;
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn beginnings_are_an_interval_apart_and_who_gives_up_leaves_no_gap() {
+    async fn requests_begin_an_interval_apart_and_a_dropped_one_leaves_no_gap() {
         let hosts = Hosts::new(10);
         let start = Instant::now();
         let enter = async |gives_up: bool| {
@@ -129,14 +131,14 @@ mod tests {
             let turn = timeout(patience, hosts.enter("a", SECOND)).await;
             turn.ok().map(|_| start.elapsed())
         };
-        // All but the first give up or come one second after another.
+        // Two requests give up; the others begin one second after another.
         let began = join_all([false, true, true, false, false].map(enter)).await;
         let began: Vec<u64> = began.into_iter().flatten().map(|at| at.as_secs()).collect();
         assert_eq!(began, [0, 1, 2]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_hosts_are_forgotten_and_no_others() {
+    async fn only_idle_hosts_are_removed() {
         let hosts = Hosts::new(1);
         let _held = hosts.enter("held", Duration::ZERO).await;
         hosts.enter("recent", SECOND * 3600).await;

@@ -1,16 +1,15 @@
-//! How many tokens a text takes, roughly.
+//! Estimates the number of tokens of a text.
 //!
-//! The served model's tokenizer is not known here. Byte-pair vocabularies of the last years take about four characters of
-//! running Latin text for a token and about one of Chinese, Japanese or Korean; digits and punctuation lie between. The
-//! estimate errs on the high side.
+//! The tokenizer of the model is not known here. In current byte-pair vocabularies a token is about four characters of Latin
+//! text or one character of Chinese, Japanese or Korean; digits and punctuation are between. The estimate is rather high.
 
-/// About how many tokens a text takes.
+/// The estimated number of tokens.
 pub(super) fn estimate(text: &str) -> usize {
     let quarters: usize = text.chars().map(quarters).sum();
     quarters.div_ceil(4)
 }
 
-/// Quarters of a token.
+/// The estimated tokens of a character, in quarters.
 pub(super) fn quarters(character: char) -> usize {
     match character {
         'a'..='z' | 'A'..='Z' | ' ' => 1,
