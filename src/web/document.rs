@@ -1,4 +1,4 @@
-//! What a page comes to once it is read.
+//! The text of a page.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 pub struct Document {
     /// The title, or empty.
     pub title: String,
-    /// When it was published or last changed, as the page says: `YYYY-MM-DD`.
+    /// The date of publication or of the last change that the page states, `YYYY-MM-DD`.
     pub date: Option<String>,
-    /// The URL by which the page wants to be known; no more than a claim.
+    /// The canonical URL that the page claims.
     pub canonical: Option<String>,
-    /// What it was made from.
+    /// The format of the source.
     pub kind: DocumentKind,
-    /// The text. Links are absolute; control characters and invisible Unicode are gone.
+    /// The text, with absolute links and without control characters and invisible Unicode.
     pub markdown: String,
-    /// Whether the end is missing, because the page is longer than what is read of one.
+    /// Whether the end is missing because the page exceeds the limit.
     pub cut: bool,
 }
 
-/// What a document was made from.
+/// The format from which a document was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DocumentKind {

@@ -1,4 +1,4 @@
-//! What can be configured about the web.
+//! The settings of search and pages.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,38 +6,38 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-/// Everything about search and pages.
+/// All settings of search and pages.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Search providers in the order in which they are tried; at least one.
     pub providers: Vec<ProviderSettings>,
-    /// How a search is made.
+    /// Searches.
     pub search: SearchSettings,
-    /// How pages are fetched.
+    /// Fetching pages.
     pub fetch: FetchSettings,
-    /// How pages are parsed.
+    /// Parsing pages.
     pub extractor: ExtractorSettings,
-    /// Passages are ranked again with embeddings, where this is set.
+    /// Embeddings for ranking passages, if set.
     pub embeddings: Option<EmbeddingSettings>,
 }
 
 /// One search provider.
 #[derive(Debug, Clone)]
 pub struct ProviderSettings {
-    /// Which.
+    /// The API.
     pub kind: ProviderKind,
-    /// Where, without a path of the API's own; the provider's public address by default. SearXNG has none.
+    /// The base URL; by default the provider's public address. SearXNG has no public address.
     pub url: Option<Url>,
-    /// The API key, for those that want one.
+    /// The API key, if the provider needs one.
     pub api_key: Option<SecretString>,
     /// Most requests per minute.
     pub requests_per_minute: u32,
 }
 
-/// The search providers there are.
+/// The supported search providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProviderKind {
-    /// A SearXNG of the operator's, with its JSON output switched on.
+    /// SearXNG, run by the operator with its JSON output enabled.
     SearXng,
     /// Brave Search.
     Brave,
@@ -51,29 +51,29 @@ pub enum ProviderKind {
     DuckDuckGo,
 }
 
-/// How a search is made.
+/// Settings of searches.
 #[derive(Debug, Clone)]
 pub struct SearchSettings {
     /// Longest time for one answer of a provider.
     pub timeout: Duration,
     /// Most retries at one provider.
     pub max_retries: u32,
-    /// Most results that are asked for.
+    /// Most results of a search.
     pub max_results: usize,
-    /// Most result pages that are read for one search; none = snippets only.
+    /// Most pages that are read for one search; with 0 only snippets are used.
     pub max_pages: usize,
-    /// Longest time for the pages of one search: what has not come by then is left out.
+    /// Longest time for the pages of one search. Pages that are not read by then are left out.
     pub pages_timeout: Duration,
-    /// How long answers of providers and pages are kept; zero = not at all.
+    /// How long answers of providers and pages are cached; zero disables the cache.
     pub cache_ttl: Duration,
-    /// Most bytes of them.
+    /// Most bytes of each cache.
     pub cache_bytes: u64,
 }
 
-/// How pages are fetched.
+/// Settings of fetching pages.
 #[derive(Debug, Clone)]
 pub struct FetchSettings {
-    /// What servers are told about who asks.
+    /// The `user-agent` header.
     pub user_agent: String,
     /// Longest wait for a connection.
     pub connect_timeout: Duration,
@@ -85,24 +85,24 @@ pub struct FetchSettings {
     pub max_redirects: usize,
     /// Ports that may be connected to.
     pub ports: Vec<u16>,
-    /// Hosts (globs, such as `*.example.org`) that alone may be read; all where there is none.
+    /// The only hosts that may be read, as globs such as `*.example.org`; an empty list permits all.
     pub allow: Vec<String>,
-    /// Hosts (globs) that may not be read.
+    /// Hosts that may not be read, as globs.
     pub block: Vec<String>,
-    /// Hosts (globs), with any port, that may be read though their addresses are private.
+    /// Hosts that may be read on any port and with private addresses, as globs.
     pub private: Vec<String>,
     /// Whether `robots.txt` is honoured.
     pub robots: bool,
     /// Most requests to one host at the same time.
     pub per_host: usize,
-    /// Shortest time between the beginnings of two requests to one host.
+    /// Shortest interval between requests to one host.
     pub host_interval: Duration,
 }
 
-/// How pages are parsed.
+/// Settings of parsing pages.
 #[derive(Debug, Clone)]
 pub struct ExtractorSettings {
-    /// loopwright itself, of which the parsing processes are run.
+    /// The loopwright binary, which is run as parser.
     pub program: PathBuf,
     /// Most parsing processes.
     pub processes: usize,
@@ -117,7 +117,7 @@ pub struct ExtractorSettings {
 pub struct EmbeddingSettings {
     /// The upstream's `/v1/embeddings`.
     pub url: Url,
-    /// Its key.
+    /// The API key.
     pub api_key: Option<SecretString>,
     /// The model.
     pub model: String,
@@ -126,7 +126,7 @@ pub struct EmbeddingSettings {
 }
 
 impl ProviderKind {
-    /// All of them.
+    /// All providers.
     pub const ALL: [Self; 6] = [
         Self::SearXng,
         Self::Brave,
@@ -136,7 +136,7 @@ impl ProviderKind {
         Self::DuckDuckGo,
     ];
 
-    /// The word of the configuration.
+    /// The name in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SearXng => "searxng",

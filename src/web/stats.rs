@@ -1,22 +1,22 @@
-//! How often search providers and pages were asked for, and how it went.
+//! Counts of searches and pages by outcome.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WebStats {
-    /// Searches by provider, each configured one once.
+    /// Searches by provider.
     pub searches: Vec<(&'static str, Outcomes)>,
     /// Pages that were fetched and read.
     pub pages: Outcomes,
 }
 
-/// How often something went well, and how often not.
+/// Counts of one kind of request by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// It did.
+    /// Successes.
     pub ok: u64,
-    /// It failed or was refused.
+    /// Failures and refusals.
     pub error: u64,
 }
 
@@ -44,7 +44,7 @@ impl Tally {
     }
 }
 
-/// The same provider may be configured several times.
+/// Sums by provider, since a provider may be configured several times.
 pub(super) fn by_provider(
     each: impl Iterator<Item = (&'static str, Outcomes)>,
 ) -> Vec<(&'static str, Outcomes)> {

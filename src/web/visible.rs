@@ -1,8 +1,7 @@
-//! Text without what readers do not see and models do: control characters, and Unicode that is invisible or turns the
-//! order of characters around. The one rule for everything that the web sends.
+//! Removes characters that readers do not see but models do: control characters, and Unicode that is invisible or changes
+//! the order of characters. All text of the web passes through this.
 
-/// A text of which only what can be seen is left. Line ends of all kinds become `\n`, fixed spaces become spaces; tabs
-/// stay.
+/// The visible characters of a text. All kinds of line ends become `\n` and fixed spaces become spaces; tabs remain.
 pub(super) fn visible(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
@@ -15,7 +14,7 @@ pub(super) fn visible(text: &str) -> String {
             '\u{200c}' | '\u{200d}' => {
                 shapes(character, before, characters.peek().copied()).then_some(character)
             }
-            // One that asks for a picture, not a letter; more of them could carry a text.
+            // One selector after a symbol requests its emoji form. Further selectors could encode a hidden text.
             '\u{fe0f}' => before.is_some_and(is_picture).then_some(character),
             _ if is_invisible(character) => None,
             _ => Some(character),
@@ -28,7 +27,7 @@ pub(super) fn visible(text: &str) -> String {
     visible
 }
 
-/// Whether a joiner or non-joiner changes how its neighbours look. Elsewhere it is invisible.
+/// Whether a joiner or non-joiner changes the shape of its neighbours; elsewhere it is invisible.
 fn shapes(joiner: char, before: Option<char>, next: Option<char>) -> bool {
     let Some(before) = before else {
         return false;
@@ -36,7 +35,7 @@ fn shapes(joiner: char, before: Option<char>, next: Option<char>) -> bool {
     if is_virama(before) || (joins(before) && next.is_some_and(joins)) {
         return true;
     }
-    // Several pictures as one, such as a family or a flag.
+    // Several emoji that are shown as one, such as a family or a flag.
     let pictured = before == '\u{fe0f}' || is_picture(before);
     joiner == '\u{200d}' && pictured && next.is_some_and(is_picture)
 }
@@ -56,7 +55,7 @@ fn is_invisible(character: char) -> bool {
     )
 }
 
-/// Arabic and the scripts of India and around.
+/// Arabic and the scripts of South and Southeast Asia.
 fn joins(character: char) -> bool {
     matches!(
         character,
@@ -65,7 +64,7 @@ fn joins(character: char) -> bool {
     )
 }
 
-/// The sign that takes a consonant's vowel away; a joiner behind it shapes the consonant, at the end of a word too.
+/// The sign that removes the vowel of a consonant. A joiner after it shapes the consonant, even at the end of a word.
 fn is_virama(character: char) -> bool {
     matches!(
         character,
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_shows_nothing_is_gone() {
+    fn invisible_characters_are_removed() {
         for (text, expected) in [
             ("a\u{200b}b\u{ad}c\u{2060}d\u{feff}e", "abcde"),
             ("abc\u{202e}fed\u{202c}\u{2066}x\u{2069}\u{200f}", "abcfedx"),
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn joiners_stay_where_they_shape_what_is_seen() {
+    fn joiners_remain_where_they_shape_visible_text() {
         for text in [
             "می\u{200c}خواهم",
             "नमस्ते क्\u{200d}ष क्\u{200c}ष",
@@ -126,11 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn joiners_and_selectors_that_could_carry_a_text_are_gone() {
+    fn joiners_and_selectors_that_could_encode_a_text_are_removed() {
         for (text, expected) in [
             ("x\u{200c}y\u{200d}z", "xyz"),
             ("\u{200d}می\u{200c}", "می"),
-            // Of several in a row one is left.
+            // One of several in a row remains.
             ("می\u{200c}\u{200d}\u{200c}\u{200c}خ", "می\u{200c}خ"),
             ("👩\u{200d}\u{200d}\u{200d}👧", "👩\u{200d}👧"),
             ("क्\u{200d}\u{200d}\u{200c}ष", "क्\u{200d}ष"),

@@ -1,7 +1,7 @@
-//! In which charset a page is.
+//! Finds the charset of a page.
 //!
-//! A byte order mark decides. Else the header and then the page itself are believed, if the bytes fit: of several, the
-//! one that leaves the fewest characters unreadable counts. Nothing said: UTF-8 if it fits, or else what it looks like.
+//! A byte order mark decides. Otherwise the charsets of the header and of the page, and UTF-8, are tried; the one with the
+//! fewest invalid characters is taken. Without a declared charset, a page that is not UTF-8 is guessed.
 
 use std::borrow::Cow;
 
@@ -12,11 +12,11 @@ use url::Url;
 use super::super::DocumentKind;
 use super::RawPage;
 
-/// How far into a page its own word about its charset is looked for.
+/// Bytes of a page in which its declaration is searched.
 const PRESCAN: usize = 4096;
 const LABEL: &str = "charset";
 const XML_LABEL: &str = "encoding";
-/// How much is looked at to guess.
+/// Bytes of a page that are used for a guess.
 const SNIFFED: usize = 256 * 1024;
 
 /// The page as text.
@@ -52,12 +52,12 @@ pub(super) fn decode(page: &RawPage, kind: DocumentKind) -> String {
     encoding.decode_without_bom_handling(bytes).0.into_owned()
 }
 
-/// The charset that a byte order mark stands for.
+/// The charset of a byte order mark.
 pub(super) fn of_byte_order_mark(bytes: &[u8]) -> Option<&'static Encoding> {
     Encoding::for_bom(bytes).map(|(encoding, _)| encoding)
 }
 
-/// Text whose charset can only be one of Unicode's.
+/// Text in a Unicode charset.
 pub(super) fn of_json(bytes: &[u8]) -> Cow<'_, str> {
     let encoding = of_byte_order_mark(bytes).unwrap_or(UTF_8);
     encoding.decode_with_bom_removal(bytes).0
@@ -66,7 +66,7 @@ pub(super) fn of_json(bytes: &[u8]) -> Cow<'_, str> {
 fn own(bytes: &[u8], key: &str) -> Option<&'static Encoding> {
     let start = bytes.get(..PRESCAN).unwrap_or(bytes);
     let encoding = label(&String::from_utf8_lossy(start), key)?;
-    // What could be read this far is in neither; the rules of HTML say what is meant.
+    // A declaration that was read as ASCII cannot be in these charsets. The replacements are those of HTML.
     if encoding == UTF_16LE || encoding == UTF_16BE {
         Some(UTF_8)
     } else if encoding.name() == "x-user-defined" {
@@ -76,7 +76,7 @@ fn own(bytes: &[u8], key: &str) -> Option<&'static Encoding> {
     }
 }
 
-/// The charset behind the first `key=` that names one.
+/// The charset after the first `key=` with a valid one.
 fn label(text: &str, key: &str) -> Option<&'static Encoding> {
     let text = text.to_ascii_lowercase();
     text.split(key).skip(1).find_map(|rest| {

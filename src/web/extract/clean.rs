@@ -1,8 +1,8 @@
-//! Text of which only what can be seen is left, in tidy lines.
+//! Cleans text: invisible characters, blank lines and length.
 
 use crate::web::visible::visible;
 
-/// Cleans a text, without runs of blank lines, and cuts it to a number of bytes at the end of a line, if need be.
+/// Cleans a text, removes repeated blank lines, and cuts it at the end of a line to a number of bytes.
 pub(super) fn text(text: &str, most: usize) -> (String, bool) {
     let mut cleaned = String::with_capacity(text.len().min(most));
     let visible = visible(text);
@@ -19,7 +19,7 @@ pub(super) fn text(text: &str, most: usize) -> (String, bool) {
         blank = false;
         if cleaned.len() + line.len() + 1 > most {
             let room = most.saturating_sub(cleaned.len() + 1);
-            // A single endless line is cut within.
+            // A single line that is too long is cut inside.
             if cleaned.is_empty() {
                 cleaned.push_str(
                     line.get(..line.floor_char_boundary(room))
@@ -35,7 +35,7 @@ pub(super) fn text(text: &str, most: usize) -> (String, bool) {
     (cleaned, false)
 }
 
-/// Cleans what is to be one line of so many characters at most.
+/// Cleans a text to one line of a number of characters.
 pub(super) fn line(text: &str, most: usize) -> String {
     let visible = visible(text);
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! RSS, Atom and JSON feeds, as a list of what they announce.
+//! RSS, Atom and JSON feeds as a list of their entries.
 
 use feed_rs::model::{Entry, Feed, Link, Text};
 
@@ -10,7 +10,7 @@ const MAX_ENTRIES: usize = 200;
 /// Longest summary of an entry, in characters.
 const MAX_SUMMARY: usize = 500;
 
-/// Reads a feed; nothing if it is none.
+/// Reads a feed; none if the page is not a feed.
 pub(super) fn read(page: &RawPage) -> Option<Document> {
     let parser = feed_rs::parser::Builder::new()
         .base_uri(Some(&page.url))
@@ -76,7 +76,7 @@ fn newest(feed: &Feed) -> Option<String> {
     Some(date.format("%Y-%m-%d").to_string())
 }
 
-/// A text of a feed may hold HTML, whatever it says that it is.
+/// The plain text of a field, which may hold HTML whatever type it declares.
 fn words(text: &Text) -> String {
     of_html(&text.content)
 }

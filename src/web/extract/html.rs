@@ -1,8 +1,8 @@
-//! Web pages: the part that is worth reading, as Markdown.
+//! The main content of web pages as Markdown.
 //!
-//! What readers of the page would not see goes first ([`prune`]). Then the heuristics of browsers' reading views say what
-//! the article is; they fail on pages that are no article, such as forums, indices and tables, where [`outline`] leaves
-//! out what is marked as navigation and the like, and keeps all else.
+//! Invisible content is removed first ([`prune`]). Then the heuristics of browsers' reading views find the article. They fail
+//! on other pages, such as forums, indices and tables; for these [`outline`] removes navigation and similar parts and keeps
+//! the rest.
 
 mod facts;
 mod outline;
@@ -16,9 +16,9 @@ use url::Url;
 use super::super::{Document, DocumentKind};
 use super::Refusal;
 
-/// Where the reading view's part has less than this share of what the outline leaves, the page is no article.
+/// The share of the outline below which the result of the reading view is not used.
 const ARTICLE_SHARE: f64 = 0.4;
-/// More than this many elements are not weighed for an article: each costs time, and no article has so many.
+/// Most elements for which the reading view is tried, because its time grows with them.
 const MAX_ELEMENTS: usize = 100_000;
 
 /// Reads a page.
@@ -29,7 +29,7 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
     prune::prune(&dom, base.as_ref());
     tables::normalize(&dom);
     let article = article(&dom);
-    // The reading view shortens titles; one that it made of something else is none.
+    // The reading view shortens titles. A title that is no part of the original is ignored.
     let title = match &article {
         Some(article) if facts.title.is_empty() || facts.title.contains(article.title.trim()) => {
             article.title.clone()
@@ -41,7 +41,7 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
     } else {
         title
     };
-    // Sites put their names behind the heading.
+    // Sites append their names to the heading.
     let title = match facts.heading {
         Some(heading) if title.starts_with(&heading) => heading,
         Some(_) | None => title,
@@ -72,14 +72,14 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
     })
 }
 
-/// The text of a piece of HTML, without any marks.
+/// The text of an HTML fragment.
 pub(super) fn words(html: &str) -> String {
     let dom = Dom::fragment(html);
     prune::prune(&dom, None);
     dom.formatted_text().to_string()
 }
 
-/// A URL relative to another, if it leads to the web.
+/// An absolute `http` or `https` URL.
 pub(super) fn absolute(url: &str, base: &str) -> Option<String> {
     let url = match Url::parse(base) {
         Ok(base) => base.join(url.trim()).ok()?,
@@ -88,18 +88,19 @@ pub(super) fn absolute(url: &str, base: &str) -> Option<String> {
     matches!(url.scheme(), "http" | "https").then(|| url.into())
 }
 
-/// Whether this is the URL of something on the web.
+/// Whether a text is an `http` or `https` URL.
 pub(super) fn is_web(url: &str) -> bool {
     Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
 }
 
-/// What links are relative to: the page, or what it says.
+/// The base of relative links: the page, or the base that it declares.
 fn base(dom: &Dom, url: &str) -> Option<Url> {
     let page = Url::parse(url).ok()?;
-    let said = dom.select_single("base[href]").attr("href");
-    let said = said.and_then(|href| page.join(href.trim()).ok());
+    let declared = dom.select_single("base[href]").attr("href");
+    let declared = declared.and_then(|href| page.join(href.trim()).ok());
     Some(
-        said.filter(|base| matches!(base.scheme(), "http" | "https"))
+        declared
+            .filter(|base| matches!(base.scheme(), "http" | "https"))
             .unwrap_or(page),
     )
 }
@@ -109,7 +110,7 @@ struct Article {
     markdown: String,
 }
 
-/// What the heuristics of a reading view find.
+/// The article that the reading view finds.
 fn article(dom: &Dom) -> Option<Article> {
     let config = Config {
         text_mode: TextMode::Markdown,
@@ -129,7 +130,7 @@ fn markdown(node: &NodeRef<'_>) -> String {
     node.md(None).to_string()
 }
 
-/// How much there is to read: letters and digits, without the targets of links.
+/// The number of letters and digits, without the targets of links.
 fn weight(markdown: &str) -> f64 {
     let mut weight = 0_u32;
     let mut rest = markdown;

@@ -1,13 +1,13 @@
-//! JSON, with one value a line.
+//! Indents JSON.
 
 use serde::de::IgnoredAny;
 
-/// Longer JSON stays as it is.
+/// Longest JSON that is indented, in bytes.
 const MAX_BYTES: usize = 256 * 1024;
-/// JSON that is deeper stays as it is: its indentation would be all that one sees.
+/// Deepest JSON that is indented. Beyond it the text would be mostly indentation.
 const MAX_DEPTH: usize = 32;
 
-/// Indents JSON if it is small; numbers, escapes and the order of members stay as they are.
+/// Indents JSON within the limits. Numbers, escapes and the order of members remain.
 pub(super) fn indent(text: String) -> String {
     if text.len() > MAX_BYTES || serde_json::from_str::<IgnoredAny>(&text).is_err() {
         return text;
@@ -15,7 +15,7 @@ pub(super) fn indent(text: String) -> String {
     indented(&text).unwrap_or(text)
 }
 
-/// Takes valid JSON; nothing if it is too deep.
+/// Indents valid JSON; none if it is too deep.
 fn indented(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len() * 2);
     let mut depth = 0_usize;

@@ -1,12 +1,11 @@
-//! What a page is: by what its server says, as far as the bytes bear that out.
+//! Finds the format of a page from its announced type and its bytes.
 //!
-//! - Bytes that begin as a PDF are a PDF, whatever the server says.
-//! - Bytes that are no text are refused by the name that they, or else the server, give them.
-//! - `text/plain` and other text that is not shown as markup stays as it is, even if it looks like HTML: whoever serves
-//!   source code means it to be seen.
-//! - Announced as picture, sound, film or font, but text: refused as announced, as it is neither.
-//! - Markup is told apart by its first element: pages and feeds are often announced as one another, or as XML.
-//! - Whatever else is announced, or nothing: what the bytes look like.
+//! - Bytes with the signature of PDF are a PDF.
+//! - Binary data is refused under its recognised type, or else under the announced one.
+//! - `text/plain` and similar types remain plain text, even if it looks like HTML: source code is served this way.
+//! - Text that is announced as image, audio, video or font is refused.
+//! - HTML, feeds and XML are distinguished by their first element, since they are often announced as one another.
+//! - Any other type, and a missing one: the content decides.
 
 use serde::de::IgnoredAny;
 
@@ -14,20 +13,20 @@ use super::super::DocumentKind;
 use super::Refusal;
 use super::charset;
 
-/// How much of the bytes is looked at.
+/// Bytes that are inspected for binary data.
 const SAMPLE: usize = 1024;
-/// How much of a text is searched for its first element, behind comments and declarations.
+/// Bytes in which the first element is searched, after comments and declarations.
 const PROLOGUE: usize = 64 * 1024;
-/// Longest text that is parsed to see whether it is JSON.
+/// Longest text that is parsed as JSON to recognise it.
 const MAX_JSON: usize = 8 * 1024 * 1024;
 
-/// Elements that a page without a document type may begin with.
+/// First elements of pages without a document type.
 const HTML_STARTS: [&str; 17] = [
     "html", "head", "body", "title", "meta", "link", "script", "style", "h1", "h2", "div", "table",
     "p", "a", "br", "center", "article",
 ];
 
-/// Decides on the kind.
+/// The format of a page.
 pub(super) fn of(announced: Option<&str>, bytes: &[u8]) -> Result<DocumentKind, Refusal> {
     let announced = announced.map(essence).unwrap_or_default();
     if is_pdf(&announced, bytes) {
@@ -44,7 +43,7 @@ pub(super) fn of(announced: Option<&str>, bytes: &[u8]) -> Result<DocumentKind, 
         }
         _ => {
             let seen = seen(bytes);
-            // Markup that says nothing about itself is what the server says that it is.
+            // The announced type decides for markup of no known kind.
             Ok(match (subtype, seen) {
                 ("html" | "xhtml+xml", DocumentKind::Text) | ("html", DocumentKind::Xml) => {
                     DocumentKind::Html
@@ -56,7 +55,7 @@ pub(super) fn of(announced: Option<&str>, bytes: &[u8]) -> Result<DocumentKind, 
     }
 }
 
-/// The kind of something that turned out to be no feed.
+/// The format of a page that is not a feed after all.
 pub(super) fn without_feeds(bytes: &[u8]) -> DocumentKind {
     match first(bytes) {
         Some(b'{') => DocumentKind::Json,
@@ -82,10 +81,10 @@ fn sample(bytes: &[u8]) -> &[u8] {
     bytes.get(..SAMPLE).unwrap_or(bytes)
 }
 
-/// Whether bytes are in no charset that is compatible with ASCII: these have few control characters.
+/// Whether bytes are binary data: text in charsets that extend ASCII has few control characters.
 fn is_binary(bytes: &[u8]) -> bool {
     let sample = sample(bytes);
-    // Escape begins the shifts of ISO-2022-JP.
+    // Escape starts the shift sequences of ISO-2022-JP.
     let is_odd = |byte: u8| byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b);
     let odd = sample.iter().filter(|&&byte| is_odd(byte)).count();
     sample.contains(&0) || odd * 20 > sample.len()
@@ -147,7 +146,7 @@ fn first(bytes: &[u8]) -> Option<u8> {
     bytes.trim_ascii_start().first().copied()
 }
 
-/// What text looks like.
+/// The format that a text resembles.
 fn seen(bytes: &[u8]) -> DocumentKind {
     match first(bytes) {
         Some(b'<') => markup(bytes),
@@ -161,7 +160,7 @@ fn seen(bytes: &[u8]) -> DocumentKind {
                 DocumentKind::Json
             }
         }
-        // In two bytes for each character the first may be no `<`.
+        // In UTF-16 the first byte need not be `<`.
         _ if charset::of_byte_order_mark(bytes).is_some() => {
             let text = charset::of_json(bytes);
             if text.starts_with('<') {
@@ -193,7 +192,7 @@ fn markup(bytes: &[u8]) -> DocumentKind {
             {
                 return DocumentKind::Html;
             }
-            // With declarations of its own it goes on to a bracket.
+            // A document type with an internal subset ends after its bracket.
             let end = rest.find('>').unwrap_or(rest.len());
             let within = rest.get(..end).unwrap_or_default();
             behind(if within.contains('[') { "]>" } else { ">" })

@@ -7,9 +7,9 @@ use pdf_extract::{Document as Pdf, OutputError, PlainTextOutput};
 use super::super::{Document, DocumentKind};
 use super::{MAX_TEXT, Refusal};
 
-/// Reads a PDF page by page, until there is as much text as is read of anything.
+/// Reads the pages of a PDF up to the limit of text.
 pub(super) fn read(bytes: &[u8]) -> Result<Document, Refusal> {
-    // The parser panics where a file is not as it should be.
+    // The parser panics on some broken files.
     let read = catch_unwind(AssertUnwindSafe(|| text(bytes)));
     let Read { title, text, cut } = read
         .unwrap_or_else(|_| Err("it is damaged".to_owned()))
@@ -55,7 +55,7 @@ fn text(bytes: &[u8]) -> Result<Read, String> {
             cut = true;
             break;
         }
-        // One bad page is no reason to give up the others.
+        // A broken page does not affect the others.
         match page(&pdf, number) {
             Some(page) => {
                 text.push_str(page.trim());

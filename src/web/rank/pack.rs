@@ -1,8 +1,7 @@
-//! Choosing passages until the budget is used up.
+//! Selects passages until the budget is used up.
 //!
-//! Of the passages of each source the best one not yet looked at waits in a heap, so that choosing takes n·log n steps;
-//! what says the same as something chosen is found by comparing with what was chosen, of which the budget bounds the
-//! number.
+//! A heap holds the next best passage of each source, so the selection takes n·log n steps. Near duplicates are found by
+//! comparison with the selected passages, whose number the budget bounds.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashSet};
@@ -11,37 +10,37 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::passages::Passage;
 use super::words::pairs;
 use super::{Candidate, Chosen, order};
-use crate::web::tokens;
+use crate::web::rank::tokens;
 
-/// What the lines about a source take, in tokens, besides its title.
+/// Tokens of the lines about a source, besides its title.
 const SOURCE_TOKENS: usize = 40;
-/// What a passage takes besides its text.
+/// Tokens of a passage, besides its text.
 const PASSAGE_TOKENS: usize = 4;
-/// What each further passage of a source counts for, against the one before.
+/// The weight of each further passage of a source, relative to the one before.
 const DECAY: f32 = 0.85;
-/// The part of its pairs of words that a passage may share with a chosen one.
+/// The share of its word pairs that a passage may have in common with a selected one.
 const MAX_SHARED: f32 = 0.7;
-/// A passage below this part of the best score is not worth its tokens.
+/// Passages below this share of the best score are not selected.
 const LEAST_SHARE: f32 = 0.08;
-/// A source whose best passage has this part of the best score is one that must not be pushed out.
+/// A source matches if its best passage reaches this share of the best score.
 const MATCHING_SHARE: f32 = 0.3;
-/// The part of the budget that one source may take before others that match have had theirs, as a fraction.
+/// The fraction of the budget that one source may take before other matching sources.
 const SOURCE_SHARE: (usize, usize) = (3, 5);
-/// Passages that did not fit before packing ends.
+/// Passages that do not fit before the selection ends.
 const MAX_MISSES: usize = 24;
-/// Passages of a source that say nothing new, one after the other, before it is left alone.
+/// Consecutive duplicates of a source after which it is skipped.
 const MAX_DOUBLES: usize = 32;
 
-/// What was chosen.
+/// The selection.
 #[derive(Debug)]
 pub(super) struct Packed {
-    /// By source.
+    /// The selected passages by source.
     pub(super) chosen: Vec<Chosen>,
-    /// How many pairs of words were compared with each other, for which this took its time.
+    /// The number of compared word pairs, a measure of the time.
     pub(super) compared: usize,
 }
 
-/// Chooses greedily by score.
+/// Selects greedily by score.
 pub(super) fn pack(
     candidates: &[Candidate],
     passages: &[Passage<'_>],
@@ -79,9 +78,9 @@ pub(super) fn pack(
     packing.finish()
 }
 
-/// What became of a passage.
+/// The outcome for a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum Selection {
     Taken,
     Double,
     NoRoom,
@@ -95,7 +94,7 @@ struct Next {
     source: usize,
 }
 
-/// What is known of a source.
+/// The state of a source.
 #[derive(Debug, Clone, Default)]
 struct Source {
     taken: i32,
@@ -108,9 +107,9 @@ struct Packing<'p, 'd> {
     left: usize,
     misses: usize,
     compared: usize,
-    /// Candidates in the order in which their first passage was chosen.
+    /// Candidates in the order in which their first passage was selected.
     order: Vec<usize>,
-    /// With what each says.
+    /// The selected passages with the hashes of their word pairs.
     chosen: Vec<(usize, Vec<u64>)>,
     sources: Vec<Source>,
 }
@@ -129,7 +128,7 @@ impl<'p, 'd> Packing<'p, 'd> {
         }
     }
 
-    /// Takes what counts for most, again and again, up to a cap for each source; gives back what only the cap kept out.
+    /// Selects by weighted score, up to a cap for each source. Returns the passages that only the cap excluded.
     fn by_score(&mut self, sources: Vec<Vec<(usize, f32)>>, cap: usize) -> Vec<Vec<(usize, f32)>> {
         let mut left = vec![Vec::new(); sources.len()];
         let mut doubles = vec![0; sources.len()];
@@ -151,7 +150,7 @@ impl<'p, 'd> Packing<'p, 'd> {
                 continue;
             };
             let outcome = self.take(index, cap);
-            if outcome == Outcome::OverCap {
+            if outcome == Selection::OverCap {
                 if let Some(left) = left.get_mut(source) {
                     left.push((index, score));
                     left.extend(passages);
@@ -160,7 +159,7 @@ impl<'p, 'd> Packing<'p, 'd> {
             }
             if let Some(doubles) = doubles.get_mut(source) {
                 *doubles = match outcome {
-                    Outcome::Double => *doubles + 1,
+                    Selection::Double => *doubles + 1,
                     _ => 0,
                 };
                 if *doubles > MAX_DOUBLES {
@@ -179,7 +178,7 @@ impl<'p, 'd> Packing<'p, 'd> {
         left
     }
 
-    /// No word of the query is anywhere: the beginnings of all texts in turn, as the provider ordered them.
+    /// Selects the first passages of all texts in turn, for a query without matches.
     fn in_turn(&mut self) {
         let mut rounds: Vec<(usize, usize)> = Vec::new();
         let mut counts = vec![0_usize; self.candidates.len()];
@@ -198,16 +197,16 @@ impl<'p, 'd> Packing<'p, 'd> {
         }
     }
 
-    /// Takes a passage if there is room and if it says something new.
-    fn take(&mut self, index: usize, cap: usize) -> Outcome {
+    /// Selects a passage if it fits and is no duplicate.
+    fn take(&mut self, index: usize, cap: usize) -> Selection {
         let Some(passage) = self.passages.get(index) else {
-            return Outcome::NoRoom;
+            return Selection::NoRoom;
         };
         let (Some(candidate), Some(source)) = (
             self.candidates.get(passage.candidate),
             self.sources.get_mut(passage.candidate),
         ) else {
-            return Outcome::NoRoom;
+            return Selection::NoRoom;
         };
         let first = source.taken == 0;
         let mut cost =
@@ -217,16 +216,16 @@ impl<'p, 'd> Packing<'p, 'd> {
         }
         if cost > self.left {
             self.misses += 1;
-            return Outcome::NoRoom;
+            return Selection::NoRoom;
         }
         if !first && source.used + cost > cap {
-            return Outcome::OverCap;
+            return Selection::OverCap;
         }
         let said = said(passage.text);
         for (_, known) in &self.chosen {
             self.compared += said.len() + known.len();
             if shares(&said, known) {
-                return Outcome::Double;
+                return Selection::Double;
             }
         }
         self.left -= cost;
@@ -236,7 +235,7 @@ impl<'p, 'd> Packing<'p, 'd> {
         if first {
             self.order.push(passage.candidate);
         }
-        Outcome::Taken
+        Selection::Taken
     }
 
     fn finish(mut self) -> Packed {
@@ -275,7 +274,7 @@ impl<'p, 'd> Packing<'p, 'd> {
 impl Ord for Next {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_worth = self.worth.total_cmp(&other.worth);
-        // Of equal ones that which the provider named first.
+        // Of equal ones, the first of the provider.
         by_worth.then_with(|| other.source.cmp(&self.source))
     }
 }
@@ -294,7 +293,7 @@ impl PartialEq for Next {
 
 impl Eq for Next {}
 
-/// The texts of passages, neighbours as one, each under the headings that stand above it.
+/// The texts of passages with their headings; adjacent passages are joined.
 fn joined(chosen: &[&Passage<'_>], text: &str, whole: bool) -> Vec<String> {
     let mut joined: Vec<(usize, String)> = Vec::new();
     for passage in chosen {
@@ -317,8 +316,8 @@ fn joined(chosen: &[&Passage<'_>], text: &str, whole: bool) -> Vec<String> {
     joined.into_iter().map(|(_, text)| text).collect()
 }
 
-/// What a text says, as far as it is compared: its neighbouring words, or characters where words have no spaces, in the
-/// order of their hashes. Rows of a table share many words, and few neighbours.
+/// The sorted hashes of adjacent words, or of adjacent characters in scripts without spaces. Rows of a table share many
+/// words, but few adjacent ones.
 fn said(text: &str) -> Vec<u64> {
     let hash = |of: &dyn Fn(&mut DefaultHasher)| {
         let mut hasher = DefaultHasher::new();
@@ -337,7 +336,7 @@ fn said(text: &str) -> Vec<u64> {
     said
 }
 
-/// Whether two texts say mostly the same.
+/// Whether two texts are near duplicates.
 fn shares(one: &[u64], other: &[u64]) -> bool {
     let smaller = one.len().min(other.len());
     if smaller < 5 {

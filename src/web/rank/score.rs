@@ -1,4 +1,4 @@
-//! How well passages fit a query, by their words: BM25 as the `bm25` crate computes it.
+//! The scores of passages for a query by BM25, as the `bm25` crate computes it.
 
 use std::collections::HashSet;
 
@@ -7,26 +7,26 @@ use bm25::{Embedder, EmbedderBuilder, Scorer, Tokenizer};
 use super::passages::Passage;
 use super::words::Vocabulary;
 
-/// Most words of a query that are looked for: each is sought in each passage.
+/// Most words of a query. Each one is searched in each passage.
 const MAX_QUERY_WORDS: usize = 96;
-/// Stands between words that were taken apart already.
-const BETWEEN: char = '\u{1f}';
+/// Separates tokens in a joined text.
+const SEPARATOR: char = '\u{1f}';
 
-/// Takes apart what was joined with [`BETWEEN`].
+/// Splits a text that was joined with [`SEPARATOR`].
 #[derive(Debug)]
 struct Joined;
 
 impl Tokenizer for Joined {
     fn tokenize(&self, text: &str) -> Vec<String> {
-        let words = text.split(BETWEEN).filter(|word| !word.is_empty());
+        let words = text.split(SEPARATOR).filter(|word| !word.is_empty());
         words.map(str::to_owned).collect()
     }
 }
 
-/// How well each passage fits; zero where no word of the query is in it.
+/// The score of each passage; zero if it has no word of the query.
 ///
-/// The passages of one text are taken apart in its language, and the query in the languages of all: a search brings pages
-/// in several.
+/// The passages of a text are tokenised in its language, and the query in the languages of all texts, since a search finds
+/// pages in several.
 pub(super) fn score(query: &str, passages: &[Passage<'_>]) -> Vec<f32> {
     let mut vocabulary = Vocabulary::default();
     let mut texts = Vec::with_capacity(passages.len());
@@ -34,7 +34,7 @@ pub(super) fn score(query: &str, passages: &[Passage<'_>]) -> Vec<f32> {
         let words = vocabulary.of(of_one.iter().map(|passage| passage.text));
         texts.extend(of_one.iter().map(|passage| {
             let words = words.of(&passage.searched());
-            words.join(&BETWEEN.to_string())
+            words.join(&SEPARATOR.to_string())
         }));
     }
     let mut seen = HashSet::new();
@@ -49,7 +49,7 @@ pub(super) fn score(query: &str, passages: &[Passage<'_>]) -> Vec<f32> {
         scorer.upsert(&index, embedder.embed(text));
     }
     let mut scores = vec![0.0; passages.len()];
-    for scored in scorer.matches(&embedder.embed(&asked.join(&BETWEEN.to_string()))) {
+    for scored in scorer.matches(&embedder.embed(&asked.join(&SEPARATOR.to_string()))) {
         if let Some(score) = scores.get_mut(scored.id) {
             *score = scored.score;
         }

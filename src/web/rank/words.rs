@@ -1,23 +1,23 @@
-//! Words as they are compared: lower-cased, stemmed in the language of the text, without stop words.
+//! Tokenises texts for comparison: lower case, stemmed in the language of the text, without stop words.
 
 use std::rc::Rc;
 
 use bm25::{DefaultTokenizer, Language, LanguageMode, Tokenizer};
 
-/// Characters of a text that are looked at to tell its language, and how many of one passage.
+/// Characters of a text that are used to detect its language, and characters of one passage.
 const SAMPLE: usize = 2000;
 const SAMPLE_OF_ONE: usize = 400;
 
-/// Takes texts apart in the languages that have come up.
+/// The tokenisers of all languages so far.
 #[derive(Debug, Default)]
 pub(super) struct Vocabulary(Vec<(Language, Rc<Words>)>);
 
-/// Takes texts apart in one language; what is written without spaces also by pairs of characters.
+/// The tokeniser of one language. Scripts without spaces also yield pairs of characters.
 #[derive(Debug)]
 pub(super) struct Words(DefaultTokenizer);
 
 impl Vocabulary {
-    /// For the language of a text that consists of these passages.
+    /// The tokeniser for the language of a text with these passages.
     pub(super) fn of<'t>(&mut self, passages: impl Iterator<Item = &'t str>) -> Rc<Words> {
         let mut sample = String::new();
         for passage in passages {
@@ -38,7 +38,7 @@ impl Vocabulary {
         words
     }
 
-    /// The words of a text in each of the languages, some of them more than once.
+    /// The words of a text in each language, with duplicates.
     pub(super) fn in_all(&self, text: &str) -> Vec<String> {
         let languages = self.0.iter();
         languages.flat_map(|(_, words)| words.of(text)).collect()
@@ -49,7 +49,7 @@ impl Words {
     fn new(language: Language) -> Self {
         let inner = DefaultTokenizer::builder()
             .language_mode(LanguageMode::Fixed(language))
-            // It would turn every other script into Latin letters, and there different words into one.
+            // Normalisation would transliterate other scripts, so that different words become equal.
             .normalization(false)
             .build();
         Self(inner)
@@ -62,7 +62,7 @@ impl Words {
     }
 }
 
-/// Neighbours in what is written without spaces.
+/// Pairs of adjacent characters in scripts without spaces.
 pub(super) fn pairs(text: &str) -> impl Iterator<Item = [char; 2]> {
     let next = text.chars().skip(1);
     let neighbours = text.chars().zip(next).map(|(one, next)| [one, next]);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_a_word_are_one_and_stop_words_are_none() {
+    fn forms_of_a_word_are_equal_and_stop_words_are_removed() {
         let english = words(ENGLISH);
         assert_eq!(english.of("the harbours"), english.of("Harbour"));
         let german = words(GERMAN);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_taken_apart_in_the_languages_of_all_texts() {
+    fn a_query_is_tokenised_in_the_languages_of_all_texts() {
         let mut vocabulary = Vocabulary::default();
         let (english, german) = (
             vocabulary.of([ENGLISH].into_iter()),

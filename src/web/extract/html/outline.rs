@@ -1,8 +1,8 @@
-//! The body without what is marked as something beside the matter.
+//! Removes navigation, advertisements and similar parts from the body.
 
 use dom_query::{Document as Dom, NodeRef};
 
-const BESIDE: [&str; 4] = ["nav", "aside", "footer", "menu"];
+const ELEMENTS: [&str; 4] = ["nav", "aside", "footer", "menu"];
 const ROLES: [&str; 11] = [
     "navigation",
     "banner",
@@ -16,7 +16,7 @@ const ROLES: [&str; 11] = [
     "toolbar",
     "tablist",
 ];
-/// Words of classes and ids, whole, that stand for what is beside the matter.
+/// Whole words of classes and ids that mark such parts.
 const WORDS: [&str; 47] = [
     "ad",
     "ads",
@@ -67,12 +67,12 @@ const WORDS: [&str; 47] = [
     "topbar",
 ];
 
-/// Removes it.
+/// Removes these parts.
 pub(super) fn prune(dom: &Dom) {
     let mut to_do: Vec<NodeRef<'_>> = dom.body().into_iter().collect();
     while let Some(node) = to_do.pop() {
         for child in node.element_children() {
-            if is_beside(&child) {
+            if is_secondary(&child) {
                 child.remove_from_parent();
             } else {
                 to_do.push(child);
@@ -81,20 +81,19 @@ pub(super) fn prune(dom: &Dom) {
     }
 }
 
-/// What holds the matter: the element that says so, or the body.
+/// The main element, or the body.
 pub(super) fn main(dom: &Dom) -> Option<NodeRef<'_>> {
-    let said = dom.select("main, [role=main]");
-    let said = said.nodes();
-    match said {
+    let declared = dom.select("main, [role=main]");
+    match declared.nodes() {
         [main] if main.text().contains(char::is_alphanumeric) => Some(*main),
         _ => dom.body(),
     }
 }
 
-fn is_beside(node: &NodeRef<'_>) -> bool {
+fn is_secondary(node: &NodeRef<'_>) -> bool {
     let name = node.node_name().unwrap_or_default();
     let name = name.as_ref();
-    if BESIDE.contains(&name) {
+    if ELEMENTS.contains(&name) {
         return true;
     }
     if matches!(
@@ -103,7 +102,7 @@ fn is_beside(node: &NodeRef<'_>) -> bool {
     ) {
         return false;
     }
-    // The head of an article has its title; the head of a page its menu.
+    // The header of an article holds its title; the header of a page holds its menu.
     if name == "header" {
         return !node
             .ancestors_it(None)
@@ -121,6 +120,6 @@ fn is_beside(node: &NodeRef<'_>) -> bool {
         .flatten()
         .flat_map(|mark| mark.split(|c: char| !c.is_ascii_alphanumeric()));
     words.any(|word| WORDS.contains(&word.to_ascii_lowercase().as_str()))
-        // A container of everything is often named after one of its parts.
+        // The container of the whole page is often named after one of its parts.
         && !node.descendants_it().any(|below| below.has_name("main") || below.has_name("article"))
 }

@@ -1,20 +1,20 @@
-//! Removes what is not shown: scripts, controls, hidden text, pictures but for what stands for them in words. Hidden text
-//! is more than noise: it is where instructions for models are put.
+//! Removes what readers do not see: scripts, controls, hidden text, images except for their alternative text. Hidden text is
+//! where attackers put instructions for models.
 
 use dom_query::{Document as Dom, NodeRef};
 use url::Url;
 
-/// Elements whose content is not text of the page.
+/// Elements without text of the page.
 const DROPPED: [&str; 35] = [
     "script", "style", "noscript", "template", "iframe", "frame", "frameset", "object", "embed",
     "applet", "svg", "canvas", "audio", "video", "source", "track", "map", "area", "input",
     "button", "select", "textarea", "datalist", "output", "progress", "meter", "dialog", "link",
     "base", "param", "rp", "slot", "portal", "noembed", "noframes",
 ];
-/// Deeper text keeps its words and loses its marks: what comes later goes down level by level, with a stack that ends.
+/// Depth below which elements are replaced by their text. Later steps recurse and must not exhaust the stack.
 const MAX_DEPTH: usize = 200;
-/// Words of classes and ids that stand for what is in the way.
-const IN_THE_WAY: [&str; 7] = [
+/// Words of classes and ids that mark consent dialogs and editing controls.
+const INTERRUPTIONS: [&str; 7] = [
     "consent",
     "cookie",
     "cookies",
@@ -23,14 +23,14 @@ const IN_THE_WAY: [&str; 7] = [
     "gdpr",
     "editsection",
 ];
-/// Longest text that can be in the way, in characters.
-const MAX_IN_THE_WAY: usize = 3000;
-/// Longest text that stands for a picture, in characters.
+/// Longest text of such an element, in characters.
+const MAX_INTERRUPTION: usize = 3000;
+/// Longest alternative text, in characters.
 const MAX_ALT: usize = 300;
 /// Longest target of a link, in bytes.
 const MAX_LINK: usize = 2000;
 
-/// Removes it all, and makes links absolute.
+/// Removes invisible content and makes links absolute.
 pub(super) fn prune(dom: &Dom, base: Option<&Url>) {
     let mut to_do: Vec<(NodeRef<'_>, usize)> = vec![(dom.root(), 0)];
     while let Some((node, depth)) = to_do.pop() {
@@ -39,7 +39,7 @@ pub(super) fn prune(dom: &Dom, base: Option<&Url>) {
             continue;
         }
         if node.is_element() {
-            if is_unseen(&node) || is_in_the_way(&node) {
+            if is_invisible(&node) || is_interruption(&node) {
                 node.remove_from_parent();
                 continue;
             }
@@ -53,17 +53,17 @@ pub(super) fn prune(dom: &Dom, base: Option<&Url>) {
     }
 }
 
-fn is_unseen(node: &NodeRef<'_>) -> bool {
+fn is_invisible(node: &NodeRef<'_>) -> bool {
     let name = node.node_name().unwrap_or_default();
     if matches!(name.as_ref(), "html" | "body") {
-        // Pages hide themselves until their scripts have run.
+        // Some pages are hidden until their scripts have run.
         return false;
     }
     if DROPPED.contains(&name.as_ref()) {
         return true;
     }
     let hidden = node.attr("hidden");
-    // Text that searching the page opens is there for all.
+    // A search in the page reveals such text.
     hidden.is_some_and(|value| !value.eq_ignore_ascii_case("until-found"))
         || node
             .attr("aria-hidden")
@@ -71,8 +71,8 @@ fn is_unseen(node: &NodeRef<'_>) -> bool {
         || node.attr("style").is_some_and(|style| hides(&style))
 }
 
-/// Whether an element asks for consent before one can read, or is for those who write the page.
-fn is_in_the_way(node: &NodeRef<'_>) -> bool {
+/// Whether an element is a consent dialog or an editing control.
+fn is_interruption(node: &NodeRef<'_>) -> bool {
     if matches!(node.attr("role").as_deref(), Some("dialog" | "alertdialog")) {
         return true;
     }
@@ -81,13 +81,13 @@ fn is_in_the_way(node: &NodeRef<'_>) -> bool {
         .iter()
         .flatten()
         .flat_map(|mark| mark.split(|c: char| !c.is_ascii_alphanumeric()));
-    words.any(|word| IN_THE_WAY.contains(&word.to_ascii_lowercase().as_str()))
-        // A page about such things, or one whose body is marked with how it was answered.
-        && node.text().chars().count() < MAX_IN_THE_WAY
+    words.any(|word| INTERRUPTIONS.contains(&word.to_ascii_lowercase().as_str()))
+        // Not the text of a page about consent, nor a body that is marked with the given answer.
+        && node.text().chars().count() < MAX_INTERRUPTION
         && !node.descendants_it().any(|below| below.has_name("h1") || below.has_name("main"))
 }
 
-/// Whether a style leaves nothing to see.
+/// Whether a style makes an element invisible.
 fn hides(style: &str) -> bool {
     style.to_ascii_lowercase().split(';').any(|rule| {
         let Some((property, value)) = rule.split_once(':') else {
@@ -116,34 +116,34 @@ fn hides(style: &str) -> bool {
     })
 }
 
-/// Replaces an element's content by its text.
+/// Replaces the content of an element by its visible text.
 fn flatten(node: &NodeRef<'_>) {
-    let mut unseen = Vec::new();
+    let mut invisible = Vec::new();
     for below in node.descendants_it() {
-        if below.is_comment() || (below.is_element() && is_unseen(&below)) {
-            unseen.push(below);
+        if below.is_comment() || (below.is_element() && is_invisible(&below)) {
+            invisible.push(below);
         }
     }
-    unseen.iter().for_each(NodeRef::remove_from_parent);
+    invisible.iter().for_each(NodeRef::remove_from_parent);
     let text = node.text();
     node.set_text(text);
 }
 
 fn change(node: &NodeRef<'_>, base: Option<&Url>) {
     match node.node_name().unwrap_or_default().as_ref() {
-        "img" => words_for(node, "alt"),
-        "math" if node.has_attr("alttext") => words_for(node, "alttext"),
-        // Whole pages lie within one on some servers.
+        "img" => replace_by(node, "alt"),
+        "math" if node.has_attr("alttext") => replace_by(node, "alttext"),
+        // Some servers put the whole page into one.
         "form" | "fieldset" | "dl" => node.rename("div"),
-        // Markdown has no lists of terms.
+        // Markdown has no definition lists.
         "dt" | "dd" => node.rename("p"),
         "a" => link(node, base),
         _ => {}
     }
 }
 
-/// Puts the words of an attribute in the place of an element.
-fn words_for(node: &NodeRef<'_>, attribute: &str) {
+/// Replaces an element by the text of an attribute.
+fn replace_by(node: &NodeRef<'_>, attribute: &str) {
     let words = node.attr(attribute).unwrap_or_default();
     let words: String = words.trim().chars().take(MAX_ALT).collect();
     if words.is_empty() {
@@ -154,7 +154,7 @@ fn words_for(node: &NodeRef<'_>, attribute: &str) {
     }
 }
 
-/// Makes a link absolute; what leads nowhere on the web is no link, and what only points at its own heading is nothing.
+/// Makes a link absolute. A link to another scheme becomes plain text, and an anchor of a heading is removed.
 fn link(node: &NodeRef<'_>, base: Option<&Url>) {
     let href = node.attr("href").unwrap_or_default();
     let href = href.trim();

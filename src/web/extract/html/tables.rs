@@ -1,28 +1,28 @@
-//! Tables, made such that Markdown can show them: every row with as many cells as the widest, the first as heading.
-//! Tables that hold other tables are there for the layout and become plain blocks.
+//! Prepares tables for Markdown: all rows get the same number of cells, and the first row becomes the heading. Tables that
+//! contain tables are layout and become plain blocks.
 
 use dom_query::{Document as Dom, NodeRef};
 
-/// Most columns that a row is widened to.
+/// Most columns of a table.
 const MAX_COLUMNS: usize = 64;
-/// Most rows that one cell reaches over.
+/// Most rows that one cell spans.
 const MAX_SPAN: usize = 1000;
 
-/// Goes through all tables.
+/// Prepares all tables.
 pub(super) fn normalize(dom: &Dom) {
-    // In the order of the document a table comes before those within it.
+    // In document order an outer table comes before its inner ones.
     for table in dom.select("table").nodes() {
         let is_layout = matches!(table.attr("role").as_deref(), Some("presentation" | "none"));
         if is_layout || table.descendants_it().any(|node| node.has_name("table")) {
-            unmake(table);
+            flatten(table);
         } else {
             square(table);
         }
     }
 }
 
-/// Makes plain blocks of a table's own parts.
-fn unmake(table: &NodeRef<'_>) {
+/// Turns the parts of a table into plain blocks.
+fn flatten(table: &NodeRef<'_>) {
     let mut to_do = vec![*table];
     while let Some(node) = to_do.pop() {
         let part = [
@@ -42,7 +42,7 @@ fn square(table: &NodeRef<'_>) {
         .filter(|node| node.has_name("tr"))
         .collect();
     if rows.len() < 2 || rows.iter().all(|row| cells(row).len() < 2) {
-        unmake(table);
+        flatten(table);
         return;
     }
     let widths = spread(&rows);
@@ -53,7 +53,7 @@ fn square(table: &NodeRef<'_>) {
     if let Some(first) = rows.first() {
         cells(first).iter().for_each(|cell| cell.rename("th"));
     }
-    // A caption is a paragraph before the table.
+    // The caption becomes a paragraph before the table.
     let captions = table.element_children();
     for caption in captions.iter().filter(|child| child.has_name("caption")) {
         caption.rename("p");
@@ -61,15 +61,15 @@ fn square(table: &NodeRef<'_>) {
     }
 }
 
-/// Fills the places that cells reach over: beside the cell with nothing, below it with what it says. Returns the widths.
+/// Fills the positions that cells span: empty cells to the right, and copies of the text below. Returns the widths.
 fn spread(rows: &[NodeRef<'_>]) -> Vec<usize> {
-    // For each column, how many rows below are still taken, and by what.
-    let mut taken: Vec<(usize, String)> = Vec::new();
+    // For each column, the number of spanned rows that remain, and the text.
+    let mut spanned: Vec<(usize, String)> = Vec::new();
     let mut widths = Vec::new();
     for row in rows {
         let mut column = 0;
         for cell in cells(row) {
-            column = fill(&mut taken, column, |text| {
+            column = fill(&mut spanned, column, |text| {
                 let filler = row.tree.new_element("td");
                 filler.set_text(text);
                 cell.insert_before(&filler);
@@ -87,11 +87,11 @@ fn spread(rows: &[NodeRef<'_>]) -> Vec<usize> {
                 if offset > 0 {
                     cell.insert_after(&row.tree.new_element("td"));
                 }
-                let place = column + offset;
-                if down > 1 && place < MAX_COLUMNS {
-                    taken.resize(taken.len().max(place + 1), (0, String::new()));
-                    if let Some(place) = taken.get_mut(place) {
-                        *place = (
+                let position = column + offset;
+                if down > 1 && position < MAX_COLUMNS {
+                    spanned.resize(spanned.len().max(position + 1), (0, String::new()));
+                    if let Some(entry) = spanned.get_mut(position) {
+                        *entry = (
                             down - 1,
                             if offset == 0 {
                                 text.clone()
@@ -104,7 +104,7 @@ fn spread(rows: &[NodeRef<'_>]) -> Vec<usize> {
             }
             column += across;
         }
-        column = fill(&mut taken, column, |text| {
+        column = fill(&mut spanned, column, |text| {
             let filler = row.tree.new_element("td");
             filler.set_text(text);
             row.append_child(&filler);
@@ -114,9 +114,9 @@ fn spread(rows: &[NodeRef<'_>]) -> Vec<usize> {
     widths
 }
 
-/// Fills the taken places from a column on; returns the first free one.
-fn fill(taken: &mut [(usize, String)], mut column: usize, mut add: impl FnMut(&str)) -> usize {
-    while let Some((rows @ 1.., text)) = taken.get_mut(column) {
+/// Fills the spanned positions from a column on, and returns the first free one.
+fn fill(spanned: &mut [(usize, String)], mut column: usize, mut add: impl FnMut(&str)) -> usize {
+    while let Some((rows @ 1.., text)) = spanned.get_mut(column) {
         *rows -= 1;
         add(text);
         column += 1;

@@ -1,9 +1,9 @@
-//! Pages that were made to be chosen, or to take long.
+//! Pages that were made to be selected, or to take long.
 
 use super::*;
 use crate::web::rank::{cut, pack, score};
 
-/// Passages that are compared with what was chosen, at most, and the pairs of words in one.
+/// Most passages that are compared with the selected ones, and the word pairs in one.
 const COMPARED_WORDS: usize = 300;
 
 fn work(query: &str, candidates: &[Candidate], budget: usize) -> (usize, pack::Packed) {
@@ -46,7 +46,7 @@ async fn a_page_stuffed_with_the_words_of_the_query_does_not_push_out_others() {
         assert!(text.contains("Anna Wray"), "{budget}: {chosen:?}");
         let stuffed = chosen.iter().find(|one| one.candidate == 0);
         let used = stuffed.map_or(0, tokens_of);
-        // What the others leave is for it again.
+        // It gets what the others leave.
         assert!(
             budget > 2048 || used * 4 <= budget * 3,
             "{used} of {budget}"
@@ -60,7 +60,7 @@ async fn a_page_stuffed_with_the_words_of_the_query_does_not_push_out_others() {
 }
 
 #[tokio::test]
-async fn what_one_source_alone_says_may_take_the_whole_budget() {
+async fn a_single_matching_source_may_take_the_whole_budget() {
     let cats = filler(60).replace("garden", "cat");
     let candidates = [page("A", &cats), page("B", &filler(20))];
     let chosen = packed("cat", &candidates, 2000).await;
@@ -70,7 +70,7 @@ async fn what_one_source_alone_says_may_take_the_whole_budget() {
 }
 
 #[tokio::test]
-async fn a_giant_row_of_a_table_is_quoted_in_part() {
+async fn a_long_row_of_a_table_is_quoted_in_part() {
     let cells: Vec<String> = (0..20_000)
         .map(|n| format!(" cell{n} value{} |", n * 3))
         .collect();
@@ -85,7 +85,7 @@ async fn a_giant_row_of_a_table_is_quoted_in_part() {
 }
 
 #[tokio::test]
-async fn rows_that_differ_in_their_values_only_are_not_the_same() {
+async fn rows_that_differ_only_in_values_are_no_duplicates() {
     let rows: Vec<String> = (0..200)
         .map(|n| {
             format!(
@@ -104,7 +104,7 @@ async fn rows_that_differ_in_their_values_only_are_not_the_same() {
 }
 
 #[test]
-fn the_work_is_in_proportion_to_the_text() {
+fn the_time_is_linear_in_the_text() {
     let word = |bytes: usize| page("W", &"spam ".repeat(bytes / 5));
     let unbroken = |bytes: usize| page("U", &"x".repeat(bytes));
     let tiny = |bytes: usize| {
@@ -128,13 +128,13 @@ fn the_work_is_in_proportion_to_the_text() {
                 page("Other", "There is spam here, and a river."),
             ];
             let (passages, packed) = work("spam river x", &candidates, budget);
-            // No passage is below half the size, but for the last and short ones.
+            // No passage is below half the size, except for the last and short ones.
             assert!(passages <= bytes / 130 + 10, "{name}: {passages}");
             let sources = packed.chosen.iter().any(|one| one.candidate == 1);
             assert!(sources, "{name}: {:?}", packed.chosen);
             works.push(packed.compared);
         }
-        // What is compared depends on the budget and not on the length of the text.
+        // The comparisons depend on the budget and not on the length of the text.
         let most = budget / 100 * budget / 100 * COMPARED_WORDS * 2;
         assert!(works.iter().all(|work| *work <= most), "{name}: {works:?}");
     }
@@ -155,7 +155,7 @@ fn five_thousand_paragraphs_are_all_ranked() {
 }
 
 #[test]
-fn what_short_texts_leave_of_the_passages_is_for_long_ones() {
+fn short_texts_leave_more_passages_for_long_ones() {
     assert_eq!(fair(vec![1, 5000, 2], 100), 97);
     assert_eq!(fair(vec![60, 60], 100), 50);
     assert_eq!(fair(vec![50, 50], 100), usize::MAX);

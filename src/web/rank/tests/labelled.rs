@@ -1,5 +1,4 @@
-//! How often the packed passages hold the answer, on questions of which it is known, beside what simpler ways to use the
-//! same budget bring.
+//! Measures how often the selected passages hold the known answer, compared with simpler uses of the same budget.
 
 #![expect(clippy::print_stdout, reason = "the figures are printed")]
 
@@ -14,31 +13,31 @@ use serde::Deserialize;
 use super::*;
 use crate::web::{RawPage, extract};
 
-/// A question, and the pages that a search engine found for it, in its order.
+/// A question, and the pages of a search engine in its order.
 #[derive(Debug, Deserialize)]
 struct Question {
     question: String,
-    /// What only the right page says.
+    /// A phrase of the right page only.
     answer: String,
     page: String,
     candidates: Vec<String>,
 }
 
-/// How a saved page was served.
+/// The headers of a saved page.
 #[derive(Debug, Deserialize)]
 struct Served {
     url: String,
     content_type: String,
 }
 
-/// Which ways to use a budget brought the answer.
+/// The uses of a budget that held the answer.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     /// Packed passages.
     packed: bool,
-    /// The pages in the provider's order, cut off where the budget ends.
+    /// The pages in the provider's order, cut at the end of the budget.
     truncated: bool,
-    /// Equal shares of the beginning of each.
+    /// Equal parts of the start of each page.
     shared: bool,
 }
 
@@ -67,7 +66,7 @@ fn load(name: &str) -> Candidate {
     page(&document.title, &document.markdown)
 }
 
-/// The beginning of a text, of so many tokens.
+/// The start of a text with so many tokens.
 fn first(text: &str, budget: usize) -> String {
     let mut quarters = 0;
     let within = text.chars().take_while(|character| {
@@ -130,7 +129,7 @@ async fn packed_passages_hold_the_answer_more_often_than_beginnings_do() {
                 println!("       lacks {:?} for {:?}", asked.answer, asked.question);
             }
         }
-        // Of what the better of the others misses, at most a fifth is missed.
+        // At most a fifth of the misses of the better alternative.
         let missed = questions.len() - truncated.max(shared);
         assert!(
             (questions.len() - packed) * 5 <= missed,
@@ -140,7 +139,7 @@ async fn packed_passages_hold_the_answer_more_often_than_beginnings_do() {
     }
 }
 
-/// Uses one budget for one question in each way.
+/// Uses one budget for one question in all ways.
 async fn ask(asked: &Question, pages: &HashMap<String, Candidate>, budget: usize) -> Held {
     let candidates: Vec<Candidate> = asked
         .candidates
