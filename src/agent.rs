@@ -1,6 +1,6 @@
 //! The loop: from a chat request to a stream of events.
 //!
-//! [`machine`] decides, [`driver`] awaits. Knows nothing of HTTP answers, of configuration files or of how a model
+//! [`machine`] decides by the rules of [`policy`], [`driver`] awaits. Knows nothing of HTTP answers, of configuration files or of how a model
 //! server or a tool is reached.
 
 mod batch;
@@ -13,7 +13,7 @@ pub mod inputs;
 pub mod machine;
 pub mod offer;
 pub mod options;
-pub mod repeat;
+pub mod policy;
 mod round;
 pub mod settings;
 pub mod stop;
@@ -32,13 +32,14 @@ use crate::metrics::Metrics;
 use crate::openai::request::RequestError;
 use crate::session::files::FileError;
 use crate::session::{SessionError, Sessions};
-use crate::tools::schema::SchemaCache;
+use crate::tools::gate::Gate;
 use crate::tools::source::Sources;
 use crate::upstream::UpstreamError;
 use crate::upstream::router::Router;
 use conversation::find_by_call;
 use driver::Run;
 use offer::ServerOffer;
+use policy::Policies;
 use stop::StopReason;
 use turn::TurnRequest;
 
@@ -55,8 +56,10 @@ pub struct Parts {
     pub router: Arc<Router>,
     /// Where server-side tools come from.
     pub sources: Arc<Sources>,
-    /// Compiled argument schemas.
-    pub schemas: SchemaCache,
+    /// Admits calls of tools.
+    pub gate: Arc<Gate>,
+    /// The rules of turns.
+    pub policies: Policies,
     /// Stored conversations and their files.
     pub sessions: Sessions,
     /// The server's caps and habits.

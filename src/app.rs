@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
+use crate::agent::policy::Policies;
 use crate::agent::stop::TurnEnd;
 use crate::agent::{Agent, Parts};
 use crate::config::{Config, WebConfig};
@@ -18,7 +19,6 @@ use crate::session::store::SessionStore;
 use crate::session::{SessionError, Sessions};
 use crate::tools::configured::{self, ConfiguredToolsError};
 use crate::tools::python::CodeExecution;
-use crate::tools::schema::SchemaCache;
 use crate::tools::source::{Source, SourceList, Sources};
 use crate::tools::web::WebAccess;
 use crate::upstream::router::{Router, RouterError};
@@ -118,7 +118,8 @@ impl App {
         let agent = Agent::new(Parts {
             router: router.clone(),
             sources: sources.clone(),
-            schemas: SchemaCache::default(),
+            gate: Arc::default(),
+            policies: Policies::new(config.agent.clone()),
             sessions: sessions.clone(),
             settings: config.agent,
             max_parallel_tools: config.tools.max_parallel_tools,

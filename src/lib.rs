@@ -26,11 +26,11 @@
 //! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
 //! | [`sse`] | decoding event streams |
 //! | [`upstream`] | model servers: dialects, quirks, time-outs, retries, fail-over, the model list |
-//! | [`tools`] | server-side tools: webhooks, code execution, argument repair, schemas, batches, result caps |
+//! | [`tools`] | server-side tools: webhooks, code execution, argument repair, schemas, the gate, batches, result caps |
 //! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files; processes that only compute |
 //! | [`web`] | search and pages: providers, the guarded client, the reader, ranking within a budget |
 //! | [`session`] | conversations: the store, the join of request and history, repair, export, locks |
-//! | [`agent`] | the loop: what a turn is given, machine, driver, events |
+//! | [`agent`] | the loop: what a turn is given, machine, policies, driver, events |
 //! | [`chat`] | the dialect of chat completions: bodies of requests into turns, events into bytes |
 //! | [`http`] | the edge: routes, keys, pass-through, encoders, errors |
 //! | [`metrics`], [`telemetry`], [`shutdown`] | what operators see and signals |
@@ -41,7 +41,8 @@
 //! # Invariants
 //!
 //! - **One loop.** `agent::driver` is the only loop over model calls; both forms of answer are encoders over its events.
-//! - **Decisions do not await.** `agent::machine` has no I/O, no clock and no randomness.
+//! - **Decisions do not await.** `agent::machine` and the rules that it asks, `agent::policy`, have no I/O, no clock and no
+//!   randomness. Whether a single call runs is asked at one place, [`tools::gate`], before the tool's clock starts.
 //! - **Drop is cancel.** Dropping an answer's body drops the run, its model call and its tools. Only session writes of
 //!   completed rounds outlive it, and a task tracker owns them.
 //! - **A failed tool is news for the model.** Only `http::error` chooses a status.

@@ -7,6 +7,7 @@ pub mod ask;
 pub mod batch;
 pub mod cap;
 pub mod configured;
+pub mod gate;
 mod invocation;
 mod output;
 pub mod python;

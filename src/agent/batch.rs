@@ -12,14 +12,15 @@ use futures_util::stream::BoxStream;
 
 use super::calls::ResolvedCall;
 use super::event::{AgentEvent, Notice, ProducedFile, ToolCallRecord};
-use super::machine::Plan;
+use super::policy::CallDecision;
 use super::transcript;
 use crate::openai::citation::Source;
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
-use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult};
+use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult, run};
 use crate::tools::cap::cap_result;
+use crate::tools::gate::Refusal;
 use crate::tools::{ToolDetail, ToolFile, ToolOutput};
 use crate::upstream::assemble::Turn;
 pub(super) use context::BatchContext;
@@ -33,16 +34,18 @@ pub(super) struct Batch {
     turn: Turn,
     held: Vec<AgentEvent>,
     calls: Vec<ResolvedCall>,
-    plans: Vec<Plan>,
+    decisions: Vec<CallDecision>,
     running: BoxStream<'static, BatchEvent>,
-    answers: Vec<Option<Answer>>,
+    answers: Vec<Option<CallAnswer>>,
     ready: VecDeque<AgentEvent>,
 }
 
-/// What one call came to.
+/// The answer to one call.
 #[derive(Debug)]
-struct Answer {
-    /// The text that the model is given.
+struct CallAnswer {
+    /// The call ran.
+    ran: bool,
+    /// The text for the model.
     content: String,
     /// The whole text, if it was shortened.
     full_text: Option<String>,
@@ -82,15 +85,15 @@ impl Batch {
         turn: Turn,
         held: Vec<AgentEvent>,
         mut calls: Vec<ResolvedCall>,
-        plans: Vec<Plan>,
+        decisions: Vec<CallDecision>,
     ) -> Self {
         let shown = calls.iter().filter(|call| call.shown());
         let ready = shown
             .map(|call| AgentEvent::Calling(Box::new(calling(&context, call))))
             .collect();
         let mut runnable = Vec::new();
-        for (index, (call, plan)) in calls.iter_mut().zip(&plans).enumerate() {
-            if *plan == Plan::Run
+        for (index, (call, decision)) in calls.iter_mut().zip(&decisions).enumerate() {
+            if *decision == CallDecision::Run
                 && let Some((tool, arguments)) = call.runnable.take()
             {
                 runnable.push(BatchCall {
@@ -106,14 +109,20 @@ impl Batch {
             max_parallel: context.max_parallel(),
             deadline: context.deadline,
         };
-        let running = crate::tools::batch::run(runnable, context.call.clone(), limits).boxed();
+        let running = run(
+            runnable,
+            context.call.clone(),
+            context.parts.gate.clone(),
+            limits,
+        )
+        .boxed();
         let answers = calls.iter().map(|_| None).collect();
         let mut batch = Self {
             context,
             turn,
             held,
             calls,
-            plans,
+            decisions,
             running,
             answers,
             ready,
@@ -138,7 +147,15 @@ impl Batch {
                         return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
                     }
                 }
+                // The client is not told what a call waits for.
+                Some(BatchEvent::Waiting { .. }) => {}
+                Some(BatchEvent::Refused { index, refusal }) => self.refused(index, refusal),
                 Some(BatchEvent::Done { index, mut result }) => {
+                    if let Some(arguments) = result.changed_arguments.take()
+                        && let Some(call) = self.calls.get_mut(index)
+                    {
+                        call.call.arguments = arguments;
+                    }
                     let made = std::mem::take(&mut result.output.files);
                     let (files, lost) = self.keep(index, made).await;
                     if !lost.is_empty() {
@@ -148,26 +165,24 @@ impl Batch {
                         );
                         result.output.content.push_str(&text);
                     }
-                    self.answered(index, result, files);
+                    self.answered(index, result, files, true);
                 }
                 None => return BatchStep::Ended,
             }
         }
     }
 
-    /// What was planned, call by call.
-    pub(super) fn plans(&self) -> &[Plan] {
-        &self.plans
+    /// The decisions, in the order of the calls.
+    pub(super) fn decisions(&self) -> &[CallDecision] {
+        &self.decisions
     }
 
     /// Of each call that ran, whether its result ends the turn.
     pub(super) fn terminates(&self) -> Vec<bool> {
-        let ran = self
-            .plans
-            .iter()
-            .zip(&self.answers)
-            .filter(|(plan, _)| **plan == Plan::Run);
-        ran.map(|(_, answer)| answer.as_ref().is_some_and(|answer| answer.terminate))
+        let answers = self.answers.iter().flatten();
+        answers
+            .filter(|answer| answer.ran)
+            .map(|answer| answer.terminate)
             .collect()
     }
 
@@ -176,8 +191,8 @@ impl Batch {
         let client_calls: Vec<ToolCall> = self
             .calls
             .iter()
-            .zip(&self.plans)
-            .filter(|(_, plan)| **plan == Plan::HandOver)
+            .zip(&self.decisions)
+            .filter(|(_, plan)| **plan == CallDecision::HandOver)
             .map(|(call, _)| call.call.clone())
             .collect();
         let hidden = client_calls.len() < self.calls.len();
@@ -231,28 +246,30 @@ impl Batch {
 
     fn answer_without_running(&mut self) {
         for index in 0..self.calls.len() {
-            let (Some(call), Some(plan)) = (self.calls.get(index), self.plans.get(index)) else {
+            let (Some(call), Some(decision)) = (self.calls.get(index), self.decisions.get(index))
+            else {
                 continue;
             };
-            if matches!(plan, Plan::Run | Plan::HandOver) {
+            if matches!(decision, CallDecision::Run | CallDecision::HandOver) {
                 continue;
             }
-            let (status, content) = call.answer(*plan);
-            let output = ToolOutput {
-                content,
-                ..ToolOutput::default()
-            };
-            let duration = Duration::ZERO;
-            self.answered(
-                index,
-                ToolResult {
-                    status,
-                    output,
-                    duration,
-                },
-                Vec::new(),
-            );
+            let refusal = call.refusal(*decision);
+            self.refused(index, refusal);
         }
+    }
+
+    /// Takes the answer to a call that does not run.
+    fn refused(&mut self, index: usize, refusal: Refusal) {
+        let result = ToolResult {
+            status: refusal.status,
+            output: ToolOutput {
+                content: refusal.text,
+                ..ToolOutput::default()
+            },
+            duration: Duration::ZERO,
+            changed_arguments: None,
+        };
+        self.answered(index, result, Vec::new(), false);
     }
 
     /// Keeps the files that a call made. Says of which nobody has the content any more, and why.
@@ -278,11 +295,12 @@ impl Batch {
     }
 
     /// Takes the result of a call: cut to size for the model, reported to the client as just that.
-    fn answered(&mut self, index: usize, result: ToolResult, files: Vec<ProducedFile>) {
+    fn answered(&mut self, index: usize, result: ToolResult, files: Vec<ProducedFile>, ran: bool) {
         let ToolResult {
             status,
             output,
             duration,
+            ..
         } = result;
         let Some(call) = self.calls.get(index) else {
             return;
@@ -340,7 +358,8 @@ impl Batch {
             );
             self.ready.push_back(AgentEvent::Complete(Box::new(record)));
         }
-        let answer = Answer {
+        let answer = CallAnswer {
+            ran,
             content,
             full_text,
             sources: output.sources,
@@ -354,7 +373,7 @@ impl Batch {
 
     /// Says in the text what the model cannot see.
     fn note_images(&self, content: &mut String, count: usize) {
-        let shown = self.context.quirks.images && !self.plans.contains(&Plan::HandOver);
+        let shown = self.context.quirks.images && !self.decisions.contains(&CallDecision::HandOver);
         if count > 0 && !shown {
             let break_line = if content.is_empty() { "" } else { "\n" };
             content.push_str(&format!("{break_line}[{count} image(s) came with this result; they cannot be shown to this model.]"));
@@ -366,7 +385,7 @@ impl std::fmt::Debug for Batch {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Batch")
-            .field("plans", &self.plans)
+            .field("decisions", &self.decisions)
             .finish_non_exhaustive()
     }
 }

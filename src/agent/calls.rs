@@ -1,13 +1,12 @@
-//! From the calls that a model wrote to calls that can be dealt with: names matched, arguments mended, owners found.
+//! Resolves the calls of an answer: matches names to tools, and has arguments repaired and validated.
 
 use serde_json::{Map, Value};
 
-use super::machine::{CallFacts, Plan};
-use super::repeat::CallSignature;
-use super::settings::Permission;
+use super::policy::repeat::CallSignature;
+use super::policy::{CallDecision, CallFacts};
 use crate::openai::tool::{CallKind, ToolCall};
-use crate::tools::repair::{Repaired, match_name, repair_arguments};
-use crate::tools::schema::SchemaCache;
+use crate::tools::gate::{Gate, Refusal};
+use crate::tools::repair::{Repaired, match_name};
 use crate::tools::set::{Lookup, ToolSet};
 use crate::tools::{SharedTool, ToolKind, ToolStatus};
 
@@ -16,57 +15,57 @@ use crate::tools::{SharedTool, ToolKind, ToolStatus};
 pub(super) struct ResolvedCall {
     /// The call as the history holds it.
     pub(super) call: ToolCall,
-    /// What the machine needs to know.
+    /// What the policies decide by.
     pub(super) facts: CallFacts,
     /// The tool and its arguments, if the call can run.
     pub(super) runnable: Option<(SharedTool, Map<String, Value>)>,
-    /// What the model is told if it cannot.
+    /// The text for the model if it cannot.
     pub(super) problem: String,
-    /// What was mended.
+    /// What was repaired.
     pub(super) repairs: Vec<String>,
     /// What kind of tool it is.
     pub(super) kind: ToolKind,
 }
 
-/// Finds out about calls.
+/// Resolves calls.
 #[derive(Debug)]
 pub(super) struct Resolver<'a> {
     pub(super) tools: &'a ToolSet,
-    pub(super) schemas: &'a SchemaCache,
-    pub(super) permission: Permission,
+    pub(super) gate: &'a Gate,
     /// The model's token limit ended the answer, so that the last call may be incomplete.
     pub(super) cut_off: bool,
 }
 
 impl ResolvedCall {
-    /// What the model is told for a call that does not run, and how the call is reported.
-    pub(super) fn answer(&self, plan: Plan) -> (ToolStatus, String) {
-        match plan {
-            Plan::Run | Plan::HandOver | Plan::Explain => (ToolStatus::Error, self.problem.clone()),
-            Plan::Deny => {
-                let text = format!(
-                    "The tool '{}' is not permitted here. Answer without it.",
-                    self.call.name
-                );
-                (ToolStatus::Denied, text)
-            }
-            Plan::Repeated => (ToolStatus::Suppressed, repeated_text(&self.call)),
-            Plan::OverLimit => {
-                let text = "This call was not run: the limit on tool calls is reached. Answer with what you have.";
-                (ToolStatus::Suppressed, text.to_owned())
-            }
+    /// The answer to a call that a policy keeps from running.
+    pub(super) fn refusal(&self, decision: CallDecision) -> Refusal {
+        let suppressed = |text| Refusal {
+            status: ToolStatus::Suppressed,
+            text,
+        };
+        match decision {
+            CallDecision::Run | CallDecision::HandOver | CallDecision::Explain => Refusal {
+                status: ToolStatus::Error,
+                text: self.problem.clone(),
+            },
+            CallDecision::Deny => Refusal::not_permitted(&self.call.name),
+            CallDecision::Suppress => suppressed(repeated_text(&self.call)),
+            CallDecision::OverLimit => suppressed(
+                "This call was not run: the limit on tool calls is reached. Answer with what you have."
+                    .to_owned(),
+            ),
         }
     }
 
-    /// Whether the client may hear of the call: names that nobody declared stay between loopwright and the model.
+    /// Whether the call is reported to the client. Calls of tools that do not exist are not.
     pub(super) fn shown(&self) -> bool {
         !matches!(self.facts, CallFacts::Unknown(_) | CallFacts::Client)
     }
 }
 
 impl Resolver<'_> {
-    /// Finds out about each call. Calls that the token limit cut off are told to the model; where no other is left
-    /// there are none, as the answer simply ends at its limit.
+    /// Resolves each call. A call that the token limit cut off is answered as such. If there is no other, the result is empty:
+    /// the answer ends at its limit.
     pub(super) fn resolve(&self, calls: Vec<ToolCall>) -> Vec<ResolvedCall> {
         let is_cut = |call: &ToolCall| {
             self.cut_off
@@ -116,19 +115,14 @@ impl Resolver<'_> {
         tool: SharedTool,
         mut repairs: Vec<String>,
     ) -> ResolvedCall {
-        let schema = tool.definition().parameters.as_deref();
-        let schema = schema.and_then(|schema| self.schemas.get(schema));
         let Repaired {
             arguments,
             text,
-            repairs: mended,
-        } = repair_arguments(&call.arguments, schema.as_deref());
-        repairs.extend(mended.iter().map(|repair| repair.as_str().to_owned()));
+            repairs: made,
+        } = self.gate.prepare(&*tool, &call.arguments);
+        repairs.extend(made.iter().map(|repair| repair.as_str().to_owned()));
         call.arguments = text;
         let signature = CallSignature::new(&call.name, &call.arguments);
-        if self.permission == Permission::Deny {
-            return plain(call, CallFacts::Denied, String::new(), repairs);
-        }
         match arguments {
             Ok(arguments) => ResolvedCall {
                 call,
@@ -143,7 +137,7 @@ impl Resolver<'_> {
     }
 }
 
-/// A call of which the end is missing: guessing at it could do harm.
+/// A call whose end is missing. It is not repaired, as a wrong guess could do harm.
 fn cut_call(mut call: ToolCall) -> ResolvedCall {
     let facts = CallFacts::Unknown(CallSignature::new(&call.name, &call.arguments));
     call.arguments = "{}".to_owned();

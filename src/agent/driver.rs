@@ -17,14 +17,15 @@ use super::calls::{ResolvedCall, Resolver};
 use super::conversation::{Conversation, is_long};
 use super::event::{AgentEvent, Notice};
 use super::inputs::Keeper;
-use super::machine::{After, Before, Caps, Machine, Next, Offer, Plan};
+use super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Machine, Offer};
 use super::options::TextMode;
+use super::policy::{CallDecision, TurnFacts};
 use super::round::{Hold, Progress, Round};
 use super::stop::StopReason;
 use super::surroundings::Surroundings;
 use super::transcript::{self, Spoken};
 use super::turn::TurnRequest;
-use super::{AgentError, Parts, RunError, give_way};
+use super::{AgentError, Parts, RunError, give_way, unix_seconds};
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
@@ -108,12 +109,11 @@ impl Run {
         });
         let mut transcript = Transcript::default();
         transcript.push(history.iter().map(Message::json));
-        let machine = Machine::new(Caps {
-            max_rounds: request.options.max_tool_rounds,
-            limits: request.options.limits,
-            on_limit: request.options.on_limit,
-            repeat_threshold: parts.settings.repeat_threshold,
-        });
+        let machine = Machine::new(parts.policies.for_turn(TurnFacts {
+            owner,
+            options: &request.options,
+            started_at: unix_seconds(),
+        }));
         let session = conversation.as_ref().and_then(Conversation::session_id);
         let span = tracing::info_span!(
             "turn",
@@ -234,8 +234,8 @@ impl Run {
     /// Asks the machine whether the model is called again, and calls it.
     async fn ask(&mut self) -> Result<(), AgentError> {
         let offer = match self.machine.before_model_call(self.started.elapsed()) {
-            Before::Call(offer) => offer,
-            Before::Finish(reason) => {
+            BeforeModelCall::Call(offer) => offer,
+            BeforeModelCall::Finish(reason) => {
                 let held = std::mem::take(&mut self.last_held);
                 self.release(held);
                 self.limit_notice(reason);
@@ -243,7 +243,7 @@ impl Run {
                     .finish(reason, vec![visible(transcript::said(""))])
                     .await;
             }
-            Before::Fail(reason) => return Err(AgentError::Limit(reason)),
+            BeforeModelCall::Fail(reason) => return Err(AgentError::Limit(reason)),
         };
         if let Offer::Withheld(reason) = offer {
             self.limit_notice(reason);
@@ -303,7 +303,6 @@ impl Run {
         let mut turn = assembler.finish(self.request.route.quirks.call_ids);
         self.count(&turn);
         self.finish_reason = turn.finish.clone();
-        let schemas = &self.parts.schemas;
         let model_calls: Vec<ToolCall> = std::mem::take(&mut turn.calls)
             .into_iter()
             .map(|assembled| assembled.call)
@@ -313,8 +312,7 @@ impl Run {
         let long = model_calls.len() > MANY_CALLS || bytes > LARGE_ARGUMENTS;
         let resolver = Resolver {
             tools: &self.request.tools,
-            schemas,
-            permission: self.request.options.permission,
+            gate: &self.parts.gate,
             cut_off: turn.finish == FinishReason::Length,
         };
         let resolved = give_way(long, || resolver.resolve(model_calls));
@@ -323,7 +321,7 @@ impl Run {
             .machine
             .after_model_call(&turn.finish, turn.usage.as_ref(), &facts)
         {
-            After::Finish(reason) => {
+            AfterModelCall::Finish(reason) => {
                 self.release(held);
                 let end = vec![visible(transcript::assistant(
                     &turn,
@@ -333,18 +331,20 @@ impl Run {
                 self.spoken.end_round(&turn.text);
                 self.finish(reason, end).await
             }
-            After::Abandon(reason) => {
+            AfterModelCall::Abandon(reason) => {
                 self.release(held);
                 self.limit_notice(reason);
                 let end = self.unrun(&turn, &resolved);
                 self.finish(reason, end).await
             }
-            After::Fail(reason) => {
+            AfterModelCall::Fail(reason) => {
                 let end = self.unrun(&turn, &resolved);
                 self.store(end, Vec::new()).await;
                 Err(AgentError::Limit(reason))
             }
-            After::Batch(plans) => self.begin_batch(turn, held, resolved, plans).await,
+            AfterModelCall::Batch(decisions) => {
+                self.begin_batch(turn, held, resolved, decisions).await
+            }
         }
     }
 
@@ -353,7 +353,7 @@ impl Run {
         turn: Turn,
         held: Vec<AgentEvent>,
         resolved: Vec<ResolvedCall>,
-        plans: Vec<Plan>,
+        decisions: Vec<CallDecision>,
     ) -> Result<(), AgentError> {
         self.spoken.end_round(&turn.text);
         let held = match self.request.options.text {
@@ -365,8 +365,8 @@ impl Run {
         };
         // What a tool does is not undone by a crash: the rounds before it must be safe first.
         self.settle().await;
-        let side_effects = resolved.iter().zip(&plans).any(|(call, plan)| {
-            *plan == Plan::Run
+        let side_effects = resolved.iter().zip(&decisions).any(|(call, decision)| {
+            *decision == CallDecision::Run
                 && call
                     .runnable
                     .as_ref()
@@ -377,13 +377,15 @@ impl Run {
         let context = BatchContext::new(
             &self.parts,
             &self.request,
-            self.machine.round(),
             session_id,
             &self.surroundings,
+            &self.machine,
         )
         .with_room(self.inline_left)
         .until(self.started, self.request.options.limits.max_duration);
-        self.phase = Phase::Running(Box::new(Batch::start(context, turn, held, resolved, plans)));
+        self.phase = Phase::Running(Box::new(Batch::start(
+            context, turn, held, resolved, decisions,
+        )));
         Ok(())
     }
 
@@ -392,13 +394,15 @@ impl Run {
         let Phase::Running(batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Ok(());
         };
-        let next = self.machine.after_batch(batch.plans(), &batch.terminates());
+        let next = self
+            .machine
+            .after_batch(batch.decisions(), &batch.terminates());
         let finished = batch.finish();
         self.inline_left = finished.inline_left;
         self.transcript
             .push(finished.messages.iter().map(|stored| stored.message.json()));
         match next {
-            Next::Continue => {
+            AfterBatch::Continue => {
                 self.last_held = finished.held;
                 self.push(finished.messages);
                 if let Some(conversation) = &mut self.conversation {
@@ -407,7 +411,7 @@ impl Run {
                 self.phase = Phase::Asking;
                 Ok(())
             }
-            Next::Finish(reason) => {
+            AfterBatch::Finish(reason) => {
                 self.release(finished.held);
                 if reason == StopReason::TerminatedByTool && self.spoken.round_is_silent() {
                     self.speak(finished.contents.join("\n\n"));

@@ -1,45 +1,30 @@
-//! Every decision of the loop, and nothing else: no await, no I/O, no clock.
+//! The decisions of the loop: what comes before a model call, after an answer and after a batch.
 //!
-//! The driver asks before a model call, reports the answer and what the calls are, reports the batch, and asks again.
+//! Pure: no await, no I/O, no clock. The rules are in [`super::policy`], which says in which order they are asked; the
+//! machine keeps the course of the turn and turns an answer of a policy into what the driver does.
 
 use std::time::Duration;
 
-use super::options::{Limits, OnLimit};
-use super::repeat::{CallSignature, RepeatGuard};
+use super::options::OnLimit;
+use super::policy::{CallDecision, CallFacts, TurnPolicies};
 use super::stop::StopReason;
 use crate::openai::usage::{FinishReason, Usage};
-
-/// What a run is allowed.
-#[derive(Debug, Clone)]
-pub struct Caps {
-    /// Most rounds of server-side tools.
-    pub max_rounds: u32,
-    /// Other budgets.
-    pub limits: Limits,
-    /// What happens at a cap.
-    pub on_limit: OnLimit,
-    /// The how many-eth identical call is held back.
-    pub repeat_threshold: u32,
-}
+use crate::tools::gate::Permission;
 
 /// The state of one turn.
 #[derive(Debug)]
 pub struct Machine {
-    caps: Caps,
-    repeats: RepeatGuard,
+    policies: TurnPolicies,
     batches: u32,
     rounds: u32,
     model_calls: u32,
-    calls_run: u64,
-    total_tokens: u64,
-    all_repeated_before: bool,
     final_call: Option<StopReason>,
 }
 
-/// What comes before a model call.
+/// The decision before a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Before {
-    /// Call the model and offer the tools so.
+pub enum BeforeModelCall {
+    /// The model is called with this offer of tools.
     Call(Offer),
     /// The turn ends here.
     Finish(StopReason),
@@ -52,84 +37,47 @@ pub enum Before {
 pub enum Offer {
     /// With the `tool_choice` that the request asks for.
     AsAsked,
-    /// A forced `tool_choice` is over.
+    /// With a `tool_choice` that forces no call.
     Free,
     /// The model must answer in words; the limit that was reached.
     Withheld(StopReason),
 }
 
-/// What the driver found out about one call of the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallFacts {
-    /// A server-side tool, whose arguments can be used.
-    Server(CallSignature),
-    /// A server-side tool, but the arguments cannot be used.
-    Unusable(CallSignature),
-    /// A server-side tool that is not permitted.
-    Denied,
-    /// The client's own tool.
-    Client,
-    /// Nobody's.
-    Unknown(CallSignature),
-}
-
-/// What becomes of one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plan {
-    /// It runs.
-    Run,
-    /// The client runs it.
-    HandOver,
-    /// The model is told what is wrong with it.
-    Explain,
-    /// The model is told that it is not permitted.
-    Deny,
-    /// The model is told that it repeats itself.
-    Repeated,
-    /// The model is told that the limit on calls is reached.
-    OverLimit,
-}
-
-/// What follows a model's answer.
+/// The decision after a model's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum After {
-    /// The answer is the end; calls that it holds are not run and not kept.
+pub enum AfterModelCall {
+    /// The answer is the end; calls in it are neither run nor stored.
     Finish(StopReason),
     /// The turn ends; the calls are stored as not run.
     Abandon(StopReason),
     /// The request fails at this limit; the calls are stored as not run.
     Fail(StopReason),
-    /// The batch is dealt with like this, call by call.
-    Batch(Vec<Plan>),
+    /// A batch begins, with a decision about each call.
+    Batch(Vec<CallDecision>),
 }
 
-/// What follows a batch.
+/// The decision after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Ask [`Machine::before_model_call`].
+pub enum AfterBatch {
+    /// The loop goes on with [`Machine::before_model_call`].
     Continue,
     /// The turn ends.
     Finish(StopReason),
 }
 
 impl Machine {
-    /// The machine of a fresh turn.
-    pub fn new(caps: Caps) -> Self {
-        let repeats = RepeatGuard::new(caps.repeat_threshold);
+    /// The machine of a new turn.
+    pub fn new(policies: TurnPolicies) -> Self {
         Self {
-            caps,
-            repeats,
+            policies,
             batches: 0,
             rounds: 0,
             model_calls: 0,
-            calls_run: 0,
-            total_tokens: 0,
-            all_repeated_before: false,
             final_call: None,
         }
     }
 
-    /// The number of the round that the next batch is, from 0.
+    /// The number of the next batch, from 0.
     pub fn round(&self) -> u32 {
         self.batches
     }
@@ -144,165 +92,99 @@ impl Machine {
         self.model_calls
     }
 
-    /// Decides whether and how the model is called next.
-    pub fn before_model_call(&mut self, elapsed: Duration) -> Before {
+    /// What server-side tools may do in this turn.
+    pub fn permission(&self) -> Permission {
+        self.policies.permission()
+    }
+
+    /// Decides whether and how the model is called next. `elapsed` is the age of the turn.
+    pub fn before_model_call(&mut self, elapsed: Duration) -> BeforeModelCall {
         let first = self.model_calls == 0;
-        let budget = self.exhausted_budget(elapsed);
-        let counted = self.exhausted_count();
-        let offer = match (budget, counted, self.caps.on_limit) {
-            _ if first && !self.no_calls_at_all() => Offer::AsAsked,
-            (None, Some(_), OnLimit::Stop | OnLimit::Error) if first => Offer::AsAsked,
-            (None, None, _) | (None, Some(_), OnLimit::Stop | OnLimit::Error) => Offer::Free,
+        let ordinary = if first { Offer::AsAsked } else { Offer::Free };
+        let model_limit = self.policies.forbids_model_call(elapsed);
+        let tool_limit = self.policies.forbids_tool_calls();
+        let offer = match (model_limit, tool_limit, self.policies.on_limit()) {
+            (None, None, _) | (None, Some(_), OnLimit::Stop | OnLimit::Error) => ordinary,
             (Some(reason), _, OnLimit::FinalAnswer)
             | (None, Some(reason), OnLimit::FinalAnswer) => Offer::Withheld(reason),
-            (Some(reason), _, OnLimit::Stop) => return Before::Finish(reason),
-            (Some(reason), _, OnLimit::Error) => return Before::Fail(reason),
+            (Some(reason), _, OnLimit::Stop) => return BeforeModelCall::Finish(reason),
+            (Some(reason), _, OnLimit::Error) => return BeforeModelCall::Fail(reason),
         };
         if let Offer::Withheld(reason) = offer {
             self.final_call = Some(reason);
         }
         self.model_calls += 1;
-        Before::Call(offer)
+        self.policies.begin_model_call();
+        BeforeModelCall::Call(offer)
     }
 
-    /// Decides what follows the model's answer.
+    /// Decides what follows a model's answer.
     pub fn after_model_call(
         &mut self,
         finish: &FinishReason,
         usage: Option<&Usage>,
         calls: &[CallFacts],
-    ) -> After {
-        let tokens = usage.map_or(0, Usage::total_tokens);
-        self.total_tokens = self.total_tokens.saturating_add(tokens);
+    ) -> AfterModelCall {
+        self.policies.model_called(usage);
         if let Some(reason) = self.final_call {
-            return After::Finish(reason);
+            return AfterModelCall::Finish(reason);
         }
         if *finish == FinishReason::ContentFilter {
-            return abandon_unless_empty(StopReason::ContentFilter, calls);
+            return match calls {
+                [] => AfterModelCall::Finish(StopReason::ContentFilter),
+                [..] => AfterModelCall::Abandon(StopReason::ContentFilter),
+            };
         }
         if calls.is_empty() {
-            return After::Finish(if *finish == FinishReason::Length {
+            return AfterModelCall::Finish(if *finish == FinishReason::Length {
                 StopReason::Length
             } else {
                 StopReason::Completed
             });
         }
         let wants_server = calls.iter().any(|call| *call != CallFacts::Client);
-        if wants_server && let Some(reason) = self.exhausted_count() {
-            return match self.caps.on_limit {
-                OnLimit::Error => After::Fail(reason),
-                OnLimit::Stop | OnLimit::FinalAnswer => After::Abandon(reason),
+        if wants_server && let Some(reason) = self.policies.forbids_tool_calls() {
+            return match self.policies.on_limit() {
+                OnLimit::Error => AfterModelCall::Fail(reason),
+                OnLimit::Stop | OnLimit::FinalAnswer => AfterModelCall::Abandon(reason),
             };
         }
-        self.plan(calls)
+        let decide = |call: &CallFacts| self.policies.decide(*call);
+        AfterModelCall::Batch(calls.iter().map(decide).collect())
     }
 
-    /// Decides what follows a batch. `terminate` holds, for each call that ran, whether its result ends the turn.
-    pub fn after_batch(&mut self, plans: &[Plan], terminate: &[bool]) -> Next {
+    /// Decides what follows a batch. `terminate` says of each call that ran whether its result ends the turn.
+    pub fn after_batch(&mut self, decisions: &[CallDecision], terminate: &[bool]) -> AfterBatch {
         self.batches += 1;
         self.rounds += u32::from(!terminate.is_empty());
-        if plans.contains(&Plan::HandOver) {
-            return Next::Finish(StopReason::ClientTools);
+        let ended = self.policies.batch_ended(decisions, terminate.len());
+        if decisions.contains(&CallDecision::HandOver) {
+            return AfterBatch::Finish(StopReason::ClientTools);
         }
-        if terminate.len() == plans.len() && terminate.iter().all(|flag| *flag) {
-            return Next::Finish(StopReason::TerminatedByTool);
+        if terminate.len() == decisions.len() && terminate.iter().all(|flag| *flag) {
+            return AfterBatch::Finish(StopReason::TerminatedByTool);
         }
-        let all_repeated = plans.iter().all(|plan| *plan == Plan::Repeated);
-        if all_repeated && self.all_repeated_before {
-            return Next::Finish(StopReason::RepeatedCalls);
-        }
-        self.all_repeated_before |= all_repeated;
-        Next::Continue
-    }
-
-    fn plan(&mut self, calls: &[CallFacts]) -> After {
-        let mut plans: Vec<Plan> = Vec::with_capacity(calls.len());
-        for call in calls {
-            let plan = match *call {
-                CallFacts::Client => Plan::HandOver,
-                CallFacts::Denied => Plan::Deny,
-                CallFacts::Unknown(signature) | CallFacts::Unusable(signature) => {
-                    if self.repeats.admit(signature) {
-                        Plan::Explain
-                    } else {
-                        Plan::Repeated
-                    }
-                }
-                CallFacts::Server(_) if self.calls_left() == Some(0) => Plan::OverLimit,
-                CallFacts::Server(signature) => {
-                    if self.repeats.admit(signature) {
-                        self.calls_run += 1;
-                        Plan::Run
-                    } else {
-                        Plan::Repeated
-                    }
-                }
-            };
-            plans.push(plan);
-        }
-        After::Batch(plans)
-    }
-
-    /// Tools may be used, but not once: the first call of the model is the final one.
-    fn no_calls_at_all(&self) -> bool {
-        self.caps.limits.max_tool_calls == Some(0) && self.caps.max_rounds > 0
-    }
-
-    fn calls_left(&self) -> Option<u64> {
-        self.caps
-            .limits
-            .max_tool_calls
-            .map(|most| most.saturating_sub(self.calls_run))
-    }
-
-    /// A cap that lets the next call of the model be an ordinary one unless a final answer is asked for.
-    fn exhausted_count(&self) -> Option<StopReason> {
-        if self.batches >= self.caps.max_rounds {
-            Some(StopReason::MaxToolRounds)
-        } else if self.calls_left() == Some(0) {
-            Some(StopReason::MaxToolCalls)
-        } else {
-            None
-        }
-    }
-
-    /// A budget that forbids the next call of the model unless a final answer is asked for.
-    fn exhausted_budget(&self, elapsed: Duration) -> Option<StopReason> {
-        let limits = &self.caps.limits;
-        if limits.max_duration.is_some_and(|most| elapsed >= most) {
-            Some(StopReason::MaxSeconds)
-        } else if limits
-            .max_total_tokens
-            .is_some_and(|most| self.total_tokens >= most)
-        {
-            Some(StopReason::MaxTotalTokens)
-        } else {
-            None
-        }
-    }
-}
-
-fn abandon_unless_empty(reason: StopReason, calls: &[CallFacts]) -> After {
-    if calls.is_empty() {
-        After::Finish(reason)
-    } else {
-        After::Abandon(reason)
+        ended.map_or(AfterBatch::Continue, AfterBatch::Finish)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::Limits;
+    use super::super::policy::TurnRules;
+    use super::super::policy::repeat::CallSignature;
     use super::*;
 
-    fn machine(change: impl FnOnce(&mut Caps)) -> Machine {
-        let mut caps = Caps {
+    fn machine(change: impl FnOnce(&mut TurnRules)) -> Machine {
+        let mut rules = TurnRules {
             max_rounds: 256,
             limits: Limits::default(),
             on_limit: OnLimit::FinalAnswer,
+            permission: Permission::Auto,
             repeat_threshold: 3,
         };
-        change(&mut caps);
-        Machine::new(caps)
+        change(&mut rules);
+        Machine::new(TurnPolicies::new(rules))
     }
 
     fn call(arguments: &str) -> CallFacts {
@@ -310,38 +192,42 @@ mod tests {
     }
 
     /// One round: a model call that asks for the given calls, all of which run.
-    fn round(machine: &mut Machine, calls: &[CallFacts]) -> Vec<Plan> {
+    fn round(machine: &mut Machine, calls: &[CallFacts]) -> Vec<CallDecision> {
         assert!(matches!(
             machine.before_model_call(Duration::ZERO),
-            Before::Call(_)
+            BeforeModelCall::Call(_)
         ));
-        let After::Batch(plans) = machine.after_model_call(&FinishReason::ToolCalls, None, calls)
+        let AfterModelCall::Batch(decisions) =
+            machine.after_model_call(&FinishReason::ToolCalls, None, calls)
         else {
             panic!("no batch")
         };
-        let ran: Vec<bool> = plans
+        let ran: Vec<bool> = decisions
             .iter()
-            .filter(|plan| **plan == Plan::Run)
+            .filter(|decision| **decision == CallDecision::Run)
             .map(|_| false)
             .collect();
-        machine.after_batch(&plans, &ran);
-        plans
+        machine.after_batch(&decisions, &ran);
+        decisions
     }
 
     #[test]
     fn a_turn_without_any_calls_is_one_call_without_tools() {
         let without = |on_limit| {
-            let mut machine = machine(|caps| {
-                caps.limits.max_tool_calls = Some(0);
-                caps.on_limit = on_limit;
+            let mut machine = machine(|rules| {
+                rules.limits.max_tool_calls = Some(0);
+                rules.on_limit = on_limit;
             });
             machine.before_model_call(Duration::ZERO)
         };
         assert_eq!(
             without(OnLimit::FinalAnswer),
-            Before::Call(Offer::Withheld(StopReason::MaxToolCalls))
+            BeforeModelCall::Call(Offer::Withheld(StopReason::MaxToolCalls))
         );
-        assert_eq!(without(OnLimit::Stop), Before::Call(Offer::AsAsked));
+        assert_eq!(
+            without(OnLimit::Stop),
+            BeforeModelCall::Call(Offer::AsAsked)
+        );
     }
 
     #[test]
@@ -349,17 +235,17 @@ mod tests {
         let mut machine = machine(|_| {});
         assert_eq!(
             machine.before_model_call(Duration::ZERO),
-            Before::Call(Offer::AsAsked)
+            BeforeModelCall::Call(Offer::AsAsked)
         );
         machine.after_model_call(&FinishReason::ToolCalls, None, &[call("1")]);
-        machine.after_batch(&[Plan::Run], &[false]);
+        machine.after_batch(&[CallDecision::Run], &[false]);
         assert_eq!(
             machine.before_model_call(Duration::ZERO),
-            Before::Call(Offer::Free)
+            BeforeModelCall::Call(Offer::Free)
         );
         assert_eq!(
             machine.after_model_call(&FinishReason::Stop, None, &[]),
-            After::Finish(StopReason::Completed)
+            AfterModelCall::Finish(StopReason::Completed)
         );
         assert_eq!((machine.rounds(), machine.model_calls()), (1, 2));
     }
@@ -368,7 +254,7 @@ mod tests {
     fn at_the_round_cap_each_mode_does_what_the_contract_says() {
         let reason = StopReason::MaxToolRounds;
         let at_cap = |on_limit| {
-            let mut machine = machine(|caps| (caps.max_rounds, caps.on_limit) = (2, on_limit));
+            let mut machine = machine(|rules| (rules.max_rounds, rules.on_limit) = (2, on_limit));
             round(&mut machine, &[call("1")]);
             round(&mut machine, &[call("2")]);
             let before = machine.before_model_call(Duration::ZERO);
@@ -377,31 +263,37 @@ mod tests {
                 machine.after_model_call(&FinishReason::ToolCalls, None, &[call("3")]),
             )
         };
-        let withheld = Before::Call(Offer::Withheld(reason));
+        let withheld = BeforeModelCall::Call(Offer::Withheld(reason));
         assert_eq!(
             at_cap(OnLimit::FinalAnswer),
-            (withheld, After::Finish(reason))
+            (withheld, AfterModelCall::Finish(reason))
         );
         assert_eq!(
             at_cap(OnLimit::Stop),
-            (Before::Call(Offer::Free), After::Abandon(reason))
+            (
+                BeforeModelCall::Call(Offer::Free),
+                AfterModelCall::Abandon(reason)
+            )
         );
         assert_eq!(
             at_cap(OnLimit::Error),
-            (Before::Call(Offer::Free), After::Fail(reason))
+            (
+                BeforeModelCall::Call(Offer::Free),
+                AfterModelCall::Fail(reason)
+            )
         );
     }
 
     #[test]
     fn at_a_cap_the_clients_own_tools_still_go_to_the_client() {
-        let mut machine = machine(|caps| (caps.max_rounds, caps.on_limit) = (1, OnLimit::Stop));
+        let mut machine = machine(|rules| (rules.max_rounds, rules.on_limit) = (1, OnLimit::Stop));
         round(&mut machine, &[call("1")]);
         machine.before_model_call(Duration::ZERO);
         let after = machine.after_model_call(&FinishReason::ToolCalls, None, &[CallFacts::Client]);
-        assert_eq!(after, After::Batch(vec![Plan::HandOver]));
+        assert_eq!(after, AfterModelCall::Batch(vec![CallDecision::HandOver]));
         assert_eq!(
-            machine.after_batch(&[Plan::HandOver], &[]),
-            Next::Finish(StopReason::ClientTools)
+            machine.after_batch(&[CallDecision::HandOver], &[]),
+            AfterBatch::Finish(StopReason::ClientTools)
         );
     }
 
@@ -409,77 +301,87 @@ mod tests {
     fn time_and_tokens_end_the_turn_before_the_next_call() {
         let reason = StopReason::MaxSeconds;
         for (on_limit, expected) in [
-            (OnLimit::FinalAnswer, Before::Call(Offer::Withheld(reason))),
-            (OnLimit::Stop, Before::Finish(reason)),
-            (OnLimit::Error, Before::Fail(reason)),
+            (
+                OnLimit::FinalAnswer,
+                BeforeModelCall::Call(Offer::Withheld(reason)),
+            ),
+            (OnLimit::Stop, BeforeModelCall::Finish(reason)),
+            (OnLimit::Error, BeforeModelCall::Fail(reason)),
         ] {
-            let mut machine = machine(|caps| {
-                caps.on_limit = on_limit;
-                caps.limits.max_duration = Some(Duration::from_secs(1));
+            let mut machine = machine(|rules| {
+                rules.on_limit = on_limit;
+                rules.limits.max_duration = Some(Duration::from_secs(1));
             });
             round(&mut machine, &[call("1")]);
             assert_eq!(machine.before_model_call(Duration::from_secs(1)), expected);
         }
-        let mut machine = machine(|caps| {
-            caps.on_limit = OnLimit::Stop;
-            caps.limits.max_total_tokens = Some(10);
+        let mut machine = machine(|rules| {
+            rules.on_limit = OnLimit::Stop;
+            rules.limits.max_total_tokens = Some(10);
         });
         let usage = Usage::parse(r#"{"total_tokens":11}"#);
         machine.before_model_call(Duration::ZERO);
         let after =
             machine.after_model_call(&FinishReason::ToolCalls, usage.as_ref(), &[call("1")]);
-        assert_eq!(after, After::Batch(vec![Plan::Run]));
-        machine.after_batch(&[Plan::Run], &[false]);
+        assert_eq!(after, AfterModelCall::Batch(vec![CallDecision::Run]));
+        machine.after_batch(&[CallDecision::Run], &[false]);
         assert_eq!(
             machine.before_model_call(Duration::ZERO),
-            Before::Finish(StopReason::MaxTotalTokens)
+            BeforeModelCall::Finish(StopReason::MaxTotalTokens)
         );
     }
 
     #[test]
     fn a_batch_past_the_call_limit_runs_as_far_as_the_limit_goes() {
-        let mut machine = machine(|caps| caps.limits.max_tool_calls = Some(2));
-        let plans = round(&mut machine, &[call("1"), call("2"), call("3")]);
-        assert_eq!(plans, [Plan::Run, Plan::Run, Plan::OverLimit]);
+        let mut machine = machine(|rules| rules.limits.max_tool_calls = Some(2));
+        let decisions = round(&mut machine, &[call("1"), call("2"), call("3")]);
+        assert_eq!(
+            decisions,
+            [
+                CallDecision::Run,
+                CallDecision::Run,
+                CallDecision::OverLimit
+            ]
+        );
         let withheld = Offer::Withheld(StopReason::MaxToolCalls);
         assert_eq!(
             machine.before_model_call(Duration::ZERO),
-            Before::Call(withheld)
+            BeforeModelCall::Call(withheld)
         );
     }
 
     #[test]
     fn a_model_that_only_repeats_itself_is_told_once_and_then_stopped() {
         let mut machine = machine(|_| {});
-        assert_eq!(round(&mut machine, &[call("1")]), [Plan::Run]);
-        assert_eq!(round(&mut machine, &[call("1")]), [Plan::Run]);
+        assert_eq!(round(&mut machine, &[call("1")]), [CallDecision::Run]);
+        assert_eq!(round(&mut machine, &[call("1")]), [CallDecision::Run]);
         assert_eq!(
             round(&mut machine, &[call("1"), call("2")]),
-            [Plan::Repeated, Plan::Run]
+            [CallDecision::Suppress, CallDecision::Run]
         );
-        assert_eq!(round(&mut machine, &[call("1")]), [Plan::Repeated]);
+        assert_eq!(round(&mut machine, &[call("1")]), [CallDecision::Suppress]);
         machine.before_model_call(Duration::ZERO);
         let after = machine.after_model_call(&FinishReason::ToolCalls, None, &[call("1")]);
-        assert_eq!(after, After::Batch(vec![Plan::Repeated]));
+        assert_eq!(after, AfterModelCall::Batch(vec![CallDecision::Suppress]));
         assert_eq!(
-            machine.after_batch(&[Plan::Repeated], &[]),
-            Next::Finish(StopReason::RepeatedCalls)
+            machine.after_batch(&[CallDecision::Suppress], &[]),
+            AfterBatch::Finish(StopReason::RepeatedCalls)
         );
         assert_eq!(machine.rounds(), 3);
     }
 
     #[test]
     fn the_turn_ends_with_the_tools_only_when_every_result_says_so() {
-        let two = [Plan::Run, Plan::Run];
+        let two = [CallDecision::Run, CallDecision::Run];
         assert_eq!(
             machine(|_| {}).after_batch(&two, &[true, false]),
-            Next::Continue
+            AfterBatch::Continue
         );
-        let ended = Next::Finish(StopReason::TerminatedByTool);
+        let ended = AfterBatch::Finish(StopReason::TerminatedByTool);
         assert_eq!(machine(|_| {}).after_batch(&two, &[true, true]), ended);
         assert_eq!(
-            machine(|_| {}).after_batch(&[Plan::Run, Plan::Explain], &[true]),
-            Next::Continue
+            machine(|_| {}).after_batch(&[CallDecision::Run, CallDecision::Explain], &[true]),
+            AfterBatch::Continue
         );
     }
 
@@ -488,6 +390,6 @@ mod tests {
         let mut machine = machine(|_| {});
         machine.before_model_call(Duration::ZERO);
         let after = machine.after_model_call(&FinishReason::ContentFilter, None, &[call("1")]);
-        assert_eq!(after, After::Abandon(StopReason::ContentFilter));
+        assert_eq!(after, AfterModelCall::Abandon(StopReason::ContentFilter));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-/// The server's own caps and habits; a request can lower the caps, never raise them.
+pub use crate::tools::gate::Permission;
+
+/// The server's own caps and rules. A request can lower the caps, never raise them.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Most rounds of server-side tools in one turn.
@@ -13,19 +15,8 @@ pub struct Settings {
     pub max_duration: Option<Duration>,
     /// Most tokens, in and out, of one turn.
     pub max_total_tokens: Option<u64>,
-    /// The how many-eth identical call of a turn is held back; at least 2.
+    /// Identical calls of a turn are suppressed from this count on; at least 2.
     pub repeat_threshold: u32,
-    /// Whether server-side tools may run.
+    /// What server-side tools may do.
     pub permission: Permission,
-}
-
-/// Whether server-side tools may run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Permission {
-    /// They run.
-    #[default]
-    Auto,
-    /// Every call is answered to the model as not permitted.
-    Deny,
 }

@@ -1,7 +1,8 @@
 //! Running a batch of calls.
 //!
-//! Owns how many calls run at a time, their time limits, and what becomes of a call that fails or panics. Starts no task:
-//! calls run while the stream is polled, so a reader that stops reading holds them up, and one that drops it ends them.
+//! A call first asks the [`Gate`], then waits for a free slot, then runs; the tool's clock starts with the run. Owns how
+//! many calls run at a time, their time limits, and how a call that fails or panics ends. Starts no task: calls run while
+//! the stream is polled, so a reader that stops reading holds them up, and one that drops it ends them.
 
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
@@ -11,25 +12,26 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde_json::{Map, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until};
 
+use super::gate::{Gate, GateRequest, GateWait, Refusal, Verdict, WaitSender};
 use super::{
     CallContext, ProgressSender, SharedTool, ToolError, ToolInvocation, ToolOutput, ToolProgress,
     ToolStatus,
 };
 
-/// Pieces of live output that wait for the reader before the tool has to.
+/// Pieces of live output that are buffered before the tool has to wait for the reader.
 const PROGRESS_BUFFER: usize = 16;
-/// What the model is told of a call that the deadline ended.
+/// The text for the model of a call that the deadline ended.
 const CANCELLED_TEXT: &str = "The call was cancelled: the time limit of this turn was reached.";
-/// What the model is told of a call that panicked.
+/// The text for the model of a call that panicked.
 const PANICKED_TEXT: &str = "the tool failed unexpectedly";
 
 /// One call of a batch.
 #[derive(Debug)]
 pub struct BatchCall {
-    /// Its place in the batch.
+    /// Its index in the batch.
     pub index: usize,
     /// The tool.
     pub tool: SharedTool,
@@ -46,13 +48,27 @@ pub struct BatchCall {
 pub struct BatchLimits {
     /// Most calls at the same time; 0 is taken for 1.
     pub max_parallel: usize,
-    /// The moment at which what still runs is cancelled.
+    /// The moment at which calls are cancelled that have not ended.
     pub deadline: Option<Instant>,
 }
 
 /// What happens in a batch.
 #[derive(Debug)]
 pub enum BatchEvent {
+    /// A call waits at the gate.
+    Waiting {
+        /// The call.
+        index: usize,
+        /// What it waits for.
+        wait: GateWait,
+    },
+    /// The gate refused a call.
+    Refused {
+        /// The call.
+        index: usize,
+        /// Why.
+        refusal: Refusal,
+    },
     /// Live output of a call.
     Progress {
         /// The call.
@@ -60,7 +76,7 @@ pub enum BatchEvent {
         /// The output.
         progress: ToolProgress,
     },
-    /// A call has ended.
+    /// A call that was admitted has ended.
     Done {
         /// The call.
         index: usize,
@@ -78,36 +94,57 @@ pub struct ToolResult {
     pub output: ToolOutput,
     /// How long it took.
     pub duration: Duration,
+    /// The arguments that it ran with as JSON text, if the gate changed them.
+    pub changed_arguments: Option<String>,
 }
 
 /// Runs a batch; dropping the stream cancels what runs.
 ///
-/// Calls start in their order and end in any; each brings its live output first and exactly one
-/// [`BatchEvent::Done`] last. Where one of the tools is sequential, each call waits for the one before.
+/// Calls start in their order and end in any. A call that waits at the gate takes no slot and holds up no other call. Each
+/// call brings its live output first and exactly one [`BatchEvent::Done`] or [`BatchEvent::Refused`] last. If one of the
+/// tools is sequential, each call waits for the end of the one before.
 pub fn run(
     calls: Vec<BatchCall>,
     context: Arc<CallContext>,
+    gate: Arc<Gate>,
     limits: BatchLimits,
 ) -> impl Stream<Item = BatchEvent> + Send + 'static {
     let sequential = calls.iter().any(|call| call.tool.policy().sequential);
-    let at_a_time = if sequential {
-        1
-    } else {
-        limits.max_parallel.max(1)
-    };
+    let shared = Arc::new(Shared {
+        context,
+        gate,
+        slots: Semaphore::new(limits.max_parallel.clamp(1, Semaphore::MAX_PERMITS)),
+        deadline: limits.deadline,
+    });
     stream::iter(calls)
-        .map(move |call| events(Running::new(call, context.clone(), limits.deadline)).boxed())
-        .flatten_unordered(at_a_time)
+        .map(move |call| events(Running::new(call, shared.clone())).boxed())
+        .flatten_unordered(sequential.then_some(1))
+}
+
+/// What the calls of a batch share.
+struct Shared {
+    context: Arc<CallContext>,
+    gate: Arc<Gate>,
+    /// One permit per call that may run at the same time; handed out in the order of the calls.
+    slots: Semaphore,
+    deadline: Option<Instant>,
 }
 
 /// A call that runs while it is polled.
 struct Running {
     index: usize,
+    waits: mpsc::Receiver<GateWait>,
     progress: mpsc::Receiver<ToolProgress>,
     /// Empty once the call has ended.
-    work: Option<BoxFuture<'static, ToolResult>>,
-    /// Waits for the live output that came before it.
-    result: Option<ToolResult>,
+    work: Option<BoxFuture<'static, CallEnd>>,
+    /// Reported after the live output that came before it.
+    end: Option<CallEnd>,
+}
+
+/// How a call left the batch.
+enum CallEnd {
+    Done(ToolResult),
+    Refused(Refusal),
 }
 
 fn events(running: Running) -> impl Stream<Item = BatchEvent> + Send {
@@ -118,13 +155,15 @@ fn events(running: Running) -> impl Stream<Item = BatchEvent> + Send {
 }
 
 impl Running {
-    fn new(call: BatchCall, context: Arc<CallContext>, deadline: Option<Instant>) -> Self {
+    fn new(call: BatchCall, shared: Arc<Shared>) -> Self {
         let (sender, progress) = mpsc::channel(PROGRESS_BUFFER);
+        let (wait, waits) = mpsc::channel(1);
         Self {
             index: call.index,
+            waits,
             progress,
-            work: Some(finish(call, context, ProgressSender(sender), deadline).boxed()),
-            result: None,
+            work: Some(finish(call, shared, WaitSender(wait), ProgressSender(sender)).boxed()),
+            end: None,
         }
     }
 
@@ -135,46 +174,86 @@ impl Running {
             tokio::select! {
                 // The call comes first so that its time limits hold however much it has to say.
                 biased;
-                result = work => {
+                end = work => {
                     self.work = None;
-                    self.result = Some(result);
+                    self.end = Some(end);
                     self.progress.close();
                 }
+                Some(wait) = self.waits.recv() => return Some(BatchEvent::Waiting { index, wait }),
                 Some(progress) = self.progress.recv() => {
                     return Some(BatchEvent::Progress { index, progress });
                 }
             }
         }
+        if let Ok(wait) = self.waits.try_recv() {
+            return Some(BatchEvent::Waiting { index, wait });
+        }
         if let Ok(progress) = self.progress.try_recv() {
             return Some(BatchEvent::Progress { index, progress });
         }
-        let result = self.result.take()?;
-        Some(BatchEvent::Done { index, result })
+        Some(match self.end.take()? {
+            CallEnd::Done(result) => BatchEvent::Done { index, result },
+            CallEnd::Refused(refusal) => BatchEvent::Refused { index, refusal },
+        })
     }
 }
 
-/// Runs a call to its end, whichever that is.
+/// Takes a call through the gate and runs it.
 async fn finish(
-    call: BatchCall,
-    context: Arc<CallContext>,
+    mut call: BatchCall,
+    shared: Arc<Shared>,
+    wait: WaitSender,
     progress: ProgressSender,
-    deadline: Option<Instant>,
-) -> ToolResult {
+) -> CallEnd {
+    let request = GateRequest {
+        tool: &call.tool,
+        name: &call.name,
+        call_id: &call.call_id,
+        arguments: &call.arguments,
+        context: &shared.context,
+        wait: &wait,
+    };
+    let verdict = tokio::select! {
+        biased;
+        verdict = shared.gate.admit(request) => Some(verdict),
+        () = passed(shared.deadline) => None,
+    };
+    let mut changed_arguments = None;
+    match verdict {
+        // The deadline has passed, so that the run ends before it begins.
+        None | Some(Verdict::Run) => {}
+        Some(Verdict::RunWith(arguments)) => {
+            call.arguments = arguments;
+            changed_arguments = serde_json::to_string(&call.arguments).ok();
+        }
+        Some(Verdict::Refuse(refusal)) => return CallEnd::Refused(refusal),
+    }
+    // The semaphore is never closed.
+    let _slot = shared.slots.acquire().await;
+    let result = run_call(call, &shared, progress).await;
+    CallEnd::Done(ToolResult {
+        changed_arguments,
+        ..result
+    })
+}
+
+/// Runs a call to its end within its time limits.
+async fn run_call(call: BatchCall, shared: &Shared, progress: ProgressSender) -> ToolResult {
     let started = Instant::now();
     let timeout = call.tool.policy().timeout;
+    let deadline = shared.deadline;
     let invocation = ToolInvocation {
         name: call.name,
         arguments: call.arguments,
         call_id: call.call_id,
-        context,
         progress,
+        context: shared.context.clone(),
     };
-    let tool = call.tool;
     let ended = tokio::select! {
-        // A call whose turn comes after the deadline is not made at all; a result that is there counts as in time.
+        // A call that gets its slot after the deadline is not made; a result that is there counts as in time.
         biased;
         () = passed(deadline), if deadline.is_some_and(|deadline| deadline <= started) => Ended::Cancelled,
-        ended = guarded(&tool, &invocation) => ended,
+        ended = guarded(&call.tool, &invocation) => ended,
         () = passed(deadline) => Ended::Cancelled,
         () = passed(started.checked_add(timeout)) => Ended::Answered(Err(ToolError::TimedOut(timeout))),
     };
@@ -183,10 +262,11 @@ async fn finish(
         status,
         output,
         duration: started.elapsed(),
+        changed_arguments: None,
     }
 }
 
-/// How a call came to its end.
+/// How a run ended.
 enum Ended {
     Answered(Result<ToolOutput, ToolError>),
     Panicked,
@@ -196,14 +276,14 @@ enum Ended {
 /// Makes the call; a panic while it is made or while it runs ends only this call.
 async fn guarded(tool: &SharedTool, invocation: &ToolInvocation) -> Ended {
     let call = async { tool.call(invocation).await };
-    // After a panic nothing of the call is looked at again, so no half-made state can be seen.
+    // Nothing of the call is used after a panic, so no broken state can be seen.
     match AssertUnwindSafe(call).catch_unwind().await {
         Ok(answer) => Ended::Answered(answer),
         Err(_) => Ended::Panicked,
     }
 }
 
-/// Waits for a moment; for ever where there is none.
+/// Waits for a moment; never resolves without one.
 async fn passed(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
@@ -238,7 +318,7 @@ fn conclude(ended: Ended, invocation: &ToolInvocation) -> (ToolStatus, ToolOutpu
     (status, output)
 }
 
-/// What the operator is told of a failure: what lies behind it, as the text for the model may repeat what the model wrote.
+/// The causes of a failure for the operator's log. The text for the model is left out: it may repeat what the model wrote.
 fn causes(error: &ToolError) -> String {
     match error {
         ToolError::Rejected(_) => "the call cannot be made like this".to_owned(),

@@ -6,6 +6,7 @@ use ::http::HeaderMap;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
+use super::gate::Permission;
 use super::sources::SourceBook;
 use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
 use crate::sandbox::WorkFile;
@@ -48,6 +49,8 @@ pub struct CallContext {
     pub owner: Owner,
     /// The sources of the conversation and their numbers.
     pub sources: SourceBook,
+    /// What server-side tools may do in this turn.
+    pub permission: Permission,
 }
 
 /// Live output of a running tool.
@@ -97,6 +100,7 @@ impl CallContext {
             files: Arc::default(),
             owner: Owner::everybody(),
             sources: SourceBook::default(),
+            permission: Permission::Auto,
         }
     }
 }

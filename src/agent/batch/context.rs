@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::Parts;
+use super::super::machine::Machine;
 use super::super::options::ToolExecution;
 use super::super::surroundings::Surroundings;
 use super::super::turn::TurnRequest;
@@ -31,14 +32,14 @@ impl BatchContext {
     pub(in super::super) fn new(
         parts: &Arc<Parts>,
         request: &TurnRequest,
-        round: u32,
         session_id: Option<SessionId>,
         surroundings: &Surroundings,
+        machine: &Machine,
     ) -> Self {
         let call = CallContext {
             session_id,
             request_id: request.caller.request_id.clone(),
-            round,
+            round: machine.round(),
             model: request.model.clone(),
             user: request.user.clone(),
             trace: request.caller.trace.clone(),
@@ -46,6 +47,7 @@ impl BatchContext {
             files: surroundings.files().clone(),
             owner: request.caller.owner.clone(),
             sources: surroundings.sources().clone(),
+            permission: machine.permission(),
         };
         Self {
             parts: parts.clone(),

@@ -1,3 +1,5 @@
+mod gate;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::pin_mut;
@@ -115,18 +117,24 @@ fn seconds(count: u64) -> Duration {
 
 /// Runs to the end: of each event the call and what happened.
 async fn outcome(calls: Vec<BatchCall>, limits: BatchLimits) -> Vec<(usize, String)> {
-    let events: Vec<_> = run(calls, context(), limits).collect().await;
-    events
-        .into_iter()
-        .map(|event| match event {
-            BatchEvent::Progress { index, progress } => (index, progress.text),
-            BatchEvent::Done { index, result } => {
-                let (status, output) = (result.status.as_str(), result.output.content);
-                let took = result.duration.as_secs();
-                (index, format!("{status} after {took}: {output}"))
-            }
-        })
-        .collect()
+    let events = run(calls, context(), Arc::default(), limits);
+    events.map(shown).collect().await
+}
+
+fn shown(event: BatchEvent) -> (usize, String) {
+    match event {
+        BatchEvent::Waiting { index, wait } => (index, format!("waits for {}", wait.id)),
+        BatchEvent::Refused { index, refusal } => {
+            let (status, text) = (refusal.status.as_str(), refusal.text);
+            (index, format!("{status}: {text}"))
+        }
+        BatchEvent::Progress { index, progress } => (index, progress.text),
+        BatchEvent::Done { index, result } => {
+            let (status, output) = (result.status.as_str(), result.output.content);
+            let took = result.duration.as_secs();
+            (index, format!("{status} after {took}: {output}"))
+        }
+    }
 }
 
 fn owned(events: &[(usize, &str)]) -> Vec<(usize, String)> {
@@ -348,7 +356,12 @@ async fn live_output_comes_whole_in_order_and_before_the_result() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_holds_the_tool_up() {
     let sent = Arc::default();
-    let events = run(calls(talker(&sent), &[1000]), context(), parallel(8));
+    let events = run(
+        calls(talker(&sent), &[1000]),
+        context(),
+        Arc::default(),
+        parallel(8),
+    );
     pin_mut!(events);
     let mut read = 0;
     while let Some(event) = events.next().await {
@@ -385,7 +398,12 @@ async fn live_output_from_elsewhere_does_not_outlive_the_call() {
 async fn a_tool_that_waits_for_a_reader_still_times_out() {
     let mut tool = talker(&Arc::default());
     tool.policy.timeout = seconds(2);
-    let events = run(calls(tool, &[u64::MAX]), context(), parallel(8));
+    let events = run(
+        calls(tool, &[u64::MAX]),
+        context(),
+        Arc::default(),
+        parallel(8),
+    );
     pin_mut!(events);
     let mut last = None;
     while let Some(event) = events.next().await {
@@ -421,7 +439,12 @@ fn hanging(dropped: &Arc<AtomicBool>) -> FakeTool {
 #[tokio::test(start_paused = true)]
 async fn dropping_the_stream_drops_the_calls() {
     let dropped = Arc::default();
-    let mut events = Box::pin(run(calls(hanging(&dropped), &[0]), context(), parallel(8)));
+    let mut events = Box::pin(run(
+        calls(hanging(&dropped), &[0]),
+        context(),
+        Arc::default(),
+        parallel(8),
+    ));
     assert!(timeout(seconds(1), events.next()).await.is_err());
     assert!(!dropped.load(Ordering::SeqCst));
     drop(events);
@@ -433,7 +456,12 @@ async fn a_call_is_gone_when_its_end_is_reported() {
     let dropped = Arc::default();
     let mut tool = hanging(&dropped);
     tool.policy.timeout = seconds(2);
-    let mut events = Box::pin(run(calls(tool, &[0]), context(), parallel(8)));
+    let mut events = Box::pin(run(
+        calls(tool, &[0]),
+        context(),
+        Arc::default(),
+        parallel(8),
+    ));
     assert!(matches!(
         events.next().await,
         Some(BatchEvent::Done { index: 0, .. })
@@ -458,9 +486,14 @@ async fn work_grows_with_the_calls_and_no_faster() {
                 answer("")
             }
         });
-        let done = run(calls(tool, &[0; CALLS]), context(), parallel(at_a_time))
-            .filter(|event| std::future::ready(matches!(event, BatchEvent::Done { .. })))
-            .count();
+        let done = run(
+            calls(tool, &[0; CALLS]),
+            context(),
+            Arc::default(),
+            parallel(at_a_time),
+        )
+        .filter(|event| std::future::ready(matches!(event, BatchEvent::Done { .. })))
+        .count();
         let started = std::time::Instant::now();
         assert_eq!(done.await, CALLS);
         assert_eq!(polls.load(Ordering::Relaxed), CALLS * TURNS);

@@ -1,14 +1,16 @@
 //! The guard against a model that makes the same call again and again.
 //!
-//! After the storm breaker of dirge (itself a port of DeepSeek-Reasonix), counted over the whole turn and with no
-//! tool exempt: the call that would be the `threshold`-th identical one is held back, and stays so.
+//! The rule of the storm breaker of dirge (a port of DeepSeek-Reasonix), counted over the whole turn and for every tool:
+//! identical calls are suppressed from the `threshold`-th on.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-/// Identifies a call by name and arguments; the order of keys and `1` against `1.0` make no difference.
+use super::super::stop::StopReason;
+
+/// A hash of a call's name and arguments. The order of keys and the difference between `1` and `1.0` do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallSignature(u64);
 
@@ -17,6 +19,8 @@ pub struct CallSignature(u64);
 pub struct RepeatGuard {
     threshold: u32,
     seen: HashMap<CallSignature, u32>,
+    /// An earlier batch held nothing but suppressed calls.
+    only_repeated: bool,
 }
 
 impl CallSignature {
@@ -38,6 +42,7 @@ impl RepeatGuard {
         Self {
             threshold: threshold.max(2),
             seen: HashMap::new(),
+            only_repeated: false,
         }
     }
 
@@ -49,6 +54,13 @@ impl RepeatGuard {
         }
         *count += 1;
         true
+    }
+
+    /// Takes note of a batch. The second one that holds nothing but suppressed calls ends the turn.
+    pub fn batch_ended(&mut self, all_suppressed: bool) -> Option<StopReason> {
+        let ends = all_suppressed && self.only_repeated;
+        self.only_repeated |= all_suppressed;
+        ends.then_some(StopReason::RepeatedCalls)
     }
 }
 
@@ -78,7 +90,7 @@ fn hash_value(value: &Value, hasher: &mut DefaultHasher) {
     }
 }
 
-/// Whole floats hash like the integers that they equal.
+/// Hashes a whole float like the integer that it equals.
 fn hash_float(number: f64, hasher: &mut DefaultHasher) {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() < EXACT {
@@ -98,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_third_identical_call_is_held_back_and_stays_so() {
+    fn identical_calls_are_suppressed_from_the_third_on() {
         let mut guard = RepeatGuard::new(3);
         let call = CallSignature::new("f", r#"{"a":1,"b":[2]}"#);
         assert_eq!(call, CallSignature::new("f", r#"{ "b":[2.0], "a":1.0 }"#));
@@ -119,6 +131,20 @@ mod tests {
             ("1.5", "1.25"),
         ] {
             assert_ne!(signature(a), signature(b), "{a} {b}");
+        }
+    }
+    #[test]
+    fn the_second_batch_of_suppressed_calls_ends_the_turn() {
+        let ended = Some(StopReason::RepeatedCalls);
+        for (batches, expected) in [
+            (&[true][..], None),
+            (&[true, true], ended),
+            (&[true, false, true], ended),
+            (&[false, false], None),
+        ] {
+            let mut guard = RepeatGuard::new(3);
+            let last = batches.iter().map(|batch| guard.batch_ended(*batch)).last();
+            assert_eq!(last, Some(expected), "{batches:?}");
         }
     }
 }

@@ -1,0 +1,269 @@
+//! The policies of a turn: the rules that the machine asks before it decides.
+//!
+//! A policy is a small type without I/O and without a clock. [`Policies`] is built once and outlives every turn; what
+//! an owner has used across turns belongs there. [`TurnPolicies`] is made from it for each turn and is dropped with it.
+//!
+//! The machine asks in this order:
+//!
+//! | when | policy | answer |
+//! |---|---|---|
+//! | before a model call | [`budget`]: time, then tokens | the limit that forbids the call |
+//! | | [`budget`]: rounds, then tool calls | the limit that forbids further tool calls |
+//! | after a model call | [`budget`] | takes note of its tokens |
+//! | for each call of an answer | [`permission`] | the call is denied |
+//! | | [`budget`]: tool calls | the call is over the limit |
+//! | | [`repeat`] | the call is suppressed |
+//! | after a batch | [`budget`] | takes note of the round and of the calls that did not run |
+//! | | [`repeat`] | the turn ends |
+//!
+//! Calls of the client's own tools are subject to none of them. What a single call needs besides (an approval, a hook) is
+//! the business of [`crate::tools::gate`], which is awaited later, before the call runs.
+
+pub mod budget;
+pub mod permission;
+pub mod repeat;
+
+use std::time::Duration;
+
+use self::budget::Budget;
+use self::repeat::{CallSignature, RepeatGuard};
+use super::options::{Limits, OnLimit, Options};
+use super::settings::Settings;
+use super::stop::StopReason;
+use crate::ids::Owner;
+use crate::openai::usage::Usage;
+use crate::tools::gate::Permission;
+
+/// The policies of the server, from which each turn makes its own.
+#[derive(Debug, Clone)]
+pub struct Policies {
+    settings: Settings,
+}
+
+/// The turn for which policies are made.
+#[derive(Debug, Clone, Copy)]
+pub struct TurnFacts<'a> {
+    /// The owner of the request.
+    pub owner: &'a Owner,
+    /// What the request asks of the loop, within the server's caps.
+    pub options: &'a Options,
+    /// When the turn began, in seconds since 1970.
+    pub started_at: i64,
+}
+
+/// The rules of one turn.
+#[derive(Debug, Clone, Copy)]
+pub struct TurnRules {
+    /// Most rounds of server-side tools.
+    pub max_rounds: u32,
+    /// Other budgets.
+    pub limits: Limits,
+    /// What happens when a cap or budget is reached.
+    pub on_limit: OnLimit,
+    /// What server-side tools may do.
+    pub permission: Permission,
+    /// Identical calls from this count on are suppressed.
+    pub repeat_threshold: u32,
+}
+
+/// The policies of one turn and what it has used of them.
+#[derive(Debug)]
+pub struct TurnPolicies {
+    on_limit: OnLimit,
+    permission: Permission,
+    budget: Budget,
+    repeats: RepeatGuard,
+}
+
+/// What the loop knows about one call of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallFacts {
+    /// A call of a server-side tool with usable arguments.
+    Server(CallSignature),
+    /// A call of a server-side tool whose arguments cannot be used.
+    Unusable(CallSignature),
+    /// A call of a client tool.
+    Client,
+    /// A call of a tool that does not exist.
+    Unknown(CallSignature),
+}
+
+/// What is done with one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallDecision {
+    /// It goes to the gate and runs if the gate admits it.
+    Run,
+    /// It is handed to the client.
+    HandOver,
+    /// It is answered with what is wrong with it.
+    Explain,
+    /// It is answered as not permitted.
+    Deny,
+    /// It is answered as a repeated call.
+    Suppress,
+    /// It is answered as over the limit on tool calls.
+    OverLimit,
+}
+
+impl Policies {
+    /// The policies that these settings ask for.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings }
+    }
+
+    /// The policies of one turn.
+    pub fn for_turn(&self, turn: TurnFacts<'_>) -> TurnPolicies {
+        TurnPolicies::new(TurnRules {
+            max_rounds: turn.options.max_tool_rounds,
+            limits: turn.options.limits,
+            on_limit: turn.options.on_limit,
+            permission: permission::strictest(&[self.settings.permission, turn.options.permission]),
+            repeat_threshold: self.settings.repeat_threshold,
+        })
+    }
+}
+
+impl TurnPolicies {
+    /// Policies that nothing has been used of.
+    pub fn new(rules: TurnRules) -> Self {
+        Self {
+            on_limit: rules.on_limit,
+            permission: rules.permission,
+            budget: Budget::new(rules.max_rounds, rules.limits),
+            repeats: RepeatGuard::new(rules.repeat_threshold),
+        }
+    }
+
+    /// What server-side tools may do in this turn.
+    pub fn permission(&self) -> Permission {
+        self.permission
+    }
+
+    /// What happens at a limit.
+    pub fn on_limit(&self) -> OnLimit {
+        self.on_limit
+    }
+
+    /// The limit that forbids another model call. `elapsed` is the age of the turn.
+    pub fn forbids_model_call(&self, elapsed: Duration) -> Option<StopReason> {
+        self.budget.forbids_model_call(elapsed)
+    }
+
+    /// The limit that forbids further calls of server-side tools.
+    pub fn forbids_tool_calls(&self) -> Option<StopReason> {
+        self.budget.forbids_tool_calls()
+    }
+
+    /// Takes note that a model call begins.
+    pub fn begin_model_call(&mut self) {
+        self.budget.begin_model_call();
+    }
+
+    /// Takes note of a finished model call.
+    pub fn model_called(&mut self, usage: Option<&Usage>) {
+        self.budget
+            .spend_tokens(usage.map_or(0, Usage::total_tokens));
+    }
+
+    /// Decides what is done with a call.
+    pub fn decide(&mut self, call: CallFacts) -> CallDecision {
+        if let Some(decision) = permission::decide(self.permission, call) {
+            return decision;
+        }
+        match call {
+            CallFacts::Client => CallDecision::HandOver,
+            CallFacts::Server(_) if !self.budget.has_tool_call_left() => CallDecision::OverLimit,
+            CallFacts::Server(signature)
+            | CallFacts::Unusable(signature)
+            | CallFacts::Unknown(signature)
+                if !self.repeats.admit(signature) =>
+            {
+                CallDecision::Suppress
+            }
+            CallFacts::Server(_) => {
+                self.budget.spend_tool_call();
+                CallDecision::Run
+            }
+            CallFacts::Unusable(_) | CallFacts::Unknown(_) => CallDecision::Explain,
+        }
+    }
+
+    /// Takes note of a batch in which `ran` calls ran, and says whether the turn has to end. A call that the gate refused
+    /// did not run.
+    pub fn batch_ended(&mut self, decisions: &[CallDecision], ran: usize) -> Option<StopReason> {
+        let admitted = decisions
+            .iter()
+            .filter(|decision| **decision == CallDecision::Run)
+            .count();
+        self.budget.spend_round();
+        self.budget.return_tool_calls(admitted.saturating_sub(ran));
+        let all_suppressed = decisions
+            .iter()
+            .all(|decision| *decision == CallDecision::Suppress);
+        self.repeats.batch_ended(all_suppressed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policies(change: impl FnOnce(&mut TurnRules)) -> TurnPolicies {
+        let mut rules = TurnRules {
+            max_rounds: 8,
+            limits: Limits::default(),
+            on_limit: OnLimit::FinalAnswer,
+            permission: Permission::Auto,
+            repeat_threshold: 2,
+        };
+        change(&mut rules);
+        TurnPolicies::new(rules)
+    }
+
+    #[test]
+    fn permission_comes_before_the_limit_and_the_limit_before_the_repeat_guard() {
+        let signature = CallSignature::new("f", "{}");
+        let server = CallFacts::Server(signature);
+        let none = |rules: &mut TurnRules| rules.limits.max_tool_calls = Some(0);
+        for (mut policies, decisions) in [
+            (
+                policies(|_| {}),
+                [CallDecision::Run, CallDecision::Suppress],
+            ),
+            (policies(none), [CallDecision::OverLimit; 2]),
+            (
+                policies(|rules| {
+                    none(rules);
+                    rules.permission = Permission::Deny;
+                }),
+                [CallDecision::Deny; 2],
+            ),
+        ] {
+            assert_eq!(
+                [policies.decide(server), policies.decide(server)],
+                decisions
+            );
+            assert_eq!(policies.decide(CallFacts::Client), CallDecision::HandOver);
+        }
+        let mut policies = policies(none);
+        let unknown = CallFacts::Unknown(signature);
+        assert_eq!(policies.decide(unknown), CallDecision::Explain);
+        assert_eq!(policies.decide(unknown), CallDecision::Suppress);
+    }
+
+    #[test]
+    fn a_call_that_the_gate_refused_is_not_counted() {
+        let mut policies = policies(|rules| rules.limits.max_tool_calls = Some(1));
+        let call = |arguments| CallFacts::Server(CallSignature::new("f", arguments));
+        policies.begin_model_call();
+        assert_eq!(policies.decide(call("1")), CallDecision::Run);
+        assert_eq!(
+            policies.forbids_tool_calls(),
+            Some(StopReason::MaxToolCalls)
+        );
+        assert_eq!(policies.batch_ended(&[CallDecision::Run], 0), None);
+        assert_eq!(policies.decide(call("2")), CallDecision::Run);
+        assert_eq!(policies.batch_ended(&[CallDecision::Run], 1), None);
+        assert_eq!(policies.decide(call("3")), CallDecision::OverLimit);
+    }
+}

@@ -1,0 +1,56 @@
+//! Whether the tools of a turn may run at all.
+//!
+//! A permission that depends on one call, or that somebody has to be asked for, is the gate's business.
+
+use super::{CallDecision, CallFacts};
+use crate::tools::gate::Permission;
+
+/// The strictest of several permissions.
+pub fn strictest(permissions: &[Permission]) -> Permission {
+    permissions.iter().copied().max().unwrap_or_default()
+}
+
+/// The decision about a call that the permission alone brings; none leaves it to the other policies.
+pub fn decide(permission: Permission, call: CallFacts) -> Option<CallDecision> {
+    match (permission, call) {
+        (Permission::Deny, CallFacts::Server(_) | CallFacts::Unusable(_)) => {
+            Some(CallDecision::Deny)
+        }
+        (Permission::Deny, CallFacts::Client | CallFacts::Unknown(_)) | (Permission::Auto, _) => {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::repeat::CallSignature;
+    use super::*;
+
+    #[test]
+    fn the_strictest_permission_counts() {
+        let (auto, deny) = (Permission::Auto, Permission::Deny);
+        for (permissions, expected) in [
+            (&[][..], auto),
+            (&[auto], auto),
+            (&[auto, deny], deny),
+            (&[deny, auto, auto], deny),
+        ] {
+            assert_eq!(strictest(permissions), expected);
+        }
+    }
+
+    #[test]
+    fn only_calls_of_server_side_tools_are_denied() {
+        let signature = CallSignature::new("f", "{}");
+        for (call, decision) in [
+            (CallFacts::Server(signature), Some(CallDecision::Deny)),
+            (CallFacts::Unusable(signature), Some(CallDecision::Deny)),
+            (CallFacts::Client, None),
+            (CallFacts::Unknown(signature), None),
+        ] {
+            assert_eq!(decide(Permission::Deny, call), decision);
+            assert_eq!(decide(Permission::Auto, call), None);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Calls before the gate.
+
+use super::*;
+use crate::tools::gate::Permission;
+
+/// Lets the first call wait for 60 s, and says so.
+fn slow_for_the_first() -> Arc<Gate> {
+    Gate::scripted(|call_id, wait| async move {
+        if call_id == "call_0" {
+            wait.send(GateWait { id: call_id }).await;
+            sleep(seconds(60)).await;
+        }
+        Verdict::Run
+    })
+}
+
+async fn outcome_at(
+    gate: Arc<Gate>,
+    calls: Vec<BatchCall>,
+    limits: BatchLimits,
+) -> Vec<(usize, String)> {
+    run(calls, context(), gate, limits)
+        .map(shown)
+        .collect()
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_takes_no_slot_and_none_of_the_tools_time() {
+    let started = Arc::default();
+    let batch = calls(sleeper(&started), &[2, 1, 1]);
+    let events = outcome_at(slow_for_the_first(), batch, parallel(1)).await;
+    let expected = [
+        (0, "waits for call_0"),
+        (1, "ok after 1: call_1"),
+        (2, "ok after 1: call_2"),
+        (0, "ok after 2: call_0"),
+    ];
+    assert_eq!(events, owned(&expected));
+    let started: Vec<u64> = started.lock().iter().map(|(_, moment)| *moment).collect();
+    assert_eq!(started, [0, 1, 60]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_sequential_batch_the_calls_behind_one_that_waits_wait_too() {
+    let started = Arc::default();
+    let mut tool = sleeper(&started);
+    tool.policy.sequential = true;
+    let events = outcome_at(slow_for_the_first(), calls(tool, &[1, 1]), parallel(8)).await;
+    let expected = [
+        (0, "waits for call_0"),
+        (0, "ok after 1: call_0"),
+        (1, "ok after 1: call_1"),
+    ];
+    assert_eq!(events, owned(&expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_call_does_not_run() {
+    let started = Arc::default();
+    let gate = Gate::scripted(|call_id, _| async move {
+        match &*call_id {
+            "call_0" => Verdict::Refuse(Refusal {
+                status: ToolStatus::Denied,
+                text: "not today".into(),
+            }),
+            _ => Verdict::Run,
+        }
+    });
+    let events = outcome_at(gate, calls(sleeper(&started), &[1, 1]), parallel(8)).await;
+    let expected = [(0, "denied: not today"), (1, "ok after 1: call_1")];
+    assert_eq!(events, owned(&expected));
+    assert_eq!(started.lock().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_runs_with_the_arguments_that_the_gate_gives_it() {
+    let gate = Gate::scripted(|_, _| async {
+        let changed = serde_json::json!({"seconds": 3});
+        Verdict::RunWith(changed.as_object().unwrap().clone())
+    });
+    let batch = calls(sleeper(&Arc::default()), &[1]);
+    let events: Vec<_> = run(batch, context(), gate, parallel(8)).collect().await;
+    let [BatchEvent::Done { result, .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(result.duration, seconds(3));
+    assert_eq!(
+        result.changed_arguments.as_deref(),
+        Some(r#"{"seconds":3}"#)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_cancels_a_call_that_waits_at_the_gate() {
+    let started = Arc::default();
+    let limits = BatchLimits {
+        max_parallel: 8,
+        deadline: Some(Instant::now() + seconds(5)),
+    };
+    let begin = Instant::now();
+    let batch = calls(sleeper(&started), &[1]);
+    let events = outcome_at(slow_for_the_first(), batch, limits).await;
+    let cancelled = format!("cancelled after 0: {CANCELLED_TEXT}");
+    let expected = [(0, "waits for call_0"), (0, cancelled.as_str())];
+    assert_eq!(events, owned(&expected));
+    assert_eq!(begin.elapsed(), seconds(5));
+    assert!(started.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_stream_withdraws_a_request_at_the_gate() {
+    let dropped = Arc::default();
+    let watched: Arc<AtomicBool> = Arc::clone(&dropped);
+    let gate = Gate::scripted(move |_, _| {
+        let flag = Flag(watched.clone());
+        async move {
+            let _flag = flag;
+            std::future::pending().await
+        }
+    });
+    let batch = calls(sleeper(&Arc::default()), &[1]);
+    let mut events = Box::pin(run(batch, context(), gate, parallel(8)));
+    assert!(timeout(seconds(1), events.next()).await.is_err());
+    assert!(!dropped.load(Ordering::SeqCst));
+    drop(events);
+    assert!(dropped.load(Ordering::SeqCst));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gate_refuses_what_is_not_permitted() {
+    let started = Arc::default();
+    let context = Arc::new(CallContext {
+        permission: Permission::Deny,
+        ..CallContext::example()
+    });
+    let batch = calls(sleeper(&started), &[1]);
+    let events = run(batch, context, Arc::default(), parallel(8)).map(shown);
+    let text = "denied: The tool 't' is not permitted here. Answer without it.";
+    assert_eq!(events.collect::<Vec<_>>().await, owned(&[(0, text)]));
+    assert!(started.lock().is_empty());
+}

@@ -1,0 +1,184 @@
+//! The gate: the one door between a call that the model asked for and a call that runs.
+//!
+//! The steps, in this order: repair → hooks → validation → permission → approval. Repair and validation need nobody, and
+//! the loop has to know their outcome before it decides about a call at all: [`Gate::prepare`] does both. The rest is
+//! [`Gate::admit`], which [`super::batch::run`] awaits for each call before the clock of the tool starts. There are no hooks
+//! and no approvals yet, so it answers at once. A step that waits reports what it waits for through
+//! [`GateRequest::wait`] and bounds its wait; other calls of the batch go on meanwhile. Dropping the future withdraws the
+//! request, and the deadline of the turn does that too.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+
+use super::repair::{Repaired, repair_arguments};
+use super::schema::SchemaCache;
+use super::{CallContext, SharedTool, Tool, ToolStatus};
+
+/// What server-side tools may do, from the least strict to the strictest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Permission {
+    /// They run.
+    #[default]
+    Auto,
+    /// Every call is answered to the model as not permitted.
+    Deny,
+}
+
+/// Admits calls. One gate serves all turns.
+#[derive(Debug, Default)]
+pub struct Gate {
+    /// Compiled argument schemas.
+    schemas: SchemaCache,
+    #[cfg(test)]
+    scripted: Option<tests::Script>,
+}
+
+/// A call that is to be admitted.
+#[derive(Debug, Clone, Copy)]
+pub struct GateRequest<'a> {
+    /// The tool.
+    pub tool: &'a SharedTool,
+    /// The tool's name.
+    pub name: &'a str,
+    /// The id of the call.
+    pub call_id: &'a str,
+    /// The arguments, valid for the tool's schema.
+    pub arguments: &'a Map<String, Value>,
+    /// What the call belongs to.
+    pub context: &'a CallContext,
+    /// Takes what the gate waits for, if it has to wait.
+    pub wait: &'a WaitSender,
+}
+
+/// The answer of the gate.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// The call runs with the arguments of the request.
+    Run,
+    /// The call runs with these arguments.
+    RunWith(Map<String, Value>),
+    /// The call does not run.
+    Refuse(Refusal),
+}
+
+/// Why a call does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status of the call.
+    pub status: ToolStatus,
+    /// The text for the model.
+    pub text: String,
+}
+
+/// What a call waits for at the gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateWait {
+    /// Identifies the decision that is awaited.
+    pub id: String,
+}
+
+/// The sending half of a call's waits at the gate.
+#[derive(Debug, Clone)]
+pub struct WaitSender(pub(super) mpsc::Sender<GateWait>);
+
+impl Permission {
+    /// The word for configuration and for the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl Refusal {
+    /// The refusal of a tool that is not permitted.
+    pub fn not_permitted(tool: &str) -> Self {
+        Self {
+            status: ToolStatus::Denied,
+            text: format!("The tool '{tool}' is not permitted here. Answer without it."),
+        }
+    }
+}
+
+impl Gate {
+    /// Repairs the arguments of a call and validates them against the tool's schema.
+    pub fn prepare(&self, tool: &dyn Tool, arguments: &str) -> Repaired {
+        let schema = tool.definition().parameters.as_deref();
+        let schema = schema.and_then(|schema| self.schemas.get(schema));
+        repair_arguments(arguments, schema.as_deref())
+    }
+
+    /// Decides whether a call runs.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the request.
+    #[cfg_attr(
+        not(test),
+        expect(clippy::unused_async, reason = "no step of the gate waits yet")
+    )]
+    pub async fn admit(&self, request: GateRequest<'_>) -> Verdict {
+        #[cfg(test)]
+        if let Some(script) = &self.scripted {
+            return script.admit(request).await;
+        }
+        match request.context.permission {
+            Permission::Auto => Verdict::Run,
+            Permission::Deny => Verdict::Refuse(Refusal::not_permitted(request.name)),
+        }
+    }
+}
+
+impl WaitSender {
+    /// Reports what the call waits for. Does nothing once the receiver is gone.
+    pub async fn send(&self, wait: GateWait) {
+        // A closed channel means that the batch is over.
+        let _closed = self.0.send(wait).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+
+    type Decide = dyn Fn(String, WaitSender) -> BoxFuture<'static, Verdict> + Send + Sync;
+
+    /// Decides as a test says.
+    #[derive(Clone)]
+    pub(super) struct Script(Arc<Decide>);
+
+    impl Script {
+        pub(super) async fn admit(&self, request: GateRequest<'_>) -> Verdict {
+            (self.0)(request.call_id.to_owned(), request.wait.clone()).await
+        }
+    }
+
+    impl Gate {
+        /// A gate that decides as a test says, by the id of the call.
+        pub(in crate::tools) fn scripted<F>(
+            decide: impl Fn(String, WaitSender) -> F + Send + Sync + 'static,
+        ) -> Arc<Self>
+        where
+            F: Future<Output = Verdict> + Send + 'static,
+        {
+            Arc::new(Self {
+                scripted: Some(Script(Arc::new(move |call_id, wait| {
+                    Box::pin(decide(call_id, wait))
+                }))),
+                ..Self::default()
+            })
+        }
+    }
+
+    impl std::fmt::Debug for Script {
+        fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("Script")
+        }
+    }
+}
