@@ -11,15 +11,15 @@ pub mod driver;
 pub mod event;
 pub mod inputs;
 pub mod machine;
+mod model_call;
 pub mod offer;
 pub mod options;
 pub mod policy;
-mod round;
 pub mod settings;
 pub mod stop;
-mod surroundings;
 mod transcript;
 pub mod turn;
+mod turn_env;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -46,12 +46,12 @@ use turn::TurnRequest;
 /// Runs turns; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Agent {
-    parts: Arc<Parts>,
+    parts: Arc<AgentParts>,
 }
 
 /// What turns are run with.
 #[derive(Debug)]
-pub struct Parts {
+pub struct AgentParts {
     /// The model servers.
     pub router: Arc<Router>,
     /// Where server-side tools come from.
@@ -109,7 +109,7 @@ pub struct RunError {
 
 impl Agent {
     /// An agent with these parts.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: AgentParts) -> Self {
         Self {
             parts: Arc::new(parts),
         }
@@ -142,7 +142,7 @@ impl Agent {
 }
 
 /// Does work that needs the processor for long without keeping the other requests of the same worker waiting.
-fn give_way<T>(long: bool, work: impl FnOnce() -> T) -> T {
+fn block_in_place_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
     let workers = tokio::runtime::Handle::current().runtime_flavor();
     match workers {
         RuntimeFlavor::MultiThread if long => tokio::task::block_in_place(work),

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::policy::Policies;
 use crate::agent::stop::TurnEnd;
-use crate::agent::{Agent, Parts};
+use crate::agent::{Agent, AgentParts};
 use crate::config::{Config, WebConfig};
 use crate::http::{AppState, Handles, server};
 use crate::metrics::Metrics;
@@ -115,7 +115,7 @@ impl App {
         let store = SessionStore::open(&config.session).await?;
         let sessions = Sessions::new(store.clone(), &config.session);
         let router = Arc::new(Router::from_settings(&pool)?);
-        let agent = Agent::new(Parts {
+        let agent = Agent::new(AgentParts {
             router: router.clone(),
             sources: sources.clone(),
             gate: Arc::default(),

@@ -1,4 +1,4 @@
-//! One batch of calls inside a run: what the client hears of it, and what the history gets.
+//! One batch of calls inside a run: its events for the client and its messages for the history.
 
 mod context;
 mod files;
@@ -20,7 +20,7 @@ use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
 use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult, run};
 use crate::tools::cap::cap_result;
-use crate::tools::gate::Refusal;
+use crate::tools::gate::CallRefusal;
 use crate::tools::{ToolDetail, ToolFile, ToolOutput};
 use crate::upstream::assemble::Turn;
 pub(super) use context::BatchContext;
@@ -28,11 +28,11 @@ pub(super) use files::MAX_INLINE_BYTES;
 pub(super) use report::millis;
 use report::{calling, frames_shown, image_message, label, speaking};
 
-/// A batch of calls that is being dealt with. Dropping it cancels the tools that run.
+/// A batch of calls. Dropping it cancels the tools that run.
 pub(super) struct Batch {
     context: BatchContext,
     turn: Turn,
-    held: Vec<AgentEvent>,
+    buffered: Vec<AgentEvent>,
     calls: Vec<ResolvedCall>,
     decisions: Vec<CallDecision>,
     running: BoxStream<'static, BatchEvent>,
@@ -54,22 +54,22 @@ struct CallAnswer {
     terminate: bool,
 }
 
-/// What one step of a batch brought.
+/// The outcome of one step of a batch.
 #[derive(Debug)]
 pub(super) enum BatchStep {
-    /// Something for the client.
+    /// An event for the client.
     Event(AgentEvent),
     /// Every call has its answer.
     Ended,
 }
 
-/// What a finished batch leaves behind.
+/// The outcome of a finished batch.
 #[derive(Debug)]
-pub(super) struct Finished {
-    /// What the history gets, in order.
+pub(super) struct BatchOutcome {
+    /// The messages for the history, in order.
     pub(super) messages: Vec<StoredMessage>,
-    /// Text of the round that still waits.
-    pub(super) held: Vec<AgentEvent>,
+    /// Events of the round that are still buffered.
+    pub(super) buffered: Vec<AgentEvent>,
     /// The texts of the results, in the order of the calls.
     pub(super) contents: Vec<String>,
     /// The calls that the client is to run.
@@ -79,11 +79,11 @@ pub(super) struct Finished {
 }
 
 impl Batch {
-    /// Begins a batch: every server-side call is announced, those that run are started.
+    /// Begins a batch: reports every server-side call and starts those that run.
     pub(super) fn start(
         context: BatchContext,
         turn: Turn,
-        held: Vec<AgentEvent>,
+        buffered: Vec<AgentEvent>,
         mut calls: Vec<ResolvedCall>,
         decisions: Vec<CallDecision>,
     ) -> Self {
@@ -120,7 +120,7 @@ impl Batch {
         let mut batch = Self {
             context,
             turn,
-            held,
+            buffered,
             calls,
             decisions,
             running,
@@ -131,7 +131,7 @@ impl Batch {
         batch
     }
 
-    /// What happens next in the batch.
+    /// The next event of the batch.
     ///
     /// Dropping the future is safe; dropping the batch cancels its tools.
     pub(super) async fn step(&mut self) -> BatchStep {
@@ -186,8 +186,8 @@ impl Batch {
             .collect()
     }
 
-    /// What the batch leaves behind.
-    pub(super) fn finish(self) -> Finished {
+    /// The outcome of the batch, once it has ended.
+    pub(super) fn finish(self) -> BatchOutcome {
         let client_calls: Vec<ToolCall> = self
             .calls
             .iter()
@@ -235,9 +235,9 @@ impl Batch {
             });
         }
         contents.retain(|content| !content.is_empty());
-        Finished {
+        BatchOutcome {
             messages,
-            held: self.held,
+            buffered: self.buffered,
             contents,
             client_calls,
             inline_left: self.context.inline_left,
@@ -259,7 +259,7 @@ impl Batch {
     }
 
     /// Takes the answer to a call that does not run.
-    fn refused(&mut self, index: usize, refusal: Refusal) {
+    fn refused(&mut self, index: usize, refusal: CallRefusal) {
         let result = ToolResult {
             status: refusal.status,
             output: ToolOutput {
@@ -272,7 +272,7 @@ impl Batch {
         self.answered(index, result, Vec::new(), false);
     }
 
-    /// Keeps the files that a call made. Says of which nobody has the content any more, and why.
+    /// Stores the files that a call made. Also returns a text for each file whose content is lost.
     async fn keep(
         &mut self,
         index: usize,
@@ -284,7 +284,7 @@ impl Batch {
         let (mut files, mut lost) = (Vec::with_capacity(made.len()), Vec::new());
         for file in made {
             let (file, notice) = self.context.keep_file(&tool, file).await;
-            // Stored or inline: else the notice says why not.
+            // A file that is neither stored nor inline is lost; the notice says why.
             if let (Some(notice), None) = (&notice, &file.data) {
                 lost.push(notice.message.clone());
             }
@@ -294,7 +294,7 @@ impl Batch {
         (files, lost)
     }
 
-    /// Takes the result of a call: cut to size for the model, reported to the client as just that.
+    /// Takes the result of a call: caps its text for the model, and reports the capped text to the client.
     fn answered(&mut self, index: usize, result: ToolResult, files: Vec<ProducedFile>, ran: bool) {
         let ToolResult {
             status,
@@ -371,7 +371,7 @@ impl Batch {
         }
     }
 
-    /// Says in the text what the model cannot see.
+    /// Notes in the text that images came which the model is not shown.
     fn note_images(&self, content: &mut String, count: usize) {
         let shown = self.context.quirks.images && !self.decisions.contains(&CallDecision::HandOver);
         if count > 0 && !shown {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::policy::repeat::CallSignature;
 use super::policy::{CallDecision, CallFacts};
 use crate::openai::tool::{CallKind, ToolCall};
-use crate::tools::gate::{Gate, Refusal};
+use crate::tools::gate::{CallRefusal, Gate};
 use crate::tools::repair::{Repaired, match_name};
 use crate::tools::set::{Lookup, ToolSet};
 use crate::tools::{SharedTool, ToolKind, ToolStatus};
@@ -38,17 +38,17 @@ pub(super) struct Resolver<'a> {
 
 impl ResolvedCall {
     /// The answer to a call that a policy keeps from running.
-    pub(super) fn refusal(&self, decision: CallDecision) -> Refusal {
-        let suppressed = |text| Refusal {
+    pub(super) fn refusal(&self, decision: CallDecision) -> CallRefusal {
+        let suppressed = |text| CallRefusal {
             status: ToolStatus::Suppressed,
             text,
         };
         match decision {
-            CallDecision::Run | CallDecision::HandOver | CallDecision::Explain => Refusal {
+            CallDecision::Run | CallDecision::HandOver | CallDecision::Explain => CallRefusal {
                 status: ToolStatus::Error,
                 text: self.problem.clone(),
             },
-            CallDecision::Deny => Refusal::not_permitted(&self.call.name),
+            CallDecision::Deny => CallRefusal::not_permitted(&self.call.name),
             CallDecision::Suppress => suppressed(repeated_text(&self.call)),
             CallDecision::OverLimit => suppressed(
                 "This call was not run: the limit on tool calls is reached. Answer with what you have."

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::inputs::Keeper;
 use super::turn::TurnRequest;
-use super::{AgentError, Parts, give_way};
+use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{Owner, SessionId};
 use crate::openai::citation::Source;
 use crate::openai::message::{Message, Role};
@@ -23,7 +23,7 @@ const PARKED_FOR: Duration = Duration::from_secs(600);
 /// one has ended, even when the run itself is dropped.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    parts: Arc<Parts>,
+    parts: Arc<AgentParts>,
     owner: Owner,
     kept: Keeping,
     /// What the store does not have yet.
@@ -60,7 +60,7 @@ impl Conversation {
     ///
     /// Returns no conversation when nothing is to be stored; the history then is the request's messages.
     pub(super) async fn open(
-        parts: &Arc<Parts>,
+        parts: &Arc<AgentParts>,
         request: &mut TurnRequest,
     ) -> Result<(Option<Self>, Vec<Message>), AgentError> {
         let owner = request.caller.owner.clone();
@@ -134,7 +134,7 @@ impl Conversation {
     }
 
     fn ephemeral(
-        parts: &Arc<Parts>,
+        parts: &Arc<AgentParts>,
         request: &TurnRequest,
         stored: StoredSession,
         incoming: Vec<Message>,
@@ -147,7 +147,7 @@ impl Conversation {
         (conversation, history)
     }
 
-    fn new(parts: &Arc<Parts>, owner: Owner, kept: Keeping, unsaved: Change) -> Self {
+    fn new(parts: &Arc<AgentParts>, owner: Owner, kept: Keeping, unsaved: Change) -> Self {
         Self {
             parts: parts.clone(),
             owner,
@@ -279,7 +279,11 @@ fn pending_call(messages: &[Message]) -> Option<&str> {
 }
 
 /// The session that waits for the result of a call.
-pub(super) async fn find_by_call(parts: &Parts, owner: &Owner, call: &str) -> Option<SessionId> {
+pub(super) async fn find_by_call(
+    parts: &AgentParts,
+    owner: &Owner,
+    call: &str,
+) -> Option<SessionId> {
     match parts.sessions.store.find_by_call(owner, call).await {
         Ok(found) => found,
         Err(error) => {
@@ -307,7 +311,7 @@ fn join(
         .map(|stored| size(&stored.message))
         .sum();
     let bytes = bytes + incoming.iter().map(size).sum::<usize>();
-    let (joined, history) = give_way(is_long(messages, bytes), || {
+    let (joined, history) = block_in_place_if(is_long(messages, bytes), || {
         let joined = splice::join(stored, incoming, request.options.session_mode);
         let history = splice::history(stored, &joined);
         (joined, history)

@@ -20,7 +20,7 @@ use tokio::io::AsyncReadExt;
 pub use self::named::use_named_files;
 use self::part::{FilePart, Inline, file_parts, with_parts};
 use super::turn::NamedFile;
-use super::{AgentError, Parts, give_way};
+use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::message::Message;
 use crate::openai::request::RequestError;
@@ -36,7 +36,7 @@ const LONG_BASE64: usize = 1024 * 1024;
 /// Whose files they are, and who looks after them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Keeper<'a> {
-    pub(super) parts: &'a Parts,
+    pub(super) parts: &'a AgentParts,
     pub(super) owner: &'a Owner,
     /// None for a conversation that is not stored.
     pub(super) session: Option<&'a SessionId>,
@@ -139,7 +139,7 @@ impl Keeper<'_> {
 
     /// Stores a file that came inline; where nothing is stored it is only looked at.
     async fn keep(&self, param: &str, inline: &Inline) -> Result<Option<StoredFile>, AgentError> {
-        let decoded = give_way(inline.data.len() > LONG_BASE64, || inline.decode());
+        let decoded = block_in_place_if(inline.data.len() > LONG_BASE64, || inline.decode());
         let Some((mime_type, content)) = decoded else {
             let message = format!("'{param}' must be base64, as in \"data:text/csv;base64,…\"");
             return Err(RequestError::field(param, message).into());
@@ -292,7 +292,8 @@ impl Keeper<'_> {
 
     /// The part that tells the model of a file that is not stored; none where it cannot be written down for the run.
     async fn tell_inline(&self, found: &mut Found, inline: &Inline) -> Option<String> {
-        let (mime_type, content) = give_way(inline.data.len() > LONG_BASE64, || inline.decode())?;
+        let (mime_type, content) =
+            block_in_place_if(inline.data.len() > LONG_BASE64, || inline.decode())?;
         let size = content.len() as u64;
         let name = name::clean(&inline.name);
         let id = FileId::of_content(self.owner, &name, &content)

@@ -170,7 +170,7 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::Limits;
+    use super::super::options::TurnLimits;
     use super::super::policy::TurnRules;
     use super::super::policy::repeat::CallSignature;
     use super::*;
@@ -178,7 +178,7 @@ mod tests {
     fn machine(change: impl FnOnce(&mut TurnRules)) -> Machine {
         let mut rules = TurnRules {
             max_rounds: 256,
-            limits: Limits::default(),
+            limits: TurnLimits::default(),
             on_limit: OnLimit::FinalAnswer,
             permission: Permission::Auto,
             repeat_threshold: 3,

@@ -14,7 +14,7 @@ pub struct Options {
     /// Most rounds of server-side tools; 0 offers none.
     pub max_tool_rounds: u32,
     /// Other budgets.
-    pub limits: Limits,
+    pub limits: TurnLimits,
     /// What happens when a cap or budget is reached.
     pub on_limit: OnLimit,
     /// Whether server-side tools may run.
@@ -31,7 +31,7 @@ pub struct Options {
 
 /// Budgets of one turn.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Limits {
+pub struct TurnLimits {
     /// Most server-side tool calls.
     pub max_tool_calls: Option<u64>,
     /// Longest time.

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use self::budget::Budget;
 use self::repeat::{CallSignature, RepeatGuard};
-use super::options::{Limits, OnLimit, Options};
+use super::options::{OnLimit, Options, TurnLimits};
 use super::settings::Settings;
 use super::stop::StopReason;
 use crate::ids::Owner;
@@ -57,7 +57,7 @@ pub struct TurnRules {
     /// Most rounds of server-side tools.
     pub max_rounds: u32,
     /// Other budgets.
-    pub limits: Limits,
+    pub limits: TurnLimits,
     /// What happens when a cap or budget is reached.
     pub on_limit: OnLimit,
     /// What server-side tools may do.
@@ -211,7 +211,7 @@ mod tests {
     fn policies(change: impl FnOnce(&mut TurnRules)) -> TurnPolicies {
         let mut rules = TurnRules {
             max_rounds: 8,
-            limits: Limits::default(),
+            limits: TurnLimits::default(),
             on_limit: OnLimit::FinalAnswer,
             permission: Permission::Auto,
             repeat_threshold: 2,

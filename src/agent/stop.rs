@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-/// Why a turn ended, in the contract's words.
+/// Why a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The model was done.
+    /// The model gave its answer.
     Completed,
     /// The client has calls to run.
     ClientTools,
@@ -18,9 +18,9 @@ pub enum StopReason {
     MaxSeconds,
     /// The token budget.
     MaxTotalTokens,
-    /// The model only repeated itself.
+    /// The model only repeated its calls.
     RepeatedCalls,
-    /// Every result of a batch said that the turn is over.
+    /// Every result of a batch asked for the end of the turn.
     TerminatedByTool,
     /// The upstream's filter withheld the answer.
     ContentFilter,

@@ -1,4 +1,4 @@
-//! What goes into the history: messages in the form that an upstream takes, and the text that the client was given.
+//! Messages in the form that an upstream takes, and the text that the client was given.
 
 use std::collections::VecDeque;
 
@@ -8,14 +8,14 @@ use crate::openai::tool::ToolCall;
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::Quirks;
 
-/// Fields in which servers send and take reasoning.
+/// Fields in which model servers send and take reasoning.
 const REASONING_FIELDS: [&str; 4] = [
     "reasoning_content",
     "reasoning",
     "reasoning_text",
     "thinking",
 ];
-/// What stands between the texts of two rounds.
+/// Separates the texts of two rounds.
 const BETWEEN_ROUNDS: &str = "\n\n";
 
 /// The assistant message of one round.
@@ -34,7 +34,7 @@ pub(super) fn said(text: &str) -> Message {
     Message::text(Role::Assistant, text)
 }
 
-/// The history without what the upstream does not take.
+/// The history without fields that the upstream does not take.
 pub(super) fn for_upstream(history: Vec<Message>, quirks: &Quirks) -> Vec<Message> {
     if quirks.send_reasoning {
         return history;
@@ -51,19 +51,19 @@ pub(super) fn for_upstream(history: Vec<Message>, quirks: &Quirks) -> Vec<Messag
     history.into_iter().map(strip).collect()
 }
 
-/// The text that the client was given so far, and where a blank line goes between two rounds.
+/// The text that the client was given so far. Puts a blank line between the texts of two rounds.
 #[derive(Debug, Default)]
-pub(super) struct Spoken {
-    /// Something was passed on in an earlier round.
+pub(super) struct AnswerText {
+    /// An earlier round passed on some text.
     earlier: bool,
-    /// Something was passed on in this round.
+    /// This round passed on some text.
     now: bool,
-    /// All rounds' text, joined, whatever was passed on.
+    /// All rounds' text, joined, whether or not it was passed on.
     joined: String,
     last_round: String,
 }
 
-impl Spoken {
+impl AnswerText {
     /// A new round begins.
     pub(super) fn begin_round(&mut self) {
         self.earlier |= self.now;
@@ -71,8 +71,8 @@ impl Spoken {
         self.last_round.clear();
     }
 
-    /// The event to send now for a text that arrives; a blank line may have to go first, the text then waits.
-    pub(super) fn say(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) -> AgentEvent {
+    /// The event to send now for a text that arrives. If a blank line has to go first, the text is put into `ready`.
+    pub(super) fn stream(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) -> AgentEvent {
         if self.blank_line_needed() {
             ready.push_front(AgentEvent::Text(text));
             AgentEvent::Text(BETWEEN_ROUNDS.to_owned())
@@ -81,19 +81,15 @@ impl Spoken {
         }
     }
 
-    /// The event to queue for a text that was held back; a blank line is queued first where one is needed.
-    pub(super) fn say_queued(
-        &mut self,
-        text: String,
-        ready: &mut VecDeque<AgentEvent>,
-    ) -> AgentEvent {
+    /// The event to queue for a buffered text. If a blank line has to go first, it is queued at once.
+    pub(super) fn queue(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) -> AgentEvent {
         if self.blank_line_needed() {
             ready.push_back(AgentEvent::Text(BETWEEN_ROUNDS.to_owned()));
         }
         AgentEvent::Text(text)
     }
 
-    /// A round's text is whole.
+    /// Takes note of a round's complete text.
     pub(super) fn end_round(&mut self, text: &str) {
         if !text.is_empty() {
             if !self.joined.is_empty() {
@@ -105,7 +101,7 @@ impl Spoken {
     }
 
     /// Whether the round has no text.
-    pub(super) fn round_is_silent(&self) -> bool {
+    pub(super) fn round_is_empty(&self) -> bool {
         self.last_round.is_empty()
     }
 
@@ -132,22 +128,25 @@ mod tests {
 
     #[test]
     fn a_blank_line_stands_between_rounds_that_both_have_text() {
-        let mut spoken = Spoken::default();
+        let mut answer_text = AnswerText::default();
         let mut sent = String::new();
         for round in [&["a", "b"][..], &[], &["c"]] {
-            spoken.begin_round();
+            answer_text.begin_round();
             for text in round {
                 let mut ready = VecDeque::new();
-                let first = spoken.say((*text).to_owned(), &mut ready);
+                let first = answer_text.stream((*text).to_owned(), &mut ready);
                 for event in std::iter::once(first).chain(ready) {
                     if let AgentEvent::Text(text) = event {
                         sent.push_str(&text);
                     }
                 }
             }
-            spoken.end_round(&round.concat());
+            answer_text.end_round(&round.concat());
         }
         assert_eq!(sent, "ab\n\nc");
-        assert_eq!((spoken.joined(), spoken.last_round()), ("ab\n\nc", "c"));
+        assert_eq!(
+            (answer_text.joined(), answer_text.last_round()),
+            ("ab\n\nc", "c")
+        );
     }
 }

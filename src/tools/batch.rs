@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until};
 
-use super::gate::{Gate, GateRequest, GateWait, Refusal, Verdict, WaitSender};
+use super::gate::{CallRefusal, Gate, GateRequest, GateWait, Verdict, WaitSender};
 use super::{
     CallContext, ProgressSender, SharedTool, ToolError, ToolInvocation, ToolOutput, ToolProgress,
     ToolStatus,
@@ -67,7 +67,7 @@ pub enum BatchEvent {
         /// The call.
         index: usize,
         /// Why.
-        refusal: Refusal,
+        refusal: CallRefusal,
     },
     /// Live output of a call.
     Progress {
@@ -144,7 +144,7 @@ struct Running {
 /// How a call left the batch.
 enum CallEnd {
     Done(ToolResult),
-    Refused(Refusal),
+    Refused(CallRefusal),
 }
 
 fn events(running: Running) -> impl Stream<Item = BatchEvent> + Send {

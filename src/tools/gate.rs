@@ -60,12 +60,12 @@ pub enum Verdict {
     /// The call runs with these arguments.
     RunWith(Map<String, Value>),
     /// The call does not run.
-    Refuse(Refusal),
+    Refuse(CallRefusal),
 }
 
 /// Why a call does not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct CallRefusal {
     /// The status of the call.
     pub status: ToolStatus,
     /// The text for the model.
@@ -93,7 +93,7 @@ impl Permission {
     }
 }
 
-impl Refusal {
+impl CallRefusal {
     /// The refusal of a tool that is not permitted.
     pub fn not_permitted(tool: &str) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl Gate {
         }
         match request.context.permission {
             Permission::Auto => Verdict::Run,
-            Permission::Deny => Verdict::Refuse(Refusal::not_permitted(request.name)),
+            Permission::Deny => Verdict::Refuse(CallRefusal::not_permitted(request.name)),
         }
     }
 }

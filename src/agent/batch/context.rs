@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::Parts;
+use super::super::AgentParts;
 use super::super::machine::Machine;
 use super::super::options::ToolExecution;
-use super::super::surroundings::Surroundings;
 use super::super::turn::TurnRequest;
+use super::super::turn_env::TurnEnv;
 use crate::ids::SessionId;
 use crate::tools::CallContext;
 use crate::upstream::settings::Quirks;
@@ -17,7 +17,7 @@ use crate::upstream::settings::Quirks;
 /// What a batch knows of its turn.
 #[derive(Debug)]
 pub(in super::super) struct BatchContext {
-    pub(in super::super) parts: Arc<Parts>,
+    pub(in super::super) parts: Arc<AgentParts>,
     /// What each call is given.
     pub(in super::super) call: Arc<CallContext>,
     /// The moment at which running tools are cancelled.
@@ -30,10 +30,10 @@ pub(in super::super) struct BatchContext {
 
 impl BatchContext {
     pub(in super::super) fn new(
-        parts: &Arc<Parts>,
+        parts: &Arc<AgentParts>,
         request: &TurnRequest,
         session_id: Option<SessionId>,
-        surroundings: &Surroundings,
+        turn_env: &TurnEnv,
         machine: &Machine,
     ) -> Self {
         let call = CallContext {
@@ -43,10 +43,10 @@ impl BatchContext {
             model: request.model.clone(),
             user: request.user.clone(),
             trace: request.caller.trace.clone(),
-            workspace: surroundings.workspace().clone(),
-            files: surroundings.files().clone(),
+            workspace: turn_env.workspace().clone(),
+            files: turn_env.files().clone(),
             owner: request.caller.owner.clone(),
-            sources: surroundings.sources().clone(),
+            sources: turn_env.sources().clone(),
             permission: machine.permission(),
         };
         Self {

@@ -1,4 +1,4 @@
-//! Files that tools made: stored with the conversation, and carried along in the answer as far as there is room.
+//! Files that tools made: stored with the conversation, and sent inline with the answer within limits.
 
 use super::super::event::{Notice, ProducedFile};
 use super::super::unix_seconds;
@@ -13,7 +13,7 @@ const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
 pub(in super::super) const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
 
 impl BatchContext {
-    /// Keeps a file; what could not be done with it is a notice, never a failure.
+    /// Stores a file. A problem becomes a notice, never a failure.
     pub(super) async fn keep_file(
         &mut self,
         tool: &str,

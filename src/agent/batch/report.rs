@@ -1,10 +1,10 @@
-//! What is told of a call: to the client, the model's eyes, the log and the counters.
+//! How a call is reported to the client, in the log and in metrics, and which of its images the model is shown.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::Parts;
+use super::super::AgentParts;
 use super::super::calls::ResolvedCall;
 use super::super::event::Calling;
 use super::BatchContext;
@@ -14,8 +14,8 @@ use crate::openai::message::Message;
 /// Most frames of an animation that the model is shown; they are chosen evenly.
 const MAX_FRAMES_SHOWN: usize = 8;
 
-/// What logs and metrics call a tool: names that requests bring along stay out of both.
-pub(super) fn label<'a>(parts: &Parts, call: &'a ResolvedCall) -> ToolLabel<'a> {
+/// The label of a tool in logs and metrics, which hold no names that a request brought along.
+pub(super) fn label<'a>(parts: &AgentParts, call: &'a ResolvedCall) -> ToolLabel<'a> {
     if parts.sources.snapshot().has(&call.call.name) {
         ToolLabel::Configured(&call.call.name)
     } else if call.shown() {
@@ -32,7 +32,7 @@ pub(super) fn calling(context: &BatchContext, call: &ResolvedCall) -> Calling {
     }
 }
 
-/// The call that live output belongs to, without its arguments: there may be much of both.
+/// Identifies the call that live output belongs to. The arguments are left out, as they may be large.
 pub(super) fn speaking(context: &BatchContext, call: &ResolvedCall) -> Calling {
     Calling {
         round: context.call.round,
@@ -43,7 +43,7 @@ pub(super) fn speaking(context: &BatchContext, call: &ResolvedCall) -> Calling {
     }
 }
 
-/// The frames of an animation that the model is shown: the first, the last, and some evenly between.
+/// Picks the frames of an animation that the model is shown: the first, the last, and some evenly between.
 pub(super) fn frames_shown(frames: &[String]) -> Vec<String> {
     let (count, most) = (frames.len(), MAX_FRAMES_SHOWN);
     if count <= most {
@@ -53,7 +53,7 @@ pub(super) fn frames_shown(frames: &[String]) -> Vec<String> {
     chosen.cloned().collect()
 }
 
-/// A user message that shows images to the model, as no server takes them in tool messages.
+/// A user message with images. Model servers do not take images in tool messages.
 pub(super) fn image_message(images: &[(String, String)]) -> Message {
     let mut parts = Vec::new();
     for (tool, image) in images {
@@ -69,7 +69,7 @@ pub(super) fn image_message(images: &[(String, String)]) -> Message {
     Message::user_parts(&serde_json::Value::Array(parts).to_string())
 }
 
-/// A duration for the wire and the log.
+/// A duration in milliseconds.
 pub(in super::super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

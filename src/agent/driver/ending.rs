@@ -1,4 +1,4 @@
-//! How a run ends, and what is said and stored on the way.
+//! The end of a run: the last events, the last messages, and what is stored.
 
 use super::super::AgentError;
 use super::super::batch::millis;
@@ -16,12 +16,12 @@ use crate::session::{StoredMessage, View};
 use crate::upstream::assemble::Turn;
 
 impl Run {
-    /// Passes on what was held back.
-    pub(super) fn release(&mut self, held: Vec<AgentEvent>) {
-        for event in held {
+    /// Queues buffered events for the client.
+    pub(super) fn release(&mut self, buffered: Vec<AgentEvent>) {
+        for event in buffered {
             match event {
                 AgentEvent::Text(text) => {
-                    let event = self.spoken.say_queued(text, &mut self.ready);
+                    let event = self.answer_text.queue(text, &mut self.ready);
                     self.ready.push_back(event);
                 }
                 other => self.ready.push_back(other),
@@ -29,27 +29,27 @@ impl Run {
         }
     }
 
-    /// Passes on held reasoning; returns the rest, which the next round makes superfluous.
-    pub(super) fn release_reasoning(&mut self, held: Vec<AgentEvent>) -> Vec<AgentEvent> {
-        let (reasoning, rest): (Vec<_>, Vec<_>) = held
+    /// Queues buffered reasoning for the client; returns the rest, which is dropped if another round follows.
+    pub(super) fn release_reasoning(&mut self, buffered: Vec<AgentEvent>) -> Vec<AgentEvent> {
+        let (reasoning, rest): (Vec<_>, Vec<_>) = buffered
             .into_iter()
             .partition(|event| matches!(event, AgentEvent::Reasoning { .. }));
         self.ready.extend(reasoning);
         rest
     }
 
-    /// Says a text that no model wrote.
-    pub(super) fn speak(&mut self, text: String) {
+    /// Adds a text to the answer that no model wrote.
+    pub(super) fn add_text(&mut self, text: String) {
         if !text.is_empty() {
-            self.spoken.end_round(&text);
-            let event = self.spoken.say_queued(text, &mut self.ready);
+            self.answer_text.end_round(&text);
+            let event = self.answer_text.queue(text, &mut self.ready);
             self.ready.push_back(event);
         }
     }
 
-    /// What is stored of an answer whose calls are not run.
+    /// The messages to store for an answer whose calls are not run.
     pub(super) fn unrun(&mut self, turn: &Turn, resolved: &[ResolvedCall]) -> Vec<StoredMessage> {
-        self.spoken.end_round(&turn.text);
+        self.answer_text.end_round(&turn.text);
         let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
         let mut stored = vec![hidden(transcript::assistant(
             turn,
@@ -119,15 +119,15 @@ impl Run {
         Ok(())
     }
 
-    /// Stores the end of a response and waits until it is written; a failure is a notice, never the run's failure.
+    /// Stores the end of a response and waits until it is written. A failure becomes a notice and does not fail the run.
     pub(super) async fn store(&mut self, mut end: Vec<StoredMessage>, client_calls: Vec<String>) {
         if self.conversation.is_none() {
             return;
         }
         self.settle().await;
         let view = View {
-            text: self.spoken.joined().to_owned(),
-            final_text: self.spoken.last_round().to_owned(),
+            text: self.answer_text.joined().to_owned(),
+            final_text: self.answer_text.last_round().to_owned(),
             call_ids: client_calls.clone(),
         };
         if let Some(last) = end.last_mut() {
@@ -164,15 +164,15 @@ impl Run {
         }
     }
 
-    /// Says which sources the text refers to that the client got.
+    /// Reports the sources that the client's text refers to.
     fn annotate(&mut self) {
-        let sources = self.surroundings.sources();
+        let sources = self.turn_env.sources();
         if sources.is_empty() {
             return;
         }
         let text = match self.request.options.text {
-            TextMode::All => self.spoken.joined(),
-            TextMode::Final => self.spoken.last_round(),
+            TextMode::All => self.answer_text.joined(),
+            TextMode::Final => self.answer_text.last_round(),
         };
         let found = citations::find(text, |number| sources.find(number));
         if !found.is_empty() {
@@ -180,14 +180,14 @@ impl Run {
         }
     }
 
-    /// Says once which of the files that the caller wants were not made.
+    /// Reports once which of the requested files were not made.
     fn note_missing_files(&mut self, reason: StopReason) {
         let wanted = self.request.wanted.iter();
         let missing: Vec<String> = wanted
             .filter(|path| !self.produced.contains(*path))
             .map(|path| format!("'{path}'"))
             .collect();
-        // With calls of the client pending, the turn is not over yet.
+        // The turn goes on once the client has answered its calls.
         if !missing.is_empty() && reason != StopReason::ClientTools {
             let message = format!(
                 "the turn ended without these files of 'files': {}",
@@ -252,7 +252,7 @@ fn hidden(message: Message) -> StoredMessage {
     }
 }
 
-/// The word that OpenAI clients get: the model's own where it had the last word, else what the reason amounts to.
+/// The `finish_reason` for the client: the model's own if the model ended the turn, else the one that fits the reason.
 fn finish_reason(reason: StopReason, last: &FinishReason) -> FinishReason {
     match (reason, last) {
         (StopReason::ClientTools, _) => FinishReason::ToolCalls,

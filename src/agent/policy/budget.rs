@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::super::options::Limits;
+use super::super::options::TurnLimits;
 use super::super::stop::StopReason;
 
 /// The limits of one turn and what it has spent.
 #[derive(Debug, Clone)]
 pub struct Budget {
     max_rounds: u32,
-    limits: Limits,
+    limits: TurnLimits,
     /// The first model call has begun.
     begun: bool,
     rounds: u32,
@@ -19,7 +19,7 @@ pub struct Budget {
 
 impl Budget {
     /// A budget of which nothing is spent.
-    pub fn new(max_rounds: u32, limits: Limits) -> Self {
+    pub fn new(max_rounds: u32, limits: TurnLimits) -> Self {
         Self {
             max_rounds,
             limits,
@@ -35,7 +35,7 @@ impl Budget {
         if self.is_exempt() {
             return None;
         }
-        let Limits {
+        let TurnLimits {
             max_duration,
             max_total_tokens,
             ..
@@ -105,8 +105,8 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn limits(tool_calls: Option<u64>, seconds: Option<u64>, tokens: Option<u64>) -> Limits {
-        Limits {
+    fn limits(tool_calls: Option<u64>, seconds: Option<u64>, tokens: Option<u64>) -> TurnLimits {
+        TurnLimits {
             max_tool_calls: tool_calls,
             max_duration: seconds.map(Duration::from_secs),
             max_total_tokens: tokens,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::body::Field;
-use crate::agent::options::{Limits, OnLimit, Options, TextMode, ToolExecution};
+use crate::agent::options::{OnLimit, Options, TextMode, ToolExecution, TurnLimits};
 use crate::agent::settings::{Permission, Settings};
 use crate::agent::turn::{Globs, SessionMode, ToolFilter};
 use crate::ids::SessionId;
@@ -130,7 +130,7 @@ impl<'a> ExtensionFields<'a> {
         let options = Options {
             session_id,
             max_tool_rounds,
-            limits: Limits {
+            limits: TurnLimits {
                 max_tool_calls: lowest(max_tool_calls, settings.max_tool_calls),
                 max_duration: lowest(agent.limits.max_duration, settings.max_duration),
                 max_total_tokens: lowest(agent.limits.max_total_tokens, settings.max_total_tokens),
@@ -173,7 +173,7 @@ struct AgentFields {
     deny: Option<Vec<String>>,
     client_tools: Option<Vec<String>>,
     on_limit: OnLimit,
-    limits: Limits,
+    limits: TurnLimits,
     session_mode: SessionMode,
     tool_execution: ToolExecution,
     text: TextMode,
@@ -245,9 +245,9 @@ impl AgentFields {
     }
 }
 
-fn limits(agent: &RawObject<'_>) -> Result<Limits, RequestError> {
+fn limits(agent: &RawObject<'_>) -> Result<TurnLimits, RequestError> {
     let Some(limits) = agent.get_some("limits") else {
-        return Ok(Limits::default());
+        return Ok(TurnLimits::default());
     };
     let limits = object("agent.limits", limits.get(), &LIMIT_FIELDS)?;
     if limits.get_some("max_cost_usd").is_some() {
@@ -277,7 +277,7 @@ fn limits(agent: &RawObject<'_>) -> Result<Limits, RequestError> {
             })
         })
         .transpose()?;
-    Ok(Limits {
+    Ok(TurnLimits {
         max_tool_calls: member(
             &limits,
             "agent.limits.max_tool_calls",

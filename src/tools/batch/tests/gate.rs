@@ -60,7 +60,7 @@ async fn a_refused_call_does_not_run() {
     let started = Arc::default();
     let gate = Gate::scripted(|call_id, _| async move {
         match &*call_id {
-            "call_0" => Verdict::Refuse(Refusal {
+            "call_0" => Verdict::Refuse(CallRefusal {
                 status: ToolStatus::Denied,
                 text: "not today".into(),
             }),

@@ -1,4 +1,4 @@
-//! One model call: opened with retries and fail-over, its events passed on or held back, its answer assembled.
+//! One model call: opened with retries and fail-over, its events passed on or buffered, its answer assembled.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use http::StatusCode;
 use super::event::{AgentEvent, ExtraFields, ExtraLevel, Notice};
 use super::machine::Offer;
 use super::turn::TurnRequest;
-use super::{AgentError, Parts};
+use super::{AgentError, AgentParts};
 use crate::metrics::ModelOutcome;
 use crate::openai::event::ModelEvent;
 use crate::upstream::assemble::TurnAssembler;
@@ -16,52 +16,52 @@ use crate::upstream::fail_over::FailOver;
 use crate::upstream::settings::FinalCall;
 use crate::upstream::{ModelCall, ModelStream, UpstreamError};
 
-/// What happens to text that arrives.
+/// Which events of a model call are buffered until it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hold {
-    /// It is passed on the moment it arrives.
-    Nothing,
-    /// Text waits for the end of the round, to be passed on or dropped; reasoning is passed on.
+pub(super) enum BufferMode {
+    /// None: each event is passed on at once.
+    Off,
+    /// Text, which is passed on or dropped at the end; reasoning is passed on at once.
     Text,
-    /// Everything waits for the end of the round, so that a broken answer can still be asked for again.
-    Everything,
+    /// All, so that the call can be made again after its answer broke off.
+    All,
 }
 
-/// A model call that is being answered.
+/// A model call whose answer is arriving.
 #[derive(Debug)]
-pub(super) struct Round {
+pub(super) struct ActiveModelCall {
     stream: ModelStream,
     fail_over: FailOver,
     call: ModelCall,
     offer: Offer,
     began: Instant,
-    /// Something of this round has reached the client, so that it cannot be asked for again.
+    /// A part of the answer has reached the client, so the call cannot be made again.
     visible: bool,
-    /// What the answer is put together from.
+    /// Assembles the answer.
     pub(super) assembler: TurnAssembler,
-    /// What waits for the end of the round.
-    pub(super) held: Vec<AgentEvent>,
+    /// Events that are kept until the call ends.
+    pub(super) buffered: Vec<AgentEvent>,
 }
 
-/// What one step of a round brought.
+/// The outcome of one step of a model call.
 #[derive(Debug)]
-pub(super) enum Progress {
-    /// Something for the client.
+pub(super) enum ModelCallStep {
+    /// An event for the client.
     Event(AgentEvent),
     /// The call is made again; the notice says so.
     Retried(Notice),
-    /// Nothing that concerns the client.
+    /// Nothing for the client.
     Quiet,
-    /// The answer is whole.
+    /// The answer is complete.
     Ended,
 }
 
-impl Round {
+impl ActiveModelCall {
     /// Makes the call; resolves once an upstream has answered it with success.
     ///
     /// Dropping the future ends the call.
     pub(super) async fn open(
-        parts: &Parts,
+        parts: &AgentParts,
         request: &TurnRequest,
         call: ModelCall,
         offer: Offer,
@@ -74,7 +74,7 @@ impl Round {
     }
 
     async fn open_with(
-        parts: &Parts,
+        parts: &AgentParts,
         request: &TurnRequest,
         mut call: ModelCall,
         offer: Offer,
@@ -105,7 +105,7 @@ impl Round {
             began,
             visible: false,
             assembler,
-            held: Vec::new(),
+            buffered: Vec::new(),
         })
     }
 
@@ -116,20 +116,21 @@ impl Round {
 
     /// Takes the next event of the answer. `waited` grows by the time spent waiting for the upstream.
     ///
-    /// Dropping the future loses an event: the round must be dropped with it.
+    /// # Cancel safety
+    /// Not cancel safe: dropping the future loses an event.
     pub(super) async fn step(
         &mut self,
-        parts: &Parts,
+        parts: &AgentParts,
         request: &TurnRequest,
-        hold: Hold,
+        buffer_mode: BufferMode,
         waited: &mut Duration,
-    ) -> Result<Progress, AgentError> {
+    ) -> Result<ModelCallStep, AgentError> {
         let asked = Instant::now();
         let next = self.stream.events.next().await;
         *waited += asked.elapsed();
         match next {
             Some(Ok(event)) => match self.assembler.push(&event) {
-                Ok(()) => Ok(self.take(event, hold)),
+                Ok(()) => Ok(self.take(event, buffer_mode)),
                 Err(error) => {
                     let error = UpstreamError::Malformed {
                         upstream: self.fail_over.upstream().name().into(),
@@ -146,49 +147,51 @@ impl Round {
                     ModelOutcome::Completed,
                     self.began.elapsed(),
                 );
-                Ok(Progress::Ended)
+                Ok(ModelCallStep::Ended)
             }
         }
     }
 
-    fn take(&mut self, event: ModelEvent, hold: Hold) -> Progress {
-        let (event, held) = match event {
-            ModelEvent::Text(text) => (AgentEvent::Text(text), hold != Hold::Nothing),
+    fn take(&mut self, event: ModelEvent, buffer_mode: BufferMode) -> ModelCallStep {
+        let (event, buffered) = match event {
+            ModelEvent::Text(text) => (AgentEvent::Text(text), buffer_mode != BufferMode::Off),
             ModelEvent::Reasoning { text, field } => (
                 AgentEvent::Reasoning { text, field },
-                hold == Hold::Everything,
+                buffer_mode == BufferMode::All,
             ),
-            ModelEvent::DeltaExtra(fields) => {
-                (extra(ExtraLevel::Message, fields), hold != Hold::Nothing)
-            }
-            ModelEvent::ChoiceExtra(fields) => {
-                (extra(ExtraLevel::Choice, fields), hold != Hold::Nothing)
-            }
+            ModelEvent::DeltaExtra(fields) => (
+                extra(ExtraLevel::Message, fields),
+                buffer_mode != BufferMode::Off,
+            ),
+            ModelEvent::ChoiceExtra(fields) => (
+                extra(ExtraLevel::Choice, fields),
+                buffer_mode != BufferMode::Off,
+            ),
             ModelEvent::ChunkExtra(fields) => {
-                return Progress::Event(extra(ExtraLevel::Answer, fields));
+                return ModelCallStep::Event(extra(ExtraLevel::Answer, fields));
             }
-            ModelEvent::Model(model) => return Progress::Event(AgentEvent::Model(model)),
+            ModelEvent::Model(model) => return ModelCallStep::Event(AgentEvent::Model(model)),
             ModelEvent::ToolCall(_) | ModelEvent::Finish(_) | ModelEvent::Usage(_) => {
-                return Progress::Quiet;
+                return ModelCallStep::Quiet;
             }
         };
-        if held {
-            self.held.push(event);
-            Progress::Quiet
+        if buffered {
+            self.buffered.push(event);
+            ModelCallStep::Quiet
         } else {
             self.visible = true;
-            Progress::Event(event)
+            ModelCallStep::Event(event)
         }
     }
 
     /// Makes the call again after the answer broke, if nothing of it has reached the client.
     async fn again(
         &mut self,
-        parts: &Parts,
+        parts: &AgentParts,
         request: &TurnRequest,
         error: UpstreamError,
         waited: &mut Duration,
-    ) -> Result<Progress, AgentError> {
+    ) -> Result<ModelCallStep, AgentError> {
         count(
             parts,
             self.fail_over.upstream().name(),
@@ -206,7 +209,7 @@ impl Round {
         let opened = Self::open_with(parts, request, call, self.offer, fail_over).await;
         *waited += asked.elapsed();
         *self = opened?;
-        Ok(Progress::Retried(retry_notice()))
+        Ok(ModelCallStep::Retried(retry_notice()))
     }
 }
 
@@ -215,13 +218,13 @@ fn extra(level: ExtraLevel, fields: ExtraFields) -> AgentEvent {
 }
 
 /// Counts a model call that has ended.
-fn count(parts: &Parts, upstream: &str, outcome: ModelOutcome, began: Instant) {
+fn count(parts: &AgentParts, upstream: &str, outcome: ModelOutcome, began: Instant) {
     parts
         .metrics
         .model_call_finished(upstream, outcome, began.elapsed());
 }
 
-/// How the metrics call a failure.
+/// The metric label of a failure.
 fn outcome(error: &UpstreamError) -> ModelOutcome {
     match error {
         UpstreamError::Connect { .. } => ModelOutcome::Unreachable,

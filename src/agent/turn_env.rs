@@ -1,9 +1,9 @@
-//! Where the tools of a run work: the workspace of its conversation, the files that belong there, and the sources that
-//! earlier results found.
+//! The environment of a turn's tools: the workspace of its conversation, the files in it, and the sources that earlier
+//! results found.
 
 use std::sync::Arc;
 
-use super::Parts;
+use super::AgentParts;
 use super::conversation::Conversation;
 use super::inputs::Inputs;
 use crate::ids::{Owner, WorkspaceId};
@@ -11,20 +11,20 @@ use crate::tools::WorkFile;
 use crate::tools::source::WorkspaceGuard;
 use crate::tools::sources::SourceBook;
 
-/// The surroundings of a run.
+/// The environment of a turn's tools.
 #[derive(Debug)]
-pub(super) struct Surroundings {
+pub(super) struct TurnEnv {
     workspace: WorkspaceId,
-    /// Ends the workspace with the turn; a stored conversation keeps its own.
+    /// Ends the workspace with the turn. The workspace of a stored conversation has no guard.
     _guard: Option<Arc<WorkspaceGuard>>,
     inputs: Inputs,
     sources: SourceBook,
 }
 
-impl Surroundings {
-    /// Those of a conversation. Where it is not stored they last as long as the turn.
+impl TurnEnv {
+    /// The environment of a conversation. It lasts as long as the turn if the conversation is not stored.
     pub(super) fn new(
-        parts: &Parts,
+        parts: &AgentParts,
         owner: &Owner,
         conversation: Option<&mut Conversation>,
         inputs: Inputs,
@@ -64,7 +64,7 @@ impl Surroundings {
     }
 }
 
-/// The workspace that the turn had before its client ran tools.
+/// The workspace that the turn had when it handed calls to its client.
 fn kept(conversation: Option<&Conversation>) -> Option<Arc<WorkspaceGuard>> {
     let held = conversation?.held()?.clone();
     held.downcast().ok()

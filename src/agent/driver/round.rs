@@ -1,0 +1,223 @@
+//! One round of a run: the model call, the decision about its answer, and the batch.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::super::AgentError;
+use super::super::batch::{Batch, BatchContext};
+use super::super::block_in_place_if;
+use super::super::calls::{ResolvedCall, Resolver};
+use super::super::event::AgentEvent;
+use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer};
+use super::super::model_call::ActiveModelCall;
+use super::super::options::TextMode;
+use super::super::policy::CallDecision;
+use super::super::stop::StopReason;
+use super::super::transcript;
+use super::ending::visible;
+use super::{Phase, Run};
+use crate::openai::tool::ToolCall;
+use crate::openai::usage::FinishReason;
+use crate::upstream::ModelCall;
+use crate::upstream::assemble::Turn;
+use crate::upstream::settings::FinalCall;
+
+/// More calls in one answer than this may take long to validate.
+const MANY_CALLS: usize = 8;
+/// More bytes of arguments in one answer than this may take long to validate.
+const LARGE_ARGUMENTS: usize = 32 * 1024;
+
+impl Run {
+    /// Asks the machine whether the model is called again, and calls it.
+    pub(super) async fn ask(&mut self) -> Result<(), AgentError> {
+        let offer = match self.machine.before_model_call(self.started.elapsed()) {
+            BeforeModelCall::Call(offer) => offer,
+            BeforeModelCall::Finish(reason) => {
+                let buffered = std::mem::take(&mut self.last_buffered);
+                self.release(buffered);
+                self.limit_notice(reason);
+                return self
+                    .finish(reason, vec![visible(transcript::said(""))])
+                    .await;
+            }
+            BeforeModelCall::Fail(reason) => return Err(AgentError::Limit(reason)),
+        };
+        if let Offer::Withheld(reason) = offer {
+            self.limit_notice(reason);
+        }
+        self.last_buffered.clear();
+        let call = self.model_call(offer);
+        let asked = Instant::now();
+        let opened = ActiveModelCall::open(&self.parts, &self.request, call, offer).await;
+        self.waited += asked.elapsed();
+        let (call, notices) = opened?;
+        if !self.head_sent {
+            self.head_sent = true;
+            self.ready.push_back(AgentEvent::Started {
+                headers: call.headers(),
+            });
+        }
+        notices.into_iter().for_each(|notice| self.notify(notice));
+        self.answer_text.begin_round();
+        self.phase = Phase::Answering(Box::new(call));
+        Ok(())
+    }
+
+    fn model_call(&self, offer: Offer) -> ModelCall {
+        let tools = self.request.tools.tools_json();
+        let template = &self.request.call;
+        let removed = self.request.route.quirks.final_call == FinalCall::RemoveTools;
+        let (tools, tool_choice) = match offer {
+            _ if tools.is_none() => (None, None),
+            Offer::AsAsked => (tools, template.first_choice.clone()),
+            Offer::Free => (tools, template.later_choice.clone()),
+            Offer::Withheld(_) if removed => (None, None),
+            Offer::Withheld(_) => (tools, Some("\"none\"".into())),
+        };
+        let fields = match tools {
+            Some(_) => &template.fields,
+            None => &template.fields_without_tools,
+        };
+        ModelCall {
+            model: self.request.model.clone(),
+            fields: fields.clone(),
+            stream_options: template.stream_options.clone(),
+            tools,
+            tool_choice,
+            transcript: self.transcript.clone(),
+            headers: self.request.caller.headers.clone(),
+        }
+    }
+
+    /// Takes a model's whole answer and begins what follows it.
+    pub(super) async fn answered(&mut self) -> Result<(), AgentError> {
+        let Phase::Answering(call) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return Ok(());
+        };
+        let ActiveModelCall {
+            assembler,
+            buffered,
+            ..
+        } = *call;
+        let mut turn = assembler.finish(self.request.route.quirks.call_ids);
+        self.count(&turn);
+        self.finish_reason = turn.finish.clone();
+        let model_calls: Vec<ToolCall> = std::mem::take(&mut turn.calls)
+            .into_iter()
+            .map(|assembled| assembled.call)
+            .collect();
+        let bytes: usize = model_calls.iter().map(|call| call.arguments.len()).sum();
+        // Repair and validation are bounded for each call, but many or large calls add up.
+        let long = model_calls.len() > MANY_CALLS || bytes > LARGE_ARGUMENTS;
+        let resolver = Resolver {
+            tools: &self.request.tools,
+            gate: &self.parts.gate,
+            cut_off: turn.finish == FinishReason::Length,
+        };
+        let resolved = block_in_place_if(long, || resolver.resolve(model_calls));
+        let facts: Vec<_> = resolved.iter().map(|call| call.facts).collect();
+        match self
+            .machine
+            .after_model_call(&turn.finish, turn.usage.as_ref(), &facts)
+        {
+            AfterModelCall::Finish(reason) => {
+                self.release(buffered);
+                let end = vec![visible(transcript::assistant(
+                    &turn,
+                    &[],
+                    &self.request.route.quirks,
+                ))];
+                self.answer_text.end_round(&turn.text);
+                self.finish(reason, end).await
+            }
+            AfterModelCall::Abandon(reason) => {
+                self.release(buffered);
+                self.limit_notice(reason);
+                let end = self.unrun(&turn, &resolved);
+                self.finish(reason, end).await
+            }
+            AfterModelCall::Fail(reason) => {
+                let end = self.unrun(&turn, &resolved);
+                self.store(end, Vec::new()).await;
+                Err(AgentError::Limit(reason))
+            }
+            AfterModelCall::Batch(decisions) => {
+                self.begin_batch(turn, buffered, resolved, decisions).await
+            }
+        }
+    }
+
+    async fn begin_batch(
+        &mut self,
+        turn: Turn,
+        buffered: Vec<AgentEvent>,
+        resolved: Vec<ResolvedCall>,
+        decisions: Vec<CallDecision>,
+    ) -> Result<(), AgentError> {
+        self.answer_text.end_round(&turn.text);
+        let buffered = match self.request.options.text {
+            TextMode::All => {
+                self.release(buffered);
+                Vec::new()
+            }
+            TextMode::Final => self.release_reasoning(buffered),
+        };
+        // A crash does not undo what a tool does, so the rounds before it have to be stored first.
+        self.settle().await;
+        let side_effects = resolved.iter().zip(&decisions).any(|(call, decision)| {
+            *decision == CallDecision::Run
+                && call
+                    .runnable
+                    .as_ref()
+                    .is_some_and(|(tool, _)| !tool.policy().idempotent)
+        });
+        self.side_effects.fetch_or(side_effects, Ordering::Relaxed);
+        let session_id = self.session_id().cloned();
+        let context = BatchContext::new(
+            &self.parts,
+            &self.request,
+            session_id,
+            &self.turn_env,
+            &self.machine,
+        )
+        .with_room(self.inline_left)
+        .until(self.started, self.request.options.limits.max_duration);
+        self.phase = Phase::Running(Box::new(Batch::start(
+            context, turn, buffered, resolved, decisions,
+        )));
+        Ok(())
+    }
+
+    /// Takes the results of a finished batch and begins what follows it.
+    pub(super) async fn ran(&mut self) -> Result<(), AgentError> {
+        let Phase::Running(batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return Ok(());
+        };
+        let next = self
+            .machine
+            .after_batch(batch.decisions(), &batch.terminates());
+        let finished = batch.finish();
+        self.inline_left = finished.inline_left;
+        self.transcript
+            .push(finished.messages.iter().map(|stored| stored.message.json()));
+        match next {
+            AfterBatch::Continue => {
+                self.last_buffered = finished.buffered;
+                self.push(finished.messages);
+                if let Some(conversation) = &mut self.conversation {
+                    conversation.save(Vec::new());
+                }
+                self.phase = Phase::Asking;
+                Ok(())
+            }
+            AfterBatch::Finish(reason) => {
+                self.release(finished.buffered);
+                if reason == StopReason::TerminatedByTool && self.answer_text.round_is_empty() {
+                    self.add_text(finished.contents.join("\n\n"));
+                }
+                self.finish_with_calls(reason, finished.messages, finished.client_calls)
+                    .await
+            }
+        }
+    }
+}
