@@ -147,8 +147,12 @@ impl Batch {
                         return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
                     }
                 }
-                // The client is not told what a call waits for.
-                Some(BatchEvent::Waiting { .. }) => {}
+                Some(BatchEvent::Waiting { index, wait }) => {
+                    if let Some(call) = self.calls.get(index) {
+                        let of = Box::new(calling(&self.context, call));
+                        return BatchStep::Event(AgentEvent::Waiting { of, wait });
+                    }
+                }
                 Some(BatchEvent::Refused { index, refusal }) => self.refused(index, refusal),
                 Some(BatchEvent::Done { index, mut result }) => {
                     if let Some(arguments) = result.changed_arguments.take()

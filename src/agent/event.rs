@@ -10,6 +10,7 @@ use crate::ids::SessionId;
 use crate::openai::citation::UrlCitation;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
+use crate::tools::gate::GateWait;
 pub use crate::tools::{CodeDetail, ToolDetail, ToolKind, ToolStatus, WebDetail};
 
 /// One thing that happened in a run.
@@ -40,6 +41,13 @@ pub enum AgentEvent {
     Model(String),
     /// A server-side call is about to be dealt with.
     Calling(Box<Calling>),
+    /// A call waits at the gate before it runs.
+    Waiting {
+        /// The call.
+        of: Box<Calling>,
+        /// What it waits for.
+        wait: GateWait,
+    },
     /// Live output of a running tool.
     ToolOutput {
         /// The call, without its arguments.

@@ -17,7 +17,7 @@ pub struct Options {
     pub limits: TurnLimits,
     /// What happens when a cap or budget is reached.
     pub on_limit: OnLimit,
-    /// Whether server-side tools may run.
+    /// What the request lets server-side tools do. The policies take the stricter of this and the server's own.
     pub permission: Permission,
     /// How the messages relate to the stored history.
     pub session_mode: SessionMode,

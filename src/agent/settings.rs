@@ -20,3 +20,16 @@ pub struct Settings {
     /// What server-side tools may do.
     pub permission: Permission,
 }
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_tool_rounds: 256,
+            max_tool_calls: None,
+            max_duration: None,
+            max_total_tokens: None,
+            repeat_threshold: 3,
+            permission: Permission::Auto,
+        }
+    }
+}

@@ -7,8 +7,6 @@ use super::input::{self, Input};
 use super::{ConfigError, Lookup, parse};
 use crate::{agent, session, telemetry};
 
-const DEFAULT_TOOL_ROUNDS: u32 = 256;
-const DEFAULT_REPEAT_THRESHOLD: u32 = 3;
 /// The first call of a kind is always run.
 const MIN_REPEAT_THRESHOLD: u64 = 2;
 
@@ -42,15 +40,16 @@ pub(super) fn agent(input: &Input<'_>) -> Result<agent::settings::Settings, Conf
         in_file,
     )?;
     let threshold = file.repeat_threshold;
+    let defaults = agent::settings::Settings::default();
     Ok(agent::settings::Settings {
-        max_tool_rounds: rounds.map_or(DEFAULT_TOOL_ROUNDS, |found| found.value),
+        max_tool_rounds: rounds.map_or(defaults.max_tool_rounds, |found| found.value),
         max_tool_calls: place.at_least("max_tool_calls", file.max_tool_calls, 1)?,
         max_duration: place.positive("max_seconds", file.max_seconds)?,
         max_total_tokens: place.at_least("max_total_tokens", file.max_total_tokens, 1)?,
         repeat_threshold: place
             .at_least("repeat_threshold", threshold, MIN_REPEAT_THRESHOLD)?
-            .unwrap_or(DEFAULT_REPEAT_THRESHOLD),
-        permission: permission.map_or_else(Default::default, |found| found.value),
+            .unwrap_or(defaults.repeat_threshold),
+        permission: permission.map_or(defaults.permission, |found| found.value),
     })
 }
 

@@ -128,12 +128,10 @@ pub(super) fn glob(pattern: &str) -> Result<String, String> {
 
 /// Whether server-side tools may run.
 pub(super) fn permission(text: &str) -> Result<Permission, String> {
-    match text {
-        "auto" => Ok(Permission::Auto),
-        "deny" => Ok(Permission::Deny),
-        "ask" => Err("approvals are not available in this version; write auto or deny".to_owned()),
-        _ => Err(format!("`{text}` is no permission; write auto or deny")),
-    }
+    Permission::parse(text).ok_or_else(|| match text {
+        "ask" => "approvals are not available in this version; write auto or deny".to_owned(),
+        _ => format!("`{text}` is no permission; write auto or deny"),
+    })
 }
 
 /// A number of rounds.

@@ -7,7 +7,6 @@ use ::http::{HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
 use super::{Config, WebConfig};
-use crate::agent::settings::Permission;
 use crate::ids::CallIdStyle;
 use crate::sandbox::settings::{InterpreterLimits, Network, Settings as Sandbox};
 use crate::session::settings::{StoreUrl, beside};
@@ -63,10 +62,7 @@ fn edge(out: &mut String, config: &Config) -> fmt::Result {
 
 fn agent(out: &mut String, config: &Config) -> fmt::Result {
     let agent = &config.agent;
-    let permission = match agent.permission {
-        Permission::Auto => "auto",
-        Permission::Deny => "deny",
-    };
+    let permission = agent.permission.as_str();
     writeln!(out, "agent_permission = {permission:?}")?;
     writeln!(out, "max_tool_rounds = {}", agent.max_tool_rounds)?;
     optional(out, "max_tool_calls", agent.max_tool_calls)?;

@@ -10,7 +10,6 @@ use serde_json::json;
 use super::error::ApiError;
 use super::extract::Path;
 use super::{AppState, forward};
-use crate::agent::settings::Permission;
 use crate::tools::SharedTool;
 use crate::tools::source::Source;
 use crate::upstream::models::{ModelEntry, merged};
@@ -43,10 +42,7 @@ pub(super) async fn show(
 
 /// `GET /v1/agent/tools`: the server-side tools with their JSON Schemas.
 pub(super) async fn tools(State(state): State<AppState>) -> Response {
-    let permission = match state.agent.permission() {
-        Permission::Auto => "auto",
-        Permission::Deny => "deny",
-    };
+    let permission = state.agent.permission().as_str();
     let entry = |source: &Source, tool: &SharedTool| {
         let definition = tool.definition();
         let parameters = definition.parameters.as_deref().unwrap_or("{}");

@@ -7,7 +7,6 @@
 //! [`GateRequest::wait`] and bounds its wait; other calls of the batch go on meanwhile. Dropping the future withdraws the
 //! request, and the deadline of the turn does that too.
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
@@ -16,8 +15,7 @@ use super::schema::SchemaCache;
 use super::{CallContext, SharedTool, Tool, ToolStatus};
 
 /// What server-side tools may do, from the least strict to the strictest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub enum Permission {
     /// They run.
     #[default]
@@ -84,6 +82,22 @@ pub struct GateWait {
 pub struct WaitSender(pub(super) mpsc::Sender<GateWait>);
 
 impl Permission {
+    /// Every permission.
+    pub const ALL: [Self; 2] = [Self::Auto, Self::Deny];
+
+    /// Reads the word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.as_str() == word)
+    }
+
+    /// Whether every call is refused, so that the gate need not be asked.
+    pub fn refuses_all(self) -> bool {
+        match self {
+            Self::Auto => false,
+            Self::Deny => true,
+        }
+    }
+
     /// The word for configuration and for the wire.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -12,13 +12,11 @@ pub fn strictest(permissions: &[Permission]) -> Permission {
 
 /// The decision about a call that the permission alone brings; none leaves it to the other policies.
 pub fn decide(permission: Permission, call: CallFacts) -> Option<CallDecision> {
-    match (permission, call) {
-        (Permission::Deny, CallFacts::Server(_) | CallFacts::Unusable(_)) => {
-            Some(CallDecision::Deny)
+    match call {
+        CallFacts::Server(_) | CallFacts::Unusable(_) => {
+            permission.refuses_all().then_some(CallDecision::Deny)
         }
-        (Permission::Deny, CallFacts::Client | CallFacts::Unknown(_)) | (Permission::Auto, _) => {
-            None
-        }
+        CallFacts::Client | CallFacts::Unknown(_) => None,
     }
 }
 

@@ -136,7 +136,7 @@ impl<'a> ExtensionFields<'a> {
                 max_total_tokens: lowest(agent.limits.max_total_tokens, settings.max_total_tokens),
             },
             on_limit: agent.on_limit,
-            permission: permission(self.agent_permission)?.max(settings.permission),
+            permission: permission(self.agent_permission)?,
             session_mode: agent.session_mode,
             tool_execution: agent.tool_execution,
             text: agent.text,
@@ -308,18 +308,19 @@ fn tool_patterns(agent: &RawObject<'_>) -> Result<Patterns, RequestError> {
 }
 
 fn permission(field: Field<'_>) -> Result<Permission, RequestError> {
-    match field.read::<String>("\"auto\" or \"deny\"")?.as_deref() {
-        None | Some("auto") => Ok(Permission::Auto),
-        Some("deny") => Ok(Permission::Deny),
-        Some("ask") => Err(unavailable(
+    let Some(word) = field.read::<String>("\"auto\" or \"deny\"")? else {
+        return Ok(Permission::default());
+    };
+    Permission::parse(&word).ok_or_else(|| match &*word {
+        "ask" => unavailable(
             "agent_permission",
             "\"ask\" needs approvals; send \"auto\" or \"deny\"",
-        )),
-        Some(_) => Err(RequestError::field(
+        ),
+        _ => RequestError::field(
             "agent_permission",
             "'agent_permission' must be \"auto\" or \"deny\"",
-        )),
-    }
+        ),
+    })
 }
 
 /// Reads a member that is one of a few words; the default where it is absent.
@@ -392,10 +393,7 @@ mod tests {
         Settings {
             max_tool_rounds: 8,
             max_tool_calls: Some(20),
-            max_duration: None,
-            max_total_tokens: None,
-            repeat_threshold: 3,
-            permission: Permission::Auto,
+            ..Settings::default()
         }
     }
 

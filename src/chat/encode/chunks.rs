@@ -48,7 +48,7 @@ impl ChunkEncoder {
     /// Encodes one event.
     pub fn encode(&mut self, event: AgentEvent, out: &mut BytesMut) {
         match event {
-            AgentEvent::Started { .. } => {}
+            AgentEvent::Started { .. } | AgentEvent::Waiting { .. } => {}
             AgentEvent::Model(model) => {
                 if self.head.is_none() {
                     self.answer.model = model;

@@ -73,6 +73,7 @@ impl CompletionCollector {
             AgentEvent::Started { .. }
             | AgentEvent::Model(_)
             | AgentEvent::Calling(_)
+            | AgentEvent::Waiting { .. }
             | AgentEvent::ToolOutput { .. }
             | AgentEvent::Notice(_) => {}
         }
