@@ -23,6 +23,7 @@ mod edge;
 mod external;
 mod faults;
 mod files;
+mod golden;
 mod lifecycle;
 mod limits;
 mod metrics;

@@ -5,6 +5,7 @@ mod life;
 mod options;
 mod pages;
 mod providers;
+mod recorded;
 mod stage;
 
 use serde_json::{Value, json};

@@ -1,0 +1,27 @@
+//! Recorded conversations: what clients, model servers and tool servers get, and what is stored, byte for byte.
+//!
+//! A golden file changes only together with the product's public behaviour. `INSTA_UPDATE=always` writes the files anew.
+
+mod clients;
+mod code;
+mod database;
+mod extras;
+mod faults;
+mod limits;
+mod passing;
+pub(crate) mod record;
+mod refused;
+mod sessions;
+mod stable;
+mod tools;
+
+use super::support::app::{Builder, TestApp};
+
+/// Nothing in a golden file depends on how busy the machine is.
+const CALM: &str =
+    "keep_alive = 300\nfirst_byte_wait = 300\nretry = { max_attempts = 3, base_delay = \"1ms\" }";
+
+/// A server whose answers depend on no clock.
+pub(crate) fn builder() -> Builder {
+    TestApp::builder().toml(CALM)
+}
