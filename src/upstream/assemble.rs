@@ -4,11 +4,9 @@
 //! both, repeat names or send a call twice. Knows nothing of what the calls are for; the ids that the server gave are
 //! replaced, since a client may be handed them and they must not be guessable or clash.
 
-use std::collections::HashMap;
-
 use crate::ids::{CallIdStyle, fresh_call_id};
 use crate::openai::event::{ModelEvent, ToolCallDelta};
-use crate::openai::raw::quoted;
+use crate::openai::fold::FoldedFields;
 use crate::openai::tool::{CallKind, ToolCall};
 use crate::openai::usage::{FinishReason, Usage};
 
@@ -58,9 +56,7 @@ pub struct TurnAssembler {
     finish: Option<FinishReason>,
     usage: Option<Usage>,
     model: Option<String>,
-    extra: Vec<(String, Extra)>,
-    /// Where each key of `extra` is.
-    extra_places: HashMap<String, usize>,
+    extra: FoldedFields,
 }
 
 /// A call whose pieces are still arriving.
@@ -90,15 +86,6 @@ struct ObjectScan {
     broken: bool,
 }
 
-/// The value so far of a field that nobody here knows.
-#[derive(Debug)]
-enum Extra {
-    Text(String),
-    /// The inside of an array.
-    List(String),
-    Other(Box<str>),
-}
-
 impl TurnAssembler {
     /// Makes an assembler; with `split_names` the pieces of a call's name are joined, otherwise a repeated name is the
     /// same name again.
@@ -123,7 +110,7 @@ impl TurnAssembler {
             ModelEvent::ToolCall(delta) => return self.push_call(delta),
             ModelEvent::DeltaExtra(fields) => {
                 for (key, value) in fields {
-                    self.push_extra(key, value);
+                    self.extra.push(key, value);
                 }
             }
             ModelEvent::Finish(reason) => self.finish = Some(reason.clone()),
@@ -169,11 +156,7 @@ impl TurnAssembler {
             finish,
             usage: self.usage,
             model: self.model,
-            extra: self
-                .extra
-                .into_iter()
-                .map(|(key, value)| (key, value.into_json()))
-                .collect(),
+            extra: self.extra.into_entries().collect(),
         }
     }
 
@@ -221,18 +204,6 @@ impl TurnAssembler {
 
     fn index_at(&self, place: usize) -> Option<u32> {
         self.calls.get(place).and_then(|call| call.index)
-    }
-
-    fn push_extra(&mut self, key: &str, json: &str) {
-        let new = Extra::parse(json);
-        let place = self.extra_places.get(key).copied();
-        match place.and_then(|place| self.extra.get_mut(place)) {
-            Some((_, value)) => value.append(new),
-            None => {
-                self.extra_places.insert(key.to_owned(), self.extra.len());
-                self.extra.push((key.to_owned(), new));
-            }
-        }
     }
 }
 
@@ -338,40 +309,6 @@ impl ObjectScan {
         } else if !byte.is_ascii_whitespace() {
             // Something outside of the object: it is none, and stays none.
             self.broken = true;
-        }
-    }
-}
-
-impl Extra {
-    fn parse(json: &str) -> Self {
-        let json = json.trim();
-        if let Some(inside) = json.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
-            return Self::List(inside.trim().to_owned());
-        }
-        match serde_json::from_str(json) {
-            Ok(text) => Self::Text(text),
-            Err(_) => Self::Other(json.into()),
-        }
-    }
-
-    fn append(&mut self, new: Self) {
-        match (self, new) {
-            (Self::Text(text), Self::Text(more)) => text.push_str(&more),
-            (Self::List(list), Self::List(more)) => {
-                if !list.is_empty() && !more.is_empty() {
-                    list.push(',');
-                }
-                list.push_str(&more);
-            }
-            (value, new) => *value = new,
-        }
-    }
-
-    fn into_json(self) -> Box<str> {
-        match self {
-            Self::Text(text) => quoted(&text).into(),
-            Self::List(inside) => format!("[{inside}]").into(),
-            Self::Other(json) => json,
         }
     }
 }

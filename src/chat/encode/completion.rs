@@ -1,15 +1,13 @@
 //! The answer in one piece: the events of a turn as one `chat.completion`.
 
-use std::collections::HashMap;
 use std::time::Duration;
-
-use serde_json::Value;
 
 use super::AnswerHead;
 use super::records::{AgentSummary, FileEntry, ToolCallEntry};
 use crate::agent::event::{
     AgentEvent, ExtraFields, ExtraLevel, Outcome, ProducedFile, ToolCallRecord,
 };
+use crate::openai::fold::FoldedFields;
 use crate::openai::raw::{push_entry, quoted};
 
 /// Collects the events of a turn.
@@ -20,8 +18,8 @@ pub struct CompletionCollector {
     text: String,
     reasoning: String,
     reasoning_field: &'static str,
-    message_extra: Merged,
-    choice_extra: Merged,
+    message_extra: FoldedFields,
+    choice_extra: FoldedFields,
     answer_extra: ExtraFields,
     records: Vec<ToolCallRecord>,
     files: Vec<ProducedFile>,
@@ -37,8 +35,8 @@ impl CompletionCollector {
             text: String::new(),
             reasoning: String::new(),
             reasoning_field: "reasoning_content",
-            message_extra: Merged::default(),
-            choice_extra: Merged::default(),
+            message_extra: FoldedFields::default(),
+            choice_extra: FoldedFields::default(),
             answer_extra: Vec::new(),
             records: Vec::new(),
             files: Vec::new(),
@@ -58,8 +56,8 @@ impl CompletionCollector {
                 self.reasoning_field = field;
             }
             AgentEvent::Extra { level, fields } => match level {
-                ExtraLevel::Message => self.message_extra.merge_all(fields),
-                ExtraLevel::Choice => self.choice_extra.merge_all(fields),
+                ExtraLevel::Message => fold(&mut self.message_extra, &fields),
+                ExtraLevel::Choice => fold(&mut self.choice_extra, &fields),
                 ExtraLevel::Answer => self.answer_extra = fields,
             },
             AgentEvent::Complete(record) => self.records.push(*record),
@@ -67,7 +65,7 @@ impl CompletionCollector {
             AgentEvent::Annotations(annotations) => {
                 let annotations = serde_json::to_value(annotations).unwrap_or_default();
                 self.message_extra
-                    .merge_one("annotations".to_owned(), annotations);
+                    .push("annotations", &annotations.to_string());
             }
             AgentEvent::Finished(outcome) => self.outcome = Some(outcome),
             AgentEvent::Started { .. }
@@ -90,11 +88,8 @@ impl CompletionCollector {
         push_entry(&mut json, "object", "\"chat.completion\"");
         push_entry(&mut json, "created", &self.head.created.to_string());
         push_entry(&mut json, "model", &quoted(&self.head.model));
-        push_entry(
-            &mut json,
-            "choices",
-            &format!("[{}]", self.choice(&outcome)),
-        );
+        let choice = self.choice(&outcome);
+        push_entry(&mut json, "choices", &format!("[{choice}]"));
         if let Some(usage) = &outcome.usage {
             push_entry(&mut json, "usage", &usage.to_value().to_string());
         }
@@ -119,16 +114,15 @@ impl CompletionCollector {
         Some((json, outcome.waited))
     }
 
-    fn choice(&self, outcome: &Outcome) -> String {
+    fn choice(&mut self, outcome: &Outcome) -> String {
         let mut choice = String::from("{\"index\":0");
         push_entry(&mut choice, "message", &self.message(outcome));
-        if !self.choice_extra.places.contains_key("logprobs") {
+        if !self.choice_extra.contains("logprobs") {
             push_entry(&mut choice, "logprobs", "null");
         }
-        self.choice_extra
-            .entries
-            .iter()
-            .for_each(|(key, value)| push_entry(&mut choice, key, &value.to_string()));
+        std::mem::take(&mut self.choice_extra)
+            .into_entries()
+            .for_each(|(key, value)| push_entry(&mut choice, &key, &value));
         push_entry(
             &mut choice,
             "finish_reason",
@@ -138,7 +132,7 @@ impl CompletionCollector {
         choice
     }
 
-    fn message(&self, outcome: &Outcome) -> String {
+    fn message(&mut self, outcome: &Outcome) -> String {
         let mut message = String::from("{\"role\":\"assistant\"");
         let no_content = self.text.is_empty() && !outcome.client_calls.is_empty();
         let content = if no_content {
@@ -147,16 +141,15 @@ impl CompletionCollector {
             quoted(&self.text)
         };
         push_entry(&mut message, "content", &content);
-        if !self.message_extra.places.contains_key("refusal") {
+        if !self.message_extra.contains("refusal") {
             push_entry(&mut message, "refusal", "null");
         }
         if !self.reasoning.is_empty() {
             push_entry(&mut message, self.reasoning_field, &quoted(&self.reasoning));
         }
-        self.message_extra
-            .entries
-            .iter()
-            .for_each(|(key, value)| push_entry(&mut message, key, &value.to_string()));
+        std::mem::take(&mut self.message_extra)
+            .into_entries()
+            .for_each(|(key, value)| push_entry(&mut message, &key, &value));
         if !outcome.client_calls.is_empty() {
             let calls: Vec<String> = outcome
                 .client_calls
@@ -174,53 +167,8 @@ impl CompletionCollector {
     }
 }
 
-/// Unknown fields joined from their pieces, in the order in which they began.
-#[derive(Debug, Default)]
-struct Merged {
-    entries: Vec<(String, Value)>,
-    /// Where each key is.
-    places: HashMap<String, usize>,
-}
-
-impl Merged {
-    fn merge_all(&mut self, pieces: ExtraFields) {
-        for (key, json) in pieces {
-            let Ok(piece) = serde_json::from_str::<Value>(&json) else {
-                continue;
-            };
-            self.merge_one(key, piece);
-        }
-    }
-
-    fn merge_one(&mut self, key: String, piece: Value) {
-        let place = self.places.get(&key).copied();
-        match place.and_then(|place| self.entries.get_mut(place)) {
-            Some((_, value)) => merge(value, piece),
-            None => {
-                self.places.insert(key.clone(), self.entries.len());
-                self.entries.push((key, piece));
-            }
-        }
-    }
-}
-
-/// Joins two pieces of a streamed value as OpenAI's clients do: texts and lists grow, objects join by key, anything
-/// else is replaced.
-fn merge(whole: &mut Value, piece: Value) {
-    match (whole, piece) {
-        (_, Value::Null) => {}
-        (Value::String(text), Value::String(more)) => text.push_str(&more),
-        (Value::Array(items), Value::Array(more)) => items.extend(more),
-        (Value::Object(map), Value::Object(more)) => {
-            for (key, value) in more {
-                match map.get_mut(&key) {
-                    Some(known) => merge(known, value),
-                    None => {
-                        map.insert(key, value);
-                    }
-                }
-            }
-        }
-        (whole, piece) => *whole = piece,
+fn fold(folded: &mut FoldedFields, pieces: &[(String, Box<str>)]) {
+    for (key, json) in pieces {
+        folded.push(key, json);
     }
 }

@@ -125,8 +125,15 @@ async fn an_unknown_object_in_pieces() {
         golden.heading(id);
         let mut body = with(ask_with("Go", ["t"]), "session_id", json!(id));
         body["stream"] = json!(streamed);
+        let answer = golden.chat(app.client(), &body).await;
         golden.chat(app.client(), &body).await;
-        golden.chat(app.client(), &body).await;
+        let sent_back = upstream.last().messages()[1]["audio"].clone();
+        let whole =
+            json!({"id": "audio_1", "transcript": "Hello", "data": "AABB", "expires_at": 1});
+        assert_eq!(sent_back, whole);
+        if !streamed {
+            assert_eq!(answer.json()["choices"][0]["message"]["audio"], whole);
+        }
         golden.upstream(&upstream);
         golden.session(app.client(), id).await;
     }
