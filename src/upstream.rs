@@ -1,7 +1,7 @@
-//! Model servers: the seam, what goes through it and what can go wrong.
+//! Upstreams: the trait, its requests and responses, its errors.
 //!
-//! Owns everything that is particular to one server: its dialect, its quirks, its time-outs. Knows nothing of the
-//! loop, of sessions or of who asked.
+//! Owns everything that is specific to one upstream: encoding, quirks, time-outs. Knows nothing of the loop, of sessions
+//! or of the client.
 
 pub mod assemble;
 pub mod decode;
@@ -26,7 +26,7 @@ use futures_util::stream::BoxStream;
 
 use crate::openai::event::ModelEvent;
 
-/// One model server.
+/// One upstream.
 ///
 /// Implemented by [`http::HttpUpstream`]; called by the loop's driver and by the pass-through route. Dropping a
 /// returned future or stream ends the exchange and closes what it held open.
@@ -34,44 +34,44 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
     /// The configured name, for logs and metrics.
     fn name(&self) -> &str;
 
-    /// What is particular to this server.
+    /// The known deviations of this upstream.
     fn quirks(&self) -> &settings::Quirks;
 
-    /// What this server calls the model that clients call `model`.
+    /// The upstream's name of the model that clients call `model`.
     fn model_name<'a>(&'a self, model: &'a str) -> &'a str;
 
-    /// Calls the model; resolves once the server has answered with a success status.
+    /// Calls the model. Resolves when the upstream has responded with a success status.
     ///
-    /// The stream yields events until a [`ModelEvent::Finish`] (and what follows it, such as usage) and then ends; it
-    /// yields an error when the answer breaks off before the model had finished. The first error ends it.
+    /// The stream yields events up to a [`ModelEvent::Finish`] and what follows it, such as usage. If the response breaks
+    /// off before the finish, it yields one error and ends.
     fn stream<'a>(
         &'a self,
         call: &'a ModelCall,
     ) -> BoxFuture<'a, Result<ModelStream, UpstreamError>>;
 
-    /// Sends a request on as it is and hands the answer back as it is, whatever its status.
+    /// Forwards a request unchanged and returns the response unchanged, whatever its status.
     fn forward(
         &self,
         request: ForwardRequest,
     ) -> BoxFuture<'_, Result<ForwardResponse, UpstreamError>>;
 }
 
-/// A model's answer while it arrives.
+/// A model's response while it arrives.
 pub struct ModelStream {
-    /// Headers of the answer, for the client (`x-ratelimit-*`).
+    /// Response headers for the client (`x-ratelimit-*`).
     pub headers: HeaderMap,
     /// The events.
     pub events: BoxStream<'static, Result<ModelEvent, UpstreamError>>,
 }
 
-/// One call of a model, before a server's dialect is applied.
+/// One model call, before it is encoded for an upstream.
 ///
-/// The request's body is joined from these texts; the parts that grow with the conversation are shared, never copied.
+/// The request body is assembled from these texts. Those that grow with the conversation are shared, never copied.
 #[derive(Debug, Clone)]
 pub struct ModelCall {
-    /// The model's name as the client gave it; a server may map it.
+    /// The model's name as the client gave it; an upstream may map it.
     pub model: String,
-    /// The members of the request object that loopwright does not act on, `"a":1,"b":2`; may be empty.
+    /// The members of the request object on which loopwright does not act, `"a":1,"b":2`; may be empty.
     pub fields: Arc<str>,
     /// The `tools` array as JSON text, the same bytes in every round; absent when no tool is offered.
     pub tools: Option<Arc<str>>,
@@ -81,14 +81,14 @@ pub struct ModelCall {
     pub tool_choice: Option<Arc<str>>,
     /// The messages.
     pub transcript: Transcript,
-    /// Headers of the client's request that the server should see.
+    /// Headers of the client's request for the upstream.
     pub headers: Arc<HeaderMap>,
 }
 
 /// What the model calls of a turn have in common besides their messages and tools, in the form in which servers take it.
 #[derive(Debug, Clone, Default)]
 pub struct CallTemplate {
-    /// The members of the request object that loopwright does not act on, `"a":1,"b":2`; may be empty.
+    /// The members of the request object on which loopwright does not act, `"a":1,"b":2`; may be empty.
     pub fields: Arc<str>,
     /// Those of them that a call without tools may have.
     pub fields_without_tools: Arc<str>,
@@ -100,86 +100,86 @@ pub struct CallTemplate {
     pub later_choice: Option<Arc<str>>,
 }
 
-/// The messages of a model call as JSON texts, comma-joined in segments; a round appends one segment.
+/// The messages of a model call as JSON text in segments that include the commas; a round appends one segment.
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
     segments: Vec<Bytes>,
 }
 
-/// A request that passes through.
+/// A forwarded request.
 #[derive(Debug)]
 pub struct ForwardRequest {
     /// The method.
     pub method: Method,
     /// Path below the base URL and query, such as `/embeddings?x=1`.
     pub path_and_query: String,
-    /// The headers, hop-by-hop ones already taken out.
+    /// The headers, without hop-by-hop ones.
     pub headers: HeaderMap,
     /// The body.
     pub body: ForwardBody,
 }
 
-/// The body of a request that passes through.
+/// The body of a forwarded request.
 pub enum ForwardBody {
-    /// Held in memory, so that it can be sent again.
+    /// In memory; can be sent again.
     Full(Bytes),
-    /// Streamed; can be sent once only.
+    /// Streamed; can be sent only once.
     Stream {
         /// The pieces.
         stream: BoxStream<'static, Result<Bytes, std::io::Error>>,
-        /// The length, if the client said it.
+        /// The length, if the client sent it.
         length: Option<u64>,
     },
 }
 
-/// The answer to a request that passed through.
+/// The response to a forwarded request.
 pub struct ForwardResponse {
     /// The status.
     pub status: StatusCode,
-    /// The headers, hop-by-hop ones taken out.
+    /// The headers, without hop-by-hop ones.
     pub headers: HeaderMap,
     /// The body, as it arrives.
     pub body: BoxStream<'static, Result<Bytes, UpstreamError>>,
 }
 
-/// Why a model server gave no (whole) answer.
+/// Why an upstream gave no complete response.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The connection could not be made; nothing was sent.
     #[error("could not connect to upstream {upstream}")]
     Connect {
-        /// The server's configured name.
+        /// The upstream's configured name.
         upstream: Arc<str>,
         /// The cause.
         #[source]
         source: BoxError,
     },
-    /// The server was silent past its time-out.
+    /// The upstream sent nothing within its time-out.
     #[error("upstream {upstream} was silent for {limit:?} ({phase})")]
     Timeout {
-        /// The server's configured name.
+        /// The upstream's configured name.
         upstream: Arc<str>,
-        /// What was waited for: `connect`, `first byte` or `next chunk`.
+        /// The phase: `connect`, `first byte` or `next chunk`.
         phase: &'static str,
         /// The time-out.
         limit: Duration,
     },
-    /// The server answered with an error status.
+    /// The upstream responded with an error status.
     #[error("upstream {upstream} answered {status}")]
     Status {
-        /// The server's configured name.
+        /// The upstream's configured name.
         upstream: Arc<str>,
         /// The status.
         status: StatusCode,
-        /// The answer's headers, hop-by-hop ones taken out.
+        /// The response headers, without hop-by-hop ones.
         headers: Box<HeaderMap>,
-        /// The answer's body, cut at [`MAX_ERROR_BODY_BYTES`].
+        /// The response body, cut at [`MAX_ERROR_BODY_BYTES`].
         body: Bytes,
     },
-    /// The server reported an error inside a stream that had begun well.
+    /// The upstream reported an error within a successful stream.
     #[error("upstream {upstream} reported an error in its stream")]
     InStream {
-        /// The server's configured name.
+        /// The upstream's configured name.
         upstream: Arc<str>,
         /// The value of the `error` key as JSON text.
         error: Box<str>,
@@ -187,19 +187,19 @@ pub enum UpstreamError {
     /// The connection broke, or the stream ended before the model had finished.
     #[error("upstream {upstream} broke off its answer: {reason}")]
     Broken {
-        /// The server's configured name.
+        /// The upstream's configured name.
         upstream: Arc<str>,
         /// What was seen.
         reason: String,
     },
-    /// The answer is not what a chat server sends.
+    /// The response is not a chat completion.
     #[error("upstream {upstream} sent what is no chat completion: {reason}")]
     Malformed {
-        /// The server's configured name.
+        /// The upstream's configured name.
         upstream: Arc<str>,
-        /// What was seen; never holds content.
+        /// What was wrong; never contains content.
         reason: String,
-        /// The same server may do better when it is asked again.
+        /// A retry of the same upstream may succeed.
         again: bool,
     },
     /// A request body that the client streamed broke off.
@@ -207,10 +207,10 @@ pub enum UpstreamError {
     RequestBody,
 }
 
-/// A cause of any type.
+/// An error of any type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Most of an error answer's body that is kept, in bytes.
+/// Most bytes of an error response's body that are kept.
 pub const MAX_ERROR_BODY_BYTES: usize = 256 * 1024;
 
 impl Transcript {
@@ -228,7 +228,7 @@ impl Transcript {
         }
     }
 
-    /// The segments; concatenated they are the inside of a JSON array.
+    /// The segments; concatenated they are the content of a JSON array.
     pub fn segments(&self) -> &[Bytes] {
         &self.segments
     }

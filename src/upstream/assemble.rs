@@ -1,8 +1,8 @@
-//! The pieces of one model call, put together again.
+//! Assembles the streamed pieces of one model reply.
 //!
-//! Owns the question which piece of a tool call belongs to which call, for servers that leave out indexes, ids or
-//! both, repeat names or send a call twice. Knows nothing of what the calls are for; the ids that the server gave are
-//! replaced, since a client may be handed them and they must not be guessable or clash.
+//! Decides which piece of a tool call belongs to which call, for servers that omit indexes, ids or both, repeat names or
+//! send a call twice. Replaces the upstream's call ids: clients may receive them, so they must be unique and
+//! unguessable.
 
 use crate::ids::{CallIdStyle, fresh_call_id};
 use crate::openai::event::{ModelEvent, ToolCallDelta};
@@ -10,26 +10,26 @@ use crate::openai::fold::FoldedFields;
 use crate::openai::tool::{CallKind, ToolCall};
 use crate::openai::usage::{FinishReason, Usage};
 
-/// Most tool calls of one answer; a model that makes more has run wild.
+/// Most tool calls of one reply; a model that makes more is broken.
 pub const MAX_CALLS: usize = 128;
 
-/// An answer has more than [`MAX_CALLS`] tool calls.
+/// A reply has more than [`MAX_CALLS`] tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {MAX_CALLS} tool calls")]
 pub struct TooManyCalls;
 
-/// What the model said in one call.
+/// What the model returned in one model call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     /// The visible text.
     pub text: String,
-    /// The reasoning text and the field that the server used for it.
+    /// The reasoning text and the field in which it came.
     pub reasoning: Option<(String, &'static str)>,
     /// The tool calls, in the order in which they began.
     pub calls: Vec<AssembledCall>,
-    /// Why the model stopped; `tool_calls` exactly when it made calls and was not cut off.
+    /// Why the model stopped; `tool_calls` if and only if it made calls and was not cut off.
     pub finish: FinishReason,
-    /// The token counts, if the server gave any.
+    /// The token counts, if the upstream sent any.
     pub usage: Option<Usage>,
     /// The model's own name for itself.
     pub model: Option<String>,
@@ -37,16 +37,16 @@ pub struct Turn {
     pub extra: Vec<(String, Box<str>)>,
 }
 
-/// One whole call.
+/// One complete call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssembledCall {
     /// The call, under a fresh id.
     pub call: ToolCall,
-    /// The id that the server gave it.
+    /// The upstream's id of it.
     pub upstream_id: Option<String>,
 }
 
-/// Puts a turn together from its events.
+/// Assembles a reply from its events.
 #[derive(Debug, Default)]
 pub struct TurnAssembler {
     split_names: bool,
@@ -59,7 +59,7 @@ pub struct TurnAssembler {
     extra: FoldedFields,
 }
 
-/// A call whose pieces are still arriving.
+/// A call that is still arriving.
 #[derive(Debug, Default)]
 struct OpenCall {
     index: Option<u32>,
@@ -67,15 +67,15 @@ struct OpenCall {
     name: String,
     arguments: String,
     whole: bool,
-    /// The whole arguments are an empty object, which some servers send before the pieces.
+    /// The arguments are an empty object, which some servers send before the actual pieces.
     placeholder: bool,
     scan: ObjectScan,
     kind: CallKind,
 }
 
-/// How far a growing text has been looked at for the end of the object that it may be.
+/// An incremental search for the end of the JSON object in a growing text.
 ///
-/// The text is looked at once, however often the question is asked.
+/// Each byte is scanned once.
 #[derive(Debug, Default)]
 struct ObjectScan {
     seen: usize,
@@ -96,10 +96,10 @@ impl TurnAssembler {
         }
     }
 
-    /// Takes the next event.
+    /// Adds the next event.
     ///
     /// # Errors
-    /// When it begins one tool call too many.
+    /// When it starts more than [`MAX_CALLS`] tool calls.
     pub fn push(&mut self, event: &ModelEvent) -> Result<(), TooManyCalls> {
         match event {
             ModelEvent::Text(text) => self.text.push_str(text),
@@ -126,7 +126,7 @@ impl TurnAssembler {
         !self.calls.is_empty()
     }
 
-    /// Ends the turn; every call gets a fresh id.
+    /// Ends the reply; every call gets a fresh id.
     pub fn finish(self, style: CallIdStyle) -> Turn {
         let calls: Vec<AssembledCall> = self
             .calls
@@ -180,9 +180,9 @@ impl TurnAssembler {
         Ok(())
     }
 
-    /// The open call that a piece seems to belong to; none when there is none.
+    /// The index of the open call that a piece seems to belong to, if any.
     ///
-    /// There are few enough calls to look through them all for each piece.
+    /// A linear search suffices for [`MAX_CALLS`] calls.
     fn place_of(&self, delta: &ToolCallDelta) -> Option<usize> {
         let with_id = || {
             let id = delta.id.as_ref()?;
@@ -195,7 +195,7 @@ impl TurnAssembler {
                 .calls
                 .iter()
                 .rposition(|call| call.index == Some(index));
-            // One call may be named by its id alone first and by its index later.
+            // The first piece of a call may have only an id and the later ones only an index.
             with_index.or_else(|| with_id().filter(|place| self.index_at(*place).is_none()))
         } else {
             with_id().or_else(|| self.calls.len().checked_sub(1))
@@ -208,15 +208,15 @@ impl TurnAssembler {
 }
 
 impl OpenCall {
-    /// Whether the piece begins another call although it seems to belong to this one.
+    /// Whether the piece starts another call although it seems to belong to this one.
     fn is_followed_by(&mut self, delta: &ToolCallDelta, split_names: bool) -> bool {
-        // Without a name nothing begins: some servers make up a fresh id for every piece of one call.
+        // A call starts with a name. Ids alone do not count: some servers make a new id for every piece of one call.
         let Some(name) = &delta.name else {
             return false;
         };
         match (&self.id, &delta.id) {
             (Some(own), Some(other)) => return own != other,
-            // Nothing but its id came of the call so far.
+            // Only the id of the call has arrived so far.
             _ if self.name.is_empty() => return false,
             (None, Some(_)) if delta.index.is_none() => return true,
             (None, Some(_)) | (_, None) => {}
@@ -235,7 +235,7 @@ impl OpenCall {
             return false;
         };
         if delta.whole {
-            // The same call whole once more, after its pieces or repeated, is no second call.
+            // A complete call that repeats the assembled one is not a second call.
             self.whole && (delta.index.is_none() || arguments != self.arguments)
         } else {
             self.scan.finds_whole_object(&self.arguments)
@@ -279,7 +279,7 @@ impl OpenCall {
 }
 
 impl ObjectScan {
-    /// Whether the text, which has only grown since the last time, is one JSON object that nothing can be missing of.
+    /// Whether the text, which may only have grown since the last call, is one complete JSON object.
     fn finds_whole_object(&mut self, text: &str) -> bool {
         for byte in text.as_bytes().iter().skip(self.seen) {
             self.step(*byte);
@@ -307,7 +307,7 @@ impl ObjectScan {
         } else if byte == b'{' && !self.closed {
             self.depth = 1;
         } else if !byte.is_ascii_whitespace() {
-            // Something outside of the object: it is none, and stays none.
+            // Text outside of the object: this is not a single object and cannot become one.
             self.broken = true;
         }
     }

@@ -1,7 +1,7 @@
-//! What a server's chunk says, whatever dialect it is written in.
+//! Decodes the chunks of all known variants of the chat protocol.
 //!
-//! Owns the tolerance for the ways in which servers depart from OpenAI's chunks and turns each chunk into
-//! [`ModelEvent`]s. Knows nothing of sockets, and joins nothing over chunks but inline reasoning tags.
+//! Tolerates the known deviations from OpenAI's chunks and turns each chunk into [`ModelEvent`]s. Knows nothing of
+//! sockets. Only inline reasoning tags are tracked across chunks.
 
 mod calls;
 mod repeat;
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use self::repeat::{Pattern, Said};
+use self::repeat::{PreviousChunk, TextKind};
 pub(super) use self::text::one_line;
 use self::text::{is_falsy, lossy_string, mend_surrogates};
 use self::wire::{Chunk, Delta, Entries, MAX_UNKNOWN_KEYS};
@@ -23,81 +23,81 @@ use crate::openai::event::ModelEvent;
 use crate::openai::raw::RawObject;
 use crate::openai::usage::{FinishReason, Usage};
 
-/// The field that reasoning is given which came as a part of the content.
+/// The field name for reasoning that came as a part of the content.
 const PART_REASONING_FIELD: &str = "reasoning_content";
 
 /// Why a chunk cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The server reported an error; the value of the `error` key (or the object that stands for it) as JSON text.
+    /// The upstream reported an error: the value of `error`, or the object that is the error, as JSON text.
     #[error("the server reported an error")]
     Reported(Box<str>),
-    /// It is not a chunk; the text never holds content.
+    /// The data is not a chunk. The text contains no content of it.
     #[error("{0}")]
     Malformed(String),
 }
 
-/// Turns the chunks of one answer into events.
+/// Turns the chunks of one response into events.
 #[derive(Debug)]
 pub struct ChunkDecoder {
     think: Option<ThinkSplitter>,
     model: Box<str>,
-    /// The last unknown fields of a chunk that were passed on.
+    /// The last unknown chunk fields that were passed on.
     chunk_extra: Vec<(String, Box<str>)>,
-    /// The names of all unknown fields so far.
+    /// Names of all unknown fields so far.
     unknown_keys: HashSet<Box<str>>,
-    /// The last chunk, if it said a text and nothing else.
-    pattern: Pattern,
+    /// The previous chunk, if its only content was a text.
+    previous: PreviousChunk,
     saw_delta: bool,
     finished: bool,
 }
 
 impl ChunkDecoder {
-    /// Makes a decoder for one answer of a server.
+    /// Makes a decoder for one response.
     pub fn new(quirks: &Quirks) -> Self {
         Self {
             think: quirks.think_tags.then(ThinkSplitter::default),
             model: Box::default(),
             chunk_extra: Vec::new(),
             unknown_keys: HashSet::new(),
-            pattern: Pattern::default(),
+            previous: PreviousChunk::default(),
             saw_delta: false,
             finished: false,
         }
     }
 
-    /// Whether the model has said that it is done.
+    /// Whether the finish reason has arrived.
     pub fn finished(&self) -> bool {
         self.finished
     }
 
-    /// Reads one chunk and appends what it says.
+    /// Decodes one chunk and appends its events.
     ///
-    /// Fields of the chunk come first, then of the delta: unknown ones, reasoning, text, calls; then fields of the
-    /// choice, the finish and the usage.
+    /// The order is: unknown fields of the chunk; of the delta its unknown fields, reasoning, text, calls; unknown fields
+    /// of the choice; the finish reason; the usage.
     ///
     /// # Errors
-    /// When the chunk reports an error or is none.
+    /// When the chunk reports an error or is not a chunk.
     pub fn decode(&mut self, data: &str, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
-        if let Some((said, text)) = self.pattern.text_of(data) {
-            self.say(said, text, out);
+        if let Some((kind, text)) = self.previous.text_of(data) {
+            self.push_text(kind, text, out);
             return Ok(());
         }
-        self.pattern.forget();
+        self.previous.forget();
         let data = one_line(data);
         with_chunk(&data, |chunk| {
             self.emit(chunk, false, out)?;
-            if let Some((said, text)) = chunk.only_text() {
-                self.pattern.learn(&data, said, text);
+            if let Some((kind, text)) = chunk.only_text() {
+                self.previous.learn(&data, kind, text);
             }
             Ok(())
         })
     }
 
-    /// Reads an answer that was not streamed and appends what it says, a finish always included.
+    /// Decodes a response that was not streamed and appends its events, which always include a finish.
     ///
     /// # Errors
-    /// When the answer reports an error or is none.
+    /// When the response reports an error or is not a completion.
     pub fn decode_whole(
         &mut self,
         body: &str,
@@ -113,7 +113,7 @@ impl ChunkDecoder {
         Ok(())
     }
 
-    /// Ends the answer: appends what is held back and, where the server gave none, a finish.
+    /// Ends the response: appends held text and, if the upstream sent none, a finish.
     pub fn finish(&mut self, out: &mut Vec<ModelEvent>) {
         self.flush(out);
         if !self.finished {
@@ -122,7 +122,7 @@ impl ChunkDecoder {
         }
     }
 
-    /// Appends what is held back as a possible part of a reasoning tag.
+    /// Appends text that was held as a possible part of a reasoning tag.
     pub fn flush(&mut self, out: &mut Vec<ModelEvent>) {
         if let Some(think) = &mut self.think {
             think.flush(out);
@@ -204,7 +204,7 @@ impl ChunkDecoder {
             out.push(ModelEvent::Reasoning { text, field });
         }
         if !content.text.is_empty() {
-            self.say(Said::Text, content.text.into(), out);
+            self.push_text(TextKind::Text, content.text.into(), out);
         }
         if delta.tool_calls.is_some() || delta.function_call.is_some() {
             let calls = calls::of_delta(delta, whole)?;
@@ -216,19 +216,19 @@ impl ChunkDecoder {
         Ok(())
     }
 
-    /// Appends a text that is not empty.
-    fn say(&mut self, said: Said, text: Cow<'_, str>, out: &mut Vec<ModelEvent>) {
-        match (said, &mut self.think) {
-            (Said::Text, Some(think)) => think.push(&text, out),
-            (Said::Text, None) => out.push(ModelEvent::Text(text.into_owned())),
-            (Said::Reasoning(field), _) => out.push(ModelEvent::Reasoning {
+    /// Appends a non-empty text.
+    fn push_text(&mut self, kind: TextKind, text: Cow<'_, str>, out: &mut Vec<ModelEvent>) {
+        match (kind, &mut self.think) {
+            (TextKind::Text, Some(think)) => think.push(&text, out),
+            (TextKind::Text, None) => out.push(ModelEvent::Text(text.into_owned())),
+            (TextKind::Reasoning(field), _) => out.push(ModelEvent::Reasoning {
                 text: text.into_owned(),
                 field,
             }),
         }
     }
 
-    /// Bounds the unknown fields of the whole answer, which are all kept until its end.
+    /// Bounds the different unknown fields of the response, which are kept until its end.
     fn count_keys(&mut self, chunk: &Chunk<'_>) -> Result<(), DecodeError> {
         let choice = chunk.choice.as_ref();
         let parts = choice.map(|choice| [choice.delta.as_ref(), choice.message.as_ref()]);
@@ -251,7 +251,7 @@ impl ChunkDecoder {
     }
 }
 
-/// Parses a chunk, once more with torn escapes mended where that is what it failed on.
+/// Parses a chunk. If that fails, tries again with lone surrogate escapes replaced.
 fn with_chunk<T>(
     data: &str,
     read: impl FnOnce(&Chunk<'_>) -> Result<T, DecodeError>,
@@ -270,7 +270,7 @@ fn with_chunk<T>(
     read(&chunk)
 }
 
-/// Says where the JSON went wrong, without any of its content.
+/// Describes a JSON error without any content of the text.
 fn describe(error: &serde_json::Error) -> String {
     let kind = match error.classify() {
         serde_json::error::Category::Eof => "JSON that ends early",
@@ -297,7 +297,7 @@ fn is_same(fields: &Entries<'_>, known: &[(String, Box<str>)]) -> bool {
             .all(|((key, value), (name, json))| key == name && value.get() == &**json)
 }
 
-/// What a `content` value holds.
+/// The texts of a `content` value.
 #[derive(Debug, Default)]
 struct Content {
     text: String,

@@ -1,8 +1,8 @@
-//! Which headers belong to one connection only and must not travel through a proxy.
+//! Removes the hop-by-hop headers, which a proxy must not pass on.
 
 use ::http::header::{CONNECTION, HeaderMap, HeaderName};
 
-/// Headers that speak about the connection, not about the message.
+/// Hop-by-hop headers of HTTP/1.1.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -15,7 +15,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// Takes out the headers that belong to one connection: the known ones and those that `connection` names.
+/// Removes the hop-by-hop headers: the known ones and those that `connection` names.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = headers

@@ -1,7 +1,7 @@
-//! A model server behind HTTP, with one connection pool of its own.
+//! An upstream over HTTP, with its own connection pool.
 //!
-//! Owns how a call is written for the wire, which headers go with it, the time-outs and what counts as a failure. Does
-//! not retry, choose between servers or know what the call is part of.
+//! Owns the encoding of a call, its headers, the time-outs and the classification of failures. Does not retry, does not
+//! choose between upstreams and does not know what the call is part of.
 
 mod events;
 mod reader;
@@ -22,7 +22,7 @@ use secrecy::ExposeSecret;
 use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
-use self::events::{Events, Form};
+use self::events::{BodyEncoding, ResponseEvents};
 use self::reader::{BodyReader, ForwardedBody};
 use self::request::{Upload, chat_body, join_url};
 use super::decode::ChunkDecoder;
@@ -35,19 +35,19 @@ use super::{
 use crate::net::ClientOptions;
 use crate::sse::SseDecoder;
 
-/// Where chat requests go, below the base URL.
+/// Path of chat requests below the base URL.
 const CHAT_PATH: &str = "/chat/completions";
 
-/// How long an unused connection is kept; servers close theirs after a while too, and the sooner one wins.
+/// How long an idle connection is kept.
 const POOL_IDLE: Duration = Duration::from_secs(60);
-/// Longest time spent on reading the body of an error answer.
+/// Longest time spent on reading the body of an error response.
 const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
-/// Sent where the caller names no program.
+/// The user agent, unless the client sent one.
 const USER_AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"));
-/// The answer to a path that would lead out of the server's base URL.
+/// The response to a path outside of the base URL.
 const NOT_FOUND_BODY: &str = r#"{"error":{"message":"unknown path","type":"invalid_request_error","param":null,"code":"not_found"}}"#;
 
-/// A model server behind HTTP.
+/// An upstream over HTTP.
 #[derive(Debug)]
 pub struct HttpUpstream {
     name: Arc<str>,
@@ -57,19 +57,19 @@ pub struct HttpUpstream {
     settings: Settings,
 }
 
-/// Why a model server's client cannot be made.
+/// Why the HTTP client of an upstream cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpUpstreamError {
-    /// The key holds characters that no header can carry.
+    /// The key has characters that are not allowed in a header.
     #[error("the api key of upstream {0} holds characters that a header cannot carry")]
     ApiKey(String),
     /// The base URL cannot be extended by a path.
     #[error("the base URL of upstream {0} must be an http or https URL")]
     BaseUrl(String),
-    /// The client cannot be made, most likely for want of root certificates.
+    /// The client cannot be made, most likely because there are no root certificates.
     #[error("could not set up the client of upstream {upstream}")]
     Client {
-        /// The server's configured name.
+        /// The upstream's configured name.
         upstream: String,
         /// The cause.
         #[source]
@@ -78,7 +78,7 @@ pub enum HttpUpstreamError {
 }
 
 impl HttpUpstream {
-    /// Makes the client of one server; connects to nothing yet.
+    /// Makes the client of one upstream without connecting.
     ///
     /// # Errors
     /// When the settings cannot be used for a client.
@@ -121,7 +121,7 @@ impl HttpUpstream {
         let mut request = reqwest::Request::new(Method::POST, self.chat_url.clone());
         *request.headers_mut() = self.call_headers(&call.headers);
         *request.body_mut() = Some(chat_body(call, &self.settings));
-        // Where nothing is streamed the head comes with the end of the answer.
+        // Without streaming, the head arrives when the whole response is ready.
         let wait = if quirks.streams {
             self.settings.first_byte_timeout
         } else {
@@ -156,13 +156,13 @@ impl HttpUpstream {
             });
         }
         let form = if is_whole_answer(&headers, quirks) {
-            Form::Whole(BytesMut::new())
+            BodyEncoding::Whole(BytesMut::new())
         } else {
             let largest = usize::try_from(self.settings.max_stream_bytes).unwrap_or(usize::MAX);
-            Form::Sse(SseDecoder::new(largest))
+            BodyEncoding::Sse(SseDecoder::new(largest))
         };
         let reader = BodyReader::new(response.bytes_stream(), self.settings.idle_timeout);
-        let events = Events::new(
+        let events = ResponseEvents::new(
             self.name.clone(),
             reader,
             form,
@@ -177,7 +177,7 @@ impl HttpUpstream {
 
     async fn pass(&self, request: ForwardRequest) -> Result<ForwardResponse, UpstreamError> {
         let url = match request.path_and_query.as_str() {
-            // Nearly every request; reading a URL costs a few microseconds.
+            // The common case; parsing a URL costs a few microseconds.
             CHAT_PATH => Some(self.chat_url.clone()),
             other => join_url(&self.settings.base_url, other),
         };
@@ -214,7 +214,7 @@ impl HttpUpstream {
         })
     }
 
-    /// Waits for the answer's head; the time that the caller's body takes to arrive does not count.
+    /// Waits for the response head. The time-out starts again whenever a part of the client's body arrives.
     async fn head_after_upload(
         &self,
         request: reqwest::Request,
@@ -250,7 +250,7 @@ impl HttpUpstream {
         headers
     }
 
-    /// Puts the configured headers over the caller's.
+    /// Replaces the client's headers by the configured ones.
     fn own_headers(&self, headers: &mut HeaderMap) {
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
@@ -271,7 +271,7 @@ impl HttpUpstream {
         }
     }
 
-    /// Says why no answer came, without the URL.
+    /// Classifies the error of a request without a response; removes the URL.
     fn no_head(&self, error: reqwest::Error) -> UpstreamError {
         let error = error.without_url();
         if error.is_connect() && error.is_timeout() {
@@ -348,7 +348,7 @@ impl Upstream for HttpUpstream {
     }
 }
 
-/// Whether the answer is one JSON text; a server may answer so although it was asked to stream.
+/// Whether the response is one JSON text, which some servers send although a stream was requested.
 fn is_whole_answer(headers: &HeaderMap, quirks: &Quirks) -> bool {
     let kind = headers
         .get(CONTENT_TYPE)
@@ -363,7 +363,7 @@ fn is_whole_answer(headers: &HeaderMap, quirks: &Quirks) -> bool {
     }
 }
 
-/// Keeps what is of use to whoever sees the answer.
+/// The response headers that clients and logs can use.
 fn kept_headers(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
     for (name, value) in headers {
@@ -375,7 +375,7 @@ fn kept_headers(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// Reads a body up to a size and for a time; says whether that was all of it.
+/// Reads a body up to a size and a deadline. Returns whether it is complete.
 async fn read_capped(
     stream: impl Stream<Item = reqwest::Result<Bytes>>,
     most: usize,

@@ -1,6 +1,6 @@
-//! The models of all servers in one list.
+//! Merges the model lists of all upstreams.
 //!
-//! Owns the merging; which servers there are is the router's business, and the shape of the endpoint is the edge's.
+//! The router knows the upstreams; the HTTP edge knows the shape of the endpoint.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ use super::router::{Router, RouterEntry};
 use super::{ForwardBody, ForwardRequest, UpstreamError};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 
-/// Longest time a server is given for its list.
+/// Longest wait for the list of one upstream.
 const LIST_WAIT: Duration = Duration::from_secs(5);
-/// The largest list that is read.
+/// Largest list that is read, in bytes.
 const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
 
 /// A model that clients can ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelEntry {
-    /// The name to ask for.
+    /// The name that clients use.
     pub id: String,
     /// The whole entry as JSON text.
     pub json: Box<str>,
 }
 
-/// Asks all servers for their models, at the same time, and merges the answers.
+/// Requests the model lists of all upstreams concurrently and merges them.
 ///
-/// Of models with the same id the first server's counts. A server that takes only some models is listed with these,
-/// and with the names that it knows by another one. A server that does not answer well is left out and logged.
+/// If an id occurs twice, the first upstream's entry is used. Of each upstream, only models that it takes are listed,
+/// mapped models under the client's name. An upstream that fails is left out and logged.
 ///
 /// # Errors
-/// The first server's failure, when all of them fail.
+/// The first upstream's error, if all of them fail.
 pub async fn merged(
     router: &Router,
     headers: &HeaderMap,
@@ -68,7 +68,7 @@ pub async fn merged(
     }
 }
 
-/// The models of one server under the names that reach it.
+/// The models of one upstream, under the names that clients use.
 fn offered(entry: &RouterEntry, listed: Vec<ModelEntry>) -> Vec<ModelEntry> {
     let renamed: Vec<ModelEntry> = entry
         .model_map
@@ -86,7 +86,7 @@ fn offered(entry: &RouterEntry, listed: Vec<ModelEntry>) -> Vec<ModelEntry> {
         .collect()
 }
 
-/// An entry under another name; a plain one where the server does not list the model.
+/// The entry under another name; a minimal one if the upstream does not list the model.
 fn renamed_json(model: Option<&ModelEntry>, name: &str) -> Box<str> {
     let mut json = format!(r#"{{"id":{}"#, quoted(name));
     match model.and_then(|model| RawObject::parse(&model.json).ok()) {
@@ -144,7 +144,7 @@ async fn fetch(entry: &RouterEntry, headers: &HeaderMap) -> Result<Vec<ModelEntr
     parse(&body).ok_or_else(|| malformed("the list of models is none"))
 }
 
-/// Reads `{"data":[{"id":…},…]}`; entries without an id are left out.
+/// Parses `{"data":[{"id":…},…]}`; entries without an id are left out.
 fn parse(body: &[u8]) -> Option<Vec<ModelEntry>> {
     let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
     let data: Vec<&RawValue> = serde_json::from_str(object.get("data")?.get()).ok()?;
@@ -164,14 +164,20 @@ mod tests {
 
     use ::http::StatusCode;
 
-    use super::super::router::Entry;
+    use super::super::router::UpstreamEntry;
     use super::super::settings::Quirks;
     use super::super::testing::FakeUpstream;
     use super::*;
 
-    fn entry(name: &str, status: u16, body: &str, models: &[&str], map: &[(&str, &str)]) -> Entry {
+    fn entry(
+        name: &str,
+        status: u16,
+        body: &str,
+        models: &[&str],
+        map: &[(&str, &str)],
+    ) -> UpstreamEntry {
         let answer = (StatusCode::from_u16(status).unwrap(), body.to_owned());
-        Entry {
+        UpstreamEntry {
             upstream: Arc::new(FakeUpstream::new(name, Quirks::default()).answering(answer)),
             models: models.iter().map(|&model| model.to_owned()).collect(),
             model_map: map
@@ -181,7 +187,7 @@ mod tests {
         }
     }
 
-    async fn merge(entries: Vec<Entry>) -> Result<Vec<String>, UpstreamError> {
+    async fn merge(entries: Vec<UpstreamEntry>) -> Result<Vec<String>, UpstreamError> {
         let router = Router::new(entries).unwrap();
         let models = merged(&router, &HeaderMap::new()).await?;
         Ok(models

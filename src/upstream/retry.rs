@@ -1,7 +1,7 @@
-//! Which failed calls are worth another try, where and when.
+//! Decides whether, where and when a failed call is retried.
 //!
-//! Pure: decides, waits for nothing. Whether a retry is still allowed (nothing of the round has reached the client) is
-//! for the caller to know.
+//! Pure: it does not wait. The caller knows whether a retry is still allowed, which is only before the first delta has
+//! reached the client.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use serde_json::Value;
 use super::UpstreamError;
 use crate::net::{Backoff, retry_after};
 
-/// Words for an account that is out of money, which no waiting mends.
+/// Error codes of an exhausted account. Waiting does not help.
 const BILLING_WORDS: [&str; 3] = [
     "insufficient_quota",
     "billing_not_active",
     "billing_hard_limit_reached",
 ];
-/// Words for a request that is too long, which some servers report as their own failure.
+/// Error codes of a request that is too long, which some servers report with a 5xx status.
 const TOO_LONG_WORDS: [&str; 1] = ["context_length_exceeded"];
-/// Words in an error inside a stream that speak of a passing trouble.
+/// Words of transient errors inside a stream.
 const PASSING_WORDS: [&str; 12] = [
     "server_error",
     "internal server error",
@@ -34,24 +34,24 @@ const PASSING_WORDS: [&str; 12] = [
     "timed out",
     "api_error",
 ];
-/// The part of a computed delay that chance may add at most.
+/// Largest random addition to a computed delay, as a fraction of it.
 const JITTER: f64 = 0.25;
-/// All waiting for the sake of one call together, in units of the longest single delay.
+/// Most waiting for one call in all, in units of `max_delay`.
 const TOTAL_DELAYS: u32 = 2;
 
-/// How failed calls are tried again.
+/// How failed calls are retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Most tries per upstream, the first one included.
+    /// Most attempts per upstream, the first one included.
     pub max_attempts: u32,
-    /// The delay before the first retry; it doubles with each further one.
+    /// The delay before the first retry; doubled for each further one.
     pub base_delay: Duration,
-    /// The longest delay; a server that asks for more is not tried again. All delays of one call together are at most
+    /// The longest delay. An upstream that asks for more is not retried. All delays of one call together are at most
     /// twice this.
     pub max_delay: Duration,
 }
 
-/// The tries of one call over its candidates.
+/// The attempts of one call over its candidates.
 #[derive(Debug, Clone)]
 pub struct Attempts {
     policy: RetryPolicy,
@@ -61,23 +61,23 @@ pub struct Attempts {
     waited: Duration,
 }
 
-/// A try that is to be made.
+/// The next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attempt {
-    /// Which candidate, counted from 0.
+pub struct NextAttempt {
+    /// The candidate, from 0.
     pub upstream: usize,
-    /// How long to wait before.
+    /// The wait before it.
     pub delay: Duration,
 }
 
-/// What may follow a failure.
+/// What can help after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
-    /// The same server may answer if it is asked again.
+    /// A retry of the same upstream.
     Retry,
-    /// Another server may answer, this one will not.
+    /// Another upstream, but not this one.
     NextUpstream,
-    /// The request is at fault: no server will answer it.
+    /// Nothing: the request itself is at fault.
     None,
 }
 
@@ -92,7 +92,7 @@ impl Default for RetryPolicy {
 }
 
 impl Attempts {
-    /// Begins with the first try of the first candidate.
+    /// Starts with the first attempt at the first candidate.
     pub fn new(policy: RetryPolicy, upstreams: usize) -> Self {
         Self {
             policy,
@@ -103,13 +103,13 @@ impl Attempts {
         }
     }
 
-    /// The candidate that is being tried, counted from 0.
+    /// The current candidate, from 0.
     pub fn upstream(&self) -> usize {
         self.upstream
     }
 
-    /// Decides what follows the failure of the present try; none means that the error is the answer.
-    pub fn next(&mut self, error: &UpstreamError) -> Option<Attempt> {
+    /// Decides what follows the failure of the current attempt. `None`: the error is final.
+    pub fn next(&mut self, error: &UpstreamError) -> Option<NextAttempt> {
         let delay = match remedy(error) {
             Remedy::None => return None,
             Remedy::NextUpstream => None,
@@ -118,7 +118,7 @@ impl Attempts {
         if let Some(delay) = delay {
             self.tries += 1;
             self.waited += delay;
-            return Some(Attempt {
+            return Some(NextAttempt {
                 upstream: self.upstream,
                 delay,
             });
@@ -128,13 +128,13 @@ impl Attempts {
         }
         self.upstream += 1;
         self.tries = 1;
-        Some(Attempt {
+        Some(NextAttempt {
             upstream: self.upstream,
             delay: Duration::ZERO,
         })
     }
 
-    /// The delay before the same server is tried again, if it is to be.
+    /// The delay before a retry of the same upstream, if there is to be one.
     fn delay(&self, error: &UpstreamError) -> Option<Duration> {
         if self.tries >= self.policy.max_attempts {
             return None;
@@ -153,7 +153,7 @@ impl Attempts {
     }
 }
 
-/// Classifies a failure: by its status first, by its body second.
+/// Classifies a failure by its status and its body.
 pub fn remedy(error: &UpstreamError) -> Remedy {
     match error {
         UpstreamError::Connect { .. }
@@ -172,7 +172,7 @@ pub fn remedy(error: &UpstreamError) -> Remedy {
     }
 }
 
-/// The delay that the server asked for, if it did.
+/// The delay that the upstream asked for, if any.
 pub fn server_delay(error: &UpstreamError) -> Option<Duration> {
     match error {
         UpstreamError::Status { headers, body, .. } => header_delay(headers).or_else(|| {
@@ -257,7 +257,7 @@ fn json_delay(body: &Value) -> Option<Duration> {
         .and_then(seconds)
 }
 
-/// A number, also one in a string.
+/// A JSON number, or a string that holds one.
 fn number(value: &Value) -> Option<f64> {
     value
         .as_f64()
@@ -463,7 +463,7 @@ mod tests {
     fn a_final_failure_ends_it_and_an_exhausted_account_moves_on() {
         let mut attempts = Attempts::new(RetryPolicy::default(), 2);
         assert_eq!(attempts.next(&status(400, &[], "")), None);
-        let moved = Attempt {
+        let moved = NextAttempt {
             upstream: 1,
             delay: Duration::ZERO,
         };

@@ -1,7 +1,6 @@
-//! Which model servers a request may go to.
+//! Chooses the upstreams of a request by the model's name.
 //!
-//! Owns the model name patterns and the order of the fall-back. Does not call anything and does not know whether a
-//! server is well.
+//! Owns the model name patterns and the fail-over order. Calls nothing and does not know whether an upstream is healthy.
 
 use std::sync::Arc;
 
@@ -14,24 +13,24 @@ use super::retry::RetryPolicy;
 use super::settings::{FinalCall, PoolSettings, Quirks, Settings};
 use crate::ids::CallIdStyle;
 
-/// A model server and what it takes.
+/// An upstream and the models that it takes.
 #[derive(Debug)]
-pub struct Entry {
+pub struct UpstreamEntry {
     /// The server.
     pub upstream: Arc<dyn Upstream>,
     /// Model name patterns (globs); empty takes every model.
     pub models: Vec<String>,
-    /// Model names that are sent under another name: client's name, server's name.
+    /// Renamed models: the client's name, the upstream's name.
     pub model_map: Vec<(String, String)>,
 }
 
-/// The servers for one request.
+/// The upstreams for one request.
 #[derive(Debug, Clone)]
 pub struct Route {
     first: Arc<dyn Upstream>,
     upstreams: Vec<Arc<dyn Upstream>>,
-    /// What a run has to heed so that any of the candidates can take its calls. What only concerns the wire of one
-    /// server (`streams`, `stream_options`, `think_tags`, `split_names`) is the first candidate's.
+    /// Quirks under which a run's calls fit every candidate. Those that concern only the encoding for one upstream
+    /// (`streams`, `stream_options`, `think_tags`, `split_names`) are the first candidate's.
     pub quirks: Quirks,
 }
 
@@ -40,7 +39,7 @@ pub struct Route {
 pub struct Router {
     first: Arc<dyn Upstream>,
     entries: Vec<RouterEntry>,
-    /// All servers; the answer for every model where no server has patterns.
+    /// All upstreams; used for every model if no upstream has patterns.
     all: Arc<Route>,
     has_patterns: bool,
     retry: RetryPolicy,
@@ -50,20 +49,20 @@ pub struct Router {
 pub(super) struct RouterEntry {
     pub(super) upstream: Arc<dyn Upstream>,
     pub(super) model_map: Vec<(String, String)>,
-    /// Absent where every model is taken.
+    /// Absent if the upstream takes every model.
     patterns: Option<GlobSet>,
 }
 
-/// Why no router can be made.
+/// Why a router cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RouterError {
     /// There is no server.
     #[error("there is no upstream")]
     Empty,
-    /// A model name pattern is none.
+    /// A model name pattern is not a valid glob.
     #[error("model pattern of upstream {upstream} cannot be used")]
     Pattern {
-        /// The server's configured name.
+        /// The upstream's configured name.
         upstream: String,
         /// The cause.
         #[source]
@@ -75,11 +74,11 @@ pub enum RouterError {
 }
 
 impl Router {
-    /// Makes a router over servers in the order in which they are fallen back on.
+    /// Makes a router over upstreams in fail-over order.
     ///
     /// # Errors
     /// When there is no server or a pattern cannot be used.
-    pub fn new(entries: Vec<Entry>) -> Result<Self, RouterError> {
+    pub fn new(entries: Vec<UpstreamEntry>) -> Result<Self, RouterError> {
         let entries = entries
             .into_iter()
             .map(RouterEntry::new)
@@ -113,8 +112,8 @@ impl Router {
     /// # Errors
     /// When there is no server, or one of them cannot be used.
     pub fn from_settings(settings: &PoolSettings) -> Result<Self, RouterError> {
-        let entry = |settings: &Settings| -> Result<Entry, RouterError> {
-            Ok(Entry {
+        let entry = |settings: &Settings| -> Result<UpstreamEntry, RouterError> {
+            Ok(UpstreamEntry {
                 upstream: Arc::new(HttpUpstream::new(settings.clone())?),
                 models: settings.models.clone(),
                 model_map: settings.model_map.clone(),
@@ -125,7 +124,7 @@ impl Router {
         Ok(router.with_retry(settings.retry))
     }
 
-    /// The servers that take a model, in order; none when no server does.
+    /// The upstreams that take a model, in fail-over order; none if no upstream does.
     pub fn candidates(&self, model: &str) -> Option<Arc<Route>> {
         if !self.has_patterns {
             return Some(self.all.clone());
@@ -134,7 +133,7 @@ impl Router {
         Route::new(upstreams.map(|entry| entry.upstream.clone()).collect()).map(Arc::new)
     }
 
-    /// The servers for a request that may name a model; all of them where it names none.
+    /// The upstreams for a request that may name a model; all of them if it names none.
     pub fn select(&self, model: Option<&str>) -> Option<Arc<Route>> {
         match model {
             Some(model) => self.candidates(model),
@@ -158,7 +157,7 @@ impl Router {
 }
 
 impl RouterEntry {
-    fn new(entry: Entry) -> Result<Self, RouterError> {
+    fn new(entry: UpstreamEntry) -> Result<Self, RouterError> {
         let patterns = if entry.models.is_empty() {
             None
         } else {
@@ -208,7 +207,7 @@ impl Route {
         })
     }
 
-    /// The candidates, to be tried in this order; never empty.
+    /// The candidates in fail-over order; never empty.
     pub fn upstreams(&self) -> &[Arc<dyn Upstream>] {
         &self.upstreams
     }
@@ -232,8 +231,8 @@ mod tests {
     use super::super::testing::FakeUpstream;
     use super::*;
 
-    fn entry(name: &str, models: &[&str], quirks: Quirks) -> Entry {
-        Entry {
+    fn entry(name: &str, models: &[&str], quirks: Quirks) -> UpstreamEntry {
+        UpstreamEntry {
             upstream: Arc::new(FakeUpstream::new(name, quirks)),
             models: models.iter().map(|&model| model.to_owned()).collect(),
             model_map: Vec::new(),

@@ -1,4 +1,4 @@
-//! What can be configured about one model server.
+//! Settings of one upstream.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use url::Url;
 use super::retry::RetryPolicy;
 use crate::ids::CallIdStyle;
 
-/// Every model server, and what is done when one fails.
+/// All upstreams and the retry policy.
 #[derive(Debug, Clone)]
 pub struct PoolSettings {
-    /// The servers, in the order in which they are fallen back on.
+    /// The upstreams in fail-over order.
     pub upstreams: Vec<Settings>,
-    /// How often and how soon a failed call is tried again.
+    /// How often and how soon a failed call is retried.
     pub retry: RetryPolicy,
 }
 
@@ -31,21 +31,21 @@ pub struct Settings {
     pub headers: HeaderMap,
     /// Model name patterns (globs) that this server takes; empty takes every model.
     pub models: Vec<String>,
-    /// Model names that are sent under another name: client's name, server's name.
+    /// Renamed models: the client's name, the upstream's name.
     pub model_map: Vec<(String, String)>,
     /// Longest wait for a connection.
     pub connect_timeout: Duration,
-    /// Longest wait for the answer's head.
+    /// Longest wait for the response head.
     pub first_byte_timeout: Duration,
-    /// Longest silence inside an answer.
+    /// Longest silence within a response.
     pub idle_timeout: Duration,
-    /// Most bytes taken of one streamed answer inside the loop.
+    /// Most bytes of one streamed response in the loop.
     pub max_stream_bytes: u64,
-    /// What is particular to this server.
+    /// The known deviations of this upstream.
     pub quirks: Quirks,
 }
 
-/// Departures from what most servers do.
+/// Known deviations of an upstream.
 #[derive(Debug, Clone)]
 pub struct Quirks {
     /// The server can stream.
@@ -80,7 +80,7 @@ pub enum FinalCall {
 }
 
 impl Settings {
-    /// What this server calls the model that clients call `model`.
+    /// The upstream's name of the model that clients call `model`.
     pub fn model_name<'a>(&'a self, model: &'a str) -> &'a str {
         let known = self.model_map.iter().find(|(name, _)| name == model);
         known.map_or(model, |(_, own)| own)

@@ -1,4 +1,4 @@
-//! A model server for tests that need no socket.
+//! An upstream without a socket, for unit tests.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use super::settings::Quirks;
 use super::{ForwardRequest, ForwardResponse, ModelCall, ModelStream, Upstream, UpstreamError};
 
-/// Answers every forwarded request alike; cannot be called as a model.
+/// Gives one response to every forwarded request; fails every model call.
 #[derive(Debug)]
 pub(crate) struct FakeUpstream {
     name: Arc<str>,

@@ -1,28 +1,28 @@
-//! Reasoning that a server leaves in the text, between `<think>` and `</think>`.
+//! Splits reasoning between `<think>` and `</think>` from the text around it.
 //!
-//! Owns the tags and their being torn apart by chunk borders; knows nothing of chunks themselves. Only a tag at the
-//! very beginning of the answer opens reasoning, so that an answer may speak about the tag.
+//! A tag may be split over chunks. Only a tag at the very beginning of the answer opens reasoning, so that an answer can
+//! mention the tag.
 
 use crate::openai::event::ModelEvent;
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
-/// The field that split-off reasoning is given, since the server used none.
+/// The field name for reasoning from tags, for which the upstream used no field.
 const FIELD: &str = "reasoning_content";
 
-/// Splits an answer's text into reasoning and what is meant to be read.
+/// Splits an answer's text into reasoning and visible text.
 #[derive(Debug, Default)]
 pub struct ThinkSplitter {
-    place: Place,
-    /// What cannot be told apart from the beginning of a tag yet.
+    position: Position,
+    /// Text that may still become a tag.
     held: String,
-    /// Line ends come directly after a tag and are left out.
+    /// The text follows a tag directly; line ends there are dropped.
     after_tag: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Nothing but white space and perhaps a part of the opening tag so far.
+enum Position {
+    /// Only white space and perhaps a part of the opening tag so far.
     #[default]
     Start,
     Reasoning,
@@ -30,30 +30,30 @@ enum Place {
 }
 
 impl ThinkSplitter {
-    /// Takes the next piece of the answer's text and appends what it is.
+    /// Splits the next piece of the answer's text and appends the events.
     pub fn push(&mut self, text: &str, out: &mut Vec<ModelEvent>) {
-        if self.place == Place::Text {
+        if self.position == Position::Text {
             return self.emit(text, out);
         }
         let mut buffer = std::mem::take(&mut self.held);
         buffer.push_str(text);
         let mut rest = buffer.as_str();
-        if self.place == Place::Start {
+        if self.position == Position::Start {
             let trimmed = rest.trim_start();
             if let Some(inside) = trimmed.strip_prefix(OPEN) {
-                self.enter(Place::Reasoning);
+                self.enter(Position::Reasoning);
                 rest = inside;
             } else if OPEN.starts_with(trimmed) {
                 self.held = buffer;
                 return;
             } else {
-                self.place = Place::Text;
+                self.position = Position::Text;
                 return self.emit(rest, out);
             }
         }
         if let Some((inside, after)) = rest.split_once(CLOSE) {
             self.emit(inside, out);
-            self.enter(Place::Text);
+            self.enter(Position::Text);
             return self.emit(after, out);
         }
         let (sure, unsure) = split_before_partial_tag(rest);
@@ -61,17 +61,17 @@ impl ThinkSplitter {
         self.held = unsure.to_owned();
     }
 
-    /// Appends what was held back; for the end of the answer, and before anything that is no text.
+    /// Appends the text that was held back; called at the end of the answer and before any other event.
     pub fn flush(&mut self, out: &mut Vec<ModelEvent>) {
         let held = std::mem::take(&mut self.held);
-        if self.place == Place::Start && !held.is_empty() {
-            self.place = Place::Text;
+        if self.position == Position::Start && !held.is_empty() {
+            self.position = Position::Text;
         }
         self.emit(&held, out);
     }
 
-    fn enter(&mut self, place: Place) {
-        self.place = place;
+    fn enter(&mut self, position: Position) {
+        self.position = position;
         self.after_tag = true;
     }
 
@@ -83,17 +83,17 @@ impl ThinkSplitter {
             return;
         }
         self.after_tag = false;
-        out.push(match self.place {
-            Place::Reasoning => ModelEvent::Reasoning {
+        out.push(match self.position {
+            Position::Reasoning => ModelEvent::Reasoning {
                 text: text.to_owned(),
                 field: FIELD,
             },
-            Place::Start | Place::Text => ModelEvent::Text(text.to_owned()),
+            Position::Start | Position::Text => ModelEvent::Text(text.to_owned()),
         });
     }
 }
 
-/// Splits where the longest beginning of a closing tag stands at the text's end.
+/// Splits off the longest suffix that is a prefix of the closing tag.
 fn split_before_partial_tag(text: &str) -> (&str, &str) {
     (1..CLOSE.len())
         .rev()

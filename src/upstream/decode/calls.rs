@@ -1,4 +1,4 @@
-//! Tool calls in every spelling.
+//! Decodes tool calls from all known variants of a delta.
 
 use serde_json::value::RawValue;
 
@@ -10,7 +10,7 @@ use crate::openai::raw::RawObject;
 use crate::openai::tool::CallKind;
 use crate::upstream::assemble::MAX_CALLS;
 
-/// The pieces of calls that a delta holds, in the field of today and in the legacy one.
+/// The tool-call deltas of a delta: those of `tool_calls`, then that of the legacy `function_call`.
 pub(super) fn of_delta(delta: &Delta<'_>, whole: bool) -> Result<Vec<ToolCallDelta>, DecodeError> {
     let mut calls = match delta.tool_calls {
         Some(calls) => tool_calls(calls, whole)?,
@@ -59,7 +59,7 @@ fn tool_call(entry: &RawObject<'_>, whole: bool) -> Option<ToolCallDelta> {
     } else {
         CallKind::Function
     };
-    // Some servers leave the inner object out and put the name beside the id.
+    // Some servers omit the inner object and put the name next to the id.
     let body = custom
         .or_else(|| entry.get_some("function"))
         .and_then(|body| RawObject::parse(body.get()).ok());
@@ -88,7 +88,7 @@ fn legacy_call(value: &RawValue, whole: bool) -> Option<ToolCallDelta> {
     })
 }
 
-/// The name, the arguments and whether these came as an object instead of a text.
+/// The name, the arguments, and whether the arguments were an object instead of a string.
 fn call_body(body: &RawObject<'_>) -> (Option<String>, Option<String>, bool) {
     let name = body
         .get_some("name")

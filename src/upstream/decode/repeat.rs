@@ -1,37 +1,38 @@
-//! Chunks that are the one before with another text: most of a stream, told by comparing bytes instead of parsing.
+//! A fast path for chunks that differ from the previous one only in their text, which is most of a stream: bytes are
+//! compared instead of parsed.
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-/// Larger chunks are not remembered, in bytes.
+/// Largest chunk that is remembered, in bytes.
 const MAX_PATTERN_BYTES: usize = 8 * 1024;
-/// What stands before the random padding that some servers end a chunk with.
+/// The start of the random padding at the end of some servers' chunks.
 const PADDING: &str = ",\"obfuscation\":\"";
 
-/// What kind of text a chunk says.
+/// The kind of a chunk's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum TextKind {
     /// Visible text.
     Text,
     /// Reasoning, in this field.
     Reasoning(&'static str),
 }
 
-/// A chunk that said one text and nothing else, cut in two at that text.
+/// The previous chunk without its only text.
 #[derive(Debug, Default)]
-pub(super) struct Pattern {
-    said: Option<Said>,
-    /// The chunk up to the text, its opening quote included.
+pub(super) struct PreviousChunk {
+    kind: Option<TextKind>,
+    /// The chunk up to the text, with the opening quote.
     before: String,
-    /// The chunk from the closing quote on, padding left out.
+    /// The chunk from the closing quote, without padding.
     after: String,
     padded: bool,
 }
 
-impl Pattern {
-    /// Remembers a chunk; `text` is its text as it stands in `data`.
-    pub(super) fn learn(&mut self, data: &str, said: Said, text: &RawValue) {
+impl PreviousChunk {
+    /// Remembers a chunk. `text` must be a slice of `data`.
+    pub(super) fn learn(&mut self, data: &str, kind: TextKind, text: &RawValue) {
         let (body, padded) = split_padding(data);
         let text = text.get();
         let Some((before, after)) = offset(body, text).and_then(|start| {
@@ -42,7 +43,7 @@ impl Pattern {
             return;
         };
         if before.len() + after.len() <= MAX_PATTERN_BYTES {
-            self.said = Some(said);
+            self.kind = Some(kind);
             self.padded = padded;
             before.clone_into(&mut self.before);
             after.clone_into(&mut self.after);
@@ -51,15 +52,15 @@ impl Pattern {
 
     /// Forgets the chunk.
     pub(super) fn forget(&mut self) {
-        self.said = None;
+        self.kind = None;
     }
 
-    /// The text of a chunk that differs from the remembered one in nothing else; none if it does, or has no text.
+    /// The text of a chunk that differs from the remembered one only in its text; otherwise `None`.
     ///
-    /// Both sides end and begin within a JSON string, so what lies between is a string's inside as soon as it holds no
-    /// bare quote, and everything around it means what it meant before.
-    pub(super) fn text_of<'a>(&self, data: &'a str) -> Option<(Said, Cow<'a, str>)> {
-        let said = self.said?;
+    /// The remembered halves end and begin inside a JSON string. If the part between them has no unescaped quote, it is
+    /// the content of that string, and the rest of the chunk means the same as before.
+    pub(super) fn text_of<'a>(&self, data: &'a str) -> Option<(TextKind, Cow<'a, str>)> {
+        let kind = self.kind?;
         let (body, padded) = split_padding(data);
         if padded != self.padded {
             return None;
@@ -72,16 +73,16 @@ impl Pattern {
             .bytes()
             .all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
         {
-            return Some((said, Cow::Borrowed(inside)));
+            return Some((kind, Cow::Borrowed(inside)));
         }
         let start = self.before.len();
         let quoted = body.get(start - 1..=start + inside.len())?;
         let text: String = serde_json::from_str(quoted).ok()?;
-        Some((said, Cow::Owned(text)))
+        Some((kind, Cow::Owned(text)))
     }
 }
 
-/// The chunk without the padding at its end, and whether there was any.
+/// The chunk without padding, and whether it had any.
 fn split_padding(data: &str) -> (&str, bool) {
     data.strip_suffix("\"}")
         .and_then(|body| {
@@ -91,7 +92,7 @@ fn split_padding(data: &str) -> (&str, bool) {
         .map_or((data, false), |body| (body, true))
 }
 
-/// Where `part` lies in `whole`, if it is a part of it.
+/// The offset of `part` in `whole`, if it is a slice of it.
 fn offset(whole: &str, part: &str) -> Option<usize> {
     let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
     (whole.get(start..)?.get(..part.len())? == part).then_some(start)

@@ -1,4 +1,4 @@
-//! JSON strings as servers write them, surrogate escapes torn apart by their tokenisers included.
+//! JSON strings with lone surrogate escapes, which some tokenisers produce.
 
 use std::borrow::Cow;
 
@@ -6,9 +6,9 @@ use serde_json::value::RawValue;
 
 use crate::openai::raw::RawObject;
 
-/// The text of a JSON string; none when the value is something else.
+/// The text of a JSON string; `None` for any other value.
 ///
-/// A surrogate escape without its other half becomes U+FFFD instead of an error.
+/// A lone surrogate escape becomes U+FFFD instead of an error.
 pub(super) fn lossy_string(value: &RawValue) -> Option<String> {
     let json = value.get();
     let inside = json.strip_prefix('"')?.strip_suffix('"')?;
@@ -40,9 +40,9 @@ pub(super) fn flat_text(value: &RawValue) -> String {
         .collect()
 }
 
-/// The JSON text without line ends; these may stand only between its tokens.
+/// The JSON text without line ends, which can only occur between tokens.
 ///
-/// Done once, before anything is taken out of a chunk, since raw values are written into `data:` lines as they are.
+/// Raw values are written into `data:` lines unchanged, so this is done before a chunk is parsed.
 pub(in crate::upstream) fn one_line(json: &str) -> Cow<'_, str> {
     let json = json.trim_ascii();
     if memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_some() {
@@ -52,12 +52,12 @@ pub(in crate::upstream) fn one_line(json: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether an `error` value says that there is no error.
+/// Whether an `error` value means that there is no error.
 pub(super) fn is_falsy(value: &RawValue) -> bool {
     matches!(value.get(), "null" | "false" | "\"\"" | "0" | "{}" | "[]")
 }
 
-/// The JSON text with every surrogate escape that lacks its other half replaced by the escape of U+FFFD.
+/// The JSON text with every lone surrogate escape replaced by `\\ufffd`.
 pub(super) fn mend_surrogates(json: &str) -> String {
     let mut mended = String::with_capacity(json.len());
     let mut rest = json;
@@ -82,13 +82,13 @@ pub(super) fn mend_surrogates(json: &str) -> String {
     mended
 }
 
-/// The value of a `\uXXXX` escape at the beginning of the text.
+/// The value of a `\uXXXX` escape at the start of the text.
 fn unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()
 }
 
-/// Where the character after a backslash ends.
+/// The end of the character after a backslash.
 fn second_char_end(escape: &str) -> usize {
     1 + escape.chars().nth(1).map_or(0, char::len_utf8)
 }

@@ -1,4 +1,4 @@
-//! The shape of a chunk: its text is read once, and only the parts that are acted on are looked into.
+//! The JSON structure of a chunk. The text is parsed once; only fields that loopwright acts on are parsed further.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,19 +7,19 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::repeat::Said;
+use super::repeat::TextKind;
 use super::text::{flat_text, is_falsy};
 use crate::openai::raw::Key;
 
-/// Fields that nobody here knows, in their order.
+/// Unknown fields in their order.
 pub(super) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
-/// Most unknown fields of one object; an answer may have no more different ones either.
+/// Most unknown fields of one object, and most different unknown fields of one response.
 pub(super) const MAX_UNKNOWN_KEYS: usize = 256;
 
-/// Keys of a chunk that mean something of loopwright's own in an answer to a client, and random padding: a server that
-/// sends one of them could pass itself off as loopwright.
-const OWN_KEYS: [&str; 18] = [
+/// Fields of a chunk that are dropped: those by which clients recognise loopwright's own data, which no upstream may
+/// forge, and random padding.
+const RESERVED_KEYS: [&str; 18] = [
     "agent",
     "agentic_tool_calls",
     "data",
@@ -40,7 +40,7 @@ const OWN_KEYS: [&str; 18] = [
     "type",
 ];
 
-/// The spellings of the reasoning field, the first one that holds text counting.
+/// Names of the reasoning field, in order of preference.
 const REASONING_FIELDS: [&str; 4] = [
     "reasoning_content",
     "reasoning",
@@ -48,7 +48,7 @@ const REASONING_FIELDS: [&str; 4] = [
     "thinking",
 ];
 
-/// A chunk, or an answer that was not streamed.
+/// A chunk, or a response that was not streamed.
 #[derive(Debug, Default)]
 pub(super) struct Chunk<'a> {
     pub(super) choice: Option<Choice<'a>>,
@@ -59,7 +59,7 @@ pub(super) struct Chunk<'a> {
     object: Option<&'a RawValue>,
 }
 
-/// The choice that counts.
+/// The choice with index 0.
 #[derive(Debug, Default)]
 pub(super) struct Choice<'a> {
     pub(super) delta: Option<Delta<'a>>,
@@ -69,7 +69,7 @@ pub(super) struct Choice<'a> {
     index: Option<&'a RawValue>,
 }
 
-/// What is new, or the whole message.
+/// A delta, or the whole message of a response that was not streamed.
 #[derive(Debug, Default)]
 pub(super) struct Delta<'a> {
     pub(super) content: Option<&'a RawValue>,
@@ -79,14 +79,14 @@ pub(super) struct Delta<'a> {
     reasoning: [Option<&'a RawValue>; 4],
 }
 
-/// Reads a chunk.
+/// Parses a chunk.
 pub(super) fn parse(data: &str) -> serde_json::Result<Chunk<'_>> {
     serde_json::from_str::<Object<Chunk<'_>>>(data).map(|object| object.0)
 }
 
 impl<'a> Chunk<'a> {
-    /// The text of a chunk that says one text and nothing else that would have to be passed on again and again.
-    pub(super) fn only_text(&self) -> Option<(Said, &'a RawValue)> {
+    /// The text of a chunk whose only content is one text.
+    pub(super) fn only_text(&self) -> Option<(TextKind, &'a RawValue)> {
         let choice = self.choice.as_ref().filter(|choice| {
             self.usage.is_none() && choice.extra.is_empty() && choice.finish_reason.is_none()
         })?;
@@ -97,18 +97,18 @@ impl<'a> Chunk<'a> {
             .reasoning
             .iter()
             .zip(REASONING_FIELDS)
-            .filter_map(|(value, field)| Some((Said::Reasoning(field), (*value)?)));
-        let mut said = delta
+            .filter_map(|(value, field)| Some((TextKind::Reasoning(field), (*value)?)));
+        let mut texts = delta
             .content
-            .map(|content| (Said::Text, content))
+            .map(|content| (TextKind::Text, content))
             .into_iter()
             .chain(reasoning)
             .filter(|(_, value)| value.get() != "\"\"");
-        let only = said.next().filter(|_| said.next().is_none());
+        let only = texts.next().filter(|_| texts.next().is_none());
         only.filter(|(_, value)| value.get().starts_with('"'))
     }
 
-    /// Whether the object is itself an error, as vLLM once sent them.
+    /// Whether the object itself is an error, as older versions of vLLM send it.
     pub(super) fn is_error_object(&self) -> bool {
         self.object.is_some_and(|word| word.get() == "\"error\"")
             && self.error.is_none_or(is_falsy)
@@ -117,7 +117,7 @@ impl<'a> Chunk<'a> {
 }
 
 impl Delta<'_> {
-    /// Whether it says nothing at all.
+    /// Whether it has no field that matters.
     pub(super) fn is_empty(&self) -> bool {
         self.content.is_none()
             && self.tool_calls.is_none()
@@ -126,8 +126,8 @@ impl Delta<'_> {
             && self.reasoning.iter().all(Option::is_none)
     }
 
-    /// The reasoning text and the field it came in: the first spelling that holds any, since some servers send the
-    /// same text in two.
+    /// The reasoning text and its field: the first non-empty one, because some servers send the same text in two
+    /// fields.
     pub(super) fn reasoning(&self) -> Option<(String, &'static str)> {
         self.reasoning
             .iter()
@@ -137,7 +137,7 @@ impl Delta<'_> {
     }
 }
 
-/// An object whose fields are taken one by one.
+/// An object that is filled field by field.
 trait Fields<'a>: Default {
     fn field<A: MapAccess<'a>>(&mut self, key: Cow<'a, str>, map: &mut A) -> Result<(), A::Error>;
 }
@@ -151,7 +151,7 @@ impl<'a> Fields<'a> for Chunk<'a> {
             "error" => self.error = value(map)?,
             "object" => self.object = value(map)?,
             "id" | "created" => skip(map)?,
-            name if OWN_KEYS.contains(&name) => skip(map)?,
+            name if RESERVED_KEYS.contains(&name) => skip(map)?,
             _ => keep(&mut self.extra, key, map)?,
         }
         Ok(())
@@ -249,7 +249,7 @@ impl<'de, T: Fields<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// The list of choices, of which the one with index 0 counts.
+/// The list of choices, reduced to the one with index 0.
 struct Choices<'a>(Option<Choice<'a>>);
 
 impl<'de> Deserialize<'de> for Choices<'de> {

@@ -1,4 +1,4 @@
-//! A model's answer as a stream of events: where it ends well, and where it breaks off.
+//! A model's response as a stream of events, up to its end or its failure.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use crate::openai::event::ModelEvent;
 use crate::openai::raw::quoted;
 use crate::sse::{SseDecoder, SseEvent};
 
-/// Longest silence after the model has finished, while usage or the end may still come.
+/// Idle time-out after the finish chunk, while usage or `[DONE]` may still arrive.
 const AFTER_FINISH_WAIT: Duration = Duration::from_secs(10);
-/// Longest wait for the body's own end after `[DONE]`; reading up to it keeps the connection usable.
+/// Longest wait for the end of the body after `[DONE]`. Reading up to the end keeps the connection reusable.
 const AFTER_DONE_WAIT: Duration = Duration::from_millis(50);
-/// Room for the events of most chunks.
+/// Initial capacity for the events of one chunk.
 const USUAL_EVENTS: usize = 8;
 
-/// What the answer's body is.
-pub(super) enum Form {
-    /// Chunks in an event stream.
+/// How the body is encoded.
+pub(super) enum BodyEncoding {
+    /// An event stream of chunks.
     Sse(SseDecoder),
-    /// One JSON text, collected until it is whole.
+    /// One JSON text, collected until it is complete.
     Whole(BytesMut),
 }
 
-/// The events of one answer.
+/// The events of one response.
 ///
 /// Written by hand instead of as a generator: it is polled for each chunk of every stream.
-pub(super) struct Events<S> {
+pub(super) struct ResponseEvents<S> {
     name: Arc<str>,
     reader: BodyReader<S>,
-    form: Form,
+    form: BodyEncoding,
     decoder: ChunkDecoder,
-    /// Events to be handed out, the next one last.
+    /// Decoded events in reverse order.
     ready: Vec<ModelEvent>,
     bytes_left: u64,
     state: State,
@@ -46,17 +46,17 @@ pub(super) struct Events<S> {
 
 enum State {
     Reading,
-    /// `[DONE]` came; only the body's end is waited for.
+    /// After `[DONE]`, until the end of the body.
     Draining,
     Failed(UpstreamError),
     Ended,
 }
 
-impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
+impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> ResponseEvents<S> {
     pub(super) fn new(
         name: Arc<str>,
         reader: BodyReader<S>,
-        form: Form,
+        form: BodyEncoding,
         decoder: ChunkDecoder,
         most_bytes: u64,
     ) -> Self {
@@ -71,9 +71,9 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
         }
     }
 
-    /// Decodes the next event that has already arrived; says whether there was one.
+    /// Decodes the next buffered event. Returns whether there was one.
     fn decode_next(&mut self) -> bool {
-        let Form::Sse(sse) = &mut self.form else {
+        let BodyEncoding::Sse(sse) = &mut self.form else {
             return false;
         };
         match sse.next_event() {
@@ -117,7 +117,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
         }
     }
 
-    /// Takes a piece of the body.
+    /// Adds a chunk of the body to the buffer.
     fn feed(&mut self, piece: Bytes) {
         let size = piece.len() as u64;
         let Some(left) = self.bytes_left.checked_sub(size) else {
@@ -130,19 +130,19 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
         };
         self.bytes_left = left;
         match &mut self.form {
-            Form::Sse(sse) => sse.push(piece),
-            Form::Whole(body) => body.extend_from_slice(&piece),
+            BodyEncoding::Sse(sse) => sse.push(piece),
+            BodyEncoding::Whole(body) => body.extend_from_slice(&piece),
         }
     }
 
-    /// Ends the answer with the body's end or break.
+    /// Handles the end of the body, or the error that ends it.
     fn close(&mut self, end: Result<(), ReadError>) {
         match (&mut self.form, end) {
             (_, Err(error)) => {
                 self.decoder.flush(&mut self.ready);
                 self.fail(error.into_upstream(self.name.clone()));
             }
-            (Form::Whole(body), Ok(())) => {
+            (BodyEncoding::Whole(body), Ok(())) => {
                 let body = std::mem::take(body);
                 let text = String::from_utf8_lossy(&body);
                 match self.decoder.decode_whole(&text, &mut self.ready) {
@@ -150,7 +150,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
                     Err(error) => self.fail(self.decode_error(error)),
                 }
             }
-            (Form::Sse(sse), Ok(())) => {
+            (BodyEncoding::Sse(sse), Ok(())) => {
                 if let Some(Ok(event)) = sse.finish() {
                     self.take(&event);
                     if matches!(self.state, State::Failed(UpstreamError::Malformed { .. })) {
@@ -170,7 +170,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
         }
     }
 
-    /// Ends the answer with an error, unless the model had finished: then nothing that matters is lost.
+    /// Ends the response with an error, unless the finish chunk has arrived: then nothing that matters is lost.
     fn fail(&mut self, error: UpstreamError) {
         self.state = if self.decoder.finished() {
             State::Ended
@@ -192,7 +192,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Events<S> {
     }
 }
 
-impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for Events<S> {
+impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for ResponseEvents<S> {
     type Item = Result<ModelEvent, UpstreamError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -225,7 +225,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for Events<S> {
     }
 }
 
-/// The data of an event that is named an error, as JSON text.
+/// The data of an event named `error`, as JSON text.
 fn error_json(data: &str) -> String {
     match serde_json::from_str::<serde::de::IgnoredAny>(data) {
         Ok(_) => one_line(data).into_owned(),

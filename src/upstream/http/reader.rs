@@ -1,4 +1,4 @@
-//! A server's answer while it arrives, with a bound on its silence.
+//! Response bodies with an idle time-out.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::UpstreamError;
 
-/// Why no more of a body comes.
+/// Why a body cannot be read further.
 #[derive(Debug)]
 pub(super) enum ReadError {
-    /// Nothing came for this long.
+    /// No data for this long.
     Silent(Duration),
     /// The connection broke.
     Broken(String),
 }
 
-/// A body that must not be silent for too long.
+/// A response body with an idle time-out.
 ///
-/// The time counts while someone waits for the body, so that a slow reader is not taken for a silent server. The timer
-/// is armed once and then only moved on when it goes off, since most pieces come long before.
+/// Time counts only while the body is being polled, so that a slow reader is not mistaken for a silent server. The
+/// timer is reset only when it fires, because most chunks arrive long before.
 pub(super) struct BodyReader<S> {
     stream: S,
     limit: Duration,
@@ -41,7 +41,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> BodyReader<S> {
         }
     }
 
-    /// Bounds the silence anew, from now on.
+    /// Sets another idle time-out, starting now.
     pub(super) fn set_limit(&mut self, limit: Duration) {
         self.limit = limit;
         self.waiting_since = None;
@@ -90,7 +90,7 @@ impl ReadError {
     }
 }
 
-/// The last error of a chain; the ones before it only repeat where it happened, with the URL.
+/// The last error of the chain. The errors before it only say where it happened, and contain the URL.
 pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -99,7 +99,7 @@ pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// The body of an answer that passes through.
+/// The body of a forwarded response.
 pub(super) struct ForwardedBody<S> {
     name: Arc<str>,
     reader: BodyReader<S>,

@@ -1,4 +1,4 @@
-//! What is sent to a server: its URL, a chat request joined from shared texts, a caller's body passing through.
+//! Requests to an upstream: the URL, the body of a chat request, the body of a forwarded request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::super::ModelCall;
 use super::super::settings::Settings;
 use crate::openai::raw::{RawObject, push_entry, push_string};
 
-/// Texts shorter than this are copied; longer ones are shared.
+/// Shorter texts are copied, longer ones are shared.
 const SHARE_FROM_BYTES: usize = 2048;
 
-/// Writes a call in the server's dialect. The messages are not copied.
+/// Encodes a model call as the upstream expects it. The messages are not copied.
 pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body {
     let quirks = &settings.quirks;
     let mut parts = Parts::default();
@@ -56,7 +56,7 @@ pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body 
     reqwest::Body::wrap(parts.into_body())
 }
 
-/// The client's stream options; token counts are wanted always, for the sums.
+/// The client's stream options with `include_usage`, which the token sums of a turn need.
 fn stream_options(asked: Option<&str>) -> String {
     let mut options = String::from("{\"include_usage\":true");
     if let Some(mut asked) = asked.and_then(|json| RawObject::parse(json).ok()) {
@@ -69,7 +69,7 @@ fn stream_options(asked: Option<&str>) -> String {
     options
 }
 
-/// Puts a path and query behind the base URL; none when the result would lie outside of it.
+/// Appends a path and query to the base URL. Returns `None` if the result would be outside of the base URL.
 pub(super) fn join_url(base: &Url, path_and_query: &str) -> Option<Url> {
     let base_path = base.path().trim_end_matches('/');
     let (path, query) = match path_and_query.split_once('?') {
@@ -78,7 +78,7 @@ pub(super) fn join_url(base: &Url, path_and_query: &str) -> Option<Url> {
     };
     let mut url = base.clone();
     url.set_path(&format!("{base_path}/{}", path.trim_start_matches('/')));
-    // Dot segments, also percent-encoded ones, were resolved just now.
+    // `set_path` has resolved dot segments, percent-encoded ones included.
     let inside = url.path().strip_prefix(base_path)?.starts_with('/');
     match (base.query(), query) {
         (Some(own), Some(given)) => url.set_query(Some(&format!("{own}&{given}"))),
@@ -88,7 +88,7 @@ pub(super) fn join_url(base: &Url, path_and_query: &str) -> Option<Url> {
     inside.then_some(url)
 }
 
-/// A request body while it is written.
+/// A request body that is being assembled.
 #[derive(Default)]
 struct Parts {
     done: Vec<Bytes>,
@@ -136,7 +136,7 @@ impl AsRef<[u8]> for SharedText {
     }
 }
 
-/// A body of known length, made of parts.
+/// A body of known length, sent part by part.
 struct JoinedBody {
     parts: std::vec::IntoIter<Bytes>,
     left: u64,
@@ -166,7 +166,7 @@ impl Body for JoinedBody {
     }
 }
 
-/// How far a caller's streamed body has come.
+/// Progress of a client's streamed body.
 #[derive(Debug)]
 pub(super) struct Upload {
     begun: Instant,
@@ -183,17 +183,17 @@ impl Upload {
         }
     }
 
-    /// When the last piece came from the caller.
+    /// When the last chunk arrived from the client.
     pub(super) fn last_progress(&self) -> Instant {
         self.begun + Duration::from_millis(self.progress_ms.load(Ordering::Relaxed))
     }
 
-    /// Whether the caller's body ended with an error.
+    /// Whether the client's body ended with an error.
     pub(super) fn broke_off(&self) -> bool {
         self.broke_off.load(Ordering::Relaxed)
     }
 
-    /// The same body, watched.
+    /// The same body, with its progress recorded here.
     pub(super) fn watch(
         self: Arc<Self>,
         stream: BoxStream<'static, std::io::Result<Bytes>>,
