@@ -470,7 +470,10 @@ try:
 except OSError:
     pass";
         let outcome = survive(stage, &workspace, code, 10 * SECOND).await;
-        assert_eq!((outcome.error, outcome.stdout.as_str()), (None, "10\n"));
+        // An interpreter is 10 nicer than the server, and 19 is the most.
+        let server = rustix::process::getpriority_process(None).unwrap();
+        let expected = format!("{}\n", (server + 10).min(19));
+        assert_eq!((outcome.error, outcome.stdout), (None, expected));
     });
 }
 
