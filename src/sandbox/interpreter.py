@@ -1,4 +1,4 @@
-# Asked once at start-up, outside of any isolation: where this interpreter's parts are and which packages it has.
+# Run once at start-up, outside of any isolation: reports this interpreter's files and its packages.
 import json
 import os
 import sys
@@ -8,7 +8,7 @@ executable = sys.executable
 paths = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
 paths.update(path for path in sys.path if path)
 paths.update(path for name, path in sysconfig.get_paths().items() if name not in ("scripts", "data"))
-# What leads to the program, link by link; a directory that holds such a link may hold anything else too.
+# The links that lead to the program; only the links, because their directories may contain other files.
 links = []
 seen = executable
 while os.path.islink(seen) and len(links) < 40:
@@ -17,7 +17,7 @@ while os.path.islink(seen) and len(links) < 40:
     seen = os.path.normpath(os.path.join(os.path.dirname(seen), target))
 paths.add(seen)
 try:
-    # Shared libraries that were built beside the interpreter, or lie in a store of their own.
+    # Shared libraries beside the interpreter or in a store of their own.
     with open("/proc/self/maps") as maps:
         for line in maps:
             name = line.rstrip("\n").partition("/")[2]

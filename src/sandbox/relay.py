@@ -1,9 +1,9 @@
-"""Stands between loopwright and an interpreter that an operator's command isolates: one stream each way carries all.
+"""The relay between loopwright and an interpreter that an operator's command isolates: one stream in each direction.
 
 Started as `command… python3 -I -B -u -c <this text> '<options>' <worker.py>`. Starts the interpreter with a socket of its
-own and pipes for its output, as loopwright's launcher does, and passes what comes from there on in frames (a length, a
-kind, a payload) on descriptor 1; orders come in on descriptor 0. Code that breaks its interpreter does not break this
-process, so that the working files can still be had. It ends, with everything it started, when descriptor 0 is closed.
+own and pipes for its output, as loopwright's launcher does, and forwards what it receives as frames (a length, a
+kind, a payload) on descriptor 1; requests arrive on descriptor 0. Code that breaks its interpreter does not break this
+process, so the working files stay accessible. It ends, with everything it started, when descriptor 0 is closed.
 """
 
 import errno
@@ -22,15 +22,15 @@ PROTOCOL = 1
 MIB = 1024 * 1024
 MAX_FRAME = 8 * MIB + 64 * 1024
 PIECE = 64 * 1024
-# More than this is not held for a server that does not read: the code waits then.
+# Most bytes that are buffered for a server that does not read; then the code has to wait.
 HELD = 256 * 1024
 MAX_LISTING = 4 * MIB
 MAX_CONTENT = MIB
-# Output that is taken at once before anything else is looked at; more than a pipe holds.
+# Most output that is read at a time before other events are handled; more than a pipe holds.
 AT_ONCE = 2 * MIB
 ROUNDS = 50
 CONTROL = 3
-# The name that models know; used where it is a mount, which is nobody else's.
+# The path that models know; used if it is a mount, which nobody else uses.
 DATA = "/mnt/data"
 CACHES = (b"__pycache__", b"node_modules", b".ipynb_checkpoints")
 REMADE = (b"__pycache__", b".ipynb_checkpoints")
@@ -139,7 +139,7 @@ def put(path, offset, directory, data):
 
 
 def place_of_work():
-    """Gives the directory for all that is temporary, and the working directory, which may be elsewhere."""
+    """Returns the directory for temporary files, and the working directory, which may be elsewhere."""
     base = tempfile.mkdtemp(prefix="loopwright-")
     data = DATA if os.path.ismount(DATA) and os.access(DATA, os.W_OK | os.X_OK) else os.path.join(base, "data")
     for path in (data, os.path.join(base, "tmp")):
@@ -148,7 +148,7 @@ def place_of_work():
 
 
 def set_apart():
-    """Has the kernel hand this process what its descendants leave behind, and keep them from looking into it."""
+    """Makes this process adopt orphans of its descendants, and denies them access to its memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         import ctypes
@@ -156,7 +156,7 @@ def set_apart():
         for option, value in ((36, 1), (4, 0)):  # PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE
             ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
     except Exception:
-        # Without it the command's own end has to do.
+        # Without it, the end of the command has to end orphans.
         pass
 
 
@@ -170,7 +170,7 @@ def children():
 
 
 def reap():
-    """Takes in what has ended; gives the statuses by process number."""
+    """Reaps ended processes; returns their statuses by process id."""
     ended = {}
     while True:
         try:
@@ -179,7 +179,7 @@ def reap():
             return ended
         if pid == 0:
             return ended
-        # A child that has itself traced is told of when it stops, too.
+        # A child that is traced is also reported when it stops.
         if not os.WIFSTOPPED(status):
             ended[pid] = status
 
@@ -232,7 +232,7 @@ def kill(pid, number=signal.SIGKILL):
 
 
 def take(descriptor, most):
-    """What can be read without waiting: bytes, none of them at the end, or None where there is nothing yet."""
+    """Reads without waiting: bytes, empty at the end of the stream, or None if there is nothing yet."""
     try:
         return os.read(descriptor, most)
     except BlockingIOError:
@@ -266,7 +266,7 @@ class Relay:
             poll.register(self.woken, select.POLLIN)
             if self.to_server:
                 poll.register(1, select.POLLOUT)
-            # A server that does not read holds the code up, and nothing else.
+            # A server that does not read blocks the code, and nothing else.
             reads = select.POLLIN if len(self.to_server) < HELD else 0
             if self.control is not None and (reads or self.to_worker):
                 poll.register(self.control, reads | (select.POLLOUT if self.to_worker else 0))
@@ -306,10 +306,10 @@ class Relay:
             self.to_worker.clear()
 
     def read_control(self):
-        """Passes on what the interpreter says; returns whether it said anything."""
+        """Forwards the interpreter's frames; returns whether there were any."""
         data = take(self.control, PIECE)
         if data:
-            # What the code has written before it said this comes before this.
+            # Output that was written before this frame is sent before it.
             for each in list(self.outputs):
                 self.read_output(each, AT_ONCE)
             self.send(b"C", data)
@@ -349,7 +349,7 @@ class Relay:
         """Ends everything that was started here."""
         kill(-self.group)
         if os.getpid() == 1:
-            # Everything else in here, and nothing else.
+            # -1 addresses all other processes of the PID namespace, and nothing else.
             kill(-1)
             return
         for _ in range(ROUNDS):
@@ -359,7 +359,7 @@ class Relay:
             for pid in found:
                 kill(pid)
             time.sleep(0.002)
-            # What they leave behind comes to this process.
+            # Their orphans are reparented to this process.
             reap()
 
     def read_orders(self):
@@ -391,7 +391,7 @@ class Relay:
             self.answer(json.loads(payload[2 : 2 + size]), payload[2 + size :])
 
     def answer(self, order, data):
-        """Does what an order about files says."""
+        """Executes a file request."""
         path = os.path.join(os.fsencode(self.data), order.get("name", "").encode())
         head, body = {}, b""
         try:

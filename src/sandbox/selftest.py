@@ -1,5 +1,5 @@
-# Run as a cell in a fresh interpreter at start-up: tries what must not work, with arguments that do no harm if it does.
-# Prints one JSON object: "" for what is refused, else what happened.
+# Run as a cell in a fresh interpreter at start-up: attempts what must fail, with arguments that do no harm otherwise.
+# Prints one JSON object: "" for refused attempts, otherwise what happened.
 def _selftest(facts):
     import ctypes, errno, json, os, platform, resource, socket, subprocess
 
@@ -56,7 +56,7 @@ def _selftest(facts):
     refused("shadow", lambda: read("/etc/shadow"))
 
     def homes():
-        # What leads to the interpreter's own files may be there.
+        # Parents of the interpreter's own files may exist.
         strangers = []
         for home in ("/root", "/home"):
             known = {tree[len(home) + 1:].split("/")[0] for tree in facts["trees"] if tree.startswith(home + "/")}
@@ -83,7 +83,7 @@ def _selftest(facts):
     numbers = {
         "unshare": (272, 97, (0,)),
         "mount": (165, 40, (0, 0, 0, 0, 0)),
-        # PTRACE_ATTACH to nobody; another request would leave this process stopped where it is allowed.
+        # PTRACE_ATTACH to no process; another request would stop this process if it is allowed.
         "ptrace": (101, 117, (16, 0, 0, 0)),
         "memfd_create": (319, 279, (0, 0)),
         "io_uring_setup": (425, 425, (0, 0)),
@@ -101,7 +101,7 @@ def _selftest(facts):
     for name, (on_x86, elsewhere, arguments) in numbers.items():
         refused(name, lambda: call(on_x86 if x86 else elsewhere, *arguments))
     if x86:
-        # CLONE_NEWUSER; a child that comes of it ends at once.
+        # CLONE_NEWUSER; a resulting child ends at once.
         def clone():
             ctypes.set_errno(0)
             pid = libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
@@ -133,7 +133,7 @@ def _selftest(facts):
                 os.fstat(number)
             except OSError:
                 continue
-            # What the interpreter itself has opened does not survive exec.
+            # Descriptors that the interpreter itself has opened do not survive exec.
             if os.get_inheritable(number):
                 open_ones.append(number)
         return "descriptors %s are open" % open_ones if open_ones else None

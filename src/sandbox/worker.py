@@ -1,7 +1,7 @@
-"""The interpreter of a workspace: runs cells that arrive as frames on a private descriptor, and answers in frames.
+"""The interpreter of a workspace: runs cells received as frames on a private descriptor, and replies with frames.
 
 Started as `python -I -u -c <this text> '{"fd":3,"preload":["numpy"],"workdir":"/mnt/data"}'`. The cells share this
-process and may break it; then the process is replaced. What is guarded against here are accidents of ordinary code.
+process and may break it; then the server replaces the process. This program guards against accidents of ordinary code.
 """
 
 import _ast
@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 
-# Functions below look names up in this copy, so that a cell may replace `builtins.repr` and the like.
+# Functions below use this copy, so that a cell may replace `builtins.repr` and other built-in functions.
 __builtins__ = dict(vars(builtins))
 
 PROTOCOL = 1
@@ -29,20 +29,20 @@ MAX_TEXTS = 64 * 1024
 MAX_TRACEBACK = 16 * 1024
 MAX_MESSAGE = 4 * 1024
 MAX_NAME = 200
-# More than this and a traceback is shown without its middle: it is a recursion.
+# A longer traceback is shown without its middle; it is a recursion.
 MAX_TRACEBACK_FRAMES = 50
 MAX_SOURCES = 1000
 MAX_SIDE = 2048
 FIGURE_DPI = 100
 MAX_FRAMES = 24
 MAX_FRAME_SIDE = 512
-# An animation without a length is taken for this many frames; one with more is drawn no further than the limit.
+# An animation without a length is assumed to have this many frames; a longer one is drawn up to the limit only.
 ENDLESS_FRAMES = 100
 MAX_DRAWN_FRAMES = 1000
 MAX_DRAWING_SECONDS = 10
-# A value's own `__repr__` is trusted to be short below this many items.
+# Below this number of items, a value's own `__repr__` is assumed to be short.
 MANY_ITEMS = 10_000
-# What a user may set pandas to show; above it the text would be cut anyhow.
+# Largest pandas display options; more text would be truncated anyway.
 MAX_ROWS, MAX_COLUMNS = 1000, 200
 CO_COROUTINE = 0x80
 FUTURE_ANNOTATIONS = 0x1000000
@@ -57,7 +57,7 @@ modules = sys.modules
 
 
 class State:
-    """What the worker knows; one for the process."""
+    """The state of the worker; one instance per process."""
 
     fd = -1
     workdir = ""
@@ -78,7 +78,7 @@ class State:
 
 
 class Call:
-    """The limits of one request, and what of them is used."""
+    """The limits of one request and their current use."""
 
     def __init__(self, request):
         def number(name, default=None):
@@ -100,7 +100,7 @@ class Call:
 
 
 def receive(size):
-    """Reads exactly so many bytes, or ends the process: nobody is there any more."""
+    """Reads exactly this many bytes; ends the process if the server is gone."""
     parts = []
     while size:
         part = read(State.fd, size)
@@ -113,7 +113,7 @@ def receive(size):
 
 def to_json(value):
     if isinstance(value, str):
-        # Lone surrogates are no JSON text.
+        # Lone surrogates cannot be encoded as UTF-8.
         return quote(value.encode("utf-8", "backslashreplace").decode())
     if isinstance(value, list):
         return "[" + ",".join([to_json(each) for each in value]) + "]"
@@ -121,12 +121,12 @@ def to_json(value):
 
 
 def send(kind, head, data=None):
-    """Writes one frame. SIGINT never raises in here, or half a frame would be left."""
+    """Writes one frame. SIGINT is deferred meanwhile, so that no partial frame is written."""
     payload = ("{" + ",".join([quote(key) + ":" + to_json(value) for key, value in head.items()]) + "}").encode()
     if data is not None:
         payload = len(payload).to_bytes(2, "little") + payload + data
     with State.lock:
-        # A forked child has no descriptor.
+        # A forked child has no such descriptor.
         if State.fd < 0:
             return
         rest = memoryview((len(payload) + 1).to_bytes(4, "little") + kind + payload)
@@ -162,7 +162,7 @@ def leave(status=0):
 
 
 def on_sigint(_number, frame):
-    """Raises in what a cell runs. The stack tells where the signal came, which no flag could without a gap."""
+    """Raises only inside a cell's code. The stack tells where the signal arrived; a flag would leave a gap."""
     if not State.busy:
         return
     while frame is not None:
@@ -183,13 +183,13 @@ def interruptible(function, arguments):
 
 
 def guarded(function, *arguments):
-    """Calls what may run code of a user, and returns what was raised."""
+    """Calls a function that may run user code; returns the exception, if any."""
     raised = None
     try:
         interruptible(function, arguments)
     except BaseException as error:
         raised = error
-    # Those of a cell are no business of the worker, and a low limit would leave it no room.
+    # Trace functions and the recursion limit of a cell must not affect the worker.
     set_trace(None)
     set_profile(None)
     if sys.getrecursionlimit() < State.recursion_limit:
@@ -206,7 +206,7 @@ def watch_sigint():
 
 
 def cut(text, limit, note="\n… (cut here: the text is longer)"):
-    """Bounds a text in bytes, with a note at the end of what had to be cut."""
+    """Truncates a text to a number of bytes, with a note at the end."""
     data = text[: limit + 1].encode("utf-8", "backslashreplace")
     if len(data) <= limit:
         return data.decode()
@@ -224,7 +224,7 @@ def cut_middle(text, limit):
 
 
 def exact(text):
-    """The plain string of what may be a subclass of it."""
+    """Converts a string that may be of a subclass to a plain string."""
     return text if type(text) is str else str.__str__(text)
 
 
@@ -259,7 +259,7 @@ BRACKETS = {
 
 
 class Text:
-    """What `repr` says, written piece by piece and no further than there is room."""
+    """Builds a `repr` piece by piece, up to a size limit."""
 
     def __init__(self, room):
         self.room = room
@@ -313,7 +313,7 @@ CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 
 def text_of(value, limit):
-    """What the model reads of a value."""
+    """The text of a value for the model."""
     try:
         if is_a(value, "pandas", "DataFrame") or is_a(value, "pandas", "Series"):
             pandas = modules["pandas"]
@@ -346,7 +346,7 @@ def explain(error):
 
 
 def all_of(error):
-    """The exceptions that a traceback would show: causes, contexts, members of groups."""
+    """The exceptions in a traceback: causes, contexts, members of groups."""
     found, rest = [], [error]
     while rest and len(found) < 100:
         each = rest.pop()
@@ -357,14 +357,14 @@ def all_of(error):
 
 
 def tidy(error):
-    """Removes the frames of the worker, and the middle of a long chain. Returns how many were removed for length."""
+    """Removes the worker's frames and the middle of a long chain; returns the number removed for length."""
     nodes = []
     node = error.__traceback__
     while node is not None:
         if node.tb_frame.f_globals is not GLOBALS:
             nodes.append(node)
         node = node.tb_next
-    # Before the cell come the frames that called it, such as the event loop's.
+    # The frames before the cell's are those that called it, such as the event loop's.
     first = next((at for at, node in enumerate(nodes) if node.tb_frame.f_code.co_filename.startswith("<cell ")), 0)
     nodes = nodes[first:]
     removed = len(nodes) - MAX_TRACEBACK_FRAMES
@@ -378,9 +378,9 @@ def tidy(error):
 
 
 def describe_error(error, head):
-    """Fills in what the model reads of an error."""
+    """Fills in the text of an error for the model."""
     if isinstance(error, (MemoryError, RecursionError)):
-        # What the frames hold may be what there is too much of.
+        # The local variables of the frames may be what fills the memory.
         for each in all_of(error):
             node = each.__traceback__
             while node is not None:
@@ -394,9 +394,9 @@ def describe_error(error, head):
     head["name"] = cut(exact(type(error).__name__), MAX_NAME, "…")
     if isinstance(error, SyntaxError) and error.text is None and error.filename in State.sources and error.lineno:
         error.text = "".join(State.sources[error.filename][error.lineno - 1 : error.lineno])
-    # A cell may have emptied it.
+    # A cell may have cleared it.
     linecache.cache.update({name: entry(name, lines) for name, lines in State.sources.items()})
-    # Before the traceback, whose making would swallow an interrupt here.
+    # Before the traceback is built, because that would swallow an interrupt here.
     try:
         head["message"] = message_of(error)
     except Exception:
@@ -404,7 +404,7 @@ def describe_error(error, head):
     try:
         lines = traceback.format_exception(type(error), error, error.__traceback__)
     except Exception:
-        # It imports modules as late as this, for which there may be no memory or no descriptor.
+        # `traceback` imports modules here, for which memory or descriptors may be exhausted.
         lines = plain_traceback(error, head)
     if removed:
         lines.insert(0, f"({removed} calls in the middle of a long chain are left out)\n")
@@ -422,7 +422,7 @@ def plain_traceback(error, head):
 
 
 def report(call, error):
-    """Reports an error, with what can be said of it: its `__str__` may hang, memory or descriptors may be used up."""
+    """Reports an error as far as possible: its `__str__` may hang; memory or descriptors may be exhausted."""
     State.pending = False
     head = {"id": call.id, "name": type_name(error), "message": "(it has no readable message)", "traceback": ""}
     guarded(describe_error, error, head)
@@ -461,7 +461,7 @@ def send_image(mime, data, kind="image"):
 
 
 def figure_png(figure, dpi):
-    # A label far outside would make a tight box of any size.
+    # With a label far outside, a tight bounding box could have any size.
     tight = figure.get_tightbbox
 
     def bounded(*arguments, **options):
@@ -479,7 +479,7 @@ def figure_png(figure, dpi):
 
 def show_figure(figure):
     State.call.shown.append(figure)
-    # The patch behind everything is always there.
+    # The background patch always exists.
     if len(figure.get_children()) < 2 or not image_allowed():
         return
     dpi = min(FIGURE_DPI, MAX_SIDE / max(figure.get_size_inches()))
@@ -518,7 +518,7 @@ def drop_figures():
 
 
 def show_animation(animation):
-    """Sends frames that are evenly spaced."""
+    """Sends evenly spaced frames of an animation."""
     animation._loopwright_shown = True
     call, figure = State.call, animation._fig
     call.shown.append(figure)
@@ -551,7 +551,7 @@ def show_animation(animation):
             pass
 
     canvas = figure.canvas
-    # Otherwise also the frames that are not chosen would be drawn.
+    # Otherwise frames that are not chosen would be drawn, too.
     canvas.draw_idle = lambda *_arguments, **_options: None
     writer = Writer()
     try:
@@ -595,7 +595,7 @@ def image_data(data):
 
 
 def bundle_of(value):
-    """What an object says of itself, by MIME type; objects that answer to any name are asked nothing."""
+    """An object's representations by MIME type; objects with attributes of any name are skipped."""
     bundle = {}
     kind = type(value)
     methods = (
@@ -624,7 +624,7 @@ def bundle_of(value):
 
 
 def show_rich(value):
-    """Sends the images of a value. Returns whether there were any, and a text that is better than its `repr`."""
+    """Sends the images of a value; returns whether there were any, and a better text than its `repr`, if any."""
     if is_a(value, "matplotlib.figure", "Figure"):
         show_figure(value)
         return True, None
@@ -693,11 +693,11 @@ def say_what_is_missing(call):
         send(b"N", {"id": call.id, "text": text})
 
 
-# --- Surroundings of a cell -----------------------------------------------------------------------------------------
+# --- Environment of a cell ------------------------------------------------------------------------------------------
 
 
 class NoInput(io.TextIOBase):
-    """A `sys.stdin` that says why it cannot be read."""
+    """A `sys.stdin` that explains why it cannot be read."""
 
     encoding = "utf-8"
     errors = "strict"
@@ -769,7 +769,7 @@ def flush_streams():
 
 
 def restore_streams():
-    """Gives the next cell the descriptors and streams that it should find, whatever this one did to them."""
+    """Restores the standard descriptors and streams for the next cell, whatever this one did to them."""
     for fd, saved in State.saved.items():
         if not same_file(fd, saved):
             try:
@@ -785,7 +785,7 @@ def restore_streams():
     for fd, name in ((1, "stdout"), (2, "stderr")):
         stream = State.streams.get(fd)
         if stream is None or getattr(sys, name, None) is not stream or not is_whole(stream):
-            # A new one, because whoever took the old one's buffer will close it.
+            # A new stream, because code that took the old stream's buffer will close it.
             State.streams[fd] = stream = stream_of(fd)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
@@ -795,7 +795,7 @@ def restore_streams():
 
 
 def after_fork():
-    """A child has nothing to do with the protocol."""
+    """Detaches a forked child from the protocol."""
     for fd in (State.fd, *State.saved.values()):
         try:
             close(fd)
@@ -806,7 +806,7 @@ def after_fork():
 
 
 def end_child(raised):
-    """Ends a forked child that came to the end of the cell, as a script would end."""
+    """Ends a forked child at the end of its cell, as a script would end."""
     status = 0
     if isinstance(raised, SystemExit):
         status = raised.code
@@ -823,7 +823,7 @@ def end_child(raised):
 
 
 class AfterImport:
-    """Finds a few modules as everyone would, and changes them as soon as they are imported."""
+    """An import hook that patches a few modules as soon as they are imported."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
@@ -844,7 +844,7 @@ class AfterImport:
                     try:
                         change(module)
                     except Exception:
-                        # An unusual version of it goes without the change.
+                        # An unusual version stays unpatched.
                         pass
 
                 loader.exec_module = exec_module
@@ -884,7 +884,7 @@ CHANGES = {
 
 def fresh_module():
     module = type(sys)("__main__")
-    # Otherwise `exec` would put the worker's own copy there.
+    # Otherwise `exec` would insert the worker's own copy.
     module.__builtins__ = builtins
     modules["__main__"] = State.module = module
 
@@ -897,7 +897,7 @@ def entry(name, lines):
 
 
 def compile_cell(source, name):
-    """Returns what is to be executed and what is to be evaluated at the end, and whether its value is shown."""
+    """Compiles a cell; returns the statements, the final expression, and whether its value is shown."""
     tree = compile(source, name, "exec", _ast.PyCF_ONLY_AST | State.future_flags, True)
     flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | State.future_flags
     last, shown = None, False
@@ -933,12 +933,12 @@ def run_coroutine(coroutine):
         if task.done():
             raise
         raised = error
-    # Interrupted between two steps; it must not go on with the next cell.
+    # It was interrupted between two steps and must not continue during the next cell.
     task.cancel()
     try:
         State.loop.run_until_complete(task)
     except asyncio.CancelledError as cancelled:
-        # Which line was waiting is known here only; before Python 3.11 the task raises a copy.
+        # Only this exception knows the waiting line; before Python 3.11 the task raises a copy.
         source = cancelled.__context__ or cancelled
         raise raised.with_traceback(source.__traceback__) from None
     raise raised
@@ -976,12 +976,12 @@ def execute(call, code):
         report(call, raised)
     if "matplotlib.pyplot" in modules:
         interrupted = isinstance(raised, KeyboardInterrupt)
-        # The caller will not wait for drawings any more.
+        # The server will not wait for drawings any more.
         failed = guarded(drop_figures if interrupted else show_figures)
         if failed is not None and not interrupted:
             report(call, failed)
     say_what_is_missing(call)
-    # Exceptions keep frames, and frames keep variables.
+    # Exceptions keep frames alive, and frames keep variables alive.
     raised = failed = None
     guarded(flush_streams)
     restore_streams()
@@ -989,7 +989,7 @@ def execute(call, code):
 
 
 def reset(_call):
-    """Makes the interpreter as good as new, except for the modules that are imported."""
+    """Resets the interpreter, except for imported modules."""
     old = State.module
     fresh_module()
     vars(old).clear()
@@ -1022,7 +1022,7 @@ def close_loop(loop):
 
     for task in asyncio.all_tasks(loop):
         task.cancel()
-    # One turn, in which they end unless they refuse to.
+    # One iteration of the loop, in which tasks end unless they ignore the cancellation.
     loop.call_soon(loop.stop)
     loop.run_forever()
     loop.close()
@@ -1067,7 +1067,7 @@ def main():
     State.saved = {fd: os.dup(fd) for fd in (1, 2)}
     restore_streams()
     faulthandler.enable(2)
-    # Modules that a cell writes can be imported, but none of them instead of one that is installed.
+    # Modules written by a cell can be imported, but they do not shadow installed ones.
     sys.path.append(State.workdir)
     sys.dont_write_bytecode = True
     builtins.display = display
@@ -1086,7 +1086,7 @@ def main():
     gc.freeze()
     version = "{}.{}.{}".format(*sys.version_info)
     send(b"R", {"protocol": PROTOCOL, "python": version, "pid": os.getpid(), "preload_failed": failed})
-    # Needed as soon as anything fails, and then there may be no descriptor left to load them.
+    # Needed when anything fails; by then no descriptor may be left to load them.
     global linecache, traceback
     import linecache
     import traceback
@@ -1096,5 +1096,5 @@ def main():
 
 GLOBALS = globals()
 BUILTINS = {}
-# From a frame with other globals, or Python 3.9 would hand its own builtins down.
+# Called from a frame with other globals; otherwise Python 3.9 would pass on its own builtins.
 eval("main()", {"main": main})
