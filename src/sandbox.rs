@@ -43,8 +43,8 @@ use tokio_util::task::TaskTracker;
 
 pub use self::outcome::{
     CapturedFile, Cell, CellEnd, CellError, CellOutcome, FileContent, FileRange, Image,
-    InterpreterError, IsolationReport, Live, OutputStream, ResourceLimit, SandboxError, Stats,
-    Value, WithNotices, WorkFile, WorkingFile,
+    InterpreterError, IsolationReport, OutputListener, OutputStream, ResourceLimit, SandboxError,
+    Stats, Value, WithNotices, WorkFile, WorkingFile,
 };
 use self::pool::{Pool, WorkerGuard};
 use self::settings::Settings;
@@ -100,7 +100,7 @@ impl Sandbox {
         &self,
         workspace: &WorkspaceId,
         cell: Cell<'_>,
-        live: &dyn Live,
+        live: OutputListener<'_>,
     ) -> Result<CellOutcome, InterpreterError> {
         let (mut guard, notices) = self.acquire_worker(workspace, cell.inputs).await?;
         let mut outcome = guard
@@ -181,14 +181,14 @@ impl Sandbox {
 /// Weaker isolation levels leave these open to code of the same user.
 fn close_to_others() {
     if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::warn!(%error, "the server could not be closed to other processes of its user");
+        tracing::warn!(%error, "the server could not deny other processes of its user access to its memory");
     }
 }
 
 fn log(report: &IsolationReport) {
     tracing::info!("code execution: {report}");
     let missing = report.missing.iter();
-    let missing = missing.map(|missing| format!("could be isolated better: {missing}"));
+    let missing = missing.map(|missing| format!("isolation could be stronger: {missing}"));
     for text in missing.chain(report.problems.iter().cloned()) {
         tracing::warn!("code execution: {text}");
     }
@@ -217,7 +217,7 @@ async fn place(guard: &mut WorkerGuard, inputs: &[WorkFile]) -> Vec<String> {
                 placed.insert(file.id);
             }
             Err(error) => {
-                tracing::error!(%error, "an input file could not be put into the working directory");
+                tracing::error!(%error, "an input file could not be copied to the working directory");
                 notices.push(format!(
                     "the file '{}' could not be put into the working directory",
                     file.name

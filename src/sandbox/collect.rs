@@ -1,4 +1,4 @@
-//! What a cell has to show, gathered frame by frame and bounded.
+//! Collects the results of a cell, within limits.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use super::settings::InterpreterLimits;
 use super::worker_protocol::WorkerMessage;
 use super::{CellEnd, CellError, CellOutcome, Image, Value};
 
-/// Most displayed texts of one cell, and their bytes together.
+/// Most displayed texts of one cell, and their total size in bytes.
 const MAX_TEXTS: usize = 64;
 const MAX_TEXT_BYTES: usize = 128 * 1024;
 /// Most frames of animations.
 const MAX_FRAMES: usize = 32;
-/// All images and frames of one cell, in bytes.
+/// Total size of the images and frames of one cell, in bytes.
 const MAX_IMAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Most notices of one cell.
 const MAX_NOTICES: usize = 20;
 
-/// The gathered results.
+/// The collected results.
 #[derive(Debug)]
 pub(super) struct CellOutput {
     value: Option<Value>,
@@ -49,7 +49,7 @@ impl CellOutput {
         }
     }
 
-    /// Takes a frame of the call; says whether it belongs to it.
+    /// Takes a message of the call; returns whether it belongs to the call.
     pub(super) fn take(&mut self, frame: WorkerMessage, call: u32) -> bool {
         let id = match frame {
             WorkerMessage::Image { id, frame, image } if id == call => {
@@ -69,7 +69,7 @@ impl CellOutput {
                 id
             }
             WorkerMessage::Error { id, error } if id == call => {
-                // A later one comes of showing what the cell left.
+                // Only the first counts: a later one arises from displaying the cell's results.
                 self.error.get_or_insert(error);
                 id
             }
@@ -82,7 +82,7 @@ impl CellOutput {
         id == call
     }
 
-    /// Something that the model should know.
+    /// Adds a notice for the model.
     pub(super) fn note(&mut self, text: impl Into<String>) {
         if self.notices.len() < MAX_NOTICES {
             self.notices.push(text.into());

@@ -1,9 +1,8 @@
-//! Processes of this very binary that can do nothing but compute: for parsing what strangers wrote.
+//! Processes of this binary that can only compute, for parsing untrusted documents.
 //!
-//! A [`Computer`] is the server's end. The process at the other end calls [`serve`], which gives up everything before the
-//! first byte is read: privileges, files, sockets, new processes and threads, memory beyond a limit. What is left is one
-//! socket, over which requests come and answers go, each with its length before it. If a step of that fails, nothing is
-//! ever parsed.
+//! A [`Computer`] is the server's end. The process at the other end calls [`serve`], which gives up privileges, files,
+//! sockets, new processes and threads, and memory beyond a limit before it reads the first byte. One socket remains for
+//! requests and answers, each prefixed with its length. If a step of the confinement fails, nothing is parsed.
 
 mod child;
 mod confine;
@@ -23,23 +22,23 @@ use tokio::process::{Child, Command};
 pub use child::serve;
 pub use probe::{ProbeResult, attempts};
 
-/// What a process answers first.
+/// The first message of a confined process.
 const READY: &[u8] = b"ready";
-/// The allocator would reserve a gibibyte ahead, and with that much no limit of memory could be kept.
+/// The allocator reserves a gibibyte by default, which would defeat the memory limit.
 const RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "16M");
-/// Longest first answer: it names a failed step.
+/// Longest first message; it may name a failed step.
 const MAX_GREETING: usize = 4096;
 
-/// How such processes are run.
+/// Settings of compute processes.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// This very binary.
+    /// This binary.
     pub program: PathBuf,
-    /// The hidden name that makes it call [`serve`]: its first argument.
+    /// The first argument that makes the binary call [`serve`].
     pub argument: &'static str,
-    /// Most memory beyond what the program itself takes, in bytes.
+    /// Memory limit beyond the size of the program, in bytes.
     pub memory: u64,
-    /// Most processor time, in seconds, over the whole life of a process.
+    /// Processor time limit for the life of a process, in seconds.
     pub cpu_seconds: u64,
     /// Longest answer, in bytes.
     pub max_answer: usize,
@@ -51,18 +50,18 @@ pub enum ComputeError {
     /// The process could not be started.
     #[error("a process for parsing cannot be started")]
     Start(#[source] io::Error),
-    /// The process could not give up its rights, and so refuses to work.
+    /// The process could not be confined and refuses to work.
     #[error("a process for parsing cannot be confined: {0}")]
     Confine(String),
-    /// It ended before it had answered.
+    /// The process ended before it answered.
     #[error("the process for parsing ended: {0}")]
     Ended(String),
-    /// The answer is longer than any may be.
+    /// The answer exceeds the limit.
     #[error("the answer of {0} bytes is too long")]
     TooLong(usize),
 }
 
-/// One such process. Dropping it kills it.
+/// A compute process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Computer {
     child: Child,
@@ -111,7 +110,7 @@ impl Computer {
         Ok(computer)
     }
 
-    /// The process number while it lives.
+    /// The process id while the process lives.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
@@ -124,10 +123,10 @@ impl Computer {
     /// Sends a request and waits for its answer.
     ///
     /// # Errors
-    /// When the process ends instead, or answers at too great length. It is of no use then.
+    /// When the process ends or its answer is too long. The process is unusable then.
     ///
     /// # Cancel safety
-    /// After a dropped future the answer is still to come: the process must be dropped too.
+    /// If the future is dropped, the answer is still pending: the process must be dropped too.
     pub async fn ask(&mut self, request: &[&[u8]]) -> Result<Vec<u8>, ComputeError> {
         let length: usize = request.iter().map(|part| part.len()).sum();
         let length = u32::try_from(length).map_err(|_| ComputeError::TooLong(length))?;
@@ -144,7 +143,7 @@ impl Computer {
         self.answer().await
     }
 
-    /// Kills the process and waits until it is gone.
+    /// Kills the process and waits for its end.
     pub async fn kill(mut self) {
         let _may_have_ended = self.child.kill().await;
     }
@@ -164,9 +163,9 @@ impl Computer {
         }
     }
 
-    /// How the process ended, which closed the socket; it is gone then.
+    /// Ends a process whose socket is closed and reports its exit.
     async fn ended(&mut self) -> ComputeError {
-        // One that closed its socket but lives on is of no use either.
+        // A process that closed its socket but still runs is unusable, too.
         let _may_have_ended = self.child.start_kill();
         let how = self.child.wait().await;
         ComputeError::Ended(how.map_or_else(|error| error.to_string(), |how| how.to_string()))

@@ -1,8 +1,9 @@
-//! The working files of an interpreter, which its code may change at any moment, also while they are looked at.
+//! The working files of an interpreter. Its code may change them at any moment, even during an access.
 //!
-//! Every access goes through the directory's descriptor ([`confined`]); nothing follows a link, waits for a pipe, trusts
-//! a size or overwrites. Names that are no UTF-8 or hold control characters are not handed back, which is said once.
-//! Names that begin with a dash are, as they are. Blocks; every call is bounded.
+//! Every access goes through the directory's descriptor ([`confined`]); no access follows a link, blocks on a pipe,
+//! trusts a size or overwrites a file. Files whose names are not UTF-8 or contain control characters are not returned,
+//! which one notice reports. Names that begin with a dash are returned unchanged. Functions block; every call is
+//! bounded.
 
 mod capture;
 mod confined;
@@ -22,22 +23,22 @@ use rustix::fs::{FileType, Gid, Uid, fchown, fstatvfs};
 use self::confined::{ConfinedDir, FileMeta, RelativePath, Timestamp, WalkLimits, WalkStep};
 use super::{CapturedFile, FileContent, FileRange, InterpreterError, WorkingFile};
 
-/// What is listed and compared: the first levels of a tree that people can survey.
+/// Limits of listing and comparing: the first levels of a tree.
 const LISTED: WalkLimits = WalkLimits {
     entries: 5000,
     depth: 4,
 };
-/// What is counted where no file system counts. A tree that goes beyond is over any limit.
+/// Limits of measuring without a file system of its own. A larger tree exceeds any limit.
 const COUNTED: WalkLimits = WalkLimits {
     entries: 65_536,
     depth: 128,
 };
-/// Directories that tools fill for themselves.
+/// Directories that tools create for themselves.
 const CACHES: [&[u8]; 3] = [b"__pycache__", b"node_modules", b".ipynb_checkpoints"];
 
-/// Longest name that a placed file gets before a number is added, in bytes.
+/// Longest name of a placed file before a number is added, in bytes.
 const MAX_PLACED_NAME: usize = 200;
-/// Numbers that are tried for a placed file.
+/// Most numbers that are tried for a placed file.
 const MAX_NUMBER: u32 = 1000;
 
 /// A working directory.
@@ -45,23 +46,23 @@ const MAX_NUMBER: u32 = 1000;
 pub(super) struct WorkDir {
     root: ConfinedDir,
     private_mount: bool,
-    /// Where the code sees it.
+    /// The directory's path as the code sees it.
     seen_as: String,
 }
 
-/// The working files at one moment.
+/// The state of the working files at one moment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Snapshot {
     files: BTreeMap<String, Stamp>,
-    /// Entries whose names cannot be handed back.
+    /// Entries whose names cannot be returned.
     odd_names: usize,
     /// Entries that are neither files nor directories.
     special: usize,
-    /// Everything was looked at.
+    /// All entries were examined.
     complete: bool,
 }
 
-/// What tells whether a file changed.
+/// Metadata that changes with the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -70,27 +71,27 @@ struct Stamp {
     changed: Timestamp,
 }
 
-/// What a cell produced.
+/// The files that a cell produced.
 #[derive(Debug, Default)]
 pub(super) struct FileCapture {
-    /// Files that were asked for, in that order, then those that are new or changed, by name.
+    /// The requested files in that order, then new and changed ones by name.
     pub(super) files: Vec<CapturedFile>,
-    /// Sentences for the model: what is not handed back and why.
+    /// Notices for the model: which files are not returned and why.
     pub(super) notices: Vec<String>,
-    /// Files that were asked for and are not there.
+    /// Requested files that do not exist.
     pub(super) missing: Vec<String>,
 }
 
-/// What was saved.
+/// The result of saving or restoring files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct SaveCounts {
-    /// Files that were copied.
+    /// Copied files.
     pub(super) files: usize,
-    /// Entries that were not: links and special files, files beyond the limits, what could not be read.
+    /// Entries that were not copied: links, special files, files beyond the limits, unreadable files.
     pub(super) skipped: usize,
 }
 
-/// What is used of a working directory.
+/// The disk usage of a working directory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DiskUsage {
     /// Bytes.
@@ -99,7 +100,7 @@ pub(super) struct DiskUsage {
     pub(super) inodes: u64,
 }
 
-/// Why a file cannot be had.
+/// Why a file cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     Missing,
@@ -107,8 +108,8 @@ enum Refusal {
 }
 
 impl WorkDir {
-    /// Takes a descriptor of the directory, which may be `O_PATH`. On a mount that is the interpreter's own, no name
-    /// can be a further one of a file outside, so that such names are not refused.
+    /// Takes a descriptor of the directory, which may be `O_PATH`. On a private mount no file can have a hard link
+    /// outside, so hard-linked files are allowed.
     pub(super) fn new(fd: OwnedFd, private_mount: bool) -> Self {
         Self {
             root: ConfinedDir::new(fd),
@@ -117,13 +118,13 @@ impl WorkDir {
         }
     }
 
-    /// Says where the code sees the directory, so that names may be written with it; `/mnt/data` otherwise.
+    /// Sets the directory's path as the code sees it, which names may start with; `/mnt/data` by default.
     pub(super) fn seen_as(mut self, path: impl Into<String>) -> Self {
         self.seen_as = path.into();
         self
     }
 
-    /// The files that could be handed back. Empty where the directory cannot be listed.
+    /// The files that can be returned. Empty if the directory cannot be listed.
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let walked = self.root.walk(LISTED, |path, meta| {
@@ -148,16 +149,16 @@ impl WorkDir {
         snapshot
     }
 
-    /// The files that could be handed back, by name.
+    /// The files that can be returned, by name.
     pub(super) fn list(&self) -> Vec<WorkingFile> {
         self.snapshot().listing()
     }
 
-    /// Part of a file.
+    /// Reads part of a file.
     pub(super) fn read(&self, part: FileRange<'_>) -> Result<FileContent, InterpreterError> {
         let refused = |refusal| refused(part.name, refusal);
         let (_, file, meta) = self.open(part.name).map_err(refused)?;
-        // No more is held than there is, whatever was asked for.
+        // Never allocates more than the file's size, whatever was asked for.
         let rest = meta.size.saturating_sub(part.offset).min(part.max_bytes);
         let bytes = usize::try_from(rest)
             .map_err(io::Error::other)
@@ -169,8 +170,8 @@ impl WorkDir {
         })
     }
 
-    /// Copies a file of the server's into the directory and gives back the name that it got: the last part of `name`
-    /// without control characters and leading dots and dashes, with a number where that name is taken.
+    /// Copies a file into the directory and returns its new name: the last component of `name` without control
+    /// characters and without leading dots and dashes, with a number if that name is taken.
     pub(super) fn place(
         &self,
         name: &str,
@@ -199,8 +200,8 @@ impl WorkDir {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// What the directory uses: all of its file system where that is its own, else what a walk finds. A tree too deep
-    /// or too large to be walked uses everything.
+    /// The directory's usage: that of its own file system, or the sum of a walk. A tree too deep or too large for a
+    /// walk counts as using everything.
     pub(super) fn usage(&self) -> io::Result<DiskUsage> {
         if self.private_mount {
             let system = fstatvfs(self.root.fd())?;
@@ -225,7 +226,7 @@ impl WorkDir {
         })
     }
 
-    /// Opens a regular file by the name that somebody gave, and says what name it has here.
+    /// Opens a regular file by a requested name; returns its relative name, too.
     fn open(&self, name: &str) -> Result<(String, File, FileMeta), Refusal> {
         let path = relative(name, &self.seen_as)?;
         let (file, meta) = self.root.open(&path).map_err(|error| Refusal::of(&error))?;
@@ -254,7 +255,7 @@ impl Snapshot {
             .collect()
     }
 
-    /// The files that are new or changed, by name.
+    /// The new and changed files, by name.
     fn changed_since<'s>(&'s self, before: &'s Self) -> impl Iterator<Item = &'s str> {
         let files = self.files.iter();
         files
@@ -263,7 +264,7 @@ impl Snapshot {
     }
 }
 
-/// The path that a name stands for that somebody gave, in a directory that is seen as this.
+/// Resolves a requested name to a relative path, in a directory that the code sees as `seen_as`.
 fn relative(name: &str, seen_as: &str) -> Result<RelativePath, Refusal> {
     if name.chars().any(char::is_control) {
         return Err(Refusal::Reason("its name has control characters"));
@@ -275,7 +276,7 @@ fn relative(name: &str, seen_as: &str) -> Result<RelativePath, Refusal> {
     RelativePath::new(name.as_bytes()).ok_or(Refusal::Reason("it is not in the working directory"))
 }
 
-/// A file that cannot be read, in words.
+/// The error for a file that cannot be read.
 fn refused(name: &str, refusal: Refusal) -> InterpreterError {
     InterpreterError::File {
         name: super::output::clean(name, MAX_PLACED_NAME),
@@ -292,7 +293,7 @@ enum Listed<'a> {
     Named(&'a str),
 }
 
-/// Whether an entry belongs into a listing.
+/// Whether an entry is listed.
 fn listed(path: &RelativePath) -> Listed<'_> {
     let bytes = path.bytes();
     let name = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
@@ -323,7 +324,7 @@ impl Refusal {
             Some(Errno::NOENT | Errno::NOTDIR) => Self::Missing,
             Some(Errno::LOOP) => Self::Reason("it is a symbolic link, or behind one"),
             Some(Errno::XDEV) => Self::Reason("it is not in the working directory"),
-            Some(Errno::ACCESS) => Self::Reason("its permissions do not let it be read"),
+            Some(Errno::ACCESS) => Self::Reason("its permissions do not allow reading"),
             Some(Errno::NXIO) => Self::Reason("it is no regular file"),
             Some(Errno::NAMETOOLONG) => Self::Reason("its name is too long"),
             _ => Self::Reason("opening it failed"),
@@ -331,7 +332,7 @@ impl Refusal {
     }
 }
 
-/// Up to `length` bytes from an offset on; fewer where the file ends.
+/// Reads up to `length` bytes from an offset; fewer at the end of the file.
 fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
     let mut bytes = vec![0; length];
     let mut filled = 0;
@@ -347,7 +348,7 @@ fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// Gives a file that was just created to the user of the interpreter.
+/// Gives a new file to the user of the interpreter.
 fn own(file: impl AsFd, owner: Option<(u32, u32)>) -> io::Result<()> {
     if let Some((user, group)) = owner {
         fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
@@ -355,7 +356,7 @@ fn own(file: impl AsFd, owner: Option<(u32, u32)>) -> io::Result<()> {
     Ok(())
 }
 
-/// A name that a file may get: one component that is neither hidden nor taken for an option of a command.
+/// A safe name: one component that is neither hidden nor looks like a command-line option.
 fn placeable(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
     let visible: String = last.chars().filter(|c| !c.is_control()).collect();
@@ -377,7 +378,7 @@ fn numbered(name: &str, number: u32) -> String {
     format!("{stem}-{number}{extension}")
 }
 
-/// The extension with its dot; one that is longer than extensions are belongs to the name.
+/// Splits off the extension with its dot; an unusually long one counts as part of the name.
 fn split_extension(name: &str) -> (&str, &str) {
     match name.rfind('.') {
         Some(at) if at > 0 && name.len() - at <= 16 => name.split_at(at),

@@ -1,4 +1,4 @@
-//! What is known of the operator's Python before any isolation: where its parts are, which packages it has.
+//! Facts about the configured Python, found before any isolation: its files and its packages.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,11 +10,11 @@ use tokio::process::Command;
 use super::SandboxError;
 use super::settings::Settings;
 
-/// Longest time for Python to say what it is; importing the metadata of many packages from a cold disk takes a while.
+/// Time limit for the query; reading the metadata of many packages from a cold disk takes a while.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
-/// The oldest version whose grammar and modules the worker needs.
+/// The oldest version that supports the worker's syntax and modules.
 const OLDEST: (u32, u32) = (3, 9);
-/// The program that says it.
+/// The Python program that answers the query.
 pub(super) const QUESTIONS: &str = include_str!("interpreter.py");
 
 /// A Python interpreter.
@@ -24,9 +24,9 @@ pub(super) struct Interpreter {
     pub(super) program: PathBuf,
     /// Such as `3.11.7`.
     pub(super) version: String,
-    /// Directories, and the program itself, that it needs besides `/usr`.
+    /// Files and directories that it needs besides `/usr`.
     pub(super) trees: Vec<PathBuf>,
-    /// Links that lead to the program, and what each says.
+    /// Links that lead to the program, with their targets.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
     /// Packages with their versions, by name.
     pub(super) packages: Vec<(String, String)>,
@@ -42,7 +42,7 @@ struct Answers {
 }
 
 impl Interpreter {
-    /// Asks the configured interpreter.
+    /// Finds and queries the configured interpreter.
     pub(super) async fn find(settings: &Settings) -> Result<Self, SandboxError> {
         let name = settings.python.display();
         let program = look_up(&settings.python, &settings.search_path).ok_or_else(|| {
@@ -69,7 +69,7 @@ impl Interpreter {
         Self::of(&name.to_string(), &output.stdout)
     }
 
-    /// One that only a command can reach, of which nothing is known yet.
+    /// An interpreter inside an external command, about which nothing is known yet.
     pub(super) fn beyond(settings: &Settings) -> Self {
         Self {
             program: settings.python.clone(),
@@ -80,11 +80,11 @@ impl Interpreter {
         }
     }
 
-    /// One that has answered the [`QUESTIONS`].
+    /// Reads an interpreter's answer to [`QUESTIONS`].
     pub(super) fn of(name: &str, answers: &[u8]) -> Result<Self, SandboxError> {
         let answers: Answers = serde_json::from_slice(answers).map_err(|_| {
             SandboxError::NoPython(format!(
-                "'{name}' is no Python interpreter that works; see what it says to: {name} -I -c 'import json'"
+                "'{name}' is not a working Python interpreter; see the output of: {name} -I -c 'import json'"
             ))
         })?;
         let (major, minor, patch) = answers.version;
@@ -113,7 +113,7 @@ impl Interpreter {
     }
 }
 
-/// The file that a name stands for.
+/// Resolves a name or path to a file.
 fn look_up(python: &Path, search_path: &str) -> Option<PathBuf> {
     if python.components().count() > 1 {
         return std::path::absolute(python)
@@ -125,7 +125,7 @@ fn look_up(python: &Path, search_path: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The trees without those that are inside others.
+/// Removes paths inside `/usr` or inside other trees.
 fn trees(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
     paths.retain(|path| path.is_absolute() && path.exists() && path.parent().is_some());
     paths.sort();
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(look_up(Path::new("./snake"), &search), None);
     }
 
-    /// What an interpreter says of itself.
+    /// Queries an interpreter.
     fn asked(program: &Path) -> Interpreter {
         let answers = std::process::Command::new(program)
             .args(["-I", "-B", "-c", QUESTIONS])

@@ -1,9 +1,9 @@
-//! The process that builds isolation around one interpreter: this binary, run again under a hidden name.
+//! The launcher process: this binary, run again under a hidden name, which sets up isolation for one interpreter.
 //!
-//! Reads its [`Spec`] from descriptor 0, a socket to the server ([`server_socket`]), makes namespaces and a root of
-//! its own where the form asks for them, starts Python with its rights taken away, hands the server the descriptors that
-//! it works with, and stays as supervisor: when the interpreter ends or the server closes the link, everything that the
-//! interpreter started is ended too. Has one thread from beginning to end, so forking is safe in it.
+//! Reads its [`Spec`] from descriptor 0, a socket to the server ([`server_socket`]), sets up namespaces and a private
+//! root if the spec asks for them, starts Python with reduced rights, and sends the server the descriptors it needs.
+//! Then it stays as supervisor: when the interpreter exits or the server closes the socket, it ends everything the
+//! interpreter started. The launcher has a single thread for its whole life, so forking is safe.
 
 mod filter;
 pub(super) mod identity;
@@ -15,7 +15,6 @@ mod root;
 mod rules;
 mod server_socket;
 pub(super) mod spec;
-mod worker;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,7 +23,7 @@ use std::process::ExitCode;
 use server_socket::ServerSocket;
 use spec::{LauncherMessage, Spec};
 
-/// The hidden name under which the binary is a launcher: its first argument.
+/// The first argument that makes the binary a launcher.
 pub const ARGUMENT: &str = "sandbox-launcher";
 
 /// A step that failed.
@@ -34,10 +33,10 @@ pub(super) struct StepError {
     pub(super) source: io::Error,
 }
 
-/// A shorthand for the steps of a launch.
+/// The result of a launch step.
 pub(super) type StepResult<T> = Result<T, StepError>;
 
-/// Says which step an error belongs to.
+/// Adds the step's name to an error.
 pub(super) trait AtStep<T> {
     fn at(self, step: &'static str) -> StepResult<T>;
 }
@@ -51,24 +50,24 @@ impl<T, E: Into<io::Error>> AtStep<T> for Result<T, E> {
     }
 }
 
-/// The descriptors that the server gets.
+/// The descriptors sent to the server.
 #[derive(Debug)]
 struct Descriptors {
-    /// Its end of the worker's control socket.
+    /// The server's end of the worker's control socket.
     control: OwnedFd,
-    /// The interpreter, as a process to signal.
+    /// A pidfd of the interpreter, for signals.
     process: OwnedFd,
     /// The working directory, then other writable directories whose use counts as memory.
     directories: Vec<OwnedFd>,
 }
 
-/// Runs as launcher until the interpreter has ended.
+/// Runs as launcher until the interpreter has exited.
 pub fn main() -> ExitCode {
     let Ok(mut server) = ServerSocket::from_stdin() else {
-        // Nobody to tell: this was not started by a server.
+        // Not started by a server, so there is nobody to report to.
         return ExitCode::FAILURE;
     };
-    let outcome = server.receive().at("reading the launch order");
+    let outcome = server.receive().at("reading the launch specification");
     match outcome.and_then(|spec| launch(&spec, &mut server)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -81,7 +80,7 @@ pub fn main() -> ExitCode {
 fn launch(spec: &Spec, server: &mut ServerSocket) -> StepResult<()> {
     raw::close_all_but(server).at("closing descriptors")?;
     rustix::process::setsid().at("starting a session")?;
-    // Not all memory that the kernel spends on a process can be measured: where it runs out, interpreters go first.
+    // Some kernel memory of a process cannot be measured. If memory runs out, the kernel ends interpreters first.
     let _without_proc_nothing_changes = std::fs::write("/proc/self/oom_score_adj", "1000");
     if spec.isolation.has_namespaces() {
         namespaces::enter(spec)?;
@@ -93,7 +92,7 @@ fn launch(spec: &Spec, server: &mut ServerSocket) -> StepResult<()> {
     }
 }
 
-/// Tells the server what failed; a server that is gone need not know.
+/// Reports a failure to the server, if that still exists.
 fn tell(server: &mut ServerSocket, failure: &StepError) {
     let message = LauncherMessage::Failed {
         step: failure.step.to_owned(),

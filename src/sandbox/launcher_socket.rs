@@ -37,7 +37,7 @@ impl LauncherSocket {
         Ok((socket, theirs.into()))
     }
 
-    /// Sends the launch order.
+    /// Sends the launch specification.
     pub(super) async fn send(&mut self, spec: &Spec) -> io::Result<()> {
         let body = serde_json::to_vec(spec).map_err(io::Error::other)?;
         let length = u32::try_from(body.len()).map_err(io::Error::other)?;

@@ -1,9 +1,8 @@
-//! What a tree of processes uses of the memory, for hosts where no control group limits it.
+//! Measures the memory of a process tree, for hosts where no control group limits it.
 //!
-//! Read from `/proc`, which the processes cannot falsify but which changes while it is read: a process that has gone
-//! counts nothing, and one that comes is counted the next time. Pages that processes share are first counted for each of
-//! them, which is quick; only a sum above the limit is looked at again, each page by its share, where the kernel lets
-//! that be read. Blocks for as long as `/proc` takes.
+//! Reads `/proc`, which the processes cannot falsify but which changes meanwhile: an ended process counts as zero, a
+//! new one is counted next time. First a quick sum counts shared pages once per process. Only if that exceeds the
+//! limit, each page is counted by its share, if the kernel permits reading it. Blocks for as long as `/proc` takes.
 
 mod descriptors;
 
@@ -20,7 +19,7 @@ use rustix::process::Pid;
 
 pub(super) use self::descriptors::{DescriptorAccess, DescriptorUsage, descriptor_usage};
 
-/// Most processes and threads that are looked at.
+/// Most processes and threads that are examined.
 const MAX_TASKS: usize = 4096;
 /// Most bytes that are read of one file.
 const MAX_FILE: u64 = 256 * 1024;
@@ -30,19 +29,19 @@ const MAX_FILE: u64 = 256 * 1024;
 pub(super) struct MemoryUse {
     /// Bytes, files in memory included.
     pub(super) bytes: u64,
-    /// That is more than the limit.
+    /// The limit is exceeded.
     pub(super) over: bool,
 }
 
-/// A process and everything that it and its children have started and not yet waited for, the process itself first. A
-/// process whose parent has ended belongs to it where it is the one that orphans come to.
+/// A process and all its descendants that have not been reaped, the process itself first. A process whose parent has
+/// ended belongs to the tree of the process that adopts orphans.
 pub(super) fn tree(root: Pid) -> Vec<Pid> {
     tree_telling(root, |_| {})
 }
 
-/// The same, with each process below told of as soon as it is found, before it is asked for children.
+/// Like [`tree`]; calls `tell` for each descendant as soon as it is found, before its children are read.
 pub(super) fn tree_telling(root: Pid, tell: impl FnMut(Pid)) -> Vec<Pid> {
-    /// Kernels built without `CONFIG_PROC_CHILDREN` keep no such lists.
+    /// Kernels without `CONFIG_PROC_CHILDREN` have no such lists.
     static LISTED: LazyLock<bool> =
         LazyLock::new(|| Path::new("/proc/thread-self/children").exists());
     if *LISTED {
@@ -53,7 +52,7 @@ pub(super) fn tree_telling(root: Pid, tell: impl FnMut(Pid)) -> Vec<Pid> {
     }
 }
 
-/// The same from what every process of the machine says its parent is, which takes longer.
+/// Builds the tree from the parent ids of all processes of the machine, which takes longer.
 fn tree_by_parents(root: Pid, tell: impl FnMut(Pid)) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -96,13 +95,13 @@ fn descend(
 /// The parent of a process.
 fn parent(process: Pid) -> Option<Pid> {
     let stat = read(format!("/proc/{}/stat", process.as_raw_nonzero()))?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     let parent = rest.split_ascii_whitespace().nth(1)?;
     Pid::from_raw(parent.parse().ok()?)
 }
 
-/// The memory of a tree of processes and of the file systems in memory that belong to it. `besides` is what else counts.
+/// The memory of processes and of their in-memory file systems; `besides` is added.
 pub(super) fn memory(
     processes: &[Pid],
     tmpfs: &[BorrowedFd<'_>],
@@ -141,7 +140,7 @@ fn children(process: Pid, tasks_left: &mut usize) -> Vec<Pid> {
     found
 }
 
-/// Bytes that a process has in memory, and how many of them it may share with others.
+/// Resident memory of a process, and the part that may be shared, in bytes.
 fn resident(process: Pid) -> (u64, u64) {
     let path = format!("/proc/{}/statm", process.as_raw_nonzero());
     let pages: Vec<u64> = read(path)
@@ -158,8 +157,7 @@ fn resident(process: Pid) -> (u64, u64) {
     }
 }
 
-/// The sum over all processes, each page by its share, what is swapped out included; nothing where the kernel does not
-/// let that be read of a process that is there.
+/// The proportional set size of all processes, including swap; `None` if the kernel does not permit reading it.
 fn proportional(processes: &[Pid]) -> Option<u64> {
     let mut sum = 0_u64;
     for process in processes {
@@ -170,7 +168,7 @@ fn proportional(processes: &[Pid]) -> Option<u64> {
                     kilobytes(&rollup, "Pss:").saturating_add(kilobytes(&rollup, "SwapPss:"));
                 sum = sum.saturating_add(bytes.saturating_mul(1024));
             }
-            // A process without memory of its own has ended.
+            // A process without memory has ended.
             None if resident(*process).0 == 0 => {}
             None => return None,
         }
@@ -178,8 +176,8 @@ fn proportional(processes: &[Pid]) -> Option<u64> {
     Some(sum)
 }
 
-/// The sum over all processes without what may be shared, which is counted once, for the process with the most of it.
-/// Memory that is shared since a fork and not written to counts for each process: less cannot be told from here.
+/// The sum of unshared memory, plus the largest shared part of one process. Memory shared since a fork and not written
+/// to counts for each process; it cannot be told apart here.
 fn unshared(processes: &[Pid]) -> u64 {
     let mut sum = 0_u64;
     let mut most_shared = 0;
@@ -201,7 +199,7 @@ fn kilobytes(rollup: &str, field: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Bytes that a file system holds.
+/// Bytes used in a file system.
 fn stored(fd: BorrowedFd<'_>) -> u64 {
     fstatvfs(fd).map_or(0, |system| {
         let blocks = system.f_blocks.saturating_sub(system.f_bfree);
@@ -209,7 +207,7 @@ fn stored(fd: BorrowedFd<'_>) -> u64 {
     })
 }
 
-/// A file of `/proc`; nothing where its process has gone or may not be looked at.
+/// A file of `/proc`; `None` if the process has ended or may not be read.
 fn read(path: impl AsRef<Path>) -> Option<String> {
     let mut text = String::new();
     let file = File::open(path).ok()?;
@@ -228,11 +226,11 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// A Python that runs until it is dropped, with everything that it started.
+    /// A Python process that ends when dropped, with its children.
     pub(super) struct Python(Child);
 
     impl Python {
-        /// Runs the code up to its line `ready`; then it waits for the end of its stdin.
+        /// Runs the code until it prints `ready`; then it waits for the end of its stdin.
         pub(super) fn run(code: &str) -> Self {
             let wait = "import sys, os, time\n";
             let mut child = Command::new("python3")
@@ -259,7 +257,7 @@ mod tests {
 
     impl Drop for Python {
         fn drop(&mut self) {
-            // The children wait for the same end.
+            // The children wait for the same end of file.
             drop(self.0.stdin.take());
             self.0.wait().unwrap();
         }

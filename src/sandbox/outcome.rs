@@ -34,11 +34,8 @@ pub struct WorkFile {
     pub path: PathBuf,
 }
 
-/// Receives the output of a cell while it runs.
-pub trait Live: Send + Sync {
-    /// Receives a piece of output, without control sequences. Must not block.
-    fn output(&self, stream: OutputStream, text: &str);
-}
+/// Receives the output of a cell while it runs, piece by piece and without control sequences. Must not block.
+pub type OutputListener<'a> = &'a (dyn Fn(OutputStream, &str) + Send + Sync);
 
 /// Which stream of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,30 +1,33 @@
-//! What a process writes to stdout and stderr: bounded, as text, without control sequences.
+//! The output of a process: bounded text without control sequences.
 //!
-//! Bytes that are no UTF-8 become U+FFFD, also where a character is torn between two pieces. NUL, other control
-//! characters and terminal sequences (CSI, OSC, DCS and their kin) are left out; one that never ends is over at the end
-//! of its line, so that it cannot swallow what follows. A line that is written again and again after a carriage return,
-//! as progress bars are, is kept in its last state. Knows nothing of where the bytes come from.
+//! Invalid UTF-8 becomes U+FFFD; a character that is split between two pieces is reassembled. NUL, other control
+//! characters and terminal sequences (CSI, OSC, DCS and similar) are removed. An unterminated sequence ends at the end
+//! of its line, so it cannot swallow the following lines. A line that is rewritten after carriage returns, such as a
+//! progress bar, is kept in its last state.
+//!
+//! The escape machine is our own: terminal parsers such as `vte` recognise 7-bit sequences only, let an unterminated
+//! sequence run on over line ends, and swallow text after a character that no sequence can hold.
 
 use std::mem;
 
-/// Longest line that a carriage return can still take back; what is longer is kept, and the new state is a new line.
+/// Longest line that a carriage return can rewrite. A longer line is kept, and what follows is a new line.
 const MAX_REWRITTEN_LINE: usize = 4096;
 
-/// One stream of one process. Its memory stays below a small multiple of what it keeps, however much is pushed.
+/// One output stream. Its memory stays below a small multiple of what it keeps, regardless of how much is pushed.
 #[derive(Debug)]
 pub(super) struct OutputBuffer {
     cleaner: Cleaner,
-    /// The beginning of a character whose other bytes have not come.
+    /// The first bytes of a character that is still incomplete.
     partial: Vec<u8>,
     line: Line,
     kept: HeadAndTail,
     total: u64,
 }
 
-/// What is left of a stream.
+/// The retained part of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Captured {
-    /// The text, with a line that says how much is left out where something is.
+    /// The text; a line says how much is left out, if anything.
     pub(super) text: String,
     /// Bytes of cleaned text that are left out.
     pub(super) omitted: u64,
@@ -42,8 +45,8 @@ impl OutputBuffer {
         }
     }
 
-    /// Takes bytes in and gives back what they show at once: whole characters, with carriage returns where a line
-    /// is written again.
+    /// Adds bytes and returns the text to show at once: complete characters, with a carriage return where a line is
+    /// rewritten.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Option<String> {
         self.total = self.total.saturating_add(bytes.len() as u64);
         let text = self.decode(bytes);
@@ -58,7 +61,7 @@ impl OutputBuffer {
         self.total
     }
 
-    /// Takes what was kept out and begins anew.
+    /// Takes the retained text and starts afresh.
     pub(super) fn take(&mut self) -> Captured {
         if !mem::take(&mut self.partial).is_empty() {
             let mut end = String::new();
@@ -71,7 +74,7 @@ impl OutputBuffer {
         self.kept.take()
     }
 
-    /// The characters that are whole by now; the rest waits in `torn`, at most three bytes.
+    /// Decodes the complete characters; at most three bytes wait in `partial`.
     fn decode(&mut self, bytes: &[u8]) -> String {
         let mut joined = mem::take(&mut self.partial);
         joined.extend_from_slice(bytes);
@@ -90,12 +93,12 @@ impl OutputBuffer {
     }
 }
 
-/// Text without control characters and terminal sequences, cut to `max_bytes` with a mark at the cut.
+/// Removes control characters and terminal sequences and truncates the text to `max_bytes`, with a mark.
 pub(super) fn clean(text: &str, max_bytes: usize) -> String {
     let mut cleaned = String::new();
     let mut cleaner = Cleaner::default();
     let mut characters = text.chars();
-    // What lies behind the cap is not even looked at: the text may be a thousand times as long.
+    // Text beyond the cap is not examined: it may be a thousand times as long.
     let mut buffer = [0; 4];
     while cleaned.len() <= max_bytes {
         let Some(character) = characters.next() else {
@@ -111,17 +114,17 @@ pub(super) fn clean(text: &str, max_bytes: usize) -> String {
     cleaned
 }
 
-/// Whether the bytes can still become a character.
+/// Whether more bytes can complete a character.
 fn is_partial(bytes: &[u8]) -> bool {
     !bytes.is_empty() && std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
-/// Leaves control characters and terminal sequences out. What remains of them are tab, line feed and a carriage return
-/// that is not part of a line end.
+/// Removes control characters and terminal sequences, except tab, line feed and a carriage return that is not part of a
+/// line end.
 #[derive(Debug, Default)]
 struct Cleaner {
     state: State,
-    /// A carriage return came; whether it is part of a line end is not known yet.
+    /// A carriage return came last; it may be part of a line end.
     returned: bool,
 }
 
@@ -131,11 +134,11 @@ enum State {
     Text,
     /// After ESC.
     Escape,
-    /// After ESC and an intermediate character: one more belongs to it.
+    /// After ESC and an intermediate character; one more character follows.
     Designate,
-    /// In a control sequence, up to its final character.
+    /// In a control sequence, until its final character.
     Control,
-    /// In a string such as a window title, up to BEL or ST.
+    /// In a string such as a window title, until BEL or ST.
     Title,
     /// After ESC in such a string.
     TitleEscape,
@@ -145,7 +148,7 @@ impl Cleaner {
     fn clean(&mut self, text: &str, out: &mut String) {
         let mut rest = text;
         while !rest.is_empty() {
-            // Most output is plain; it is copied in runs.
+            // Most output is plain text and is copied in runs.
             if self.state == State::Text && !self.returned {
                 let plain = rest.find(is_control).unwrap_or(rest.len());
                 let (run, after) = rest.split_at(plain);
@@ -196,9 +199,9 @@ fn is_control(character: char) -> bool {
 }
 
 impl State {
-    /// The state after a character that belongs to a sequence; nothing if it stands for itself.
+    /// The state after a character of a sequence; `None` if the character is text.
     fn after(self, character: char) -> Option<Self> {
-        // The end of a line ends whatever sequence is open.
+        // A line end terminates any open sequence.
         if character == '\n' {
             return None;
         }
@@ -217,7 +220,7 @@ impl State {
                 '\u{20}'..='\u{3f}' => Some(Self::Control),
                 '\u{40}'..='\u{7e}' => Some(Self::Text),
                 '\u{1b}' => Some(Self::Escape),
-                // No sequence goes on like this.
+                // Not part of any sequence.
                 _ => None,
             },
             Self::Title => match character {
@@ -231,11 +234,11 @@ impl State {
     }
 }
 
-/// The line that is being written, which a carriage return may take back.
+/// The current line, which a carriage return can rewrite.
 #[derive(Debug, Default)]
 struct Line {
     text: String,
-    /// The beginning of the line is among what is kept already.
+    /// The beginning of the line has been passed on and cannot be rewritten.
     begun: bool,
 }
 
@@ -286,7 +289,7 @@ struct HeadAndTail {
     head_is_full: bool,
     tail: String,
     max_tail: usize,
-    /// Bytes that have left the tail.
+    /// Bytes dropped between head and tail.
     dropped: u64,
 }
 
@@ -320,7 +323,7 @@ impl HeadAndTail {
             return;
         }
         self.tail.push_str(rest);
-        // Trimmed at twice its size, so that each byte is moved about once.
+        // Trimmed at twice its size, so each byte is moved about once.
         if self.tail.len() > 2 * self.max_tail {
             self.trim();
         }
@@ -348,7 +351,7 @@ impl HeadAndTail {
     }
 }
 
-/// Where the last `max` bytes of a text begin, at a character.
+/// Start of the last `max` bytes of a text, at a character boundary.
 fn tail_start(text: &str, max: usize) -> usize {
     let mut start = text.len().saturating_sub(max);
     while !text.is_char_boundary(start) {

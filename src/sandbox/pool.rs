@@ -8,6 +8,7 @@ mod eviction;
 mod fonts;
 mod saved_files;
 mod scheduler;
+mod start;
 #[cfg(test)]
 mod tests;
 mod workspace;
@@ -18,12 +19,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::saved_files::SavedFiles;
-use self::scheduler::{Grant, Permit, Scheduler};
+use self::scheduler::{Grant, Scheduler};
 pub(super) use self::workspace::WorkerGuard;
 use self::workspace::Workspace;
 use super::plan::LaunchPlan;
@@ -39,12 +39,8 @@ const WAIT_LIMIT: Duration = Duration::from_secs(120);
 /// Time that abandoned code has to end after an interrupt.
 const RECOVERY: Duration = Duration::from_secs(2);
 
-/// Longest time that starting the next spare is delayed while the call that took the last spare runs: starting it would
-/// compete with the call for processor time.
-const REFILL_PAUSE: Duration = Duration::from_secs(2);
-
 /// An interpreter and its permit.
-pub(super) type PermittedWorker = scheduler::PermittedWorker<Worker>;
+pub(super) type PermittedWorker = scheduler::Permitted<Worker>;
 
 /// All interpreters.
 #[derive(Debug)]
@@ -209,61 +205,6 @@ impl Pool {
         }
     }
 
-    /// Starts an interpreter for a call. If the call is dropped meanwhile, the interpreter is ended.
-    async fn start_for_call(
-        self: &Arc<Self>,
-        permit: Permit<Worker>,
-    ) -> Result<PermittedWorker, InterpreterError> {
-        let (give, started) = oneshot::channel();
-        let pool = self.clone();
-        self.tasks.spawn(async move {
-            let started = pool.start(permit).await;
-            if let Err(Ok(unwanted)) = give.send(started) {
-                unwanted.worker.end().await;
-                pool.refill();
-            }
-        });
-        let started = started.await.map_err(|_| InterpreterError::Closed)?;
-        started.map_err(InterpreterError::Start)
-    }
-
-    async fn start(&self, permit: Permit<Worker>) -> Result<PermittedWorker, SandboxError> {
-        let reservation = self.plan.reserve()?;
-        let worker = Worker::start(&self.plan, reservation).await?;
-        self.counters.started.fetch_add(1, Ordering::Relaxed);
-        Ok(PermittedWorker { worker, permit })
-    }
-
-    /// Starts spares up to the configured number, unless calls are waiting for the permits, or the call that took the
-    /// last spare has just begun and would be slowed down.
-    fn refill(self: &Arc<Self>) {
-        let pauses = |taken: Instant| taken.elapsed() < REFILL_PAUSE;
-        if self.closing.is_cancelled() || self.spare_taken.lock().is_some_and(pauses) {
-            return;
-        }
-        while let Some((starting, permit)) =
-            self.scheduler.permit_for_spare(self.plan.settings.spares)
-        {
-            let pool = self.clone();
-            self.tasks.spawn(async move {
-                match pool.start(permit).await {
-                    Ok(spare) => {
-                        if let Some(unwanted) = pool.scheduler.add_spare(spare) {
-                            unwanted.worker.end().await;
-                        }
-                    }
-                    Err(error) => tracing::warn!(
-                        error = %error,
-                        cause = ?std::error::Error::source(&error),
-                        "a spare interpreter could not be started"
-                    ),
-                }
-                // Dropped only now, so that no other spare is started in its place.
-                drop(starting);
-            });
-        }
-    }
-
     /// Ends a call: its interpreter stays for the next call or is evicted.
     fn released(
         self: &Arc<Self>,
@@ -364,7 +305,7 @@ impl Pool {
             return;
         };
         if let Err(error) = fonts::list(&self, permit).await {
-            tracing::warn!(%error, "matplotlib could not list the fonts");
+            tracing::warn!(%error, "matplotlib could not build the font list");
         }
         self.refill();
     }

@@ -1,8 +1,8 @@
-//! Deleting directories that hostile code has filled: trees deeper than any stack, closed to their owner, or huge.
+//! Deletes directories that hostile code has filled: deeper than any stack, without permissions, or huge.
 //!
-//! The standard library goes down such a tree with a descriptor and a stack frame for each level, and stops at the first
-//! directory that it may not list. Here what is in a directory is moved up to the top before the directory is deleted,
-//! so that two descriptors are enough for any depth. Nothing follows a link. Blocks for as long as there is something.
+//! The standard library needs a descriptor and a stack frame per level and stops at the first directory it may not
+//! list. Here the entries of a directory are moved up to the top before the directory is deleted, so two descriptors
+//! suffice for any depth. No link is followed. Blocks until everything is deleted.
 
 use std::ffi::CString;
 use std::fs;
@@ -16,11 +16,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Names that are read of a directory before they are dealt with.
+/// Names that are read from a directory at a time.
 const BATCH: usize = 1024;
 const LISTING_BUFFER: usize = 32 * 1024;
 
-/// Deletes a directory and everything in it; one that is not there is no error.
+/// Deletes a directory and its contents; a missing directory is no error.
 pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     let top = match open(CWD, path) {
         Err(Errno::NOENT) => return Ok(()),
@@ -38,7 +38,7 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Deletes an entry of the top directory, whose own entries are moved up if it is a directory.
+/// Deletes an entry of the top directory; the entries of a subdirectory are moved up first.
 fn remove(top: &OwnedFd, name: &CString, moved: &mut u64) -> io::Result<()> {
     if is_gone(unlinkat(top, name, AtFlags::empty()))
         || is_gone(unlinkat(top, name, AtFlags::REMOVEDIR))
@@ -60,12 +60,12 @@ fn remove(top: &OwnedFd, name: &CString, moved: &mut u64) -> io::Result<()> {
     Ok(unlinkat(top, name, AtFlags::REMOVEDIR)?)
 }
 
-/// Moves a directory up to the top, under a name that is free there.
+/// Moves a directory to the top, under an unused name.
 fn lift(from: &OwnedFd, name: &CString, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
     if is_gone(unlinkat(from, name, AtFlags::REMOVEDIR)) {
         return Ok(());
     }
-    // Its entry for the directory above is written to, which it has to allow.
+    // Moving a directory writes to its `..` entry, so it must be writable.
     drop(open(from.as_fd(), name.as_c_str())?);
     loop {
         *moved += 1;
@@ -77,7 +77,7 @@ fn lift(from: &OwnedFd, name: &CString, top: &OwnedFd, moved: &mut u64) -> io::R
     }
 }
 
-/// Opens a directory for everything, whatever it allows.
+/// Opens a directory after granting its owner all permissions.
 fn open<P: rustix::path::Arg>(
     parent: std::os::fd::BorrowedFd<'_>,
     path: P,
@@ -85,14 +85,14 @@ fn open<P: rustix::path::Arg>(
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = openat(parent, path, flags | OFlags::PATH, Mode::empty())?;
     let own = format!("/proc/self/fd/{}", found.as_raw_fd());
-    // Where this fails, so does the next step, unless nothing had to be changed.
+    // If this fails, so does the next step, unless the permissions were sufficient.
     let _seen_next = fs::set_permissions(own, fs::Permissions::from_mode(0o700));
     openat(&found, c".", flags | OFlags::RDONLY, Mode::empty())
 }
 
 /// The first names in a directory.
 fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
-    // A descriptor of its own begins at the beginning.
+    // A fresh descriptor starts at the first entry.
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let listed = openat(directory, c".", flags, Mode::empty())?;
     let mut buffer = Vec::with_capacity(LISTING_BUFFER);

@@ -1,7 +1,7 @@
-//! The directory for what lives as long as the server: working directories where no private root holds them.
+//! The directory for data of one server process: working directories without a private root.
 //!
-//! Each server has one of its own, locked while it lives, so that servers may share a `work_dir`; what one that was
-//! killed left behind is deleted by the next that starts.
+//! Each server has its own, locked while it runs, so servers may share a `work_dir`. A starting server deletes the
+//! directories of servers that were killed.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use super::remove::remove_tree;
 use crate::ids::WorkspaceId;
 
-/// What the names of these directories begin with.
+/// Prefix of the directories' names.
 const PREFIX: &str = "run-";
-/// The locked file in each.
+/// The lock file in each.
 const LOCK: &str = ".lock";
 
-/// How often a directory is made anew that another server takes for abandoned before it is locked.
+/// Attempts to create a directory; another server may delete it as abandoned before it is locked.
 const ATTEMPTS: usize = 10;
 
 /// The directory; deleted when dropped.
@@ -27,7 +27,7 @@ pub(super) struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes the directory and deletes those of servers that are gone.
+    /// Creates the directory and deletes those of ended servers.
     pub(super) fn open(work_dir: &Path) -> io::Result<Self> {
         Self::make(work_dir).map_err(|error| {
             let path = work_dir.display();
@@ -42,7 +42,7 @@ impl RunDirectory {
         delete_abandoned(work_dir)?;
         for _ in 0..ATTEMPTS {
             let path = work_dir.join(format!("{PREFIX}{}", WorkspaceId::fresh().as_str()));
-            // An interpreter's user passes through it; nobody can list it.
+            // The users of interpreters may pass through it, but not list it.
             make(&path, 0o711)?;
             if let Some(lock) = lock(&path.join(LOCK))? {
                 return Ok(Self { path, _lock: lock });
@@ -51,7 +51,7 @@ impl RunDirectory {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Keeps a file of the server's own.
+    /// Stores a file of the server.
     pub(super) fn keep(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
         let directory = self.path.join("kept");
         make(&directory, 0o700)?;
@@ -60,11 +60,11 @@ impl RunDirectory {
         Ok(path)
     }
 
-    /// A fresh directory with `data` and `tmp`, which are for this user only.
+    /// Creates a directory with `data` and `tmp`, owned by this user.
     pub(super) fn fresh(&self, uid: Option<u32>) -> io::Result<PathBuf> {
         let directory = self.path.join(WorkspaceId::fresh().as_str());
         let inner = ["data", "tmp"].map(|name| directory.join(name));
-        // An interpreter's user passes through it too, and can put nothing beside what is counted.
+        // The interpreter's user may pass through it, but not create files beside the two that are measured.
         make(&directory, if uid.is_some() { 0o711 } else { 0o700 })?;
         for path in &inner {
             make(path, 0o700)?;
@@ -89,7 +89,7 @@ fn make(path: &Path, mode: u32) -> io::Result<()> {
         .create(path)
 }
 
-/// Locks a directory that was just made; none where another server has deleted it before that.
+/// Locks a new directory; `None` if another server has deleted it before.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let lock = File::create(path)?;
     lock.lock()?;
@@ -102,7 +102,8 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// A directory whose lock can be had has no server any more, or is being made: that server notices ([`lock`]).
+/// If the lock of a directory is free, its server has ended or is just creating it; in the latter case that server
+/// notices ([`lock`]).
 fn delete_abandoned(work_dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(work_dir)?.flatten() {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
@@ -112,9 +113,9 @@ fn delete_abandoned(work_dir: &Path) -> io::Result<()> {
             continue;
         };
         if lock.try_lock().is_ok() {
-            // One that cannot be deleted is no reason not to start.
+            // A failed deletion does not prevent the start.
             if let Err(error) = remove_tree(&entry.path()) {
-                tracing::warn!(%error, "a directory that a former server left could not be deleted");
+                tracing::warn!(%error, "the directory of an ended server could not be deleted");
             }
         }
     }
@@ -130,13 +131,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let made = folder.path().join("run-made");
         fs::create_dir(&made).unwrap();
-        // Another server takes it for abandoned between its making and its locking, and has it locked meanwhile.
+        // Another server has locked the directory between its creation and its locking.
         File::create(made.join(LOCK)).unwrap();
         let other = File::open(made.join(LOCK)).unwrap();
         other.try_lock().unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| lock(&made.join(LOCK)).unwrap());
-            // It waits for the lock of the file that is there, or comes later and finds none at all.
+            // The thread either waits for the lock or finds no file.
             while !is_waited_for(&made.join(LOCK)) {
                 std::thread::yield_now();
             }
@@ -146,7 +147,7 @@ mod tests {
         });
     }
 
-    /// Whether somebody waits for the lock of this file.
+    /// Whether a process waits for the lock of this file.
     fn is_waited_for(path: &Path) -> bool {
         let inode = format!(":{} ", fs::metadata(path).unwrap().ino());
         let locks = fs::read_to_string("/proc/locks").unwrap();

@@ -1,5 +1,5 @@
-//! What isolation this host allows: every way is tried from the strongest on, with a real interpreter that tries to get
-//! out ([`PROBE`]), and the first one that holds is taken.
+//! The self-test: tries the isolation methods, strongest first, with a real interpreter that tries to break out
+//! ([`PROBE`]), and chooses the first method that holds.
 
 mod command;
 mod host;
@@ -16,16 +16,16 @@ use super::interpreter::Interpreter;
 use super::plan::{IsolationMethod, LaunchPlan, Reservations};
 use super::settings::{Settings, Tier};
 use super::worker::Worker;
-use super::{Cell, IsolationReport, Live, OutputStream, SandboxError};
+use super::{Cell, IsolationReport, SandboxError};
 
 /// The probe, run as a cell.
 const PROBE: &str = include_str!("selftest.py");
 /// Longest time for the probe.
 const PROBE_LIMIT: Duration = Duration::from_secs(20);
-/// The version of Landlock that keeps signals and abstract sockets in; without it a shared user id is no border.
+/// The first Landlock version that confines signals and abstract sockets; without it a shared user id isolates nothing.
 const SCOPED_LANDLOCK: i32 = 6;
 
-/// What a way came to.
+/// The result of trying an isolation method.
 pub(super) struct TierAttempt {
     method: IsolationMethod,
     tier: Tier,
@@ -33,11 +33,11 @@ pub(super) struct TierAttempt {
     proc: bool,
     preload_failed: Vec<String>,
     counts_descriptors: bool,
-    /// What the probe got through with.
+    /// What the probe could reach.
     leaks: Vec<String>,
 }
 
-/// Finds the strongest way that holds.
+/// Finds the strongest method that holds.
 pub(super) async fn choose(
     mut settings: Settings,
 ) -> Result<(Arc<LaunchPlan>, IsolationReport), SandboxError> {
@@ -46,7 +46,7 @@ pub(super) async fn choose(
         return command::choose(settings).await;
     }
     let interpreter = Interpreter::find(&settings).await?;
-    // The launcher has another current directory.
+    // The launcher has a different current directory.
     settings.work_dir = std::path::absolute(&settings.work_dir)
         .map_err(at("finding the directory for working files"))?;
     let settings = Arc::new(settings);
@@ -77,7 +77,7 @@ pub(super) async fn choose(
     )))
 }
 
-/// Starts an interpreter in this way and lets it try to get out.
+/// Starts an interpreter with this method and runs the probe in it.
 async fn attempt(plan: &Arc<LaunchPlan>, host: &Host) -> Result<TierAttempt, SandboxError> {
     let reservation = plan.reserve()?;
     let mut worker = Worker::start(plan, reservation).await?;
@@ -97,24 +97,24 @@ async fn attempt(plan: &Arc<LaunchPlan>, host: &Host) -> Result<TierAttempt, San
     })
 }
 
-/// Lets an interpreter try to get out; gives what it got through with.
+/// Runs the probe; returns what it could reach.
 async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
     let plan = worker.plan();
     let links = plan.interpreter.links.iter().map(|(link, _)| link);
     let known: Vec<_> = plan.interpreter.trees.iter().chain(links).collect();
     let facts = json!({
-        "secret": host.secret(),
-        "socket": host.socket(),
-        "abstract": host.abstract_name(),
-        "port": host.port(),
+        "secret": host.secret,
+        "socket": host.socket,
+        "abstract": host.abstract_name,
+        "port": host.port,
         "pid": std::process::id(),
         "host_proc": plan.method.tier() != Tier::Strong,
-        // What a command isolates may have process numbers of its own, where the server's is another's.
+        // An isolating command may have its own PID namespace, in which the server's process id is another process.
         "pid_namespace": (plan.method == IsolationMethod::Command).then(host::pid_namespace),
         "network": plan.settings.network,
         "trees": known,
     });
-    // A JSON object without true, false and null is a Python literal, but for those three.
+    // JSON differs from a Python literal only in true, false and null.
     let facts = facts
         .to_string()
         .replace(":true", ":True")
@@ -127,7 +127,7 @@ async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
         inputs: &[],
         timeout: PROBE_LIMIT,
     };
-    let (outcome, _) = worker.run(&cell, &Silent).await;
+    let (outcome, _) = worker.run(&cell, &|_, _| {}).await;
     match serde_json::from_str::<BTreeMap<String, String>>(&outcome.stdout) {
         Ok(found) => found
             .into_iter()
@@ -138,20 +138,13 @@ async fn probe(worker: &mut Worker, host: &Host) -> Vec<String> {
     }
 }
 
-/// What a way is worth on a kernel with this Landlock.
+/// The tier of a method on a kernel with this Landlock version.
 fn tier(method: IsolationMethod, landlock: i32) -> Tier {
     match method {
         IsolationMethod::PrivateUser if landlock == 0 => Tier::Weak,
         IsolationMethod::SameUser if landlock < SCOPED_LANDLOCK => Tier::Weak,
         _ => method.tier(),
     }
-}
-
-/// Hears nothing.
-pub(super) struct Silent;
-
-impl Live for Silent {
-    fn output(&self, _stream: OutputStream, _text: &str) {}
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! One live interpreter: its start, one cell at a time, its end.
+//! One live interpreter: start, cells, end.
 
 mod cell;
 mod files;
+mod launch;
 mod reservation;
 mod watch;
 
@@ -9,38 +10,35 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
 use tokio::time::timeout;
 
 use super::files::Snapshot;
-use super::launcher::spec::{CONTROL_FD, DATA, Isolation, Spec};
 use super::output::OutputBuffer;
 use super::plan::{LaunchPlan, Reservation};
-use super::process::launched::LaunchedProcess;
-use super::process::relayed::RelayedProcess;
 use super::process::{Process, ProcessEvent, ProcessExit};
 use super::worker_protocol::{self, WorkerDecoder, WorkerMessage};
-use super::{Cell, CellOutcome, Live, OutputStream, ResourceLimit, SandboxError};
+use super::{Cell, CellOutcome, OutputListener, OutputStream, ResourceLimit, SandboxError};
 use cell::RunningCell;
+use launch::{data_directory, start_process};
 use reservation::ReservationGuard;
 use watch::{ResourceWatcher, WatchTarget};
 
-/// The Python side.
+/// The worker program, in Python.
 pub(super) const PROGRAM: &str = include_str!("worker.py");
-/// What tells libraries how many threads to use.
+/// Variables that set the number of threads of libraries.
 pub(super) const THREAD_VARIABLES: [&str; 4] = [
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 ];
-/// Longest time for Python to start and to import what is preloaded.
+/// Time limit for Python to start and to preload modules.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// How long until an interrupt is repeated, and abandoned output is read away.
+/// Interval between interrupts, and between reads of abandoned output.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Longest time for an interpreter to forget its variables.
+/// Time limit for deleting the variables.
 const RESET_LIMIT: Duration = Duration::from_secs(5);
-/// What is kept of the output of an interpreter that is not ready yet, in bytes.
+/// Bytes of stderr that are kept before the interpreter is ready.
 const KEPT_EARLY: usize = 8 * 1024;
 
 /// A live interpreter.
@@ -48,26 +46,26 @@ const KEPT_EARLY: usize = 8 * 1024;
 pub(super) struct Worker {
     process: Process,
     decoder: WorkerDecoder,
-    /// What was written to stderr while no cell ran.
+    /// Stderr written while no cell ran.
     stderr: OutputBuffer,
-    /// The working directory as the last call left it.
+    /// The working directory after the last call.
     before: Snapshot,
     last_id: u32,
-    /// Who looks at it; nobody before it is ready, after its end and where a command bounds it.
+    /// Enforces polled limits; `None` before the interpreter is ready, after its end, and if a command isolates.
     watcher: Option<ResourceWatcher>,
     plan: Arc<LaunchPlan>,
     reservation: Arc<Reservation>,
-    /// After the process, so that its link is closed before its end is waited for.
+    /// Declared after the process, so that the process's socket is closed before the launcher's exit is awaited.
     tenancy: ReservationGuard,
     pub(super) started: Instant,
-    /// Modules that were to be imported beforehand and could not be.
+    /// Modules that could not be preloaded.
     pub(super) preload_failed: Vec<String>,
 }
 
 /// Whether an interpreter can be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerStatus {
-    /// It waits for the next cell.
+    /// It is ready for the next cell.
     Ready,
     /// It has ended or is to be ended.
     Ended,
@@ -125,7 +123,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The next frame, where nothing else can happen.
+    /// Waits for the next message while no cell runs.
     async fn next_frame(&mut self) -> Result<WorkerMessage, Lost> {
         loop {
             if let Some(frame) = self.decoder.next() {
@@ -135,7 +133,7 @@ impl Worker {
                 ProcessEvent::Control(bytes) => self.decoder.push(&bytes),
                 ProcessEvent::Output(OutputStream::Stdout, _) => {}
                 ProcessEvent::Output(OutputStream::Stderr, bytes) => drop(self.stderr.push(&bytes)),
-                // A closed control socket is explained by how the interpreter ended.
+                // The exit of the interpreter explains a closed control socket.
                 ProcessEvent::Closed => return Err(self.process.ended().await.into()),
                 ProcessEvent::Violation => return Err(io::ErrorKind::InvalidData.into()),
                 ProcessEvent::Ended(ended) => return Err(ended.into()),
@@ -143,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// What an interpreter that did not start wrote to stderr: its last lines, for the operator.
+    /// The last lines of stderr of an interpreter that did not start, for the operator.
     fn stderr_tail(&mut self) -> String {
         let said = &mut self.stderr;
         self.process.take_output(|stream, bytes| {
@@ -161,27 +159,27 @@ impl Worker {
         lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
     }
 
-    /// Runs a cell to its end, whichever that is.
+    /// Runs a cell to its end.
     ///
     /// # Cancel safety
-    /// Not cancel safe: after a dropped future [`Self::recover`] finds out whether the interpreter can go on.
+    /// Not cancel safe: after a dropped future, [`Self::recover`] finds out whether the interpreter is still usable.
     pub(super) async fn run(
         &mut self,
         cell: &Cell<'_>,
-        live: &dyn Live,
+        live: OutputListener<'_>,
     ) -> (CellOutcome, WorkerStatus) {
         self.last_id = self.last_id.wrapping_add(1);
         RunningCell::new(self, live).run(cell).await
     }
 
-    /// Ends a call that nobody waits for any more: interrupts it and reads to its end.
+    /// Ends an abandoned call: interrupts the code and reads up to the end of the call.
     pub(super) async fn recover(&mut self, grace: Duration) -> WorkerStatus {
         let done = timeout(grace, async {
             loop {
                 if self.process.interrupt().is_err() {
                     return WorkerStatus::Ended;
                 }
-                // Output is read away meanwhile, as a full pipe would hold up the code.
+                // Output is read meanwhile, because a full pipe would block the code.
                 match timeout(AGAIN, self.next_frame()).await {
                     Ok(Ok(WorkerMessage::Done { id })) if id == self.last_id => {
                         return WorkerStatus::Ready;
@@ -197,7 +195,7 @@ impl Worker {
         done.unwrap_or(WorkerStatus::Ended)
     }
 
-    /// Forgets all variables.
+    /// Deletes all variables.
     pub(super) async fn reset(&mut self) -> WorkerStatus {
         self.last_id = self.last_id.wrapping_add(1);
         let order = worker_protocol::reset(self.last_id);
@@ -219,14 +217,14 @@ impl Worker {
         }
     }
 
-    /// Ends the interpreter and everything it started, and waits for that; its files stay.
+    /// Ends the interpreter and everything it started, and waits for that. The files stay.
     pub(super) async fn stop(&mut self) {
         self.process.stop().await;
-        // Its number may soon be another process's.
+        // The process id may be reused soon.
         self.watcher = None;
     }
 
-    /// The same, and what it had to itself is given back.
+    /// Ends the interpreter and releases its reservation.
     pub(super) async fn end(mut self) {
         self.process.kill().await;
         let Self {
@@ -239,7 +237,7 @@ impl Worker {
         tenancy.end().await;
     }
 
-    /// Has it and what code left running stand still until the next call.
+    /// Suspends the interpreter and remaining processes until the next call.
     pub(super) fn pause(&self) {
         self.process.pause();
         if let Some(watcher) = &self.watcher {
@@ -247,7 +245,7 @@ impl Worker {
         }
     }
 
-    /// Has all of it go on, for a call.
+    /// Resumes the interpreter for a call.
     fn resume(&self) {
         if let Some(watcher) = &self.watcher {
             watcher.set_busy(true);
@@ -255,19 +253,19 @@ impl Worker {
         self.process.resume();
     }
 
-    /// The limit that it was ended for passing, if any.
+    /// The limit that was exceeded, if any.
     pub(super) fn exceeded_limit(&self) -> Option<ResourceLimit> {
         self.watcher.as_ref().and_then(ResourceWatcher::exceeded)
     }
 
-    /// Whether open files without a name are counted where files are on the host's disk.
+    /// Whether deleted open files are counted, if files are on the host's disk.
     pub(super) fn counts_descriptors(&self) -> bool {
         self.watcher
             .as_ref()
             .is_some_and(ResourceWatcher::counts_descriptors)
     }
 
-    /// Has somebody look at it; nobody does where a command bounds it.
+    /// Starts the resource watcher, unless a command isolates.
     async fn watch(&mut self) -> io::Result<()> {
         let (Process::Launched(process), Some(isolation)) =
             (&self.process, self.reservation.isolation())
@@ -289,7 +287,7 @@ impl Worker {
         self.plan.clone()
     }
 
-    /// The version of the kernel's Landlock, and whether there is a `/proc`, where loopwright's launcher has seen to it.
+    /// The kernel's Landlock version, and whether there is a `/proc`; `None` if a command isolates.
     pub(super) fn launched_with(&self) -> Option<(i32, bool)> {
         match &self.process {
             Process::Launched(process) => Some((process.landlock, process.proc)),
@@ -310,28 +308,10 @@ impl Worker {
     }
 }
 
-/// Starts the process of an interpreter in its place.
-async fn start_process(
-    plan: &LaunchPlan,
-    reservation: &Reservation,
-    tenancy: &mut ReservationGuard,
-) -> Result<Process, SandboxError> {
-    let Some(isolation) = reservation.isolation() else {
-        let relayed = RelayedProcess::start(&plan.settings).await?;
-        return Ok(Process::Relayed(Box::new(relayed)));
-    };
-    let spec = spec(plan, reservation, isolation);
-    let began = |launcher| tenancy.began(launcher);
-    let launcher = &plan.settings.launcher;
-    let launched =
-        LaunchedProcess::start(launcher, &spec, data_directory(reservation), began).await?;
-    Ok(Process::Launched(Box::new(launched)))
-}
-
-/// An interpreter that does not answer any more.
+/// The interpreter does not answer any more.
 #[derive(Debug)]
 enum Lost {
-    /// It was never executed: the step that failed.
+    /// Python was never executed: the launch step that failed.
     Launch(String, io::Error),
     Other(io::Error),
 }
@@ -355,63 +335,4 @@ impl From<ProcessExit> for Lost {
             _ => Self::Other(io::Error::other(ended.to_string())),
         }
     }
-}
-
-fn data_directory(reservation: &Reservation) -> String {
-    match reservation.directory() {
-        None => DATA.to_owned(),
-        Some(directory) => directory.join("data").display().to_string(),
-    }
-}
-
-fn spec(plan: &LaunchPlan, reservation: &Reservation, isolation: Isolation) -> Spec {
-    let settings = &plan.settings;
-    let data = data_directory(reservation);
-    let tmp = match reservation.directory() {
-        None => "/tmp".to_owned(),
-        Some(directory) => directory.join("tmp").display().to_string(),
-    };
-    let options = json!({"fd": CONTROL_FD, "preload": settings.preload, "workdir": data});
-    let arguments = ["-I", "-B", "-u", "-c", PROGRAM];
-    Spec {
-        isolation,
-        python: plan.interpreter.program.clone(),
-        arguments: arguments
-            .into_iter()
-            .map(str::to_owned)
-            .chain([options.to_string()])
-            .collect(),
-        environment: environment(plan, &tmp),
-        trees: plan.interpreter.trees.clone(),
-        links: plan.interpreter.links.clone(),
-        directory: reservation.directory().map(std::path::Path::to_owned),
-        limits: settings.limits.clone(),
-        network: settings.network,
-        slot: reservation.slot(),
-        weak: plan.accepts_weak(isolation),
-    }
-}
-
-/// All that an interpreter finds in its environment; nothing of the server's.
-fn environment(plan: &LaunchPlan, tmp: &str) -> Vec<(String, String)> {
-    let bin = plan.interpreter.program.parent();
-    let bin = bin
-        .map(|path| path.display().to_string())
-        .unwrap_or_default();
-    let threads = plan.settings.limits.cpus.max(1).to_string();
-    let mut environment: Vec<(String, String)> = [
-        ("PATH", format!("{bin}:/usr/local/bin:/usr/bin:/bin")),
-        ("HOME", tmp.to_owned()),
-        ("TMPDIR", tmp.to_owned()),
-        ("LANG", "C.UTF-8".to_owned()),
-        ("MPLBACKEND", "Agg".to_owned()),
-        ("MPLCONFIGDIR", tmp.to_owned()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into();
-    // As many threads as processors: more would only wait for each other, and count against the limit.
-    for name in THREAD_VARIABLES {
-        environment.push((name.to_owned(), threads.clone()));
-    }
-    environment
 }

@@ -1,9 +1,9 @@
-//! The frames that the server and the Python side of an interpreter exchange.
+//! The frames between the server and the worker program.
 //!
-//! A frame is a length (u32, little-endian, of what follows), a kind (one byte) and a payload. Code runs in the same
-//! process as the sender, so that everything that comes is hostile: lengths are capped before anything is held, types
-//! are strict, texts are cut and cleaned, and images are looked at without decoding them ([`picture`]). Whether a frame
-//! belongs to the call that runs is for the caller to see. Does no I/O.
+//! A frame is a length (u32, little-endian, of what follows), a kind (one byte) and a payload. User code runs in the
+//! same process as the sender, so everything received is hostile: lengths are capped before data is held, types are
+//! strict, texts are truncated and cleaned, and images are checked without decoding them ([`picture`]). The caller
+//! checks whether a frame belongs to the running call. Does no I/O.
 
 mod picture;
 mod split;
@@ -18,26 +18,26 @@ use super::output::clean;
 use super::settings::InterpreterLimits;
 use super::{CellError, Image, Value};
 
-/// Longest kind and payload: the largest image that can be allowed, and its head.
+/// Longest kind and payload: the largest allowed image and its header.
 pub(super) const MAX_FRAME_BYTES: usize = 8 * 1024 * 1024 + 64 * 1024;
 
-/// The protocol that the Python side must speak.
+/// The protocol version that the worker must report.
 const PROTOCOL: u32 = 1;
 /// Longest name of a class, version or module, in bytes.
 const MAX_NAME: usize = 128;
 /// Longest notice, in bytes.
 const MAX_NOTICE: usize = 1024;
-/// Most modules that are named as not preloaded.
+/// Most modules that are reported as not preloaded.
 const MAX_MODULES: usize = 64;
 
-/// What an interpreter says.
+/// A message of an interpreter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WorkerMessage {
-    /// It is set up.
+    /// The interpreter is ready.
     Ready {
         /// The version of Python.
         python: String,
-        /// Modules that could not be imported beforehand.
+        /// Modules that could not be preloaded.
         preload_failed: Vec<String>,
     },
     /// A figure or displayed image.
@@ -49,11 +49,11 @@ pub(super) enum WorkerMessage {
         /// The image.
         image: Image,
     },
-    /// An image that is not taken.
+    /// An image that is rejected.
     BadImage {
         /// The call.
         id: u32,
-        /// What is wrong with it, after "the image".
+        /// What is wrong with it; completes a sentence that begins with "it".
         why: &'static str,
     },
     /// A displayed object as text.
@@ -77,7 +77,7 @@ pub(super) enum WorkerMessage {
         /// The exception.
         error: CellError,
     },
-    /// Something that the model should know.
+    /// A notice for the model.
     Notice {
         /// The call.
         id: u32,
@@ -91,22 +91,22 @@ pub(super) enum WorkerMessage {
     },
 }
 
-/// A frame that no interpreter of ours sends.
+/// A frame that our worker program never sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Violation {
-    /// Longer than any frame; nothing after it can be read.
+    /// Longer than any frame; the stream cannot be read further.
     #[error("a frame is too long")]
     TooLong,
     /// A kind that does not exist.
-    #[error("a frame is of no known kind")]
+    #[error("a frame has an unknown kind")]
     UnknownKind,
-    /// A payload that is not what its kind says.
+    /// A payload that does not match its kind.
     #[error("a frame is malformed")]
     Malformed,
 }
 
-/// Takes the bytes of one connection apart. After each [`WorkerDecoder::push`], [`WorkerDecoder::next`] is called until it gives
-/// nothing; it holds one frame and the piece that was pushed last.
+/// Decodes the byte stream of one connection. After each [`WorkerDecoder::push`], call [`WorkerDecoder::next`] until it
+/// returns `None`. Holds one frame and the piece pushed last.
 #[derive(Debug)]
 pub(super) struct WorkerDecoder {
     frames: Splitter,
@@ -165,7 +165,7 @@ struct DoneFields {
 }
 
 impl WorkerDecoder {
-    /// Cuts texts and refuses images by these limits.
+    /// Truncates texts and rejects images by these limits.
     pub(super) fn new(limits: &InterpreterLimits) -> Self {
         Self {
             frames: Splitter::default(),
@@ -175,12 +175,12 @@ impl WorkerDecoder {
         }
     }
 
-    /// Takes bytes in.
+    /// Adds received bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.frames.push(bytes);
     }
 
-    /// The next frame that is whole.
+    /// The next complete frame.
     pub(super) fn next(&mut self) -> Option<Result<WorkerMessage, Violation>> {
         let split = self.frames.next()?;
         Some(split.and_then(|(kind, payload)| self.read(kind, &payload)))
@@ -235,7 +235,7 @@ impl WorkerDecoder {
                 frame: kind == ImageKind::Frame,
                 image: Image {
                     mime_type,
-                    // Copied, because a part of the buffer would keep the whole of it alive.
+                    // Copied, because a slice would keep the whole buffer alive.
                     bytes: Bytes::copy_from_slice(bytes),
                 },
             },
@@ -256,13 +256,12 @@ pub(super) fn exec(id: u32, code: &str, limits: &InterpreterLimits) -> Vec<u8> {
     frame(b'E', &payload)
 }
 
-/// The frame that forgets all variables.
+/// The frame that deletes all variables.
 pub(super) fn reset(id: u32) -> Vec<u8> {
     frame(b'R', &json!({ "id": id }))
 }
 
-/// A frame for the interpreter. What the server sends is bounded by the size of a request, far below what a length
-/// can say.
+/// Encodes a frame for the interpreter. Requests are far smaller than the largest length.
 fn frame(kind: u8, payload: &serde_json::Value) -> Vec<u8> {
     let payload = payload.to_string();
     let length = u32::try_from(payload.len() + 1).unwrap_or(u32::MAX);

@@ -1,13 +1,13 @@
 //! Code execution as tools: `execute_python`, `reset_python`, `read_file` and `list_files`.
 //!
-//! Owns what models are told: descriptions, results and the words for every way in which code can end. Knows nothing of
-//! how code is isolated, which is the sandbox's business, nor of stored files: what comes in are paths, what goes out
-//! are bytes.
+//! Owns the texts for models: descriptions, results, and the messages for every way in which code can end. Does not
+//! know how code is isolated, nor stored files: inputs are paths, outputs are bytes.
 
 mod arguments;
 mod describe;
 mod execute;
 mod files;
+mod interpreters;
 mod live;
 mod report;
 #[cfg(test)]
@@ -21,23 +21,20 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
+use self::interpreters::Interpreters;
 use super::ask::WantedFile;
 use super::{
     SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
 };
 use crate::ids::WorkspaceId;
 use crate::openai::tool::ToolDefinition;
-use crate::sandbox::settings::Settings;
-use crate::sandbox::{
-    Cell, CellOutcome, FileContent, FileRange, InterpreterError, IsolationReport, Live, Sandbox,
-    WithNotices, WorkFile, WorkingFile,
-};
+use crate::sandbox::{InterpreterError, IsolationReport, Sandbox};
 
 pub use crate::sandbox::Stats;
 
 /// The tool that runs code.
 pub const EXECUTE_PYTHON: &str = "execute_python";
-/// The tool that forgets variables.
+/// The tool that deletes variables.
 pub const RESET_PYTHON: &str = "reset_python";
 /// The tool that shows a working file.
 pub const READ_FILE: &str = "read_file";
@@ -46,64 +43,25 @@ pub const LIST_FILES: &str = "list_files";
 /// All of them.
 pub const NAMES: [&str; 4] = [EXECUTE_PYTHON, RESET_PYTHON, READ_FILE, LIST_FILES];
 
-/// How long a call may wait for an interpreter on top of its own time.
+/// Time that a call may wait for an interpreter, in addition to its own time limit.
 const QUEUE_ROOM: Duration = Duration::from_secs(120);
-/// How long it may take until code that is out of time has ended, and its files are taken.
+/// Time for ending code after its time limit, and for reading its files.
 const END_ROOM: Duration = Duration::from_secs(30);
 
-/// Code execution; cheap to clone.
+/// Code execution. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct CodeExecution {
-    interpreters: Arc<dyn Interpreters>,
+    interpreters: Interpreters,
     tools: Arc<[SharedTool]>,
 }
 
-/// What the tools need of the sandbox.
-///
-/// [`Sandbox`] implements it, and what the tests put in its place. The methods mean what they mean there.
-pub(crate) trait Interpreters: Send + Sync + fmt::Debug {
-    /// Runs one cell.
-    fn run<'a>(
-        &'a self,
-        workspace: &'a WorkspaceId,
-        cell: Cell<'a>,
-        live: &'a dyn Live,
-    ) -> BoxFuture<'a, Result<CellOutcome, InterpreterError>>;
-    /// Forgets all variables.
-    fn reset<'a>(
-        &'a self,
-        workspace: &'a WorkspaceId,
-    ) -> BoxFuture<'a, Result<(), InterpreterError>>;
-    /// The working files.
-    fn list_files<'a>(
-        &'a self,
-        workspace: &'a WorkspaceId,
-        inputs: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<WithNotices<Vec<WorkingFile>>, InterpreterError>>;
-    /// Part of a working file.
-    fn read_file<'a>(
-        &'a self,
-        workspace: &'a WorkspaceId,
-        inputs: &'a [WorkFile],
-        part: FileRange<'a>,
-    ) -> BoxFuture<'a, Result<WithNotices<FileContent>, InterpreterError>>;
-    /// Ends the interpreter and deletes the files.
-    fn forget(&self, workspace: &WorkspaceId);
-    /// What was found out about the isolation.
-    fn report(&self) -> &IsolationReport;
-    /// The settings.
-    fn settings(&self) -> &Settings;
-    /// What there is at this moment.
-    fn stats(&self) -> Stats;
-}
-
 impl CodeExecution {
-    /// The tools over a sandbox.
+    /// Creates the tools for a sandbox.
     pub fn new(sandbox: Sandbox) -> Self {
-        Self::over(Arc::new(sandbox))
+        Self::over(Interpreters::Sandbox(sandbox))
     }
 
-    fn over(interpreters: Arc<dyn Interpreters>) -> Self {
+    fn over(interpreters: Interpreters) -> Self {
         let actions = [
             Action::Execute(Vec::new()),
             Action::Reset,
@@ -120,12 +78,12 @@ impl CodeExecution {
         }
     }
 
-    /// The tools, in the order in which they are offered.
+    /// The tools, in the order in which they are offered to models.
     pub fn tools(&self) -> &[SharedTool] {
         &self.tools
     }
 
-    /// The tools of a request that wants these files produced.
+    /// The tools for a request that wants these files produced.
     pub fn tools_for(&self, wanted: &[WantedFile]) -> Vec<SharedTool> {
         let mut tools = self.tools.to_vec();
         if !wanted.is_empty()
@@ -141,7 +99,7 @@ impl CodeExecution {
         self.interpreters.forget(workspace);
     }
 
-    /// What was found out about the isolation.
+    /// The result of the self-test.
     pub fn report(&self) -> &IsolationReport {
         self.interpreters.report()
     }
@@ -173,16 +131,16 @@ impl CodeExecution {
         details
     }
 
-    /// What there is at this moment.
+    /// Current numbers of interpreters.
     pub fn stats(&self) -> Stats {
         self.interpreters.stats()
     }
 }
 
-/// What one of the tools does.
+/// The action of a tool.
 #[derive(Debug)]
 enum Action {
-    /// Runs code; the files are those that the caller wants produced.
+    /// Runs code; the files are those that the client wants.
     Execute(Vec<WantedFile>),
     Reset,
     Read,
@@ -192,14 +150,14 @@ enum Action {
 /// One of the tools.
 #[derive(Debug)]
 struct CodeTool {
-    interpreters: Arc<dyn Interpreters>,
+    interpreters: Interpreters,
     action: Action,
     definition: ToolDefinition,
     policy: ToolPolicy,
 }
 
 impl CodeTool {
-    fn shared(interpreters: &Arc<dyn Interpreters>, action: Action) -> SharedTool {
+    fn shared(interpreters: &Interpreters, action: Action) -> SharedTool {
         let (report, settings) = (interpreters.report(), interpreters.settings());
         let definition = match &action {
             Action::Execute(wanted) => describe::execute(report, settings, wanted),
@@ -240,7 +198,7 @@ impl Tool for CodeTool {
         &'a self,
         invocation: &'a ToolInvocation,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        let interpreters = &*self.interpreters;
+        let interpreters = &self.interpreters;
         match &self.action {
             Action::Execute(wanted) => execute::execute(interpreters, wanted, invocation).boxed(),
             Action::Reset => files::reset(interpreters, invocation).boxed(),
@@ -262,56 +220,5 @@ impl From<InterpreterError> for ToolError {
                 source: Some(Box::new(error)),
             },
         }
-    }
-}
-
-impl Interpreters for Sandbox {
-    fn run<'a>(
-        &'a self,
-        workspace: &'a WorkspaceId,
-        cell: Cell<'a>,
-        live: &'a dyn Live,
-    ) -> BoxFuture<'a, Result<CellOutcome, InterpreterError>> {
-        self.run(workspace, cell, live).boxed()
-    }
-
-    fn reset<'a>(
-        &'a self,
-        workspace: &'a WorkspaceId,
-    ) -> BoxFuture<'a, Result<(), InterpreterError>> {
-        self.reset(workspace).boxed()
-    }
-
-    fn list_files<'a>(
-        &'a self,
-        workspace: &'a WorkspaceId,
-        inputs: &'a [WorkFile],
-    ) -> BoxFuture<'a, Result<WithNotices<Vec<WorkingFile>>, InterpreterError>> {
-        self.list_files(workspace, inputs).boxed()
-    }
-
-    fn read_file<'a>(
-        &'a self,
-        workspace: &'a WorkspaceId,
-        inputs: &'a [WorkFile],
-        part: FileRange<'a>,
-    ) -> BoxFuture<'a, Result<WithNotices<FileContent>, InterpreterError>> {
-        self.read_file(workspace, inputs, part).boxed()
-    }
-
-    fn forget(&self, workspace: &WorkspaceId) {
-        self.forget(workspace);
-    }
-
-    fn report(&self) -> &IsolationReport {
-        self.report()
-    }
-
-    fn settings(&self) -> &Settings {
-        self.settings()
-    }
-
-    fn stats(&self) -> Stats {
-        self.stats()
     }
 }

@@ -10,7 +10,7 @@ use loopwright::sandbox::settings::{InterpreterLimits, Settings};
 use loopwright::sandbox::{Cell, CellEnd, CellOutcome};
 
 use crate::bait::SERVER;
-use crate::stage::{CELL_LIMIT, Deaf, Stage, play, play_with, settings};
+use crate::stage::{CELL_LIMIT, Stage, ignore, play, play_with, settings};
 use crate::world::World;
 
 const MIB: u64 = 1024 * 1024;
@@ -34,7 +34,7 @@ async fn run_and_measure(
     code: &str,
 ) -> (CellOutcome, Duration) {
     let mut longest = Duration::ZERO;
-    let mut running = std::pin::pin!(stage.sandbox.run(workspace, cell(code), &Deaf));
+    let mut running = std::pin::pin!(stage.sandbox.run(workspace, cell(code), &ignore));
     let mut ticks = tokio::time::interval(Duration::from_millis(5));
     let outcome = loop {
         let from = Instant::now();
@@ -248,11 +248,11 @@ import os; os._exit(0)";
         let mut pinned = 0;
         for step in 8..22 {
             let delay = (whole * step / 20).as_millis() as u64;
-            let running = stage.sandbox.run(&workspace, cell("1"), &Deaf);
+            let running = stage.sandbox.run(&workspace, cell("1"), &ignore);
             let _given_up = tokio::time::timeout(Duration::from_millis(delay), running).await;
             // Somebody else gets the only interpreter.
             let other = WorkspaceId::fresh();
-            let waited = stage.sandbox.run(&other, cell("'other'"), &Deaf);
+            let waited = stage.sandbox.run(&other, cell("'other'"), &ignore);
             match tokio::time::timeout(Duration::from_secs(10), waited).await {
                 Ok(outcome) => assert_eq!(outcome.unwrap().end, CellEnd::Completed),
                 Err(_) => pinned += 1,

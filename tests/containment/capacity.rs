@@ -12,7 +12,7 @@ use loopwright::sandbox::settings::Settings;
 use loopwright::sandbox::{Cell, InterpreterError};
 
 use crate::bait::SERVER;
-use crate::stage::{CELL_LIMIT, Deaf, Stage, play_with, processes, settings};
+use crate::stage::{CELL_LIMIT, Stage, ignore, play_with, processes, settings};
 use crate::world::World;
 
 /// Workspaces of a crowd, fewer where the crowd is not what is tested; calls of each, and interpreters for all.
@@ -239,7 +239,7 @@ pub(crate) fn too_many_are_told_so(world: World) {
                 timeout: CELL_LIMIT,
             };
             let began = Instant::now();
-            match stage.sandbox.run(&workspace, cell, &Deaf).await {
+            match stage.sandbox.run(&workspace, cell, &ignore).await {
                 Ok(outcome) => {
                     assert_eq!(outcome.value.unwrap().text, number.to_string());
                     true

@@ -7,7 +7,7 @@ use loopwright::sandbox::settings::InterpreterLimits;
 use loopwright::sandbox::{Cell, CellEnd, CellOutcome, ResourceLimit};
 
 use crate::bait::SERVER;
-use crate::stage::{CELL_LIMIT, Deaf, Stage, play};
+use crate::stage::{CELL_LIMIT, Stage, ignore, play};
 use crate::world::World;
 
 /// Longest time that the server may take for a cell that only leaves a trap behind.
@@ -26,7 +26,7 @@ async fn run(stage: &Stage, workspace: &WorkspaceId, code: &str, outputs: &[&str
         timeout: CELL_LIMIT,
     };
     let began = Instant::now();
-    let outcome = stage.sandbox.run(workspace, cell, &Deaf).await.unwrap();
+    let outcome = stage.sandbox.run(workspace, cell, &ignore).await.unwrap();
     assert!(
         began.elapsed() < PROMPT,
         "{:?}: {outcome:?}",

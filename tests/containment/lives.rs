@@ -7,7 +7,7 @@ use loopwright::ids::WorkspaceId;
 use loopwright::sandbox::settings::InterpreterLimits;
 use loopwright::sandbox::{Cell, CellEnd, CellOutcome};
 
-use crate::stage::{self, CELL_LIMIT, Deaf, Stage, play, processes};
+use crate::stage::{self, CELL_LIMIT, Stage, ignore, play, processes};
 use crate::world::World;
 
 /// Daemons that heed nothing, and chains of processes of which each lives only until it has started the next.
@@ -89,7 +89,7 @@ pub(crate) fn nothing_outlives_its_interpreter(world: World) {
             inputs: &[],
             timeout: CELL_LIMIT,
         };
-        let running = stage.sandbox.run(&workspace, cell, &Deaf);
+        let running = stage.sandbox.run(&workspace, cell, &ignore);
         let dropped = tokio::time::timeout(Duration::from_secs(1), running).await;
         assert!(dropped.is_err(), "{dropped:?}");
         assert!(strays() >= 8, "{}", strays());
@@ -200,7 +200,7 @@ leave(write)";
             inputs: &[],
             timeout: CELL_LIMIT,
         };
-        let running = stage.sandbox.run(&workspace, cell, &Deaf);
+        let running = stage.sandbox.run(&workspace, cell, &ignore);
         let dropped = tokio::time::timeout(Duration::from_millis(500), running).await;
         assert!(dropped.is_err(), "{dropped:?}");
         all_stand_still(3).await;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use loopwright::ids::WorkspaceId;
 use loopwright::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
-use loopwright::sandbox::{Cell, CellEnd, CellOutcome, Live, OutputStream, Sandbox};
+use loopwright::sandbox::{Cell, CellEnd, CellOutcome, OutputStream, Sandbox};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
@@ -34,12 +34,8 @@ pub(crate) struct Stage {
     server: Vec<String>,
 }
 
-/// Hears nothing.
-pub(crate) struct Deaf;
-
-impl Live for Deaf {
-    fn output(&self, _stream: OutputStream, _text: &str) {}
-}
+/// Ignores the output of a cell.
+pub(crate) fn ignore(_: OutputStream, _: &str) {}
 
 /// What a probe found, by its number and name.
 pub(crate) type Found = BTreeMap<String, String>;
@@ -143,7 +139,7 @@ impl Stage {
             inputs: &[],
             timeout,
         };
-        self.sandbox.run(workspace, cell, &Deaf).await.unwrap()
+        self.sandbox.run(workspace, cell, &ignore).await.unwrap()
     }
 
     /// The value of an expression, or panics.

@@ -1,4 +1,4 @@
-//! The process that computes: gives up its rights, then answers one request after another.
+//! The compute process: gives up its rights, then answers requests one after another.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -7,17 +7,16 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
 
-use super::super::launcher::{AtStep, StepError, StepResult, raw};
 use super::{READY, confine};
+use crate::sandbox::launcher::{AtStep, StepError, StepResult, raw};
 
-/// Room for recursion of parsers; only what is used counts.
+/// Stack size for recursive parsers; only used pages count.
 const STACK: usize = 32 * 1024 * 1024;
 /// Longest request, in bytes.
 const MAX_REQUEST: usize = 256 * 1024 * 1024;
 
-/// Makes this process one that can only compute, and lets it answer requests until the server is gone. Called first of
-/// all in a fresh process, by one that was started by a [`Computer`](super::Computer); `limits` are the arguments that
-/// follow the hidden name.
+/// Confines this process and answers requests until the server is gone. Must be called first in a fresh process started
+/// by a [`Computer`](super::Computer). `limits` are the arguments after the hidden name.
 pub fn serve(
     limits: impl Iterator<Item = String>,
     answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
@@ -40,12 +39,12 @@ pub fn serve(
     }
 }
 
-/// Descriptor 0, for plain `read` and `write`: the calls of sockets will be forbidden.
+/// Descriptor 0, for plain `read` and `write`: socket calls will be forbidden.
 fn stdin() -> io::Result<File> {
     Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
 }
 
-/// Starts the thread that computes and confines the whole process; nothing has been read until then.
+/// Starts the compute thread and confines the whole process, before anything is read.
 fn prepare(
     mut limits: impl Iterator<Item = String>,
     answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
@@ -57,13 +56,13 @@ fn prepare(
             source: io::ErrorKind::InvalidInput.into(),
         });
     };
-    // What panics writes a message, and that would want files for its backtrace.
+    // The default panic hook prints a backtrace, for which it would open files.
     std::panic::set_hook(Box::new(|_| {}));
     let socket = stdin().at("copying the socket")?;
     confine::give_up_rights(memory, cpu_seconds)?;
     let (requests, to_do) = mpsc::sync_channel::<Vec<u8>>(0);
     let (running, is_running) = mpsc::sync_channel(1);
-    // While that thread computes, this one waits for the server's end.
+    // This thread reads the socket meanwhile, so that it notices when the server ends.
     thread::Builder::new()
         .stack_size(STACK)
         .spawn(move || {
@@ -73,7 +72,7 @@ fn prepare(
             }
         })
         .at("starting a thread")?;
-    // A thread makes calls of its own as it begins.
+    // A starting thread makes system calls that will be forbidden.
     is_running
         .recv()
         .map_err(io::Error::other)
@@ -82,7 +81,7 @@ fn prepare(
     Ok(requests)
 }
 
-/// Ends the process with the thread that computes, as the server would wait for an answer otherwise.
+/// Ends the process when the compute thread ends; otherwise the server would wait for an answer.
 struct EndProcess;
 
 impl Drop for EndProcess {
@@ -99,7 +98,7 @@ fn compute(mut socket: File, to_do: &mpsc::Receiver<Vec<u8>>, answer: impl Fn(&[
     }
 }
 
-/// Hands requests on until the server closes the socket, which ends the process whatever it does at that moment.
+/// Passes requests on until the server closes the socket; that ends the process even while it computes.
 fn receive(socket: &mut File, requests: &mpsc::SyncSender<Vec<u8>>) {
     let mut length = [0; 4];
     while socket.read_exact(&mut length).is_ok() {

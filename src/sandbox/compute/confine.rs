@@ -1,4 +1,4 @@
-//! How a process that computes gives up everything else.
+//! Confinement of a compute process.
 
 use std::fs;
 use std::io;
@@ -8,21 +8,21 @@ use landlock::{
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit, setrlimit};
 
-use super::super::launcher::{AtStep, StepResult, identity, raw};
 use super::filter;
+use crate::sandbox::launcher::{AtStep, StepResult, identity, raw};
 
 /// The standard descriptors, and a copy of the socket for each of the two threads.
 const DESCRIPTORS: u64 = 5;
 
-/// Gives up descriptors, capabilities, files and resources. Threads that are started later have no more.
+/// Gives up descriptors, capabilities, files and resources. Threads started later inherit this.
 pub(super) fn give_up_rights(memory: u64, cpu_seconds: u64) -> StepResult<()> {
     let descriptors = u32::try_from(DESCRIPTORS).unwrap_or(u32::MAX);
     raw::close_range(descriptors, u32::MAX).at("closing descriptors")?;
-    // Before Landlock, as both are files.
+    // Before Landlock, because both are files.
     let _without_proc_nothing_changes = fs::write("/proc/self/oom_score_adj", "1000");
     let own = own_size().at("reading the size of the program")?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .at("closing the process to others")?;
+        .at("making the process undumpable")?;
     identity::drop_capabilities()?;
     forbid_files()
         .map_err(io::Error::other)
@@ -32,7 +32,7 @@ pub(super) fn give_up_rights(memory: u64, cpu_seconds: u64) -> StepResult<()> {
         (Resource::Cpu, cpu_seconds),
         (Resource::Fsize, 0),
         (Resource::Nofile, DESCRIPTORS),
-        // With 0 a handler of dumps is still started; 1 means none.
+        // With 0, a core dump handler would still be started; 1 prevents it.
         (Resource::Core, 1),
         (Resource::Memlock, 0),
     ] {
@@ -47,7 +47,7 @@ pub(super) fn give_up_rights(memory: u64, cpu_seconds: u64) -> StepResult<()> {
     Ok(())
 }
 
-/// Forbids all system calls but those of computing, to every thread and for good.
+/// Forbids all system calls except those for computing, to every thread, irrevocably.
 pub(super) fn forbid_calls() -> StepResult<()> {
     let program = filter::program().at("preparing the system-call filter")?;
     seccompiler::apply_filter_all_threads(&program)
@@ -55,8 +55,8 @@ pub(super) fn forbid_calls() -> StepResult<()> {
         .at("installing the system-call filter (seccomp)")
 }
 
-/// Landlock without any rule: no file, no TCP, no signals to others. The filter of calls forbids all that too; kernels
-/// without Landlock have that one only.
+/// Landlock without any rule: no files, no TCP, no signals to other processes. The seccomp filter forbids all that too
+/// and is the only protection on kernels without Landlock.
 fn forbid_files() -> Result<(), landlock::RulesetError> {
     let abi = ABI::from(raw::landlock_version());
     if abi == ABI::Unsupported {
@@ -75,7 +75,7 @@ fn forbid_files() -> Result<(), landlock::RulesetError> {
     Ok(())
 }
 
-/// Address space that the program takes before any page, in bytes.
+/// Address space of the program before any request, in bytes.
 fn own_size() -> io::Result<u64> {
     let sizes = fs::read_to_string("/proc/self/statm")?;
     let pages = sizes.split_whitespace().next().map(str::parse::<u64>);

@@ -1,4 +1,4 @@
-//! Which system calls computing needs. All others fail with `EPERM`.
+//! The system calls that computing needs; all others fail with `EPERM`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,31 +8,17 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-/// Allowed with any arguments: memory, waiting for the own threads, time, chance, signals of the own, the end.
+/// Allowed with any arguments: memory, waiting for threads of the process, time, randomness, own signals, exit.
+#[rustfmt::skip]
 const ALWAYS: [i64; 21] = [
-    libc::SYS_brk,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_futex,
-    libc::SYS_getpid,
-    libc::SYS_getrandom,
-    libc::SYS_gettid,
-    libc::SYS_gettimeofday,
-    libc::SYS_madvise,
-    libc::SYS_mremap,
-    libc::SYS_munmap,
-    libc::SYS_restart_syscall,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sched_yield,
-    libc::SYS_set_robust_list,
-    libc::SYS_sigaltstack,
-    libc::SYS_getcpu,
+    libc::SYS_brk, libc::SYS_clock_gettime, libc::SYS_clock_nanosleep, libc::SYS_exit, libc::SYS_exit_group,
+    libc::SYS_futex, libc::SYS_getpid, libc::SYS_getrandom, libc::SYS_gettid, libc::SYS_gettimeofday,
+    libc::SYS_madvise, libc::SYS_mremap, libc::SYS_munmap, libc::SYS_restart_syscall, libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_sched_yield, libc::SYS_set_robust_list,
+    libc::SYS_sigaltstack, libc::SYS_getcpu,
 ];
-/// Standard input, which is the socket, its copies for the two threads, and the standard outputs, which lead nowhere.
+/// Descriptors below this number are allowed: standard input, which is the socket, the unused standard outputs, and the
+/// two copies of the socket.
 const DESCRIPTORS: u64 = 5;
 
 /// The filter for this machine's architecture.
@@ -55,7 +41,7 @@ fn rules() -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     let of_no_file = argument(3, SeccompCmpOp::MaskedEq(anonymous), anonymous);
     rules.insert(libc::SYS_mmap, vec![rule([not_code(), of_no_file])?]);
     rules.insert(libc::SYS_mprotect, vec![rule([not_code()])?]);
-    // What aborts sends itself a signal.
+    // `abort` sends the process a signal.
     let own_process = u64::from(std::process::id());
     let to_itself = argument(0, SeccompCmpOp::Eq, own_process);
     rules.insert(libc::SYS_tgkill, vec![rule([to_itself])?]);
@@ -67,7 +53,7 @@ fn rule<const N: usize>(conditions: [io::Result<SeccompCondition>; N]) -> io::Re
     SeccompRule::new(conditions).map_err(io::Error::other)
 }
 
-/// A condition on the lower half of an argument: what the kernel reads as an `int`.
+/// A condition on the lower half of an argument, which the kernel reads as an `int`.
 fn argument(number: u8, compare: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {
     SeccompCondition::new(number, SeccompCmpArgLen::Dword, compare, value).map_err(io::Error::other)
 }

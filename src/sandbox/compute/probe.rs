@@ -1,4 +1,4 @@
-//! What a confined process finds when it tries to do more than compute.
+//! Checks what a confined process cannot do.
 
 use std::fs::File;
 use std::io;
@@ -11,17 +11,17 @@ use std::thread;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
-/// One attempt.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeResult {
-    /// At what.
+    /// What was attempted.
     pub what: String,
-    /// How it failed, as an error number; none where it succeeded.
+    /// The error number; `None` if it succeeded.
     pub errno: Option<i32>,
 }
 
-/// Tries what a confined process must not be able to do. To be called in such a process only; elsewhere most of it would
-/// work, which does no harm.
+/// Attempts what a confined process must not be able to do. Call it only in such a process; elsewhere most attempts
+/// would succeed, without harm.
 pub fn attempts() -> Vec<ProbeResult> {
     vec![
         attempt("read a file", || File::open("/etc/passwd")),
@@ -32,7 +32,7 @@ pub fn attempts() -> Vec<ProbeResult> {
         attempt("make a UDP socket", || UdpSocket::bind("127.0.0.1:0")),
         attempt("make a pair of sockets", UnixStream::pair),
         attempt("start a process", || Command::new("/bin/true").spawn()),
-        // It would take the place of this process: an answer at all shows that it did not.
+        // A successful exec would replace this process, so any answer shows that it failed.
         attempt("execute a program", || {
             Err::<(), _>(Command::new("/bin/true").exec())
         }),
@@ -42,7 +42,7 @@ pub fn attempts() -> Vec<ProbeResult> {
         }),
         attempt("signal a process", || {
             let pid = Pid::from_raw(1).ok_or(io::ErrorKind::NotFound)?;
-            // The signal of a window that changed its size: it does nothing.
+            // A window size signal, which has no effect.
             rustix::process::kill_process(pid, Signal::WINCH).map_err(io::Error::from)
         }),
         attempt("make a pipe", io::pipe),

@@ -1,4 +1,4 @@
-//! Taking files out of a working directory after a cell.
+//! Collects the files of a cell from a working directory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,14 +10,14 @@ use super::{FileCapture, Refusal, Snapshot, WorkDir};
 use crate::sandbox::CapturedFile;
 use crate::sandbox::settings::InterpreterLimits;
 
-/// Most files that notices name, so that they stay short.
+/// Most files that notices name.
 const MAX_NAMED: usize = 8;
-/// Most files that a cell can ask for.
+/// Most files that a cell can request.
 const MAX_DECLARED: usize = 256;
 
 impl WorkDir {
-    /// The files that are new or changed since `before`, and those asked for even if they are not.
-    pub(in crate::sandbox) fn capture(
+    /// Reads the files that are new or changed since `before`, and the requested ones even if unchanged.
+    pub(crate) fn capture(
         &self,
         before: &Snapshot,
         declared: &[String],
@@ -34,7 +34,7 @@ impl WorkDir {
         for name in after.changed_since(before) {
             match self.open(name) {
                 Ok((name, file, meta)) => taking.take(&name, file, &meta),
-                // Deleted between look and use.
+                // Deleted since the snapshot.
                 Err(Refusal::Missing) => {}
                 Err(refusal) => taking.refused(name, refusal),
             }
@@ -43,7 +43,7 @@ impl WorkDir {
     }
 }
 
-/// A capture that is being made.
+/// Builds a [`FileCapture`] within limits.
 pub(super) struct CaptureBuilder<'a> {
     limits: &'a InterpreterLimits,
     capture: FileCapture,
@@ -64,12 +64,12 @@ impl<'a> CaptureBuilder<'a> {
         }
     }
 
-    /// The files asked for that are looked at.
+    /// The requested files, up to the limit.
     pub(super) fn bounded(declared: &[String]) -> &[String] {
         declared.get(..MAX_DECLARED).unwrap_or(declared)
     }
 
-    /// Whether a file is in it.
+    /// Whether a file has been taken.
     pub(super) fn has(&self, name: &str) -> bool {
         self.capture.files.iter().any(|taken| taken.name == name)
     }
@@ -86,7 +86,7 @@ impl<'a> CaptureBuilder<'a> {
         }
     }
 
-    /// The most bytes that a file of this size may have, or none if it is not taken.
+    /// The most bytes that may be read of a file of this size; `None` if the file is rejected.
     pub(super) fn room(&mut self, name: &str, size: u64, stored: u64) -> Option<u64> {
         if self.capture.files.len() >= self.limits.files {
             self.too_many.push(name.to_owned());
@@ -116,7 +116,7 @@ impl<'a> CaptureBuilder<'a> {
         Some(max)
     }
 
-    /// Takes a file, or its beginning.
+    /// Adds a file, or its beginning.
     pub(super) fn taken(&mut self, name: &str, bytes: Bytes, whole: bool) {
         if !whole {
             self.note(format!(
@@ -132,7 +132,7 @@ impl<'a> CaptureBuilder<'a> {
         });
     }
 
-    /// A file that cannot be had.
+    /// Records a file that cannot be read.
     pub(super) fn refused(&mut self, name: &str, refusal: Refusal) {
         match refusal {
             Refusal::Missing => self.capture.missing.push(shown(name)),
@@ -198,9 +198,10 @@ impl<'a> CaptureBuilder<'a> {
     }
 }
 
-/// The content, cut at `max` bytes, and whether that is all there was when the file was opened and no more.
+/// Reads a file up to `max` bytes; the flag says whether that was all.
 pub(super) fn read(file: File, size: u64, max: u64) -> io::Result<(Bytes, bool)> {
-    // One byte more tells whether there is more. The size is only a hint: the file may change meanwhile.
+    // Reading one byte more tells whether the file is longer. The size is only a hint, because the file may change
+    // meanwhile.
     let mut bytes = Vec::with_capacity(usize::try_from(size).map_err(io::Error::other)?);
     file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
     let whole = bytes.len() as u64 <= max;
@@ -208,7 +209,7 @@ pub(super) fn read(file: File, size: u64, max: u64) -> io::Result<(Bytes, bool)>
     Ok((bytes.into(), whole))
 }
 
-/// A name for a sentence.
+/// A file name for use in a notice.
 fn shown(name: &str) -> String {
     crate::sandbox::output::clean(name, super::MAX_PLACED_NAME).replace('\n', " ")
 }

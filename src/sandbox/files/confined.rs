@@ -1,9 +1,9 @@
-//! A directory that hostile code writes to, opened and listed without ever leaving it.
+//! Access to a directory that hostile code writes to, never leaving it.
 //!
-//! Every open goes through the directory's descriptor. The kernel (`openat2`) is told to follow no link and to stay
-//! beneath the directory and on its mount; where it cannot do that, the path is walked one component at a time, each
-//! opened without following links and compared by device. Between look and use anything may be exchanged, so that what
-//! counts is looked at through the descriptor that is used.
+//! Every open goes through the directory's descriptor. `openat2` resolves paths without links, beneath the directory
+//! and on its mount. If the kernel does not support it, the path is opened one component at a time without following
+//! links, and devices are compared. Entries may be exchanged between check and use, so checks are made on the
+//! descriptor that is used.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -14,16 +14,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-/// Longest path that is opened, in bytes; what the kernel takes.
+/// Longest path that is opened, in bytes; the kernel's limit.
 const MAX_PATH: usize = 4095;
 /// Buffer for reading directories.
 const LISTING_BUFFER: usize = 32 * 1024;
-/// Most bytes of paths of directories that wait to be listed.
+/// Total size of the paths of directories that wait to be listed.
 const MAX_WAITING_PATHS: usize = 8 * 1024 * 1024;
 
-/// What a created file may be used for: by its owner.
+/// Permissions of a created file: its owner only.
 pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// What a created directory may be used for: by its owner.
+/// Permissions of a created directory: its owner only.
 pub(super) const DIRECTORY_MODE: Mode = Mode::RWXU;
 
 /// The directory.
@@ -34,12 +34,12 @@ pub(super) struct ConfinedDir {
     resolution: PathResolution,
 }
 
-/// How paths are kept beneath the directory.
+/// How paths are confined to the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathResolution {
-    /// By the kernel, unless it does not know how.
+    /// By the kernel, if it supports that.
     Kernel,
-    /// By walking, whatever the kernel knows.
+    /// One component at a time, even if the kernel supports more.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "the tests ask for what older kernels need")
@@ -51,16 +51,16 @@ pub(super) enum PathResolution {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RelativePath(Vec<u8>);
 
-/// What is known of a file.
+/// Metadata of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileMeta {
     pub(super) kind: FileType,
     pub(super) device: u64,
     pub(super) inode: u64,
-    /// It has one name only.
+    /// It has no further hard link.
     pub(super) single: bool,
     pub(super) size: u64,
-    /// Bytes that it takes up, which are fewer than its size where it is sparse.
+    /// Bytes that it occupies; fewer than its size if it is sparse.
     pub(super) stored: u64,
     pub(super) modified: Timestamp,
     pub(super) changed: Timestamp,
@@ -69,32 +69,32 @@ pub(super) struct FileMeta {
 /// Seconds and nanoseconds since 1970.
 pub(super) type Timestamp = (i64, i64);
 
-/// How far a walk goes.
+/// Limits of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WalkLimits {
-    /// Entries that are looked at.
+    /// Most entries.
     pub(super) entries: usize,
-    /// Components of a path.
+    /// Most components of a path.
     pub(super) depth: usize,
 }
 
-/// Whether a walk goes into a directory.
+/// Whether a walk descends into a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WalkStep {
     Enter,
     Pass,
 }
 
-/// How far a walk went.
+/// The extent of a finished walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Walked {
     pub(super) entries: usize,
-    /// Nothing was left out because of the bounds.
+    /// Nothing was left out because of limits or errors.
     pub(super) complete: bool,
 }
 
 impl RelativePath {
-    /// A path that does not lead out by itself; links are seen to when it is opened.
+    /// A path without `..`; links are handled when it is opened.
     pub(super) fn new(path: &[u8]) -> Option<Self> {
         if path.first() == Some(&b'/') || path.len() > MAX_PATH || path.contains(&0) {
             return None;
@@ -120,7 +120,7 @@ impl RelativePath {
         self.0.split(|byte| *byte == b'/')
     }
 
-    /// The directory, if it is not the root, and the name in it.
+    /// The parent directory, unless it is the root, and the name in it.
     fn split(&self) -> (Option<Self>, &[u8]) {
         match self.0.iter().rposition(|byte| *byte == b'/') {
             Some(at) => {
@@ -135,7 +135,7 @@ impl RelativePath {
 impl ConfinedDir {
     /// Takes a descriptor of the directory, which may be `O_PATH`.
     pub(super) fn new(fd: OwnedFd) -> Self {
-        // A descriptor that cannot be looked at is on no device, and nothing will be found beneath it.
+        // If `fstat` fails, the device matches nothing and nothing will be found.
         let device = fs::fstat(&fd).map_or(0, |stat| stat.st_dev);
         Self {
             fd,
@@ -153,7 +153,7 @@ impl ConfinedDir {
         &self.fd
     }
 
-    /// Opens a file for reading, whatever it is: a pipe does not wait for its other end.
+    /// Opens a file of any type for reading; a pipe does not block.
     pub(super) fn open(&self, path: &RelativePath) -> io::Result<(File, FileMeta)> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self.beneath(path, flags)?;
@@ -161,7 +161,7 @@ impl ConfinedDir {
         Ok((File::from(fd), meta))
     }
 
-    /// Creates a file; what is there is never touched.
+    /// Creates a file; an existing one is never touched.
     pub(super) fn create(&self, path: &RelativePath) -> io::Result<File> {
         let (directory, name) = path.split();
         let directory = self.directory(directory.as_ref())?;
@@ -170,7 +170,7 @@ impl ConfinedDir {
         Ok(File::from(fs::openat(directory, name, flags, FILE_MODE)?))
     }
 
-    /// Creates a directory and opens it; one that is there stays as it is.
+    /// Creates and opens a directory; an existing one stays as it is.
     pub(super) fn create_directory(&self, path: &RelativePath) -> io::Result<Option<OwnedFd>> {
         let (parent, name) = path.split();
         let parent = self.directory(parent.as_ref())?;
@@ -181,14 +181,14 @@ impl ConfinedDir {
         }
     }
 
-    /// Removes a file that could not be filled.
+    /// Removes a file.
     pub(super) fn remove(&self, path: &RelativePath) -> io::Result<()> {
         let (directory, name) = path.split();
         let directory = self.directory(directory.as_ref())?;
         Ok(fs::unlinkat(directory, name, AtFlags::empty())?)
     }
 
-    /// Shows every entry to `visit`, each directory before what is in it and all of one level before the next.
+    /// Calls `visit` for every entry, breadth first: each directory before its contents.
     pub(super) fn walk(
         &self,
         bounds: WalkLimits,
@@ -223,7 +223,7 @@ impl ConfinedDir {
                     };
                     let stat = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
                     let (Some(child), Ok(stat)) = (child, stat) else {
-                        // A path too long, or a file that has gone.
+                        // The path is too long, or the file is gone.
                         walk.walked.complete = false;
                         continue;
                     };
@@ -237,7 +237,7 @@ impl ConfinedDir {
             };
             match list() {
                 Ok(()) => {}
-                // Gone since, exchanged since, or closed to us: nothing that could be looked at.
+                // The directory was deleted, exchanged or made unreadable meanwhile.
                 Err(_) if path.is_some() => walk.walked.complete = false,
                 Err(error) => return Err(error),
             }
@@ -246,7 +246,7 @@ impl ConfinedDir {
         Ok(walk.walked)
     }
 
-    /// Opens a directory for listing and for what is done to its entries.
+    /// Opens a directory to list it or to change its entries.
     fn directory(&self, path: Option<&RelativePath>) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         match path {
@@ -268,7 +268,7 @@ impl ConfinedDir {
                 | ResolveFlags::NO_MAGICLINKS
                 | ResolveFlags::NO_XDEV;
             match fs::openat2(&self.fd, path.bytes(), flags, Mode::empty(), resolve) {
-                // EPERM is what filters of system calls say that are older than this one.
+                // Seccomp filters that are older than `openat2` answer EPERM.
                 Err(Errno::NOSYS | Errno::PERM) => {}
                 other => return other,
             }
@@ -304,17 +304,17 @@ impl ConfinedDir {
     }
 }
 
-/// A walk under way.
+/// The state of a walk.
 struct Walk {
     bounds: WalkLimits,
     walked: Walked,
-    /// Directories to list, with the depth of what is in them.
+    /// Directories to list, with the depth of their entries.
     waiting: VecDeque<(RelativePath, usize)>,
     waiting_bytes: usize,
 }
 
 impl Walk {
-    /// Counts an entry, unless that is one too many.
+    /// Counts an entry, unless the limit is reached.
     fn counts_one_more(&mut self) -> bool {
         let more = self.walked.entries < self.bounds.entries;
         if more {
@@ -335,7 +335,7 @@ impl Walk {
         }
     }
 
-    /// The next directory, unless no entry of it could be looked at.
+    /// The next directory, unless the limit of entries is exhausted.
     fn next(&mut self) -> Option<(Option<RelativePath>, usize)> {
         if self.walked.entries == self.bounds.entries && !self.walked.complete {
             return None;

@@ -1,6 +1,6 @@
-//! Working files that outlive their interpreter: out into a directory of the server's, and back in.
+//! Saves working files to a directory of the server and restores them.
 //!
-//! Both ways regular files and their directories are copied, nothing else, through descriptors of both directories.
+//! In both directions only regular files and directories are copied, through descriptors of both directories.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -17,16 +17,16 @@ use super::confined::{ConfinedDir, FileMeta, RelativePath, Timestamp, WalkLimits
 use super::{SaveCounts, WorkDir, own};
 use crate::sandbox::settings::InterpreterLimits;
 
-/// What is copied: deeper than anybody lists, so that programs with trees of their own find them again.
+/// Limits of copying; deeper than listings, so that programs find their own trees again.
 pub(super) const COPIED_DEPTH: usize = 32;
 pub(super) const COPIED_ENTRIES: usize = 65_536;
-/// Directories that are made again at need.
+/// Directories that are recreated when needed.
 const REMADE: [&[u8]; 2] = [b"__pycache__", b".ipynb_checkpoints"];
 
 impl WorkDir {
-    /// Copies the files into a directory of the server's, whose former content is replaced at once or, on failure, not
-    /// at all. Sparse files stay sparse; what they store counts.
-    pub(in crate::sandbox) fn save_to(
+    /// Copies the files into a directory of the server, whose former content is replaced atomically or, on failure,
+    /// kept. Sparse files stay sparse; only stored bytes count.
+    pub(crate) fn save_to(
         &self,
         directory: &Path,
         limits: &InterpreterLimits,
@@ -45,8 +45,8 @@ impl WorkDir {
         Ok(saved)
     }
 
-    /// Copies saved files in; what is there already is not overwritten. Gives the number of files back.
-    pub(in crate::sandbox) fn restore_from(
+    /// Copies saved files into the working directory without overwriting; returns the number of files.
+    pub(crate) fn restore_from(
         &self,
         directory: &Path,
         owner: Option<(u32, u32)>,
@@ -65,14 +65,14 @@ impl WorkDir {
     }
 }
 
-/// A directory of the server's that is being filled.
+/// A temporary directory that replaces another one when complete.
 pub(super) struct StagedDir {
     pub(super) root: ConfinedDir,
     temporary: Unfinished,
 }
 
 impl StagedDir {
-    /// Makes one beside the directory that it is to become.
+    /// Creates a temporary directory beside its destination.
     pub(super) fn new(directory: &Path) -> io::Result<Self> {
         let name = directory.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let mut beside = std::ffi::OsString::from(".");
@@ -90,18 +90,18 @@ impl StagedDir {
         Ok(Self { root, temporary })
     }
 
-    /// Makes it the directory, at once.
+    /// Replaces the destination atomically.
     pub(super) fn put_in_place(self, directory: &Path) -> io::Result<()> {
         put_in_place(&self.temporary.0, directory)
     }
 }
 
-/// A directory that is removed unless it has been put in place.
+/// A directory that is removed on drop.
 struct Unfinished(std::path::PathBuf);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // After an exchange this is the former content; after a plain move there is nothing left here.
+        // After an exchange this removes the former content; after a plain rename there is nothing left.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -110,7 +110,7 @@ struct Copy<'a> {
     source: &'a ConfinedDir,
     target: &'a ConfinedDir,
     owner: Option<(u32, u32)>,
-    /// Files with several names are left out.
+    /// Files with several hard links are skipped.
     single: bool,
     max_file: u64,
     max_bytes: u64,
@@ -168,12 +168,12 @@ fn file(copy: &Copy<'_>, path: &RelativePath, left: &mut u64) -> io::Result<()> 
     if copied.is_err() {
         copy.target.remove(path)?;
     }
-    // Only for the look of it: a listing names when a file was changed.
+    // Cosmetic: listings show the time of the last change.
     let _ = futimens(&target, &times(meta.modified));
     copied
 }
 
-/// Copies what a file stores, and no more than its size was when it was opened.
+/// Copies the stored ranges of a file, up to its size when it was opened.
 fn content(source: &File, target: &File, meta: &FileMeta, left: &mut u64) -> io::Result<()> {
     let mut at = 0;
     while at < meta.size {
@@ -217,12 +217,12 @@ pub(super) fn open_directory(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
     Ok(options.open(path)?.into())
 }
 
-/// Makes `new` the directory `place`; what was there is where `new` was.
+/// Exchanges `new` and `place`, or renames `new` if `place` does not exist.
 fn put_in_place(new: &Path, place: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, place, RenameFlags::EXCHANGE) {
         Ok(()) => Ok(()),
         Err(Errno::NOENT) => fs::rename(new, place),
-        // A file system that cannot exchange: for a moment there is neither.
+        // The file system cannot exchange; for a moment neither exists.
         Err(Errno::INVAL | Errno::NOSYS) => {
             match fs::remove_dir_all(place) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

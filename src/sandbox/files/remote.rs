@@ -1,7 +1,7 @@
-//! The working files of an interpreter behind a relay, which lists, reads and writes them on order.
+//! The working files of an interpreter behind a relay, which lists, reads and writes them on request.
 //!
-//! What the relay says of them is the word of hostile code: names are taken apart and checked as if somebody had asked
-//! for them, sizes are counted, and what is saved is written beneath a directory that nobody else can write to.
+//! The relay's replies are hostile: names are checked like requested names, sizes are counted, and saved files are
+//! written to a directory that nobody else can write to.
 
 mod copy;
 
@@ -24,7 +24,7 @@ use crate::sandbox::settings::InterpreterLimits;
 use crate::sandbox::{FileContent, FileRange, InterpreterError, WorkingFile};
 
 /// A working directory behind a relay.
-pub(in crate::sandbox) struct RemoteDir<'r> {
+pub(crate) struct RemoteDir<'r> {
     relayed: &'r mut RelayedProcess,
 }
 
@@ -41,12 +41,12 @@ struct Listing {
 struct Entry(String, bool, u64, u64, (i64, i64, i64, i64));
 
 impl<'r> RemoteDir<'r> {
-    pub(in crate::sandbox) fn new(relayed: &'r mut RelayedProcess) -> Self {
+    pub(crate) fn new(relayed: &'r mut RelayedProcess) -> Self {
         Self { relayed }
     }
 
-    /// The files that could be handed back.
-    pub(in crate::sandbox) async fn snapshot(&mut self) -> io::Result<Snapshot> {
+    /// The files that can be returned.
+    pub(crate) async fn snapshot(&mut self) -> io::Result<Snapshot> {
         let listing = self.listing(LISTED, false).await?;
         let mut snapshot = Snapshot {
             odd_names: listing.odd_names,
@@ -77,8 +77,8 @@ impl<'r> RemoteDir<'r> {
         Ok(snapshot)
     }
 
-    /// The files that could be handed back, by name.
-    pub(in crate::sandbox) async fn list(&mut self) -> Result<Vec<WorkingFile>, InterpreterError> {
+    /// The files that can be returned, by name.
+    pub(crate) async fn list(&mut self) -> Result<Vec<WorkingFile>, InterpreterError> {
         let snapshot = self.snapshot().await.map_err(|_| InterpreterError::File {
             name: self.relayed.directory.clone(),
             problem: "the isolated interpreter does not answer",
@@ -86,8 +86,8 @@ impl<'r> RemoteDir<'r> {
         Ok(snapshot.listing())
     }
 
-    /// Part of a file.
-    pub(in crate::sandbox) async fn read(
+    /// Reads part of a file.
+    pub(crate) async fn read(
         &mut self,
         part: FileRange<'_>,
     ) -> Result<FileContent, InterpreterError> {
@@ -101,17 +101,13 @@ impl<'r> RemoteDir<'r> {
             .map_err(refused)?;
         Ok(FileContent {
             bytes,
-            // As it was said; never less than what came.
+            // As reported by the relay.
             size: reply.size,
         })
     }
 
-    /// Copies a file of the server's into the directory and gives back the name that it got.
-    pub(in crate::sandbox) async fn place(
-        &mut self,
-        name: &str,
-        source: &Path,
-    ) -> io::Result<String> {
+    /// Copies a file into the directory and returns its new name.
+    pub(crate) async fn place(&mut self, name: &str, source: &Path) -> io::Result<String> {
         let name = placeable(name);
         for number in 1..=MAX_NUMBER {
             let name = numbered(&name, number);
@@ -123,8 +119,9 @@ impl<'r> RemoteDir<'r> {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// The files that are new or changed since `before`, those asked for even if they are not, and how it is now.
-    pub(in crate::sandbox) async fn capture(
+    /// Reads the files that are new or changed since `before` and the requested ones, and returns the new snapshot,
+    /// too.
+    pub(crate) async fn capture(
         &mut self,
         before: &Snapshot,
         declared: &[String],
@@ -147,7 +144,7 @@ impl<'r> RemoteDir<'r> {
         Ok((taking.finish(before, &after), after))
     }
 
-    /// Takes one file of a cell.
+    /// Adds one file of a cell.
     async fn take(&mut self, name: &str, taking: &mut CaptureBuilder<'_>, declared: bool) {
         if taking.has(name) {
             return;
@@ -159,7 +156,7 @@ impl<'r> RemoteDir<'r> {
         };
         let reply = match self.ask(asked).await {
             Ok(reply) => reply,
-            // Deleted between look and use.
+            // Deleted since the snapshot.
             Err(RequestFailure::Refused(Refusal::Missing)) if !declared => return,
             Err(failure) => return taking.refused(name, failure.refusal()),
         };
@@ -177,7 +174,7 @@ impl<'r> RemoteDir<'r> {
         }
     }
 
-    /// Up to `most` bytes of a file from an offset on, and the last answer.
+    /// Reads up to `most` bytes from an offset; returns the last reply, too.
     async fn content(
         &mut self,
         name: &str,
@@ -230,7 +227,7 @@ impl<'r> RemoteDir<'r> {
             }
             Some(FileErrorKind::Missing) => return Err(RequestFailure::Refused(Refusal::Missing)),
             Some(FileErrorKind::Link) => "it is a symbolic link, or behind one",
-            Some(FileErrorKind::Access) => "its permissions do not let it be read",
+            Some(FileErrorKind::Access) => "its permissions do not allow reading",
             Some(FileErrorKind::Special) => "it is no regular file",
             Some(FileErrorKind::Directory) => "it is a directory",
             Some(FileErrorKind::Long) => "its name is too long",
@@ -241,9 +238,9 @@ impl<'r> RemoteDir<'r> {
     }
 }
 
-/// Why an order was not done.
+/// Why a request failed.
 enum RequestFailure {
-    /// The file.
+    /// The file cannot be read.
     Refused(Refusal),
     /// Anything else.
     Other(io::Error),
@@ -266,7 +263,7 @@ impl RequestFailure {
     }
 }
 
-/// A path as the relay says it, which must be as it is said here.
+/// Accepts a relay's path only if it is in normal form.
 fn own_name(name: &str, depth: usize) -> Option<RelativePath> {
     let path = RelativePath::new(name.as_bytes())?;
     let levels = name.split('/').count();

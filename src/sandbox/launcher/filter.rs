@@ -1,14 +1,15 @@
-//! seccomp: which system calls an interpreter may make.
+//! seccomp: the system calls that an interpreter may make.
 //!
-//! Four filters are stacked, as one filter knows one answer only; of several refusals the newest filter's counts:
+//! Four filters are stacked, because one filter has one refusal only. If several refuse, the newest filter's answer
+//! counts:
 //!
-//! 1. an allow-list: whatever is not on it does not exist (`ENOSYS`, so that libraries fall back), which covers 32-bit
-//!    and x32 numbers and calls that are newer than this list;
-//! 2. extended attributes cannot be written (`ENOTSUP`), where the host's files are in sight;
-//! 3. changing modes, owners and times by path does nothing and says that it worked, likewise: Landlock does not
-//!    guard them, and programs fail without need if they are refused; under the server's own user id the same goes for
-//!    open files, as one that may only be read can be changed like this by its owner;
-//! 4. what is known to be dangerous is refused (`EPERM`).
+//! 1. an allow-list: other calls fail with `ENOSYS`, so that libraries fall back; this covers 32-bit and x32 numbers
+//!    and calls newer than the list;
+//! 2. extended attributes cannot be written (`ENOTSUP`), if the host's files are visible;
+//! 3. changing modes, owners and times by path does nothing and reports success, if the host's files are visible:
+//!    Landlock does not guard these calls, and programs would fail needlessly on an error; under the server's own user
+//!    id the same applies to open files, because their owner could change a file this way that he may only read;
+//! 4. calls that are known to be dangerous fail with `EPERM`.
 
 mod calls;
 
@@ -20,14 +21,14 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use super::super::settings::Network;
 use super::spec::{Isolation, Spec};
 use super::{AtStep, StepResult};
+use crate::sandbox::settings::Network;
 
-/// Rules by system call; none means that every use of it matches.
+/// Rules by system call; an empty list matches every use of the call.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Installs the filters. Nothing but executing Python may follow.
+/// Installs the filters. Only executing Python may follow.
 pub(super) fn install(spec: &Spec) -> StepResult<()> {
     let host_in_sight = spec.directory.is_some();
     let mut filters = vec![filter(always(calls::allowed()), FilterAction::OnlyThese)];
@@ -50,10 +51,10 @@ pub(super) fn install(spec: &Spec) -> StepResult<()> {
     Ok(())
 }
 
-/// What a filter does with the calls that its rules match.
+/// What a filter does with calls that match its rules.
 #[derive(Clone, Copy)]
 enum FilterAction {
-    /// They are allowed; all others do not exist.
+    /// They are allowed; all others fail with `ENOSYS`.
     OnlyThese,
     /// They fail with this error; all others are left to the other filters.
     Refuse(i32),
@@ -79,14 +80,14 @@ fn always(calls: impl IntoIterator<Item = i64>) -> Rules {
     calls.into_iter().map(|call| (call, Vec::new())).collect()
 }
 
-/// Changes of files by path; those of an open file stay where only files of the interpreter's own can be changed.
+/// Calls that change file attributes by path; under the server's user id also those on open files.
 fn faked(isolation: Isolation) -> io::Result<Rules> {
     let mut rules = always(calls::changes_by_path());
     if isolation == Isolation::SameUser {
         rules.extend(always(calls::CHANGES_OF_OPEN_FILES));
         return Ok(rules);
     }
-    // Without a path it is about the open file.
+    // Without a path, the call refers to the open file.
     let by_path = rule([whole(1, SeccompCmpOp::Ne, 0)])?;
     rules.insert(libc::SYS_utimensat, vec![by_path]);
     Ok(rules)
@@ -97,12 +98,13 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
     rules.insert(libc::SYS_clone, namespaces(0)?);
     let mut requests = vec![libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSCTTY];
     if host_in_sight {
-        // The kernel tells of changes in any directory that can be read, whatever Landlock says.
+        // The kernel reports changes in any readable directory, regardless of Landlock.
         rules.extend(always(calls::watches()));
         requests.extend(calls::CHANGES_FLAGS);
     }
     rules.insert(libc::SYS_ioctl, equal(1, &requests)?);
-    // Such memory stays when it is mapped no more but for a page, and belongs to no process that could be measured.
+    // Shared anonymous memory stays allocated while a single page of it is mapped, and is charged to no process that
+    // could be measured.
     let shared = u64::from((libc::MAP_SHARED | libc::MAP_ANONYMOUS).unsigned_abs());
     let shared = rule([whole(3, SeccompCmpOp::MaskedEq(shared), shared)])?;
     rules.insert(libc::SYS_mmap, vec![shared]);
@@ -116,7 +118,7 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
             half(2, SeccompCmpOp::Eq, family(option)),
         ])
     };
-    // The kernel's memory for what is in transit between sockets belongs to no process that could be measured.
+    // Kernel memory for data in transit between sockets is charged to no process that could be measured.
     let buffers = [
         libc::SO_SNDBUF,
         libc::SO_RCVBUF,
@@ -134,7 +136,7 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
         (Network::None, false) => {
             rules.insert(libc::SYS_socket, vec![not_unix()?]);
         }
-        // Sockets of the host's services have names in the file system, and older Landlock does not guard them.
+        // Sockets of the host's services have names in the file system, and older Landlock versions do not guard them.
         (Network::None, true) => rules.extend(always(calls::REACHES_SOCKETS)),
         (Network::Full, _) => {
             let others = [
@@ -143,14 +145,14 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
                 libc::AF_NETLINK,
                 libc::AF_UNIX,
             ];
-            // The host's own sockets are in sight where its files are.
+            // The host's Unix sockets are visible if its files are.
             let allowed = if host_in_sight { &others[..3] } else { &others };
             let none_of_them = allowed
                 .iter()
                 .map(|&domain| half(0, SeccompCmpOp::Ne, family(domain)))
                 .collect::<io::Result<Vec<_>>>()?;
             let none_of_them = SeccompRule::new(none_of_them).map_err(io::Error::other)?;
-            // Looking up names and addresses takes that protocol; others are for administrators, and new ones come.
+            // Resolving names needs NETLINK_ROUTE; other netlink protocols are for administration, and new ones appear.
             let not_route = rule([
                 half(0, SeccompCmpOp::Eq, family(libc::AF_NETLINK)),
                 half(2, SeccompCmpOp::Ne, family(libc::NETLINK_ROUTE)),
@@ -161,7 +163,7 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
     Ok(rules)
 }
 
-/// Matches every flag that makes a namespace.
+/// Matches every flag that creates a namespace.
 fn namespaces(argument: u8) -> io::Result<Vec<SeccompRule>> {
     calls::NAMESPACE_FLAGS
         .iter()
@@ -188,7 +190,7 @@ fn rule<const N: usize>(conditions: [io::Result<SeccompCondition>; N]) -> io::Re
     SeccompRule::new(conditions).map_err(io::Error::other)
 }
 
-/// A condition on the lower half of an argument: what the kernel reads as an `int`.
+/// A condition on the lower half of an argument, which the kernel reads as an `int`.
 fn half(argument: u8, compare: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compare, value)
         .map_err(io::Error::other)
@@ -206,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel takes.
+    /// The kernel's limit.
     const MAX_INSTRUCTIONS: usize = 4096;
 
     #[test]
@@ -246,7 +248,7 @@ mod tests {
         let filtered = |host_in_sight| {
             let rules = dangerous(Network::Full, host_in_sight).unwrap();
             let program = filter(rules, FilterAction::Refuse(libc::EPERM)).unwrap();
-            // A filter is a thread's for good.
+            // A filter stays with its thread for good.
             let asking = std::thread::spawn(move || {
                 seccompiler::apply_filter(&program).unwrap();
                 let opens = |family, protocol: Option<Protocol>| {
@@ -281,7 +283,7 @@ mod tests {
             set
         };
         let (allowed, refused) = (set(&mut calls::allowed()), set(&mut calls::refused()));
-        // Needed to install the later filters, the last of which refuses it.
+        // Needed to install the later filters; the last filter refuses it.
         let both: Vec<i64> = allowed.intersection(&refused).copied().collect();
         assert_eq!(both, [libc::SYS_seccomp]);
         let faked = set(&mut calls::changes_by_path());

@@ -1,4 +1,4 @@
-//! Who a process is and what it may do.
+//! User ids and capabilities of a process.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::{AtStep, StepError, StepResult};
 /// More capabilities than any kernel has.
 const CAPABILITIES: u32 = 64;
 
-/// Leaves root for a user and a group of this id, without other groups.
+/// Changes from root to this user and group id, without supplementary groups.
 pub(super) fn become_user(id: u32) -> StepResult<()> {
     if id == 0 {
         return Err(StepError {
@@ -24,13 +24,13 @@ pub(super) fn become_user(id: u32) -> StepResult<()> {
     rustix::thread::set_thread_res_uid(uid, uid, uid).at("changing the user id")
 }
 
-/// Empties the bounding set, so that no program that is executed can bring a capability back. Needs `CAP_SETPCAP`.
+/// Empties the capability bounding set, so that executing a program cannot restore a capability. Needs `CAP_SETPCAP`.
 pub(super) fn empty_bounding_set() -> StepResult<()> {
     for capability in 0..CAPABILITIES {
         let Some(set) = single(capability) else { break };
         match rustix::thread::remove_capability_from_bounding_set(set) {
             Ok(()) => {}
-            // Past the last one that this kernel knows.
+            // Beyond the last capability that this kernel knows.
             Err(rustix::io::Errno::INVAL) => break,
             Err(error) => return Err(error).at("emptying the bounding set"),
         }
@@ -38,9 +38,9 @@ pub(super) fn empty_bounding_set() -> StepResult<()> {
     Ok(())
 }
 
-/// Gives up every capability, for good.
-pub(in crate::sandbox) fn drop_capabilities() -> StepResult<()> {
-    // Kernels without ambient capabilities have none to give up.
+/// Gives up every capability irrevocably.
+pub(crate) fn drop_capabilities() -> StepResult<()> {
+    // Kernels without ambient capabilities have nothing to clear.
     let _absent = rustix::thread::clear_ambient_capability_set();
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
@@ -48,14 +48,14 @@ pub(in crate::sandbox) fn drop_capabilities() -> StepResult<()> {
         inheritable: CapabilitySet::empty(),
     };
     rustix::thread::set_capabilities(None, none).at("giving up capabilities")?;
-    rustix::thread::set_no_new_privs(true).at("giving up new privileges")
+    rustix::thread::set_no_new_privs(true).at("setting no_new_privs")
 }
 
-/// Asks to be killed when the parent ends. A change of the user id forgets this, and a parent that is gone already goes
-/// unnoticed; the link, which ends with the server, covers both.
+/// Asks the kernel to kill this process when its parent ends. A change of the user id clears this setting, and a parent
+/// that has already ended goes unnoticed; closing the server's socket covers both cases.
 pub(super) fn die_with_parent() -> StepResult<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .at("tying the process to its parent")
+        .at("setting the signal for the parent's end")
 }
 
 fn single(capability: u32) -> Option<CapabilitySet> {

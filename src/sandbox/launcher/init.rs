@@ -1,46 +1,52 @@
-//! The process above an interpreter: starts it, reaps what it leaves, and ends it with everything it started.
+//! The supervisor of an interpreter: starts it, reaps orphans, and ends everything it started.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, kill_process, kill_process_group, wait,
 };
 
-use super::super::monitor;
 use super::raw::{self, Forked};
 use super::root::{self, PrivateRoot};
 use super::server_socket::ServerSocket;
-use super::spec::{INNER_ID, Isolation, LauncherCommand, LauncherMessage, Spec};
-use super::{AtStep, Descriptors, StepResult, identity, tell, worker};
+use super::spec::{CONTROL_FD, INNER_ID, Isolation, LauncherCommand, LauncherMessage, Spec};
+use super::{AtStep, Descriptors, StepError, StepResult, filter, identity, limits, rules, tell};
+use crate::sandbox::monitor;
 
-/// Rounds of killing; each ends a generation, and the number of processes is limited.
+/// Most rounds of killing. Each round ends one generation, and the number of processes is limited.
 const SWEEPS: usize = 1000;
-/// Longest time for an order, below what the server waits for the end of a tree: the link is not heard meanwhile.
+/// Time limit of a command. It is shorter than the server's wait for the end of an interpreter, because the socket is
+/// not read meanwhile.
 const OBEY_LIMIT: Duration = Duration::from_secs(1);
 
-/// Starts the interpreter and stays until it has ended or the server has closed the link.
+/// Starts the interpreter and runs until it has exited or the server has closed the socket.
 pub(super) fn run(spec: &Spec, server: &mut ServerSocket) -> StepResult<()> {
     let landlock = raw::landlock_version();
     let root = prepare(spec)?;
     if landlock == 0 {
-        // Nothing else keeps the interpreter, of the same user, out of this process, which has no filter of calls.
+        // Without Landlock nothing else keeps the interpreter, which has the same user id, from tracing this process,
+        // which has no seccomp filter.
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-            .at("closing the first process")?;
+            .at("making the first process undumpable")?;
     }
     let signals = raw::child_signals().at("watching for ended processes")?;
     let kind = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, kind, None)
         .at("making the control socket")?;
-    let mut for_child = server.duplicate().at("copying the link")?;
+    let mut for_child = server.duplicate().at("copying the server's socket")?;
     let child = match raw::fork().at("starting the interpreter")? {
         Forked::Child => {
-            let Err(failure) = worker::start(spec, landlock, theirs.as_fd());
+            let Err(failure) = become_interpreter(spec, landlock, theirs.as_fd());
             tell(&mut for_child, &failure);
             raw::exit(1)
         }
@@ -66,7 +72,7 @@ pub(super) fn run(spec: &Spec, server: &mut ServerSocket) -> StepResult<()> {
     supervise(spec, server, child, &signals)
 }
 
-/// Builds what the interpreter will see and takes the rights that the rest does not need.
+/// Sets up the file system of the interpreter and gives up rights that later steps do not need.
 fn prepare(spec: &Spec) -> StepResult<PrivateRoot> {
     match spec.isolation {
         Isolation::RootNamespaces { uid } => {
@@ -104,6 +110,40 @@ fn name_host() -> StepResult<()> {
     rustix::system::sethostname(b"sandbox").at("naming the host")
 }
 
+/// Gives up rights, in the order in which that is still possible, and executes Python; returns only if that fails.
+fn become_interpreter(
+    spec: &Spec,
+    landlock: i32,
+    control: BorrowedFd<'_>,
+) -> Result<Infallible, StepError> {
+    identity::die_with_parent()?;
+    raw::place_at(control, CONTROL_FD).at("placing the control socket")?;
+    raw::unblock_signals().at("unblocking signals")?;
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    limits::apply(
+        &spec.limits,
+        spec.slot,
+        spec.isolation == Isolation::SameUser,
+    )?;
+    if let Isolation::PrivateUser { uid } = spec.isolation {
+        identity::empty_bounding_set()?;
+        identity::become_user(uid)?;
+        identity::die_with_parent()?;
+    }
+    identity::drop_capabilities()?;
+    rules::restrict(spec, landlock)?;
+    filter::install(spec)?;
+    let error = Command::new(&spec.python)
+        .args(&spec.arguments)
+        .env_clear()
+        .envs(spec.environment.iter().map(|(name, value)| (name, value)))
+        .exec();
+    Err(StepError {
+        step: "executing Python",
+        source: error,
+    })
+}
+
 fn started_message(
     server: &mut ServerSocket,
     message: &LauncherMessage,
@@ -115,7 +155,7 @@ fn started_message(
     server.send(message, &borrowed)
 }
 
-/// Reaps and obeys until the interpreter has ended, tells how, and ends what is left.
+/// Reaps processes and follows commands until the interpreter has exited; reports how and ends the remaining processes.
 fn supervise(
     spec: &Spec,
     server: &mut ServerSocket,
@@ -162,7 +202,7 @@ fn drain(signals: &OwnedFd) {
     while rustix::io::read(signals, &mut buffer).is_ok_and(|read| read > 0) {}
 }
 
-/// Reaps whoever has ended; says how the interpreter did if it was among them.
+/// Reaps ended processes; returns the exit of the interpreter if it was among them.
 fn reap(interpreter: Pid) -> Option<LauncherMessage> {
     let mut ended = None;
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
@@ -176,7 +216,7 @@ fn reap(interpreter: Pid) -> Option<LauncherMessage> {
     ended
 }
 
-/// Ends every descendant: all are stopped first, so that none can escape by forking; orphans come to this process.
+/// Ends every descendant. All are stopped first, so none can escape by forking. Orphans are reparented to this process.
 fn sweep() {
     for _ in 0..SWEEPS {
         let found = descendants();
@@ -188,25 +228,25 @@ fn sweep() {
                 let _may_have_ended = kill_process(pid, signal);
             }
         }
-        // Blocks until at least one of them has ended, then takes all others that have.
+        // Blocks until at least one has ended, then reaps all others that have.
         let _none_left = wait(WaitOptions::empty());
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     }
 }
 
-/// Stops everything but this process, or has it go on.
+/// Stops or resumes everything but this process.
 fn obey(spec: &Spec, order: LauncherCommand) {
     let signal = match order {
         LauncherCommand::Pause => Signal::STOP,
         LauncherCommand::Resume => Signal::CONT,
     };
     if spec.isolation.has_namespaces() && rustix::process::getpid() == Pid::INIT {
-        // To the first process of a namespace its number stands for all the others: they get it at one moment.
+        // For the first process of a PID namespace, -1 addresses all other processes of the namespace at once.
         let _may_be_none = kill_process_group(Pid::INIT, signal);
         return;
     }
-    // Whoever is stopped cannot fork: once nobody new is found, all are. Each is told at once, as there are processes
-    // that live only until they have started the next.
+    // A stopped process cannot fork: when a pass finds no new process, all are stopped. Each process is signalled as
+    // soon as it is found, because some live only until they have started the next.
     let began = Instant::now();
     let mut told = HashSet::new();
     while began.elapsed() < OBEY_LIMIT {
@@ -216,14 +256,14 @@ fn obey(spec: &Spec, order: LauncherCommand) {
                 let _may_have_ended = kill_process(pid, signal);
             }
         });
-        // Who goes on may start others without end; what stood still is found in the first round.
+        // A resumed process may fork without end. Stopped ones cannot, so one pass suffices.
         if told.len() == before || order == LauncherCommand::Resume {
             return;
         }
     }
 }
 
-/// Everything below this process.
+/// All descendants of this process.
 fn descendants() -> Vec<Pid> {
     let mut tree = monitor::tree(rustix::process::getpid());
     tree.remove(0);

@@ -1,4 +1,4 @@
-//! Limits that the kernel keeps: sizes, counts, processors.
+//! Limits that the kernel enforces: sizes, counts, processors.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,18 +6,18 @@ use std::os::unix::fs::MetadataExt;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::CpuSet;
 
-use super::super::settings::InterpreterLimits;
 use super::{AtStep, StepResult};
+use crate::sandbox::settings::InterpreterLimits;
 
-/// Lower than the server and everything else of the machine.
+/// Lower priority than the server and other programs of the machine.
 const NICE: i32 = 10;
 const STACK: u64 = 8 * 1024 * 1024;
 
-/// Applies the limits to this process and all that it starts.
+/// Applies the limits to this process and all its descendants.
 ///
-/// The number of processes counts those of the user id, within the user namespace if there is one: so this comes after
-/// both. Where the id is the server's own, what runs under it already is allowed for, and the server counts the
-/// interpreter's processes itself.
+/// `RLIMIT_NPROC` counts all processes of the user id, within the user namespace if there is one; so this must run
+/// after both are set up. If the id is the server's own, the processes that run under it already are added, and the
+/// server counts the interpreter's processes itself.
 pub(super) fn apply(limits: &InterpreterLimits, slot: usize, shared_user: bool) -> StepResult<()> {
     let others = if shared_user { threads_of_user() } else { 0 };
     for (resource, most) in [
@@ -25,7 +25,7 @@ pub(super) fn apply(limits: &InterpreterLimits, slot: usize, shared_user: bool) 
         (Resource::Nproc, limits.processes.saturating_add(others)),
         (Resource::Fsize, limits.file_size),
         (Resource::Nofile, limits.open_files),
-        // With 0 a handler of dumps is still started, as root and outside; 1 means none.
+        // With 0, a core dump handler would still be started, as root and outside; 1 prevents it.
         (Resource::Core, 1),
         (Resource::Stack, STACK),
         (Resource::Memlock, 0),
@@ -33,7 +33,7 @@ pub(super) fn apply(limits: &InterpreterLimits, slot: usize, shared_user: bool) 
         (Resource::Sigpending, 1024),
     ] {
         let allowed = rustix::process::getrlimit(resource).maximum;
-        // A lower limit of the host stays.
+        // A lower limit of the host is kept.
         let most = allowed.map_or(most, |allowed| allowed.min(most));
         let limit = Rlimit {
             current: Some(most),
@@ -45,7 +45,7 @@ pub(super) fn apply(limits: &InterpreterLimits, slot: usize, shared_user: bool) 
     bind(limits.cpus, slot)
 }
 
-/// Binds the process to as many processors as it may use; which ones depends on the slot, so that interpreters spread.
+/// Binds the process to `wanted` processors; the slot selects which, so interpreters spread over the machine.
 fn bind(wanted: usize, slot: usize) -> StepResult<()> {
     let allowed = rustix::thread::sched_getaffinity(None).at("reading the processors")?;
     let numbers: Vec<usize> = (0..CpuSet::MAX_CPU)
@@ -67,7 +67,7 @@ fn bind(wanted: usize, slot: usize) -> StepResult<()> {
     rustix::thread::sched_setaffinity(None, &chosen).at("choosing the processors")
 }
 
-/// Threads that run under this user id. Counted without a lock: those that come and go meanwhile do not matter.
+/// Number of threads under this user id. Counted without a lock; small changes meanwhile do not matter.
 fn threads_of_user() -> u64 {
     let own = rustix::process::getuid().as_raw();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

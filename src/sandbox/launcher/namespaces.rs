@@ -1,4 +1,4 @@
-//! Leaving the server's namespaces, and the first process of the new ones.
+//! New namespaces, and their first process.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,11 +7,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions};
 use rustix::thread::UnshareFlags;
 
-use super::super::settings::Network;
 use super::raw::{self, Forked};
 use super::server_socket::ServerSocket;
 use super::spec::{INNER_ID, Isolation, Spec};
 use super::{AtStep, StepError, StepResult, identity, tell};
+use crate::sandbox::settings::Network;
 
 /// Enters new namespaces; the next child is the first process in them.
 pub(super) fn enter(spec: &Spec) -> StepResult<()> {
@@ -28,7 +28,7 @@ pub(super) fn enter(spec: &Spec) -> StepResult<()> {
     };
     if let Some(uid) = uid {
         identity::become_user(uid)?;
-        // Changing the user id made the process's own /proc files root's, but the maps are written there.
+        // The change of the user id made root own the process's `/proc` files, but the id maps are written there.
         rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)
             .at("becoming dumpable")?;
     }
@@ -40,14 +40,14 @@ pub(super) fn enter(spec: &Spec) -> StepResult<()> {
     write("gid_map", format!("{INNER_ID} {} 1", outer_gid.as_raw())).at("mapping the group id")
 }
 
-/// Runs the rest of the launch as first process of the new process namespace and waits until that one has ended.
+/// Runs the rest of the launch as the first process of the new PID namespace and waits until that process has ended.
 ///
-/// The end of the first process is the end of all in its namespace.
+/// When the first process ends, the kernel ends all processes of the namespace.
 pub(super) fn run_as_first(
     server: &mut ServerSocket,
     first: impl FnOnce(&mut ServerSocket) -> StepResult<()>,
 ) -> StepResult<()> {
-    let mut for_child = server.duplicate().at("copying the link")?;
+    let mut for_child = server.duplicate().at("copying the server's socket")?;
     match raw::fork().at("starting the first process")? {
         Forked::Child => {
             let done = identity::die_with_parent().and_then(|()| first(&mut for_child));
@@ -64,12 +64,12 @@ pub(super) fn run_as_first(
     }
 }
 
-/// Waits for the end of the first process, or brings it about when the server closes the link.
+/// Waits until the first process has ended; kills it when the server closes the socket.
 fn wait(server: &ServerSocket, child: Pid) -> StepResult<()> {
     let process: OwnedFd =
         rustix::process::pidfd_open(child, PidfdFlags::empty()).at("watching the first process")?;
     loop {
-        // The first process reads the link; here only its end matters.
+        // The first process reads the socket; here only hang-up matters.
         let mut watched = [
             PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(server.as_fd(), PollFlags::RDHUP),

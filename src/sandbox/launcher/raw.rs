@@ -1,4 +1,4 @@
-//! The few system calls that no crate wraps safely.
+//! System calls without a safe wrapper in any crate.
 #![expect(
     unsafe_code,
     reason = "fork, mount_setattr, close_range, signalfd and the Landlock version have no safe wrapper"
@@ -11,7 +11,7 @@ use rustix::process::Pid;
 
 use super::server_socket::ServerSocket;
 
-/// What a fork returned, in either process.
+/// The result of a fork.
 pub(super) enum Forked {
     Parent(Pid),
     Child,
@@ -36,7 +36,7 @@ pub(super) fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
-/// Closes every descriptor but the standard three and the link.
+/// Closes every descriptor except the standard three and the server socket.
 pub(super) fn close_all_but(server: &ServerSocket) -> io::Result<()> {
     let kept = u32::try_from(server.raw()).map_err(io::Error::other)?;
     close_range(3, kept.saturating_sub(1))?;
@@ -44,7 +44,7 @@ pub(super) fn close_all_but(server: &ServerSocket) -> io::Result<()> {
 }
 
 /// Closes the descriptors of a range, both ends included.
-pub(in crate::sandbox) fn close_range(first: u32, last: u32) -> io::Result<()> {
+pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
     if first > last {
         return Ok(());
     }
@@ -53,7 +53,7 @@ pub(in crate::sandbox) fn close_range(first: u32, last: u32) -> io::Result<()> {
     check(result)
 }
 
-/// Puts a descriptor at a fixed number, where it survives exec.
+/// Duplicates a descriptor to a fixed number, where it survives exec.
 pub(super) fn place_at(descriptor: BorrowedFd<'_>, number: RawFd) -> io::Result<()> {
     // SAFETY: the number is one that nothing in this process owns.
     check(unsafe { libc::dup2(descriptor.as_raw_fd(), number) }.into())
@@ -101,7 +101,7 @@ pub(super) fn child_signals() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Lets every signal through again, as a fresh program expects.
+/// Unblocks every signal, as a fresh program expects.
 pub(super) fn unblock_signals() -> io::Result<()> {
     // SAFETY: the set is initialised by sigemptyset before it is used.
     let result = unsafe {
@@ -112,8 +112,8 @@ pub(super) fn unblock_signals() -> io::Result<()> {
     check(result.into())
 }
 
-/// The version of the kernel's Landlock interface; 0 where there is none.
-pub(in crate::sandbox) fn landlock_version() -> i32 {
+/// The version of the kernel's Landlock interface; 0 if there is none.
+pub(crate) fn landlock_version() -> i32 {
     const VERSION: u32 = 1;
     // SAFETY: with the version flag the kernel reads neither pointer nor size.
     let version = unsafe {
@@ -127,8 +127,8 @@ pub(in crate::sandbox) fn landlock_version() -> i32 {
     i32::try_from(version.max(0)).unwrap_or(0)
 }
 
-/// Ends the process at once, without destructors: for forked children and for what only computes.
-pub(in crate::sandbox) fn exit(status: i32) -> ! {
+/// Ends the process at once, without destructors: for forked children and compute processes.
+pub(crate) fn exit(status: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(status) }
 }

@@ -1,7 +1,7 @@
-//! The private root: what an interpreter sees of a file system where it has one of its own.
+//! The private root file system of an interpreter.
 //!
-//! A read-only tmpfs with the interpreter's trees bound into it read-only, a made-up `/etc`, five device nodes, a
-//! `/proc` that shows processes only, and three sized tmpfs that can be written.
+//! A read-only tmpfs with the interpreter's trees bind-mounted read-only, a generated `/etc`, five device nodes, a
+//! `/proc` that shows processes only, and three writable tmpfs of limited size.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,29 +16,25 @@ use rustix::mount::{
     mount_change, move_mount, open_tree, unmount,
 };
 
-use super::super::settings::Network;
 use super::spec::{DATA, Spec};
 use super::{AtStep, StepResult, raw};
+use crate::sandbox::settings::Network;
 
-/// Where the new root is put together; hides what is below it, which has been picked up before.
+/// Where the new root is assembled. It hides what is below it, which has been cloned before.
 const STAGE: &str = "/tmp";
-/// Room for directories, links and the made-up `/etc`.
+/// Size for directories, links and the generated `/etc`.
 const ROOT_OPTIONS: &str = "mode=0755,size=2m,nr_inodes=1024";
-/// What a host may have below `/etc` that programs need, and what only a network makes useful.
+/// Entries of the host's `/etc` that programs need, and those that only matter with a network.
 const ETC: [&str; 4] = ["ld.so.cache", "localtime", "alternatives", "fonts"];
+#[rustfmt::skip]
 const ETC_NETWORK: [&str; 6] = [
-    "resolv.conf",
-    "hosts",
-    "nsswitch.conf",
-    "ssl",
-    "ca-certificates",
-    "pki",
+    "resolv.conf", "hosts", "nsswitch.conf", "ssl", "ca-certificates", "pki",
 ];
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
-/// Directories of a merged `/usr`, links on most hosts.
+/// Directories of a merged `/usr`; links on most hosts.
 const TOP: [&str; 5] = ["bin", "sbin", "lib", "lib64", "lib32"];
 
-/// What came of it.
+/// The result of setting up the root.
 #[derive(Debug)]
 pub(super) struct PrivateRoot {
     pub(super) proc: bool,
@@ -46,7 +42,7 @@ pub(super) struct PrivateRoot {
     pub(super) directories: Vec<OwnedFd>,
 }
 
-/// A tree of the host on its way into the root.
+/// A cloned tree of the host that will be moved into the root.
 struct Tree {
     /// Below the new root.
     place: PathBuf,
@@ -54,7 +50,7 @@ struct Tree {
     mount: OwnedFd,
 }
 
-/// Builds the root and enters it. `id` is who may write to the writable places.
+/// Builds the root and enters it. `id` is the user id that owns the writable directories.
 pub(super) fn enter(spec: &Spec, id: u32) -> StepResult<PrivateRoot> {
     mount_change(
         "/",
@@ -65,7 +61,7 @@ pub(super) fn enter(spec: &Spec, id: u32) -> StepResult<PrivateRoot> {
     mount_tmpfs(STAGE, ROOT_OPTIONS, MountFlags::NOSUID | MountFlags::NODEV)
         .at("mounting the root")?;
     std::env::set_current_dir(STAGE).at("entering the root")?;
-    // An interpreter's tree may lie below one of the writable places, and would be hidden by it.
+    // First, because an interpreter's tree may lie below a writable directory, which would hide it.
     let proc = mount_writable(spec, id)?;
     put_down(&trees)?;
     make_links().at("linking the system's directories")?;
@@ -75,7 +71,7 @@ pub(super) fn enter(spec: &Spec, id: u32) -> StepResult<PrivateRoot> {
     unmount(".", UnmountFlags::DETACH).at("leaving the old root")?;
     std::env::set_current_dir("/").at("entering the new root")?;
     let root = open_directory("/").at("opening the root")?;
-    raw::set_mount(root.as_fd(), libc::MOUNT_ATTR_RDONLY, false).at("closing the root")?;
+    raw::set_mount(root.as_fd(), libc::MOUNT_ATTR_RDONLY, false).at("making the root read-only")?;
     let directories = [DATA, "/tmp", "/dev/shm"]
         .into_iter()
         .map(open_directory)
@@ -85,7 +81,7 @@ pub(super) fn enter(spec: &Spec, id: u32) -> StepResult<PrivateRoot> {
     Ok(PrivateRoot { proc, directories })
 }
 
-/// Takes detached, read-only copies of what the root will hold, before anything hides it.
+/// Clones the mounts of everything the root will hold, detached and read-only, before anything hides them.
 fn pick_up(spec: &Spec) -> StepResult<Vec<Tree>> {
     let mut paths: Vec<PathBuf> = vec!["/usr".into()];
     paths.extend(spec.trees.iter().cloned());
@@ -101,7 +97,7 @@ fn pick_up(spec: &Spec) -> StepResult<Vec<Tree>> {
     let mut trees: Vec<Tree> = Vec::new();
     let read_only = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     for path in paths {
-        // What lies in a tree that is there comes with it.
+        // Paths inside a tree that is already cloned come with it.
         if trees
             .iter()
             .any(|tree| path.starts_with(Path::new("/").join(&tree.place)))
@@ -110,7 +106,7 @@ fn pick_up(spec: &Spec) -> StepResult<Vec<Tree>> {
         }
         trees.push(tree(&path, read_only)?);
     }
-    // A device node needs a mount that allows devices; reading and writing it needs no writable mount.
+    // A device node needs a mount that allows devices; reading and writing the device needs no writable mount.
     let device = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
     for name in DEVICES {
         trees.push(tree(&Path::new("/dev").join(name), device)?);
@@ -121,9 +117,9 @@ fn pick_up(spec: &Spec) -> StepResult<Vec<Tree>> {
 fn tree(path: &Path, attributes: u64) -> StepResult<Tree> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let is_directory = path.is_dir();
-    // What is mounted below stays below: in a user namespace it could not be left out.
+    // Recursive, because a user namespace may not clone a mount without those mounted below it.
     let mount = open_tree(CWD, path, flags | OpenTreeFlags::AT_RECURSIVE)
-        .at("picking up the interpreter's files")?;
+        .at("cloning the mounts of the interpreter's files")?;
     raw::set_mount(mount.as_fd(), attributes, true)
         .at("making the interpreter's files read-only")?;
     let place = path.strip_prefix("/").unwrap_or(path).to_owned();
@@ -134,10 +130,10 @@ fn tree(path: &Path, attributes: u64) -> StepResult<Tree> {
     })
 }
 
-/// Puts the picked-up trees where they were on the host. The current directory is the new root.
+/// Attaches the cloned trees at their paths on the host. The current directory is the new root.
 fn put_down(trees: &[Tree]) -> StepResult<()> {
     for tree in trees {
-        prepare(tree).at("making a place for the interpreter's files")?;
+        prepare(tree).at("making a mount point for the interpreter's files")?;
         move_mount(
             &tree.mount,
             "",
@@ -145,7 +141,7 @@ fn put_down(trees: &[Tree]) -> StepResult<()> {
             &tree.place,
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
         )
-        .at("putting down the interpreter's files")?;
+        .at("mounting the interpreter's files")?;
     }
     Ok(())
 }
@@ -160,7 +156,7 @@ fn prepare(tree: &Tree) -> io::Result<()> {
     fs::File::create(&tree.place).map(drop)
 }
 
-/// The links of a merged `/usr`, as the host has them.
+/// Creates the links of a merged `/usr`, as on the host.
 fn make_links() -> io::Result<()> {
     for name in TOP {
         if let Ok(target) = fs::read_link(Path::new("/").join(name)) {
@@ -177,7 +173,7 @@ fn make_links() -> io::Result<()> {
     Ok(())
 }
 
-/// The links that lead to the interpreter, but for those that came with a tree.
+/// Creates the links that lead to the interpreter, except those that came with a tree.
 fn lead_to_interpreter(links: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     for (link, target) in links {
         let place = link.strip_prefix("/").unwrap_or(link);
@@ -214,13 +210,13 @@ fn make_etc(id: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts `/proc`, if the host lets us, and the writable places.
+/// Mounts `/proc`, if the host allows it, and the writable directories.
 fn mount_writable(spec: &Spec, id: u32) -> StepResult<bool> {
     let limits = &spec.limits;
     directory(Path::new("proc"), 0o555).at("making /proc")?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    // Processes only: none of the kernel's other files, which a worker has no use for. A host whose own `/proc` is
-    // partly hidden, as in containers, refuses; programs do without it.
+    // Processes only, without the kernel's other files. A host whose own `/proc` is partly hidden, as in containers,
+    // refuses this mount; programs then work without `/proc`.
     let proc = mount(
         "proc",
         "proc",
@@ -258,7 +254,7 @@ fn directory(path: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
         .create(Path::new(&path))
 }
 
-/// Opens a directory for the server, which reads it from outside.
+/// Opens a directory for the server, which accesses it from outside.
 pub(super) fn open_directory(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(path.as_ref(), flags, Mode::empty()).map_err(Into::into)

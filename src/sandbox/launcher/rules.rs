@@ -1,4 +1,4 @@
-//! Landlock: which files an interpreter may touch, no TCP, and no signals or abstract sockets to the outside.
+//! Landlock: the files that an interpreter may access, no TCP, no signals and abstract sockets to the outside.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,41 +8,27 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
-use super::super::settings::Network;
 use super::spec::{DATA, Spec};
 use super::{AtStep, StepError, StepResult};
+use crate::sandbox::settings::Network;
 
-/// What programs read besides their own trees where they see the host's files.
+/// Files that programs read besides their own trees, if they see the host's files.
+#[rustfmt::skip]
 const HOST_FILES: [&str; 15] = [
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib64",
-    "/lib32",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/etc/fonts",
-    // Python's mimetypes fails, and with it what writes office files, on one that is there and cannot be read.
-    "/etc/mime.types",
-    "/etc/apache2/mime.types",
-    "/etc/httpd/conf/mime.types",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/stat",
-    "/sys/devices/system/cpu",
+    "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/etc/ld.so.cache", "/etc/localtime", "/etc/fonts",
+    // Python's `mimetypes`, and libraries that write office files with it, fail if one of these exists but cannot be
+    // read.
+    "/etc/mime.types", "/etc/apache2/mime.types", "/etc/httpd/conf/mime.types", "/proc/cpuinfo", "/proc/meminfo",
+    "/proc/stat", "/sys/devices/system/cpu",
 ];
+#[rustfmt::skip]
 const NETWORK_FILES: [&str; 7] = [
-    "/etc/resolv.conf",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/etc/ssl",
-    "/etc/ca-certificates",
-    "/etc/pki",
+    "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/ca-certificates", "/etc/pki",
     "/run/systemd/resolve",
 ];
 const DEVICES: [&str; 4] = ["/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Applies the rules to this process and all that it starts. `version` is the kernel's.
+/// Applies the rules to this process and its descendants. `version` is the kernel's Landlock version.
 pub(super) fn restrict(spec: &Spec, version: i32) -> StepResult<()> {
     let abi = ABI::from(version);
     if abi == ABI::Unsupported {
@@ -84,7 +70,7 @@ fn apply(spec: &Spec, abi: ABI) -> Result<(), landlock::RulesetError> {
             for path in host_paths(spec) {
                 created = allow(created, &path, read)?;
             }
-            // Not the directory itself: nobody counts what lies beside these two.
+            // Not the directory itself: files beside these two would not be counted.
             let created = allow(created, &directory.join("tmp"), writing(abi))?;
             allow(created, &directory.join("data"), writing(abi))?
         }
@@ -94,7 +80,7 @@ fn apply(spec: &Spec, abi: ABI) -> Result<(), landlock::RulesetError> {
     Ok(())
 }
 
-/// Where an interpreter sees the host's files: those that it needs.
+/// The paths that an interpreter without a private root may read.
 fn host_paths(spec: &Spec) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = vec!["/usr".into()];
     paths.extend(spec.trees.iter().cloned());
@@ -103,12 +89,12 @@ fn host_paths(spec: &Spec) -> Vec<PathBuf> {
     if spec.network == Network::Full {
         paths.extend(NETWORK_FILES.iter().map(PathBuf::from));
     }
-    // Its own entry only, by number: the link would be another process's for another reader.
+    // Its own entry only, by number: `/proc/self` would be resolved for the process that reads it.
     paths.push(format!("/proc/{}", rustix::process::getpid().as_raw_pid()).into());
     paths
 }
 
-/// Everything but making device nodes and talking to devices.
+/// All rights except creating device nodes and device ioctls.
 fn writing(abi: ABI) -> BitFlags<AccessFs> {
     let mut all = AccessFs::from_all(abi);
     for unwanted in [AccessFs::MakeChar, AccessFs::MakeBlock, AccessFs::IoctlDev] {
@@ -117,7 +103,7 @@ fn writing(abi: ABI) -> BitFlags<AccessFs> {
     all
 }
 
-/// Adds a rule; what the host does not have needs none.
+/// Adds a rule; paths that do not exist are skipped.
 fn allow(
     ruleset: RulesetCreated,
     path: &Path,
@@ -126,7 +112,7 @@ fn allow(
     let Ok(descriptor) = PathFd::new(path) else {
         return Ok(ruleset);
     };
-    // Rights that only a directory can have are no part of a rule for a file.
+    // Rights that apply only to directories are not allowed in a rule for a file.
     let access = if path.is_dir() {
         access
     } else {

@@ -1,4 +1,4 @@
-//! The launcher's end of the socket to the server: length-prefixed JSON, descriptors on the side.
+//! The launcher's end of the socket to the server: length-prefixed JSON, with descriptors attached.
 
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::spec::LauncherMessage;
 
-/// Longest message taken, in bytes; a launch order holds the text of the worker.
+/// Longest message accepted, in bytes; a launch specification contains the text of the worker program.
 const MAX_MESSAGE: usize = 1024 * 1024;
 /// Most descriptors with one message.
 const MAX_DESCRIPTORS: usize = 8;
@@ -20,9 +20,9 @@ const MAX_DESCRIPTORS: usize = 8;
 pub(super) struct ServerSocket(UnixStream);
 
 impl ServerSocket {
-    /// Takes the socket off descriptor 0, which becomes `/dev/null`.
+    /// Moves the socket away from descriptor 0, which becomes `/dev/null`.
     pub(super) fn from_stdin() -> io::Result<Self> {
-        // Above the descriptors that a worker has fixed uses for.
+        // Above the descriptor numbers with fixed uses in a worker.
         let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 10)?;
         rustix::net::sockopt::socket_type(&socket)?;
         let null = std::fs::OpenOptions::new()
@@ -33,7 +33,7 @@ impl ServerSocket {
         Ok(Self(UnixStream::from(socket)))
     }
 
-    /// Waits for a message.
+    /// Waits for the next message.
     pub(super) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let mut length = [0; 4];
         self.0.read_exact(&mut length)?;
@@ -60,7 +60,7 @@ impl ServerSocket {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let bytes = [&length.to_le_bytes()[..], &body].concat();
-        // A message is far smaller than the socket's buffer, so it goes out whole.
+        // A message is far smaller than the socket's buffer, so it is sent whole.
         let sent = rustix::net::sendmsg(
             &self.0,
             &[IoSlice::new(&bytes)],

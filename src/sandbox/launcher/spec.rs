@@ -1,25 +1,25 @@
-//! What the server orders and what the launcher answers.
+//! The messages between the server and a launcher.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::settings::{InterpreterLimits, Network};
+use crate::sandbox::settings::{InterpreterLimits, Network};
 
-/// How an interpreter is isolated.
+/// The isolation of one interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::sandbox) enum Isolation {
-    /// As root: namespaces without a user namespace, a private root made by root, then the user id.
+pub(crate) enum Isolation {
+    /// As root: namespaces without a user namespace, a private root, then a change of the user id.
     RootNamespaces {
         /// The user id.
         uid: u32,
     },
-    /// Namespaces inside a user namespace; as root the user id is taken first.
+    /// Namespaces inside a user namespace; as root, the user id is changed first.
     UserNamespaces {
-        /// The user id, where the server is root.
+        /// The user id, if the server is root.
         uid: Option<u32>,
     },
-    /// As root, without namespaces: a user id of its own.
+    /// As root, without namespaces: a separate user id.
     PrivateUser {
         /// The user id.
         uid: u32,
@@ -28,55 +28,55 @@ pub(in crate::sandbox) enum Isolation {
     SameUser,
 }
 
-/// One launch.
+/// The specification of one launch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::sandbox) struct Spec {
-    pub(in crate::sandbox) isolation: Isolation,
+pub(crate) struct Spec {
+    pub(crate) isolation: Isolation,
     /// The interpreter, an absolute path.
-    pub(in crate::sandbox) python: PathBuf,
-    pub(in crate::sandbox) arguments: Vec<String>,
-    pub(in crate::sandbox) environment: Vec<(String, String)>,
+    pub(crate) python: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
     /// Files and directories that the interpreter needs, read-only: absolute paths.
-    pub(in crate::sandbox) trees: Vec<PathBuf>,
-    /// Links that lead to the interpreter, and what each says.
-    pub(in crate::sandbox) links: Vec<(PathBuf, PathBuf)>,
-    /// The directory that holds `data` and `tmp`, where there is no private root.
-    pub(in crate::sandbox) directory: Option<PathBuf>,
-    pub(in crate::sandbox) limits: InterpreterLimits,
-    pub(in crate::sandbox) network: Network,
-    /// The processor that the interpreter is bound to counts from here.
-    pub(in crate::sandbox) slot: usize,
-    /// Start without Landlock where the kernel has none or an old one.
-    pub(in crate::sandbox) weak: bool,
+    pub(crate) trees: Vec<PathBuf>,
+    /// Links that lead to the interpreter, with their targets.
+    pub(crate) links: Vec<(PathBuf, PathBuf)>,
+    /// The directory that holds `data` and `tmp`, if there is no private root.
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) limits: InterpreterLimits,
+    pub(crate) network: Network,
+    /// Selects the processors that the interpreter is bound to.
+    pub(crate) slot: usize,
+    /// Start even if the kernel has no Landlock or an old version.
+    pub(crate) weak: bool,
 }
 
-/// What the server tells a launcher once the interpreter runs.
+/// A command to a launcher whose interpreter runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::sandbox) enum LauncherCommand {
-    /// Stop the interpreter and everything that it started where they are.
+pub(crate) enum LauncherCommand {
+    /// Stop the interpreter and everything it started.
     Pause,
-    /// Have them go on.
+    /// Resume them.
     Resume,
 }
 
-/// What the launcher tells the server.
+/// A message of a launcher.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::sandbox) enum LauncherMessage {
-    /// The interpreter was started. Comes with descriptors: control, process, directories.
+pub(crate) enum LauncherMessage {
+    /// The interpreter was started. Carries descriptors: control socket, pidfd, directories.
     Started {
         /// The version of the kernel's Landlock interface, 0 for none.
         landlock: i32,
-        /// Whether there is a `/proc`.
+        /// Whether the interpreter has a `/proc`.
         proc: bool,
     },
     /// A step failed.
     Failed {
-        /// Which.
+        /// The step.
         step: String,
         /// The system's error number, 0 for none.
         errno: i32,
     },
-    /// The interpreter ended.
+    /// The interpreter has exited.
     Ended {
         /// Its exit status.
         code: Option<i32>,
@@ -86,7 +86,7 @@ pub(in crate::sandbox) enum LauncherMessage {
 }
 
 impl Isolation {
-    pub(in crate::sandbox) fn has_namespaces(self) -> bool {
+    pub(crate) fn has_namespaces(self) -> bool {
         matches!(
             self,
             Self::RootNamespaces { .. } | Self::UserNamespaces { .. }
@@ -94,9 +94,9 @@ impl Isolation {
     }
 }
 
-/// Where the working directory is in a private root: the name that models know from hosted interpreters.
-pub(in crate::sandbox) const DATA: &str = "/mnt/data";
+/// The working directory in a private root: the path that models know from hosted interpreters.
+pub(crate) const DATA: &str = "/mnt/data";
 /// The user and group id inside a user namespace.
-pub(in crate::sandbox) const INNER_ID: u32 = 1000;
+pub(crate) const INNER_ID: u32 = 1000;
 /// The descriptor of the worker's control socket.
-pub(in crate::sandbox) const CONTROL_FD: i32 = 3;
+pub(crate) const CONTROL_FD: i32 = 3;

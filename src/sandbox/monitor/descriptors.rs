@@ -1,5 +1,5 @@
-//! What the open descriptors of a tree of processes keep, which neither a walk through directories nor a sum of memory
-//! shows: files without a name, and what waits in sockets.
+//! Measures what open descriptors hold that neither a directory walk nor a sum of memory shows: deleted files, and data
+//! in sockets.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, Metadata};
@@ -13,50 +13,47 @@ use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
 use super::resident;
 
-/// Most descriptors that are looked at: with the default limits there cannot be so many.
+/// Most descriptors that are examined; more than the default limits allow.
 const MAX_DESCRIPTORS: usize = 32 * 1024;
-/// Most bytes that are read of one list of mapped files; a longer one is no honest program's.
+/// Most bytes of a list of mapped files; honest programs have shorter ones.
 const MAX_MAPS: u64 = 8 * 1024 * 1024;
-/// Bytes of a block in the sizes that the kernel tells.
+/// Bytes of a block in `st_blocks`.
 const BLOCK: u64 = 512;
 
-/// How a tree is looked at.
+/// How descriptors of other processes are read.
 #[derive(Debug)]
-pub(in crate::sandbox) struct DescriptorAccess {
-    /// The user and group to look as, where the server is root: root without all its rights may not look at others.
-    pub(in crate::sandbox) owner: Option<(u32, u32)>,
-    /// The directory on the host's disk whose mapped files count, if there is one.
-    pub(in crate::sandbox) beneath: Option<PathBuf>,
+pub(crate) struct DescriptorAccess {
+    /// The user and group to become, if the server is root: root without all its capabilities may not read other users'
+    /// descriptors.
+    pub(crate) owner: Option<(u32, u32)>,
+    /// The directory on the host's disk whose deleted mapped files count, if any.
+    pub(crate) beneath: Option<PathBuf>,
 }
 
-/// What descriptors keep.
+/// What descriptors hold.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(in crate::sandbox) struct DescriptorUsage {
-    /// Bytes of open files that have no name any more.
-    pub(in crate::sandbox) bytes: u64,
-    /// How many of those there are.
-    pub(in crate::sandbox) files: u64,
-    /// Files that have no name and no descriptor, but are mapped, or are on their way through a socket: how large they
-    /// are cannot be told.
-    pub(in crate::sandbox) unsized_files: u64,
+pub(crate) struct DescriptorUsage {
+    /// Bytes of deleted open files.
+    pub(crate) bytes: u64,
+    /// Number of deleted open files.
+    pub(crate) files: u64,
+    /// Deleted files without a descriptor that are mapped or in transit through a socket; their size is unknown.
+    pub(crate) unsized_files: u64,
     /// Sockets.
-    pub(in crate::sandbox) sockets: u64,
-    /// Processes that do not let themselves be looked at.
-    pub(in crate::sandbox) hidden: u64,
+    pub(crate) sockets: u64,
+    /// Processes whose descriptors cannot be read.
+    pub(crate) hidden: u64,
 }
 
-/// Looks at the descriptors of all threads of these processes.
-pub(in crate::sandbox) fn descriptor_usage(
-    processes: &[Pid],
-    access: &DescriptorAccess,
-) -> DescriptorUsage {
-    // Where it cannot be another user, what may not be looked at is counted as hidden.
+/// Examines the descriptors of all threads of these processes.
+pub(crate) fn descriptor_usage(processes: &[Pid], access: &DescriptorAccess) -> DescriptorUsage {
+    // If the user cannot be changed, unreadable processes count as hidden.
     let _user = access
         .owner
         .map(|(uid, gid)| ThreadUser::become_for_now(uid, gid));
     let mut scan = DescriptorScan::default();
     for &process in processes {
-        // A process without memory of its own has ended.
+        // A process without memory has ended.
         if scan.process(process, access).is_err() && resident(process).0 > 0 {
             scan.hidden += 1;
         }
@@ -64,7 +61,7 @@ pub(in crate::sandbox) fn descriptor_usage(
     scan.sum()
 }
 
-/// What has been seen so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 struct DescriptorScan {
     /// Sizes by device and inode.
@@ -78,7 +75,7 @@ struct DescriptorScan {
 impl DescriptorScan {
     fn process(&mut self, process: Pid, access: &DescriptorAccess) -> io::Result<()> {
         let path = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
-        // Threads may have descriptors of their own.
+        // Threads may have their own descriptor tables.
         for thread in fs::read_dir(path.join("task"))?.flatten() {
             self.thread(&thread.path())?;
         }
@@ -114,7 +111,7 @@ impl DescriptorScan {
         Ok(())
     }
 
-    /// Files that were deleted and are mapped still; most of them are open too.
+    /// Deleted files that are still mapped; most of them are open, too.
     fn maps(&mut self, process: &Path, directory: &Path) -> io::Result<()> {
         let Some(file) = present(File::open(process.join("maps")))? else {
             return Ok(());
@@ -151,7 +148,7 @@ fn is_nameless(about: &Metadata) -> bool {
     about.is_file() && about.nlink() == 0
 }
 
-/// Descriptors that wait in a socket for somebody to take them out.
+/// Number of descriptors queued in a socket.
 fn in_transit(info: &Path) -> u64 {
     let text = super::read(info).unwrap_or_default();
     let count = text.lines().find_map(|line| line.strip_prefix("scm_fds:"));
@@ -160,7 +157,7 @@ fn in_transit(info: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// The inode that a line of `maps` names, if it is a deleted file's of this directory.
+/// The inode in a line of `maps`, if it is a deleted file of this directory.
 fn deleted(line: &[u8], directory: &[u8]) -> Option<u64> {
     let mut fields = line
         .strip_suffix(b" (deleted)")?
@@ -171,7 +168,7 @@ fn deleted(line: &[u8], directory: &[u8]) -> Option<u64> {
     std::str::from_utf8(inode).ok()?.parse().ok()
 }
 
-/// Nothing where a process, a thread or a descriptor has gone meanwhile; an error where it may not be looked at.
+/// `None` if a process, thread or descriptor has vanished; an error if access is denied.
 fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -180,7 +177,7 @@ fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// This thread as another user, until dropped. Other threads stay who they are.
+/// Changes the user of this thread until dropped. Other threads are not affected.
 struct ThreadUser {
     uid: (Uid, Uid),
     gid: (Gid, Gid),
@@ -192,7 +189,7 @@ impl ThreadUser {
             uid: (getuid(), geteuid()),
             gid: (getgid(), getegid()),
         };
-        // The saved ids stay, with which it comes back; dropping undoes a half of it too.
+        // The saved ids stay and allow changing back; dropping also undoes a partial change.
         set_thread_res_gid(before.gid.0, Gid::from_raw(gid), before.gid.1)?;
         set_thread_res_uid(before.uid.0, Uid::from_raw(uid), before.uid.1)?;
         Ok(before)
@@ -204,16 +201,16 @@ impl Drop for ThreadUser {
         let user = set_thread_res_uid(self.uid.0, self.uid.1, self.uid.1);
         let back = user.and_then(|()| set_thread_res_gid(self.gid.0, self.gid.1, self.gid.1));
         if let Err(error) = back {
-            tracing::error!(%error, "a thread could not become the server's user again");
+            tracing::error!(%error, "a thread could not change back to the server's user");
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Python;
-    use super::super::tree;
     use super::*;
+    use crate::sandbox::monitor::tests::Python;
+    use crate::sandbox::monitor::tree;
 
     const MIB: u64 = 1024 * 1024;
 
@@ -224,7 +221,7 @@ mod tests {
         }
     }
 
-    /// What a Python keeps that has run this code in the folder.
+    /// The usage of a Python process that has run this code in a temporary folder.
     fn usage_after(code: &str) -> DescriptorUsage {
         let folder = tempfile::tempdir().unwrap();
         let python = Python::run(&format!("os.chdir({:?})\n{code}", folder.path()));

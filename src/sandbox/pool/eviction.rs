@@ -63,7 +63,7 @@ impl Pool {
         let limits = &self.plan.settings.limits;
         let keeping = self.saved.keep(id, &mut worker, &slot.placed, limits);
         if let Err(error) = keeping.await {
-            tracing::error!(%error, "working files could not be kept");
+            tracing::error!(%error, "working files could not be saved");
         }
         slot.placed.clear();
         worker.end().await;
@@ -87,7 +87,7 @@ impl Pool {
                 )
             }
             Err(error) => {
-                tracing::error!(%error, "working files could not be put back");
+                tracing::error!(%error, "saved working files could not be restored");
                 Some(Restart::RestoreFailed)
             }
         }

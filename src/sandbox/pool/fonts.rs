@@ -3,11 +3,10 @@
 use std::error::Error;
 use std::time::Duration;
 
-use super::super::Cell;
-use super::super::selftest::Silent;
-use super::super::worker::Worker;
 use super::scheduler::Permit;
 use super::{PermittedWorker, Pool};
+use crate::sandbox::Cell;
+use crate::sandbox::worker::Worker;
 
 /// Builds the list and copies it to the working directory.
 const LISTING: &str = r#"
@@ -32,7 +31,7 @@ pub(super) async fn list(
         timeout: TIME_LIMIT,
     };
     let outcome = tokio::select! {
-        (outcome, _) = worker.run(&cell, &Silent) => Some(outcome),
+        (outcome, _) = worker.run(&cell, &|_, _| {}) => Some(outcome),
         () = pool.closing.cancelled() => None,
     };
     // Awaited even when the pool closes, so that nothing is left over.

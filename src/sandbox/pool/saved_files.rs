@@ -1,7 +1,8 @@
-//! Working files of interpreters that have ended, kept until the workspace's next one, for a time, and within a budget.
+//! The saved working files of ended interpreters, kept for the workspace's next interpreter for a limited time and
+//! within a budget.
 //!
-//! Where the budget is passed, what was kept longest ago is deleted. A note beside the kept files remembers what became of
-//! them, so that the workspace's next call can be told.
+//! If the budget is exceeded, the oldest are deleted. A note file records what became of a workspace's files, for the
+//! notice in its next call.
 
 mod index;
 
@@ -17,22 +18,22 @@ use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
 use self::index::Index;
-use super::super::settings::InterpreterLimits;
-use super::super::worker::Worker;
 use crate::ids::WorkspaceId;
+use crate::sandbox::settings::InterpreterLimits;
+use crate::sandbox::worker::Worker;
 
-/// Beside the kept files: the ids of the input files among them, as a JSON list.
+/// Beside the saved files: the ids of the input files among them, as a JSON list.
 const PLACED: &str = "placed.json";
-/// The kept files.
+/// The saved files.
 const FILES: &str = "files";
-/// What the name of a note ends with; what it begins with is the workspace's.
+/// Suffix of a note file; the rest of its name is the workspace's.
 const NOTE: &str = ".note";
-/// How long a note is kept where files are kept for ever.
+/// How long notes are kept if files are kept for ever.
 const NOTE_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Bytes of a block, as the system counts them.
+/// Bytes of a block in `st_blocks`.
 const BLOCK: u64 = 512;
 
-/// The directory that holds them; cheap to clone.
+/// The directory of saved files. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct SavedFiles(Arc<Inner>);
 
@@ -44,25 +45,25 @@ struct Inner {
     index: Mutex<Index>,
 }
 
-/// What became of a workspace's files, where they are not as its last interpreter left them.
+/// Why a workspace's saved files are not as its last interpreter left them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::sandbox) enum FileLoss {
-    /// Deleted, as all that is kept was too much.
+pub(crate) enum FileLoss {
+    /// Deleted to stay within the budget.
     Evicted,
-    /// They could not be kept; what there is is older.
+    /// Saving failed; an older copy may remain.
     NotSaved,
 }
 
-/// What was found of an earlier interpreter.
+/// The result of restoring files.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RestoredFiles {
-    /// The input files among the files that were put back.
+    /// Ids of the input files among the restored files.
     pub(super) placed: BTreeSet<String>,
     pub(super) note: Option<FileLoss>,
 }
 
 impl SavedFiles {
-    /// Opens the directory and takes stock of what is in it.
+    /// Opens the directory and indexes its contents.
     pub(super) fn open(work_dir: &Path, budget: u64) -> io::Result<Self> {
         make(work_dir, 0o711)?;
         let directory = work_dir.join("saved");
@@ -91,8 +92,8 @@ impl SavedFiles {
         Ok(saved)
     }
 
-    /// Keeps the files of a workspace in place of what was kept before. Where that fails, what was kept before stays, and
-    /// the workspace's next call is told.
+    /// Saves the files of a workspace in place of an older copy. If that fails, the older copy stays, and a note
+    /// records it.
     pub(super) async fn keep(
         &self,
         id: &WorkspaceId,
@@ -136,14 +137,14 @@ impl SavedFiles {
         if saved.skipped > 0 {
             tracing::warn!(
                 skipped = saved.skipped,
-                "some working files could not be kept"
+                "some working files could not be saved"
             );
         }
         let placed = serde_json::to_vec(placed).map_err(io::Error::other)?;
         tokio::fs::write(directory.join(PLACED), placed).await
     }
 
-    /// Puts kept files into a working directory; none where the workspace had no interpreter before.
+    /// Restores saved files to a working directory; `None` if the workspace had no interpreter before.
     pub(super) async fn put_back(
         &self,
         id: &WorkspaceId,
@@ -167,14 +168,14 @@ impl SavedFiles {
         Ok(Some(RestoredFiles { placed, note }))
     }
 
-    /// Deletes what is kept of a workspace.
+    /// Deletes the saved files of a workspace.
     pub(super) fn delete(&self, id: &WorkspaceId) -> io::Result<()> {
         self.0.index.lock().gone(id.as_str());
         self.note(id.as_str(), None);
         absent_is_fine(fs::remove_dir_all(self.directory(id)))
     }
 
-    /// Deletes what was kept longer ago than this. What cannot be deleted is logged, and no reason to stop.
+    /// Deletes saved files older than `ttl`. Failures are logged and do not stop the sweep.
     pub(super) fn expire(&self, ttl: Option<Duration>) -> io::Result<()> {
         let before = |ttl: Duration| SystemTime::now().checked_sub(ttl);
         for entry in fs::read_dir(&self.0.directory)?.flatten() {
@@ -214,7 +215,7 @@ impl SavedFiles {
         Ok(())
     }
 
-    /// Deletes what was kept longest ago until the rest is within the budget.
+    /// Deletes the oldest saved files until the rest is within the budget.
     fn shrink(&self) {
         loop {
             let Some(oldest) = self.0.index.lock().take_oldest(self.0.budget) else {
@@ -225,14 +226,14 @@ impl SavedFiles {
             match absent_is_fine(deleted) {
                 Ok(()) => tracing::warn!(
                     budget = self.0.budget,
-                    "working files that were kept longest were deleted to keep within sandbox.saved_size"
+                    "the oldest saved working files were deleted to stay within sandbox.saved_size"
                 ),
-                Err(error) => tracing::error!(%error, "kept working files could not be deleted"),
+                Err(error) => tracing::error!(%error, "saved working files could not be deleted"),
             }
         }
     }
 
-    /// Remembers what became of a workspace's files, or that there is nothing to be said of them.
+    /// Records or clears what became of a workspace's files.
     fn note(&self, workspace: &str, note: Option<FileLoss>) {
         self.0.index.lock().note(workspace, note);
         let path = self.0.directory.join(format!("{workspace}{NOTE}"));
@@ -241,12 +242,12 @@ impl SavedFiles {
             None => absent_is_fine(fs::remove_file(path)),
         };
         if let Err(error) = written {
-            // Until the server ends it is remembered all the same.
-            tracing::warn!(%error, "a note on kept working files could not be written");
+            // The index in memory still has it.
+            tracing::warn!(%error, "a note about saved working files could not be written");
         }
     }
 
-    /// While this is held, nobody evicts or expires the workspace's files.
+    /// Protects a workspace's files from eviction and expiry while it is held.
     fn busy(&self, id: &WorkspaceId) -> Busy {
         self.0.index.lock().begin(id.as_str());
         Busy {
@@ -294,15 +295,14 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// When the files in a workspace's directory were kept.
+/// When the files in a workspace's directory were saved.
 fn kept_at(path: &Path) -> io::Result<SystemTime> {
     fs::metadata(path.join(PLACED))
         .or_else(|_| fs::symlink_metadata(path))?
         .modified()
 }
 
-/// What a file, or a directory with everything in it, takes on the disk. The server has made the tree, so it is of
-/// bounded depth.
+/// Disk usage of a file or tree. The server has created the tree, so its depth is bounded.
 fn size(path: &Path) -> u64 {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return 0;
@@ -316,92 +316,4 @@ fn size(path: &Path) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BUDGET: u64 = 1024 * 1024;
-
-    fn put(folder: &Path, id: &WorkspaceId, bytes: usize, age: Duration) {
-        let directory = folder.join("saved").join(id.as_str());
-        fs::create_dir_all(directory.join(FILES).join("inner")).unwrap();
-        fs::write(directory.join(FILES).join("inner/a"), vec![1; bytes]).unwrap();
-        fs::write(directory.join(PLACED), "[]").unwrap();
-        let placed = fs::File::open(directory.join(PLACED)).unwrap();
-        placed.set_modified(SystemTime::now() - age).unwrap();
-    }
-
-    fn there(folder: &Path, ids: &[WorkspaceId]) -> Vec<bool> {
-        let saved = folder.join("saved");
-        ids.iter()
-            .map(|id| saved.join(id.as_str()).exists())
-            .collect()
-    }
-
-    #[test]
-    fn what_was_kept_longest_ago_is_deleted_where_all_is_too_much_and_that_is_remembered() {
-        let folder = tempfile::tempdir().unwrap();
-        let ids = [(); 3].map(|()| WorkspaceId::fresh());
-        for (id, age) in ids.iter().zip([20, 30, 10]) {
-            put(folder.path(), id, 400 * 1024, Duration::from_secs(age));
-        }
-        let saved = SavedFiles::open(folder.path(), BUDGET).unwrap();
-        assert_eq!(there(folder.path(), &ids), [true, false, true]);
-        let notes = |saved: &SavedFiles| {
-            ids.each_ref()
-                .map(|id| saved.0.index.lock().noted(id.as_str()))
-        };
-        assert_eq!(notes(&saved), [None, Some(FileLoss::Evicted), None]);
-        drop(saved);
-        // A server that starts anew knows it still, and what is deleted is forgotten.
-        let saved = SavedFiles::open(folder.path(), BUDGET).unwrap();
-        assert_eq!(notes(&saved), [None, Some(FileLoss::Evicted), None]);
-        ids.iter().for_each(|id| saved.delete(id).unwrap());
-        assert_eq!(notes(&saved), [None; 3]);
-        assert_eq!(
-            fs::read_dir(folder.path().join("saved")).unwrap().count(),
-            0
-        );
-    }
-
-    #[test]
-    fn what_is_being_used_is_not_deleted() {
-        let folder = tempfile::tempdir().unwrap();
-        let ids = [(); 2].map(|()| WorkspaceId::fresh());
-        put(folder.path(), &ids[0], 400 * 1024, Duration::from_secs(30));
-        let saved = SavedFiles::open(folder.path(), BUDGET).unwrap();
-        let busy = saved.busy(&ids[0]);
-        put(folder.path(), &ids[1], 800 * 1024, Duration::ZERO);
-        let much = size(&saved.directory(&ids[1]));
-        saved
-            .0
-            .index
-            .lock()
-            .kept(ids[1].as_str(), much, SystemTime::now());
-        saved.shrink();
-        assert_eq!(there(folder.path(), &ids), [true, false]);
-        saved.expire(Some(Duration::from_secs(1))).unwrap();
-        assert_eq!(there(folder.path(), &ids), [true, false]);
-        drop(busy);
-        saved.expire(Some(Duration::from_secs(1))).unwrap();
-        assert_eq!(there(folder.path(), &ids), [false, false]);
-    }
-
-    #[test]
-    fn one_that_cannot_be_deleted_does_not_keep_the_others() {
-        let folder = tempfile::tempdir().unwrap();
-        let ids = [(); 8].map(|()| WorkspaceId::fresh());
-        for id in &ids {
-            put(folder.path(), id, 1, Duration::from_secs(30));
-        }
-        // A file where a directory belongs cannot be deleted as one.
-        for number in 0..8 {
-            let stray = folder.path().join("saved").join(format!("stray{number}"));
-            fs::write(&stray, "").unwrap();
-            let stray = fs::File::open(stray).unwrap();
-            stray.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        }
-        let saved = SavedFiles::open(folder.path(), BUDGET).unwrap();
-        saved.expire(Some(Duration::from_secs(1))).unwrap();
-        assert_eq!(there(folder.path(), &ids), [false; 8]);
-    }
-}
+mod tests;

@@ -17,11 +17,11 @@ use crate::ids::Owner;
 
 /// Permits, spares and the queue. Cheap to clone.
 #[derive(Debug)]
-pub(in crate::sandbox) struct Scheduler<W>(Arc<Mutex<State<W>>>);
+pub(crate) struct Scheduler<W>(Arc<Mutex<State<W>>>);
 
 /// The right to run one interpreter. When it is dropped, the next waiting call gets it.
 #[derive(Debug)]
-pub(in crate::sandbox) struct Permit<W> {
+pub(crate) struct Permit<W> {
     scheduler: Scheduler<W>,
     /// `None` while no owner is assigned.
     owner: Option<Owner>,
@@ -29,8 +29,8 @@ pub(in crate::sandbox) struct Permit<W> {
 
 /// An interpreter and its permit.
 #[derive(Debug)]
-pub(in crate::sandbox) struct PermittedWorker<W> {
-    pub(in crate::sandbox) worker: W,
+pub(crate) struct Permitted<W> {
+    pub(crate) worker: W,
     pub(super) permit: Permit<W>,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Grant<W> {
     /// A permit to start an interpreter.
     Permit(Permit<W>),
     /// A running spare.
-    Spare(PermittedWorker<W>),
+    Spare(Permitted<W>),
 }
 
 /// A call in the queue, or its grant. Dropping it leaves the queue or returns the grant.
@@ -63,7 +63,7 @@ struct State<W> {
     /// Permits that are not in use.
     free: usize,
     max_waiting: usize,
-    spares: VecDeque<PermittedWorker<W>>,
+    spares: VecDeque<Permitted<W>>,
     /// Spares that are being started.
     starting: usize,
     /// Number of interpreters by owner; no zero entries.
@@ -164,10 +164,7 @@ impl<W> Scheduler<W> {
 
     /// Hands over an interpreter without an owner: to the next call, or as a spare. Returns it if the scheduler is
     /// closed.
-    pub(super) fn add_spare(
-        &self,
-        mut permitted: PermittedWorker<W>,
-    ) -> Option<PermittedWorker<W>> {
+    pub(super) fn add_spare(&self, mut permitted: Permitted<W>) -> Option<Permitted<W>> {
         {
             let mut state = self.0.lock();
             state.assign(&mut permitted.permit, None);
@@ -181,7 +178,7 @@ impl<W> Scheduler<W> {
     }
 
     /// Removes the spares that match.
-    pub(super) fn take_spares(&self, retires: impl Fn(&W) -> bool) -> Vec<PermittedWorker<W>> {
+    pub(super) fn take_spares(&self, retires: impl Fn(&W) -> bool) -> Vec<Permitted<W>> {
         let mut state = self.0.lock();
         let (old, spares): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut state.spares)
             .into_iter()
@@ -191,7 +188,7 @@ impl<W> Scheduler<W> {
     }
 
     /// Removes all spares, rejects all waiting calls, and grants nothing any more.
-    pub(super) fn close(&self) -> Vec<PermittedWorker<W>> {
+    pub(super) fn close(&self) -> Vec<Permitted<W>> {
         let (spares, waiting) = {
             let mut state = self.0.lock();
             state.closed = true;

@@ -1,4 +1,4 @@
-//! The pool with real interpreters; a command that isolates nothing starts them, as that needs nothing of the host.
+//! The pool with real interpreters, started by a command that isolates nothing, because that needs no privileges.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,11 @@ use std::sync::atomic::AtomicBool;
 
 use futures_util::future::join_all;
 
+use super::start::REFILL_PAUSE;
 use super::*;
 use crate::ids::SessionId;
 use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
-use crate::sandbox::{Cell, CellOutcome, FileRange, Live, OutputStream, Sandbox, WorkFile};
+use crate::sandbox::{Cell, CellOutcome, FileRange, Sandbox, WorkFile};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -17,15 +18,6 @@ struct Stage {
     sandbox: Sandbox,
     folder: tempfile::TempDir,
     tasks: TaskTracker,
-}
-
-/// Calls this when there is output.
-struct Heard<F>(F);
-
-impl<F: Fn() + Send + Sync> Live for Heard<F> {
-    fn output(&self, _stream: OutputStream, _text: &str) {
-        (self.0)();
-    }
 }
 
 fn python() -> PathBuf {
@@ -92,7 +84,7 @@ impl Stage {
     }
 
     async fn run(&self, workspace: &WorkspaceId, code: &str) -> CellOutcome {
-        let outcome = self.sandbox.run(workspace, cell(code), &Heard(|| ())).await;
+        let outcome = self.sandbox.run(workspace, cell(code), &|_, _| ()).await;
         outcome.unwrap()
     }
 
@@ -132,7 +124,7 @@ async fn an_owner_with_fifty_sessions_does_not_starve_another() {
             let before = served.load(Ordering::Relaxed);
             assert_eq!(stage.value(&workspace, "1 + 1").await, "2");
             let passed = served.load(Ordering::Relaxed) - before;
-            // Those that ran when it came, and those that began while its interpreter was started.
+            // Calls that ran when it arrived, and calls that began while its interpreter was started.
             assert!(passed <= 6, "{passed} of the other owner's came first");
         }
         assert!(served.load(Ordering::Relaxed) < 50);
@@ -198,13 +190,13 @@ async fn files_that_were_deleted_to_evict_idle_are_told_of() {
         inputs: &inputs,
         ..cell(code)
     };
-    let heard = Heard(|| ());
+    let ignore = |_, _: &str| ();
     for workspace in [&first, &second, &WorkspaceId::fresh()] {
-        let made = stage.sandbox.run(workspace, with_inputs(make), &heard);
+        let made = stage.sandbox.run(workspace, with_inputs(make), &ignore);
         assert_eq!(made.await.unwrap().error, None);
     }
     let list = "import os; sorted(os.listdir())";
-    let found = stage.sandbox.run(&first, with_inputs(list), &heard).await;
+    let found = stage.sandbox.run(&first, with_inputs(list), &ignore).await;
     let found = found.unwrap();
     assert_eq!(found.value.unwrap().text, "['input.txt']");
     assert!(
@@ -214,7 +206,7 @@ async fn files_that_were_deleted_to_evict_idle_are_told_of() {
     );
     let next = stage.run(&first, "1").await;
     assert_eq!(next.notices, Vec::<String>::new());
-    // What is kept anew is kept.
+    // Files saved later are kept.
     stage.run(&second, "1").await;
     let found = stage.run(&first, list).await;
     assert!(
@@ -231,7 +223,7 @@ async fn files_that_could_not_be_kept_are_not_told_to_be_kept() {
     let stage = Stage::with(|_| {}).await;
     let (first, second) = (WorkspaceId::fresh(), WorkspaceId::fresh());
     stage.run(&first, "_ = open('made', 'w').write('x')").await;
-    // Nothing can be kept in a file.
+    // A file in place of the directory makes saving fail.
     let saved = stage.folder.path().join("work/saved").join(first.as_str());
     fs::write(&saved, "").unwrap();
     stage.run(&second, "1").await;
@@ -251,20 +243,20 @@ async fn files_that_could_not_be_kept_are_not_told_to_be_kept() {
 async fn a_call_that_waits_for_a_workspace_that_is_deleted_starts_nothing() {
     let stage = Stage::with(|settings| settings.max_workers = 2).await;
     let workspace = WorkspaceId::fresh();
-    let heard = Heard(|| ());
+    let ignore = |_, _: &str| ();
     let running = stage.run(
         &workspace,
         "open('made', 'w').close(); import time; time.sleep(1)",
     );
     let queued = async {
         until("it runs", || stage.sandbox.stats().busy == 1).await;
-        let waiting = stage.sandbox.run(&workspace, cell("1"), &heard);
+        let waiting = stage.sandbox.run(&workspace, cell("1"), &ignore);
         let mut waiting = std::pin::pin!(waiting);
         assert!(futures_util::poll!(&mut waiting).is_pending());
         stage.sandbox.forget(&workspace);
         let refused = waiting.await.unwrap_err();
         assert!(matches!(refused, InterpreterError::Forgotten), "{refused}");
-        // One that comes later begins anew, and only when nothing is left of what was.
+        // A later call starts afresh, after the deletion is complete.
         stage.value(&workspace, "import os; os.listdir()").await
     };
     let (_, listed) = tokio::join!(running, queued);
@@ -283,15 +275,15 @@ async fn a_call_that_waits_for_a_workspace_that_is_deleted_starts_nothing() {
 async fn calls_that_fail_or_are_given_up_leave_no_entry() {
     let stage = Stage::with(|settings| settings.max_waiting = 1).await;
     let first = WorkspaceId::fresh();
-    let heard = Heard(|| ());
+    let ignore = |_, _: &str| ();
     let running = stage.run(&first, "import time; time.sleep(0.5)");
     let others = async {
         until("it runs", || stage.sandbox.stats().busy == 1).await;
         let given_up = WorkspaceId::fresh();
-        let mut waiting = Box::pin(stage.sandbox.run(&given_up, cell("1"), &heard));
+        let mut waiting = Box::pin(stage.sandbox.run(&given_up, cell("1"), &ignore));
         assert!(futures_util::poll!(&mut waiting).is_pending());
         let too_many = WorkspaceId::fresh();
-        let refused = stage.sandbox.run(&too_many, cell("1"), &heard);
+        let refused = stage.sandbox.run(&too_many, cell("1"), &ignore);
         assert!(matches!(refused.await, Err(InterpreterError::Overloaded)));
         drop(waiting);
         assert_eq!(stage.sandbox.stats().waiting, 0);
@@ -313,7 +305,7 @@ async fn the_next_spare_is_started_after_the_first_call_or_when_that_takes_long(
     until("there is a spare", spare).await;
     let began = Instant::now();
     let seen = Mutex::new(Vec::new());
-    let heard = Heard(|| seen.lock().push((began.elapsed(), started())));
+    let heard = |_, _: &str| seen.lock().push((began.elapsed(), started()));
     let code = "print('now', flush=True)";
     let workspace = WorkspaceId::fresh();
     let ran = stage.sandbox.run(&workspace, cell(code), &heard).await;
@@ -324,7 +316,7 @@ async fn the_next_spare_is_started_after_the_first_call_or_when_that_takes_long(
         "{count} after {elapsed:?}"
     );
     until("there is one again", spare).await;
-    // A long call is not waited for.
+    // The next spare does not wait for a long call.
     let long = WorkspaceId::fresh();
     let running = stage.run(&long, "import time; time.sleep(8)");
     let again = until("there is one meanwhile", || {
@@ -357,7 +349,7 @@ async fn a_file_that_got_another_name_is_told_whatever_call_placed_it() {
     assert_eq!((listed.len(), listed.notices.len()), (1, 0));
     let listed = stage.sandbox.list_files(&workspace, &second).await.unwrap();
     assert!(listed.notices[0].starts_with("the file 'a.txt' is called"));
-    // Where the call itself fails, the next one tells.
+    // If the call fails, the next one reports the notice.
     let part = FileRange {
         name: "missing",
         offset: 0,

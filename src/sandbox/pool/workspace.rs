@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::super::worker::{Worker, WorkerStatus};
-use super::super::{Cell, CellOutcome, InterpreterError, Live, WithNotices};
 use super::saved_files::FileLoss;
 use super::{PermittedWorker, Pool};
 use crate::ids::WorkspaceId;
+use crate::sandbox::worker::{Worker, WorkerStatus};
+use crate::sandbox::{Cell, CellOutcome, InterpreterError, OutputListener, WithNotices};
 
 /// The entry of a workspace.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub(super) struct Workspace {
 
 /// The state of a workspace.
 #[derive(Debug, Default)]
-pub(in crate::sandbox) struct Slot {
+pub(crate) struct Slot {
     pub(super) permitted: Option<PermittedWorker>,
     /// An interpreter that is out of use and has to be saved and ended.
     pub(super) retired: Option<PermittedWorker>,
@@ -46,7 +46,7 @@ pub(in crate::sandbox) struct Slot {
 
 /// What became of a workspace's files when its interpreter was replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::sandbox) enum Restart {
+pub(crate) enum Restart {
     /// They were restored.
     FilesRestored,
     /// They are missing or out of date.
@@ -62,7 +62,7 @@ pub(super) struct Queued<'a>(&'a AtomicUsize);
 
 /// A workspace's interpreter, locked for one call.
 #[derive(Debug)]
-pub(in crate::sandbox) struct WorkerGuard {
+pub(crate) struct WorkerGuard {
     pool: Arc<Pool>,
     id: WorkspaceId,
     workspace: Arc<Workspace>,
@@ -133,7 +133,7 @@ impl Slot {
 
 impl Restart {
     /// The notice for the model.
-    pub(in crate::sandbox) fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::FilesRestored => {
                 "the interpreter was started anew since the last call: variables and imports are gone, files are kept"
@@ -171,26 +171,26 @@ impl WorkerGuard {
     }
 
     /// The interpreter and the ids of its placed input files; `None` only if there is no interpreter.
-    pub(in crate::sandbox) fn parts(&mut self) -> Option<(&mut Worker, &mut BTreeSet<String>)> {
+    pub(crate) fn parts(&mut self) -> Option<(&mut Worker, &mut BTreeSet<String>)> {
         let slot = &mut **self.slot.as_mut()?;
         let worker = &mut slot.permitted.as_mut()?.worker;
         Some((worker, &mut slot.placed))
     }
 
     /// Takes the report of a replaced interpreter; later calls return `None`.
-    pub(in crate::sandbox) fn take_restart(&mut self) -> Option<Restart> {
+    pub(crate) fn take_restart(&mut self) -> Option<Restart> {
         self.slot.as_mut()?.restart.take()
     }
 
     /// Takes the notices that failed calls left behind.
-    pub(in crate::sandbox) fn take_pending_notices(&mut self) -> Vec<String> {
+    pub(crate) fn take_pending_notices(&mut self) -> Vec<String> {
         let slot = self.slot.as_mut();
         slot.map(|slot| std::mem::take(&mut slot.pending_notices))
             .unwrap_or_default()
     }
 
     /// Adds notices to a result. If the call failed, the notices are kept for the next call.
-    pub(in crate::sandbox) fn with_notices<T>(
+    pub(crate) fn with_notices<T>(
         &mut self,
         result: Result<T, InterpreterError>,
         notices: Vec<String>,
@@ -207,10 +207,10 @@ impl WorkerGuard {
     }
 
     /// Runs a cell.
-    pub(in crate::sandbox) async fn run(
+    pub(crate) async fn run(
         &mut self,
         cell: &Cell<'_>,
-        live: &dyn Live,
+        live: OutputListener<'_>,
     ) -> Option<CellOutcome> {
         self.state = State::Running;
         let (worker, _) = self.parts()?;
@@ -220,7 +220,7 @@ impl WorkerGuard {
     }
 
     /// Deletes all variables.
-    pub(in crate::sandbox) async fn reset(&mut self) -> Option<()> {
+    pub(crate) async fn reset(&mut self) -> Option<()> {
         self.state = State::Running;
         let (worker, _) = self.parts()?;
         let status = worker.reset().await;

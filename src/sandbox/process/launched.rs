@@ -1,4 +1,4 @@
-//! An interpreter that loopwright's own launcher isolates: descriptors for everything.
+//! An interpreter that the launcher isolates; its channels are descriptors.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,26 +15,26 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::super::files::WorkDir;
-use super::super::launcher::ARGUMENT;
-use super::super::launcher::spec::{LauncherCommand, LauncherMessage, Spec};
-use super::super::launcher_socket::{KillHandle, LauncherSocket};
-use super::super::{OutputStream, SandboxError};
 use super::{MAX_PIPE, ProcessEvent, ProcessExit, READ_SIZE, drain};
+use crate::sandbox::files::WorkDir;
+use crate::sandbox::launcher::ARGUMENT;
+use crate::sandbox::launcher::spec::{LauncherCommand, LauncherMessage, Spec};
+use crate::sandbox::launcher_socket::{KillHandle, LauncherSocket};
+use crate::sandbox::{OutputStream, SandboxError};
 
-/// Longest time for the steps before Python begins.
+/// Time limit for the steps before Python starts.
 const LAUNCH_LIMIT: Duration = Duration::from_secs(20);
-/// Longest time for a whole tree to be killed and reaped.
+/// Time limit for killing and reaping all processes.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// A launcher and what it started.
+/// A launcher and its interpreter.
 #[derive(Debug)]
-pub(in crate::sandbox) struct LaunchedProcess {
+pub(crate) struct LaunchedProcess {
     launcher: Child,
     socket: LauncherSocket,
     interpreter: OwnedFd,
     control: UnixStream,
-    /// What is still to be written to it.
+    /// Bytes still to be written to the control socket.
     outgoing: BytesMut,
     read: Read,
     stdout: ChildStdout,
@@ -42,18 +42,18 @@ pub(in crate::sandbox) struct LaunchedProcess {
     stdout_open: bool,
     stderr_open: bool,
     /// The working files.
-    pub(in crate::sandbox) files: Arc<WorkDir>,
+    pub(crate) files: Arc<WorkDir>,
     /// The directory for temporary files.
-    pub(in crate::sandbox) tmp: Arc<WorkDir>,
-    /// Other writable directories, whose use counts as memory.
-    pub(in crate::sandbox) others: Arc<[OwnedFd]>,
+    pub(crate) tmp: Arc<WorkDir>,
+    /// Other writable directories, whose usage counts as memory.
+    pub(crate) others: Arc<[OwnedFd]>,
     /// The version of the kernel's Landlock interface.
-    pub(in crate::sandbox) landlock: i32,
+    pub(crate) landlock: i32,
     /// Whether the interpreter has a `/proc`.
-    pub(in crate::sandbox) proc: bool,
+    pub(crate) proc: bool,
 }
 
-/// What was read last, by channel.
+/// Read buffers by channel.
 #[derive(Debug, Default)]
 struct Read {
     control: BytesMut,
@@ -62,9 +62,9 @@ struct Read {
 }
 
 impl LaunchedProcess {
-    /// Starts a launcher and has it start the interpreter, which sees its working directory under this name. What `began`
-    /// is given tells when the launcher has ended, and with it everything.
-    pub(in crate::sandbox) async fn start(
+    /// Starts a launcher, which starts the interpreter. The interpreter sees its working directory as `seen_as`.
+    /// `began` receives a pidfd of the launcher, whose exit is the end of everything.
+    pub(crate) async fn start(
         launcher: &Path,
         spec: &Spec,
         seen_as: String,
@@ -86,7 +86,7 @@ impl LaunchedProcess {
             .id()
             .and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
         let pid = pid.ok_or_else(|| at("starting the launcher")(io::ErrorKind::NotFound.into()))?;
-        // It is not reaped yet, so the number is its own.
+        // The process is not reaped yet, so the id cannot have been reused.
         let opened = pidfd_open(pid, PidfdFlags::empty());
         began(opened.map_err(|error| at("watching the launcher")(error.into()))?);
         let (Some(stdout), Some(stderr)) = (launcher.stdout.take(), launcher.stderr.take()) else {
@@ -144,20 +144,20 @@ impl LaunchedProcess {
         })
     }
 
-    /// The launcher's process number while it lives.
-    pub(in crate::sandbox) fn id(&self) -> Option<u32> {
+    /// The launcher's process id while it lives.
+    pub(crate) fn id(&self) -> Option<u32> {
         self.launcher.id()
     }
 
-    /// What ends it, whoever uses it at that moment.
-    pub(in crate::sandbox) fn kill_handle(&self) -> io::Result<KillHandle> {
+    /// A handle that ends everything from anywhere.
+    pub(crate) fn kill_handle(&self) -> io::Result<KillHandle> {
         self.socket.kill_handle()
     }
 
-    /// Stops the interpreter and what it started, or has them go on. A launcher that is gone has ended them.
+    /// Suspends or resumes the interpreter. A launcher that is gone has already ended it.
     pub(super) fn order(&self, order: LauncherCommand) {
         if let Err(error) = self.socket.order(order) {
-            tracing::debug!(%error, "a code launcher takes no orders any more");
+            tracing::debug!(%error, "a code launcher accepts no commands any more");
         }
     }
 
@@ -174,7 +174,7 @@ impl LaunchedProcess {
             } = &mut self.read;
             for (buffer, size) in [
                 (&mut *control, READ_SIZE),
-                // Less, as it takes longer to look at; endless output must not hold up what else the server does.
+                // Smaller, because text takes longer to process; endless output must not block other tasks.
                 (&mut *stdout, READ_SIZE / 4),
                 (&mut *stderr, READ_SIZE / 4),
             ] {
@@ -223,7 +223,7 @@ impl LaunchedProcess {
         rustix::process::pidfd_send_signal(&self.interpreter, Signal::INT).map_err(Into::into)
     }
 
-    /// Closes the link, upon which the launcher ends everything, and waits for that.
+    /// Closes the socket, which makes the launcher end everything, and waits for that.
     pub(super) async fn kill(&mut self) {
         self.socket.close();
         if timeout(END_LIMIT, self.launcher.wait()).await.is_err() {
@@ -233,7 +233,7 @@ impl LaunchedProcess {
     }
 }
 
-/// Waits until the interpreter has ended by itself.
+/// Waits until the interpreter has exited by itself.
 async fn ended(socket: &mut LauncherSocket) -> ProcessExit {
     match socket.receive().await {
         Ok((LauncherMessage::Failed { step, errno }, _)) => {

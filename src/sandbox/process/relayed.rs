@@ -1,8 +1,8 @@
-//! An interpreter that a command of the operator's isolates: the relay inside speaks frames on the command's stdin and
-//! stdout, and everything goes through them.
+//! An interpreter that the operator's command isolates. The relay inside exchanges frames over the command's stdin and
+//! stdout; they carry everything.
 //!
-//! What comes is as hostile as the code. It is bounded by what is held here, by the time that an order may take, and by
-//! the deadline of the call that runs.
+//! Received data is as hostile as the code. It is bounded by the size of the buffers here, by the time limit of a
+//! request, and by the deadline of the running call.
 
 mod start;
 
@@ -16,33 +16,33 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-use super::super::OutputStream;
-use super::super::output::OutputBuffer;
-use super::super::relay_protocol::{self, FileReply, FileRequest, RelayDecoder, RelayMessage};
 use super::{ProcessEvent, ProcessExit, READ_SIZE, drain};
+use crate::sandbox::OutputStream;
+use crate::sandbox::output::OutputBuffer;
+use crate::sandbox::relay_protocol::{self, FileReply, FileRequest, RelayDecoder, RelayMessage};
 
-/// Longest time for an answer to an order about files.
+/// Time limit of a file request.
 const REPLY_LIMIT: Duration = Duration::from_secs(20);
-/// Longest time for an interpreter to be killed.
+/// Time limit for ending the interpreter.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// Longest time for the command to end after its stdin was closed, then after SIGTERM, then after SIGKILL.
+/// Time that the command has to end after its stdin is closed, then after SIGTERM, then after SIGKILL.
 const END_STEPS: [(Option<Signal>, Duration); 3] = [
     (None, Duration::from_secs(2)),
     (Some(Signal::TERM), Duration::from_secs(1)),
     (Some(Signal::KILL), Duration::from_secs(2)),
 ];
-/// Most bytes that are held of what comes while an answer is waited for. More is left out.
+/// Most bytes of events that are queued while a reply is awaited; further output is dropped.
 const MAX_HELD: usize = 1024 * 1024;
-/// Most bytes that are taken without waiting.
+/// Most bytes that are read without waiting.
 const MAX_TAKEN: usize = 4 * 1024 * 1024;
-/// What is kept of the command's own stderr, in bytes.
+/// Bytes of the command's own stderr that are kept.
 const KEPT_STDERR: usize = 8 * 1024;
 
-/// A command and the relay that it runs.
+/// A command and its relay.
 #[derive(Debug)]
-pub(in crate::sandbox) struct RelayedProcess {
+pub(crate) struct RelayedProcess {
     command: Child,
-    /// Closed to end everything.
+    /// Closing it ends everything.
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     stderr: ChildStderr,
@@ -50,15 +50,15 @@ pub(in crate::sandbox) struct RelayedProcess {
     outgoing: BytesMut,
     read: BytesMut,
     incoming: RelayDecoder,
-    /// What came while an answer was waited for.
+    /// Events that arrived while a reply was awaited.
     held: VecDeque<ProcessEvent>,
     held_bytes: usize,
     said: OutputBuffer,
     last_request: u32,
-    /// Where the code runs, as it sees it.
-    pub(in crate::sandbox) directory: String,
+    /// The working directory as the code sees it.
+    pub(crate) directory: String,
     interpreter_ended: bool,
-    /// Nothing can be heard any more.
+    /// Set when the connection is lost.
     lost: Option<Lost>,
 }
 
@@ -66,9 +66,9 @@ pub(in crate::sandbox) struct RelayedProcess {
 enum Lost {
     /// The command has ended.
     Ended,
-    /// What came is not of our relay.
+    /// A protocol violation.
     Violation,
-    /// An answer did not come in time.
+    /// A reply did not arrive in time.
     Deaf,
 }
 
@@ -101,7 +101,7 @@ impl RelayedProcess {
             let message = self.message().await;
             match self.event(message) {
                 Some(ProcessEvent::Ended(ended)) => return ended,
-                // Nothing more will come, and the caller's time is limited.
+                // Nothing more will arrive; the caller has a time limit.
                 Some(ProcessEvent::Violation) => std::future::pending().await,
                 Some(event) => self.hold(event),
                 None => {}
@@ -131,14 +131,11 @@ impl RelayedProcess {
         self.held_bytes = self.held.iter().map(ProcessEvent::size).sum();
     }
 
-    /// Has an order about files done.
+    /// Executes a file request.
     ///
     /// # Cancel safety
-    /// After a dropped future the order is done or not; what comes of it is passed over.
-    pub(in crate::sandbox) async fn ask(
-        &mut self,
-        request: FileRequest<'_>,
-    ) -> io::Result<FileReply> {
+    /// If the future is dropped, the request may still be executed; its reply is ignored.
+    pub(crate) async fn ask(&mut self, request: FileRequest<'_>) -> io::Result<FileReply> {
         if self.is_lost() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -171,12 +168,12 @@ impl RelayedProcess {
         }
     }
 
-    /// Whether nothing can be heard of it any more.
-    pub(in crate::sandbox) fn is_lost(&self) -> bool {
+    /// Whether the connection is lost.
+    pub(crate) fn is_lost(&self) -> bool {
         self.lost.is_some()
     }
 
-    /// Ends the interpreter; the relay goes on.
+    /// Ends the interpreter, but not the relay.
     pub(super) async fn stop(&mut self) {
         if self.interpreter_ended || self.lost.is_some() {
             return;
@@ -187,7 +184,7 @@ impl RelayedProcess {
         }
     }
 
-    /// Closes stdin, upon which the relay ends everything, and sees to it that the command ends.
+    /// Closes stdin, which makes the relay end everything, and makes sure that the command ends.
     pub(super) async fn kill(&mut self) {
         self.stdin = None;
         let group = self
@@ -198,7 +195,7 @@ impl RelayedProcess {
             if let (Some(signal), Some(group)) = (signal, group) {
                 let _may_have_ended = kill_process_group(group, signal);
             }
-            // What it still writes would hold it up.
+            // Its output must be read, or it could block.
             let reading = discard(&mut self.stdout, &mut self.stderr, &mut self.said);
             let ended = async {
                 tokio::select! {
@@ -220,10 +217,10 @@ impl RelayedProcess {
         said.take().text
     }
 
-    /// The next message, while what is queued is written.
+    /// Waits for the next message and writes queued bytes meanwhile.
     ///
     /// # Cancel safety
-    /// A dropped future loses nothing.
+    /// A dropped future loses no message.
     async fn message(&mut self) -> Result<RelayMessage, Lost> {
         loop {
             if let Some(message) = self.incoming.next() {
@@ -260,16 +257,16 @@ impl RelayedProcess {
 
     fn checked(
         &mut self,
-        message: Result<RelayMessage, super::super::worker_protocol::Violation>,
+        message: Result<RelayMessage, crate::sandbox::worker_protocol::Violation>,
     ) -> Result<RelayMessage, Lost> {
         message.map_err(|violation| {
-            tracing::warn!(%violation, "what came from sandbox.command is not from the relay");
+            tracing::warn!(%violation, "sandbox.command wrote something that the relay does not send");
             self.lost = Some(Lost::Violation);
             Lost::Violation
         })
     }
 
-    /// What a message means to the one who follows the code.
+    /// Converts a message to an event.
     fn event(&mut self, message: Result<RelayMessage, Lost>) -> Option<ProcessEvent> {
         Some(match message {
             Ok(RelayMessage::Control(bytes)) => ProcessEvent::Control(bytes),
@@ -283,7 +280,7 @@ impl RelayedProcess {
                     (None, None) => ProcessExit::Unknown,
                 })
             }
-            // An answer that nobody waits for any more.
+            // A reply to an abandoned request.
             Ok(RelayMessage::File(_)) => return None,
             Ok(RelayMessage::Hello(_)) => {
                 self.lost = Some(Lost::Violation);
@@ -301,7 +298,7 @@ impl RelayedProcess {
         })
     }
 
-    /// Keeps what came for the one who follows the code, as far as there is room.
+    /// Queues an event, unless the queue is full.
     fn hold(&mut self, event: ProcessEvent) {
         if self.held_bytes + event.size() <= MAX_HELD {
             self.hold_all(event);
@@ -315,7 +312,7 @@ impl RelayedProcess {
 }
 
 impl ProcessEvent {
-    /// What it costs to hold it.
+    /// Bytes that a queued event counts for.
     fn size(&self) -> usize {
         let content = match self {
             Self::Control(bytes) | Self::Output(_, bytes) => bytes.len(),
@@ -329,7 +326,7 @@ async fn write(stdin: &mut Option<ChildStdin>, bytes: &[u8]) -> Option<usize> {
     stdin.as_mut()?.write(bytes).await.ok()
 }
 
-/// Reads on and keeps nothing but what the operator may want to know.
+/// Reads and discards output, except stderr, which is for the operator.
 async fn discard(stdout: &mut ChildStdout, stderr: &mut ChildStderr, said: &mut OutputBuffer) {
     let out = async {
         let mut buffer = vec![0; READ_SIZE];

@@ -1,5 +1,5 @@
-//! A command of the operator's that isolates: it is tried with the same probe, and taken whatever that finds, because
-//! the operator has chosen it. Only an interpreter that does not come up is refused.
+//! The self-test of an operator's command. The findings are reported, but the command is used in any case, because the
+//! operator has chosen it. Only an interpreter that does not start is refused.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::sandbox::interpreter::{Interpreter, QUESTIONS};
 use crate::sandbox::plan::{IsolationMethod, LaunchPlan, Reservations};
 use crate::sandbox::settings::Settings;
 use crate::sandbox::worker::Worker;
-use crate::sandbox::{Cell, IsolationReport, Live, OutputStream, SandboxError};
+use crate::sandbox::{Cell, IsolationReport, OutputStream, SandboxError};
 
-/// Most bytes of what an interpreter says about itself.
+/// Most bytes of an interpreter's answer.
 const MAX_ANSWER: usize = 1024 * 1024;
 
-/// Tries the command.
+/// Starts an interpreter through the command and tests it.
 pub(super) async fn choose(
     settings: Settings,
 ) -> Result<(Arc<LaunchPlan>, IsolationReport), SandboxError> {
@@ -55,7 +55,7 @@ pub(super) async fn choose(
     Ok((plan, report))
 }
 
-/// Has the interpreter say what it is.
+/// Queries the interpreter for its version and packages.
 async fn ask(worker: &mut Worker) -> Result<Interpreter, SandboxError> {
     let cell = Cell {
         code: QUESTIONS,
@@ -63,21 +63,15 @@ async fn ask(worker: &mut Worker) -> Result<Interpreter, SandboxError> {
         inputs: &[],
         timeout: PROBE_LIMIT,
     };
-    // The output that is kept may be too short for the names of all packages.
-    let heard = Heard::default();
-    let _outcome = worker.run(&cell, &heard).await;
-    let name = worker.plan().settings.python.display().to_string();
-    Interpreter::of(&name, heard.0.into_inner().as_bytes())
-}
-
-#[derive(Default)]
-struct Heard(Mutex<String>);
-
-impl Live for Heard {
-    fn output(&self, stream: OutputStream, text: &str) {
-        let mut heard = self.0.lock();
-        if stream == OutputStream::Stdout && heard.len() < MAX_ANSWER {
-            heard.push_str(text);
+    // Read live, because the retained output may be too short for the names of all packages.
+    let answer = Mutex::new(String::new());
+    let listen = |stream: OutputStream, text: &str| {
+        let mut answer = answer.lock();
+        if stream == OutputStream::Stdout && answer.len() < MAX_ANSWER {
+            answer.push_str(text);
         }
-    }
+    };
+    let _outcome = worker.run(&cell, &listen).await;
+    let name = worker.plan().settings.python.display().to_string();
+    Interpreter::of(&name, answer.into_inner().as_bytes())
 }

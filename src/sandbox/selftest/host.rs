@@ -1,4 +1,4 @@
-//! What the probe tries to reach: a secret file, sockets of every kind, all harmless to reach.
+//! Targets for the probe: a secret file and sockets of every kind, all harmless.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-/// Longest path of a socket in bytes, the kernel's limit.
+/// Longest path of a socket, in bytes; the kernel's limit.
 const MAX_SOCKET_PATH: usize = 107;
-/// Where the socket goes whose path would be longer.
+/// The directory of the socket if its path would be too long.
 const SHORT_DIRECTORY: &str = "/tmp";
 
-/// Stand-ins for what the server has; gone when dropped.
+/// Stand-ins for the server's resources; removed when dropped.
 #[derive(Debug)]
 pub(super) struct Host {
-    secret: PathBuf,
-    socket: PathBuf,
-    abstract_name: String,
-    port: u16,
+    pub(super) secret: PathBuf,
+    pub(super) socket: PathBuf,
+    pub(super) abstract_name: String,
+    pub(super) port: u16,
     _listeners: (TcpListener, UnixListener, UnixListener),
 }
 
@@ -38,7 +38,7 @@ impl Host {
         let mut file = fs::OpenOptions::new()
             .write(true)
             .create_new(true)
-            // For everybody: what keeps the probe out must be the isolation.
+            // Readable for everybody, so that only the isolation can keep the probe out.
             .mode(0o644)
             .open(&secret)?;
         file.write_all(b"secret")?;
@@ -59,25 +59,9 @@ impl Host {
             _listeners: listeners,
         })
     }
-
-    pub(super) fn secret(&self) -> &Path {
-        &self.secret
-    }
-
-    pub(super) fn socket(&self) -> &Path {
-        &self.socket
-    }
-
-    pub(super) fn abstract_name(&self) -> &str {
-        &self.abstract_name
-    }
-
-    pub(super) fn port(&self) -> u16 {
-        self.port
-    }
 }
 
-/// What tells this server's process numbers from those of others.
+/// Identifies the PID namespace of this server.
 pub(super) fn pid_namespace() -> String {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     link.display().to_string()
@@ -105,9 +89,9 @@ mod tests {
             folder.path().join("d".repeat(200)),
         ] {
             let host = Host::set_up(&directory).unwrap();
-            assert!(host.secret().starts_with(&directory));
-            UnixStream::connect(host.socket()).unwrap();
-            let socket = host.socket().to_owned();
+            assert!(host.secret.starts_with(&directory));
+            UnixStream::connect(&host.socket).unwrap();
+            let socket = host.socket.clone();
             drop(host);
             assert!(!socket.exists() && fs::read_dir(&directory).unwrap().next().is_none());
         }

@@ -1,48 +1,28 @@
-//! What was found, in words for the operator.
+//! Texts about the self-test for the operator.
 
 use std::error::Error;
 use std::fmt;
 
-use super::super::interpreter::Interpreter;
-use super::super::plan::{IsolationMethod, LaunchPlan};
-use super::super::settings::{Network, Settings, Tier};
-use super::super::{CellOutcome, IsolationReport, SandboxError};
 use super::{SCOPED_LANDLOCK, TierAttempt};
+use crate::sandbox::interpreter::Interpreter;
+use crate::sandbox::plan::{IsolationMethod, LaunchPlan};
+use crate::sandbox::settings::{Network, Settings, Tier};
+use crate::sandbox::{CellOutcome, IsolationReport, SandboxError};
 
 const USER_NAMESPACES: &str = "run it in a container with the seccomp profile docker/seccomp.json and, where AppArmor is on, \
      apparmor=unconfined; on a host, allow unprivileged user namespaces \
      (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)";
-/// What the self-test says of a working directory that its user cannot reach.
+/// The probe's finding if the interpreter's user cannot reach its working directory.
 const NO_WORK: &str = "working_directory: PermissionError";
-/// Packages that a model should know of when they are there.
+/// Packages to mention to the model if they are installed.
+#[rustfmt::skip]
 const NAMED_PACKAGES: [&str; 24] = [
-    "numpy",
-    "pandas",
-    "matplotlib",
-    "scipy",
-    "sympy",
-    "pillow",
-    "openpyxl",
-    "xlsxwriter",
-    "seaborn",
-    "scikit-learn",
-    "statsmodels",
-    "networkx",
-    "requests",
-    "beautifulsoup4",
-    "lxml",
-    "pypdf",
-    "python-docx",
-    "python-pptx",
-    "reportlab",
-    "plotly",
-    "pyarrow",
-    "polars",
-    "tabulate",
-    "pyyaml",
+    "numpy", "pandas", "matplotlib", "scipy", "sympy", "pillow", "openpyxl", "xlsxwriter", "seaborn", "scikit-learn",
+    "statsmodels", "networkx", "requests", "beautifulsoup4", "lxml", "pypdf", "python-docx", "python-pptx",
+    "reportlab", "plotly", "pyarrow", "polars", "tabulate", "pyyaml",
 ];
 
-/// The report on a way that holds.
+/// The report on the chosen method.
 pub(super) fn report(
     plan: &LaunchPlan,
     attempt: &TierAttempt,
@@ -94,7 +74,7 @@ pub(super) fn report(
     }
 }
 
-/// The report on what a command isolates.
+/// The report on an isolating command.
 pub(super) fn external(
     plan: &LaunchPlan,
     attempt: &TierAttempt,
@@ -103,14 +83,14 @@ pub(super) fn external(
     let mut missing = Vec::new();
     if !attempt.leaks.is_empty() {
         missing.push(format!(
-            "sandbox.command: the self-test got through ({}); what the command isolates is for its operator to judge",
+            "sandbox.command: the self-test was not contained ({}); what the command isolates is for its operator to judge",
             attempt.leaks.join("; ")
         ));
     }
     let program = plan.settings.command.first().cloned().unwrap_or_default();
     let by_command = "by the command, not verified beyond the self-test";
     let properties = vec![
-        // Without its arguments, which may hold secrets.
+        // Without its arguments, which may contain secrets.
         ("command", program),
         ("isolation", by_command.to_owned()),
         ("network", by_command.to_owned()),
@@ -119,7 +99,7 @@ pub(super) fn external(
         ("disk", by_command.to_owned()),
         (
             "bounded_by_loopwright",
-            "time, output, images, files handed back and kept".to_owned(),
+            "time, output, images, files returned and saved".to_owned(),
         ),
     ];
     IsolationReport {
@@ -140,10 +120,10 @@ fn named_packages(interpreter: &Interpreter) -> Vec<String> {
     interpreter.packages.iter().filter_map(named).collect()
 }
 
-/// Where files lie on a disk of the host, those without a name have to be counted.
+/// Reports if deleted open files cannot be counted although they lie on the host's disk.
 fn not_counted(attempt: &TierAttempt) -> Option<String> {
     (attempt.method.tier() != Tier::Strong && !attempt.counts_descriptors).then(|| {
-        "open files that were deleted are not counted, as the descriptors of interpreters cannot be read in /proc; let \
+        "deleted open files are not counted, because the descriptors of interpreters cannot be read in /proc; let \
          loopwright read them (AppArmor, SELinux, hidepid=)"
             .to_owned()
     })
@@ -158,30 +138,30 @@ fn not_preloaded(attempt: &TierAttempt) -> Option<String> {
     })
 }
 
-/// A way that could be started and is not taken.
+/// Why a method that could be started is not chosen.
 pub(super) fn not_enough(attempt: &TierAttempt) -> String {
     let method = name(attempt.method);
     if !attempt.leaks.is_empty() {
         let leaks = attempt.leaks.join("; ");
-        // Nothing got through to an interpreter that cannot even work.
+        // This is no leak: the interpreter could not even start to work.
         if attempt.leaks.iter().all(|leak| leak.starts_with(NO_WORK)) {
             return format!(
                 "{method}: the interpreter cannot work ({leaks}); every user must be able to pass through the directories \
                  above sandbox.work_dir (chmod a+x)"
             );
         }
-        return format!("{method}: the self-test got through ({leaks})");
+        return format!("{method}: the self-test was not contained ({leaks})");
     }
     let landlock = match attempt.landlock {
         0 => "the kernel has no Landlock; boot one with 'landlock' among lsm=".to_owned(),
         version => format!(
-            "the kernel's Landlock is version {version}; it takes version {SCOPED_LANDLOCK} (Linux 6.12)"
+            "the kernel's Landlock is version {version}; version {SCOPED_LANDLOCK} (Linux 6.12) is needed"
         ),
     };
     format!("{method}: only {}: {landlock}", attempt.tier.as_str())
 }
 
-/// A way that could not be started.
+/// Why a method could not be started.
 pub(super) fn not_possible(method: IsolationMethod, error: &SandboxError) -> String {
     let mut text = format!("{}: {error}", name(method));
     if let Some(cause) = error.source() {
@@ -205,14 +185,14 @@ pub(super) fn not_possible(method: IsolationMethod, error: &SandboxError) -> Str
     text
 }
 
-/// Why code execution is not offered.
+/// Why code execution is not available.
 pub(super) fn refusal(settings: &Settings, missing: &[String]) -> String {
     let remedy = match settings.require {
         Tier::Weak => {
             "switch code execution off, or use a container or machine of its own with sandbox.command"
         }
         _ => {
-            "remedy one of these, or accept less isolation with sandbox.require (\"weak\" accepts any), or switch code execution off"
+            "correct one of these, or accept less isolation with sandbox.require (\"weak\" accepts any), or switch code execution off"
         }
     };
     format!(
@@ -228,7 +208,7 @@ pub(super) fn no_answer(outcome: &CellOutcome) -> String {
         || outcome.stderr.clone(),
         |error| format!("{}: {}", error.name, error.message),
     );
-    format!("the self-test did not end well ({:?}): {said}", outcome.end)
+    format!("the self-test failed ({:?}): {said}", outcome.end)
 }
 
 fn name(method: IsolationMethod) -> &'static str {

@@ -1,4 +1,4 @@
-//! One cell while it runs: everything that can happen, and what it comes to.
+//! One running cell: follows its events and builds its outcome.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::sandbox::collect::CellOutput;
 use crate::sandbox::output::OutputBuffer;
 use crate::sandbox::process::{ProcessEvent, ProcessExit};
 use crate::sandbox::worker_protocol::{self, Violation, WorkerMessage};
-use crate::sandbox::{Cell, CellEnd, CellOutcome, Live, OutputStream, ResourceLimit};
+use crate::sandbox::{Cell, CellEnd, CellOutcome, OutputListener, OutputStream, ResourceLimit};
 
-/// How long code may take to heed an interrupt.
+/// Time that code has to end after the first interrupt.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long until the interrupt is repeated.
+/// Interval between interrupts.
 const AGAIN: Duration = Duration::from_millis(200);
-/// Frames of one cell that loopwright's own Python side would not send, before it is ended.
+/// Protocol violations of one cell before the interpreter is ended.
 const MAX_VIOLATIONS: u32 = 3;
-/// Frames of one cell.
+/// Most frames of one cell.
 const MAX_FRAMES: u32 = 100_000;
 
-/// A cell that runs.
+/// A running cell.
 pub(super) struct RunningCell<'w> {
     worker: &'w mut Worker,
-    live: &'w dyn Live,
+    live: OutputListener<'w>,
     stdout: OutputBuffer,
     stderr: OutputBuffer,
     collected: CellOutput,
@@ -33,20 +33,20 @@ pub(super) struct RunningCell<'w> {
     started: Instant,
 }
 
-/// What ends the wait for what happens next.
+/// The reason why following a cell stops.
 enum Step {
-    /// The code is done.
+    /// The code has ended.
     Done,
-    /// The interpreter ended by itself.
+    /// The interpreter exited by itself.
     Ended(ProcessExit),
-    /// A limit was passed.
+    /// A limit was exceeded.
     LimitExceeded(ResourceLimit),
     /// Time is up.
     TimeUp,
 }
 
 impl<'w> RunningCell<'w> {
-    pub(super) fn new(worker: &'w mut Worker, live: &'w dyn Live) -> Self {
+    pub(super) fn new(worker: &'w mut Worker, live: OutputListener<'w>) -> Self {
         let limits = &worker.plan.settings.limits;
         let kept = limits.output_kept;
         Self {
@@ -71,7 +71,7 @@ impl<'w> RunningCell<'w> {
         let mut step = self.until(deadline).await;
         let interrupted = matches!(step, Step::TimeUp);
         let killed_at = deadline + GRACE;
-        // Again and again: code may swallow an exception, and the first signal may come between two cells.
+        // Repeated, because code may swallow an exception, and the first signal may arrive before the cell starts.
         let mut next = deadline;
         while matches!(step, Step::TimeUp) && next < killed_at {
             if self.worker.process.interrupt().is_err() {
@@ -93,7 +93,7 @@ impl<'w> RunningCell<'w> {
         self.finish(end, cell).await
     }
 
-    /// Follows the code until it is done or something ends it.
+    /// Follows the code until it ends, is ended, or the deadline passes.
     async fn until(&mut self, deadline: Instant) -> Step {
         loop {
             let Worker {
@@ -110,7 +110,7 @@ impl<'w> RunningCell<'w> {
                     self.frames()
                 }
                 ProcessEvent::Output(stream, bytes) => self.output(stream, &bytes),
-                // The code has closed the socket: nothing can be heard of it any more.
+                // The code has closed the control socket, so no further message can arrive.
                 ProcessEvent::Closed => Some(self.closed().await),
                 ProcessEvent::Violation => Some(Step::LimitExceeded(ResourceLimit::Protocol)),
                 ProcessEvent::Ended(ended) => Some(Step::Ended(ended)),
@@ -121,7 +121,7 @@ impl<'w> RunningCell<'w> {
         }
     }
 
-    /// Takes the frames that have come.
+    /// Handles the received frames.
     fn frames(&mut self) -> Option<Step> {
         while let Some(decoded) = self.worker.decoder.next() {
             self.frames += 1;
@@ -151,14 +151,14 @@ impl<'w> RunningCell<'w> {
             OutputStream::Stderr => &mut self.stderr,
         };
         if let Some(text) = capture.push(bytes) {
-            self.live.output(stream, &text);
+            (self.live)(stream, &text);
         }
         let total = self.stdout.total() + self.stderr.total();
         (total > self.worker.plan.settings.limits.output)
             .then_some(Step::LimitExceeded(ResourceLimit::Output))
     }
 
-    /// The control socket was closed: most often because the interpreter is ending.
+    /// Handles a closed control socket; usually the interpreter is exiting.
     async fn closed(&mut self) -> Step {
         match tokio::time::timeout(GRACE, self.worker.process.ended()).await {
             Ok(ended) => Step::Ended(ended),
@@ -166,7 +166,7 @@ impl<'w> RunningCell<'w> {
         }
     }
 
-    /// Output that came after the last cell had ended: threads and processes that it left behind.
+    /// Takes output that threads and processes of earlier cells wrote after their cell had ended.
     fn take_late_output(&mut self) {
         let (stdout, stderr) = (&mut self.stdout, &mut self.stderr);
         self.worker.process.take_output(|stream, bytes| {
@@ -184,7 +184,7 @@ impl<'w> RunningCell<'w> {
         }
     }
 
-    /// Everything the pipes still hold.
+    /// Takes the output that the pipes still hold.
     fn drain_output(&mut self) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let most = usize::try_from(self.worker.plan.settings.limits.output).unwrap_or(usize::MAX);
@@ -212,12 +212,12 @@ impl<'w> RunningCell<'w> {
             _ => WorkerStatus::Ended,
         };
         if status == WorkerStatus::Ended {
-            // What still runs would go on writing files while they are taken.
+            // Remaining processes would write files while they are read.
             self.worker.stop().await;
             self.drain_output();
         }
         let captured = self.worker.capture_files(cell.outputs).await;
-        // What the code left running may have gone too far meanwhile.
+        // Remaining processes may have exceeded a limit meanwhile.
         if status == WorkerStatus::Ready
             && let Some(limit) = self.worker.exceeded_limit()
         {
@@ -232,7 +232,7 @@ impl<'w> RunningCell<'w> {
             }
             None => outcome
                 .notices
-                .push("the files could not be taken".to_owned()),
+                .push("the files could not be read".to_owned()),
         }
         outcome.stdout = self.stdout.take().text;
         outcome.stderr = self.stderr.take().text;
@@ -240,7 +240,7 @@ impl<'w> RunningCell<'w> {
     }
 }
 
-/// Waits until a limit is passed; for ever where nobody looks.
+/// Waits until a limit is exceeded; for ever without a watcher.
 async fn exceeds(watcher: &mut Option<ResourceWatcher>) -> ResourceLimit {
     match watcher {
         Some(watcher) => watcher.exceeds().await,

@@ -1,4 +1,4 @@
-//! The working files of a live interpreter, wherever they are: behind a descriptor or behind a relay.
+//! The working files of a live interpreter, behind a descriptor or a relay.
 
 use std::io;
 use std::path::Path;
@@ -15,14 +15,14 @@ use crate::sandbox::process::Process;
 use crate::sandbox::settings::InterpreterLimits;
 use crate::sandbox::{FileContent, FileRange, InterpreterError, WorkFile, WorkingFile};
 
-/// Longest time for files to be exchanged with a relay.
+/// Time limit for exchanging files with a relay.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Where the working files are.
+/// How the working files are accessed.
 enum Files<'w> {
-    /// In a directory that this process has open.
+    /// Through a descriptor of the directory.
     Descriptor(Arc<WorkDir>),
-    /// Where a relay can reach them.
+    /// Through a relay.
     Frames(RemoteDir<'w>),
 }
 
@@ -34,22 +34,20 @@ impl Worker {
         }
     }
 
-    /// Remembers the working directory as it is, so that what is there does not count as made by the next cell.
-    pub(in crate::sandbox) async fn refresh_snapshot(&mut self) {
+    /// Takes a snapshot of the working directory, so that existing files do not count as produced by the next cell.
+    pub(crate) async fn refresh_snapshot(&mut self) {
         self.before = match self.files() {
             Files::Descriptor(files) => {
                 let looking = spawn_blocking(move || files.snapshot());
                 looking.await.unwrap_or_default()
             }
-            // A relay that does not answer ends the next cell.
+            // If the relay does not answer, the next cell will fail.
             Files::Frames(mut remote) => remote.snapshot().await.unwrap_or_default(),
         };
     }
 
     /// The working files, by name.
-    pub(in crate::sandbox) async fn list_files(
-        &mut self,
-    ) -> Result<Vec<WorkingFile>, InterpreterError> {
+    pub(crate) async fn list_files(&mut self) -> Result<Vec<WorkingFile>, InterpreterError> {
         match self.files() {
             Files::Descriptor(files) => spawn_blocking(move || files.list())
                 .await
@@ -58,8 +56,8 @@ impl Worker {
         }
     }
 
-    /// Part of a working file.
-    pub(in crate::sandbox) async fn read_file(
+    /// Reads part of a working file.
+    pub(crate) async fn read_file(
         &mut self,
         part: FileRange<'_>,
     ) -> Result<FileContent, InterpreterError> {
@@ -82,8 +80,8 @@ impl Worker {
         }
     }
 
-    /// Puts files of the server's into the working directory; gives back what names they got.
-    pub(in crate::sandbox) async fn place_files(
+    /// Copies files into the working directory; returns their new names.
+    pub(crate) async fn place_files(
         &mut self,
         new: Vec<WorkFile>,
     ) -> Vec<(WorkFile, io::Result<String>)> {
@@ -112,8 +110,8 @@ impl Worker {
         placed
     }
 
-    /// Gives matplotlib the list of fonts, which it takes long to make for itself.
-    pub(in crate::sandbox) async fn give_fonts(&self) {
+    /// Copies the font list to the interpreter, because matplotlib needs long to build it.
+    pub(crate) async fn give_fonts(&self) {
         let (Process::Launched(process), Some(list)) = (&self.process, self.plan.fonts.get())
         else {
             return;
@@ -126,11 +124,11 @@ impl Worker {
             .into_owned();
         let giving = spawn_blocking(move || tmp.place(&name, &list, owner));
         if let Ok(Err(error)) = giving.await {
-            tracing::warn!(%error, "the list of fonts could not be given to an interpreter");
+            tracing::warn!(%error, "the font list could not be copied to an interpreter");
         }
     }
 
-    /// What the cell that has ended produced.
+    /// Reads the files that the last cell produced.
     pub(super) async fn capture_files(&mut self, declared: &[String]) -> Option<FileCapture> {
         let before = std::mem::take(&mut self.before);
         let limits = self.plan.settings.limits.clone();
@@ -153,8 +151,8 @@ impl Worker {
         Some(captured)
     }
 
-    /// Copies the working files into a directory of the server's.
-    pub(in crate::sandbox) async fn save_files(
+    /// Copies the working files into a directory of the server.
+    pub(crate) async fn save_files(
         &mut self,
         directory: &Path,
         limits: &InterpreterLimits,
@@ -170,8 +168,8 @@ impl Worker {
         }
     }
 
-    /// Puts files that were saved back into the working directory.
-    pub(in crate::sandbox) async fn restore_files(&mut self, directory: &Path) -> io::Result<()> {
+    /// Restores saved files to the working directory.
+    pub(crate) async fn restore_files(&mut self, directory: &Path) -> io::Result<()> {
         let owner = self.reservation.owner();
         match self.files() {
             Files::Descriptor(files) => {

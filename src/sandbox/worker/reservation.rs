@@ -1,4 +1,4 @@
-//! How long an interpreter has its place: until nothing of it runs any more, however its start or its life ended.
+//! Holds an interpreter's reservation until its launcher has ended, whichever way that happens.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,21 +10,22 @@ use tokio::task::spawn_blocking;
 
 use crate::sandbox::plan::Reservation;
 
-/// How long a launcher whose link is closed may take to end everything, before it is killed.
+/// Time that a launcher has to end everything after its socket is closed, before it is killed.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// A place, and whose end gives it back. Dropped after the launcher's link, it waits on a thread of its own.
+/// A reservation and the launcher whose exit releases it. Must be dropped after the launcher's socket; dropping it
+/// waits on a separate thread.
 #[derive(Debug)]
 pub(super) struct ReservationGuard {
-    /// Empty once it is given back.
+    /// `None` once it is released.
     rest: Option<Rest>,
 }
 
 #[derive(Debug)]
 struct Rest {
-    /// Given back when nobody else has it.
+    /// Released when no other reference is left.
     reservation: Arc<Reservation>,
-    /// Tells when the launcher has ended; none where none was started.
+    /// A pidfd of the launcher; `None` if none was started.
     launcher: Option<OwnedFd>,
 }
 
@@ -38,18 +39,19 @@ impl ReservationGuard {
         }
     }
 
-    /// From now on the place is the launcher's.
+    /// From now on the launcher's exit releases the reservation.
     pub(super) fn began(&mut self, launcher: OwnedFd) {
         if let Some(rest) = &mut self.rest {
             rest.launcher = Some(launcher);
         }
     }
 
-    /// Waits until the launcher has ended and gives the place back. What is in its directory may take long to delete.
+    /// Waits until the launcher has ended and releases the reservation. Deleting the directory may take long, so this
+    /// runs on a blocking thread.
     pub(super) async fn end(mut self) {
         let Some(rest) = self.rest.take() else { return };
         if let Err(error) = spawn_blocking(move || rest.give_back()).await {
-            tracing::error!(%error, "what an interpreter had could not be given back");
+            tracing::error!(%error, "the user id and directory of an interpreter could not be released");
         }
     }
 }
@@ -66,7 +68,7 @@ impl Rest {
         {
             tracing::error!("a code launcher did not end in time and is killed");
             let _may_have_ended = pidfd_send_signal(&launcher, Signal::KILL);
-            // Whoever cannot be killed keeps its user id and its directory.
+            // A launcher that cannot be killed keeps its user id and directory.
             has_ended(&launcher, None);
         }
         drop(reservation);
@@ -81,12 +83,12 @@ impl Drop for ReservationGuard {
         }
         let waiting = std::thread::Builder::new().name("sandbox-place".to_owned());
         if let Err(error) = waiting.spawn(move || rest.give_back()) {
-            tracing::error!(%error, "nobody waits for the end of an interpreter");
+            tracing::error!(%error, "the exit of a code launcher cannot be awaited");
         }
     }
 }
 
-/// Waits for the end of a process, so long or for ever.
+/// Waits for the end of a process, for ever without a limit.
 fn has_ended(process: &OwnedFd, limit: Option<Duration>) -> bool {
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     loop {

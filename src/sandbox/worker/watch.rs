@@ -1,5 +1,5 @@
-//! The limits that no kernel keeps: somebody looks from outside for as long as an interpreter lives, whatever it does, and
-//! ends it where one is passed.
+//! Enforces the limits that the kernel does not: measures an interpreter regularly during its whole life, and ends it
+//! when a limit is exceeded.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,16 +21,16 @@ use crate::sandbox::plan::Reservation;
 use crate::sandbox::process::launched::LaunchedProcess;
 use crate::sandbox::settings::Settings;
 
-/// How often somebody looks while a call runs.
+/// Interval between measurements while a call runs.
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
-/// How often between calls, when nothing moves.
+/// Interval between calls, when all processes are suspended.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Every so many looks at memory of a busy interpreter, the disk and descriptors are looked at.
+/// During a call, disk and descriptors are measured once per this many measurements of memory.
 const THOROUGH_EVERY: u32 = 12;
-/// What the kernel keeps for a socket at most, in bytes, where it does not say otherwise.
+/// Assumed kernel memory of a socket, in bytes, if the kernel's setting cannot be read.
 const SOCKET_BYTES: u64 = 208 * 1024;
 
-/// Somebody who looks at an interpreter; stops when dropped.
+/// A task that watches an interpreter; stops when dropped.
 #[derive(Debug)]
 pub(super) struct ResourceWatcher {
     busy: watch::Sender<bool>,
@@ -39,7 +39,7 @@ pub(super) struct ResourceWatcher {
     _looking: JoinSet<()>,
 }
 
-/// What of an interpreter is looked at.
+/// What is measured of an interpreter.
 #[derive(Debug)]
 pub(super) struct WatchTarget {
     launcher: Option<u32>,
@@ -47,16 +47,16 @@ pub(super) struct WatchTarget {
     settings: Arc<Settings>,
     files: Arc<WorkDir>,
     tmp: Arc<WorkDir>,
-    /// Other writable directories whose use counts as memory.
+    /// Other writable directories, whose usage counts as memory.
     others: Arc<[OwnedFd]>,
-    /// How descriptors are looked at; none where that is not allowed.
+    /// How descriptors are read; `None` if that is not allowed.
     access: Option<DescriptorAccess>,
-    /// What one socket counts for.
+    /// Bytes that one socket counts for.
     socket_bytes: u64,
 }
 
 impl ResourceWatcher {
-    /// Begins to look. Code of others must not run yet.
+    /// Starts the task. Must be called before user code runs.
     pub(super) async fn start(mut watch: WatchTarget, kill: KillHandle) -> Self {
         let looking = spawn_blocking(move || {
             watch.find_access();
@@ -78,39 +78,39 @@ impl ResourceWatcher {
         }
     }
 
-    /// Has somebody look often, or only now and then.
+    /// Switches between the two intervals.
     pub(super) fn set_busy(&self, busy: bool) {
         let _nobody_looks_any_more = self.busy.send(busy);
     }
 
-    /// The limit that was passed, if any.
+    /// The limit that was exceeded, if any.
     pub(super) fn exceeded(&self) -> Option<ResourceLimit> {
         *self.exceeded.borrow()
     }
 
-    /// Waits until a limit is passed.
+    /// Waits until a limit is exceeded.
     ///
     /// # Cancel safety
-    /// A dropped future loses nothing.
+    /// A dropped future loses no result.
     pub(super) async fn exceeds(&mut self) -> ResourceLimit {
         loop {
             if let Some(limit) = *self.exceeded.borrow_and_update() {
                 return limit;
             }
             if self.exceeded.changed().await.is_err() {
-                // Nobody looks any more.
+                // The task has ended.
                 return std::future::pending().await;
             }
         }
     }
 
-    /// Whether open files without a name are counted.
+    /// Whether deleted open files are counted.
     pub(super) fn counts_descriptors(&self) -> bool {
         self.counts_descriptors
     }
 }
 
-/// Looks until a limit is passed, and ends everything then.
+/// Measures until a limit is exceeded, then ends everything.
 async fn follow(
     watch: Arc<WatchTarget>,
     kill: KillHandle,
@@ -126,7 +126,8 @@ async fn follow(
             IDLE_INTERVAL
         };
         tokio::select! {
-            // Code can make a look take long; it must not take all of a processor.
+            // Code can make a measurement slow; the wait then grows with it, so that measuring never takes all of a
+            // processor.
             () = sleep_until(last + interval.max(took)) => {}
             changed = busy.changed() => match changed {
                 Ok(()) => continue,
@@ -142,7 +143,7 @@ async fn follow(
         last = Instant::now();
         took = last - began;
         if exceeded.is_some() {
-            // First, so that whoever sees the end knows why.
+            // Sent first, so that the reason is known when the end is noticed.
             let _nobody_asks = found.send(exceeded);
             kill.close();
             return;
@@ -151,7 +152,7 @@ async fn follow(
 }
 
 impl WatchTarget {
-    /// All of an interpreter that is looked at.
+    /// Describes the measurements of an interpreter.
     pub(super) fn of(
         process: &LaunchedProcess,
         isolation: Isolation,
@@ -173,7 +174,7 @@ impl WatchTarget {
         }
     }
 
-    /// Finds out whether descriptors can be looked at.
+    /// Finds out whether descriptors can be read.
     fn find_access(&mut self) {
         let size = fs::read_to_string("/proc/sys/net/core/wmem_default").ok();
         if let Some(size) = size.and_then(|size| size.trim().parse().ok()) {
@@ -192,7 +193,7 @@ impl WatchTarget {
         }
     }
 
-    /// The limit that is passed, if any.
+    /// Measures once; returns the limit that is exceeded, if any.
     fn exceeded(&self, thorough: bool) -> Option<ResourceLimit> {
         let processes = monitor::tree(self.root()?);
         let usage = match thorough {
@@ -215,7 +216,7 @@ impl WatchTarget {
         self.descriptor_usage_of(&monitor::tree(self.root()?))
     }
 
-    /// What descriptors keep, those of the launcher left out.
+    /// What descriptors hold, except those of the launcher.
     fn descriptor_usage_of(&self, processes: &[Pid]) -> Option<DescriptorUsage> {
         let launchers = if self.isolation.has_namespaces() {
             2
@@ -228,18 +229,18 @@ impl WatchTarget {
 
     fn memory(&self, processes: &[Pid], usage: DescriptorUsage) -> Option<ResourceLimit> {
         let mut directories = Vec::new();
-        // On a disk of the host nothing of it is memory.
+        // Files on a disk of the host are not memory.
         if self.isolation.has_namespaces() {
             directories.extend(self.others.iter().map(AsFd::as_fd));
             directories.extend([self.files.as_fd(), self.tmp.as_fd()]);
         }
         let limits = &self.settings.limits;
-        // Whoever does not show its descriptors may have all of them be sockets.
+        // A process that hides its descriptors counts as if all of them were sockets.
         let hidden = usage.hidden.saturating_mul(limits.open_files);
         let sockets = usage.sockets.saturating_add(hidden);
         let in_sockets = sockets.saturating_mul(self.socket_bytes);
         let used = monitor::memory(processes, &directories, in_sockets, limits.memory);
-        // The kernel counts all processes of a user id together, so a shared id has a wider limit there.
+        // The kernel counts all processes of a user id together, so its limit is wider for a shared id.
         let shared = self.isolation == Isolation::SameUser;
         match used {
             used if used.over => Some(ResourceLimit::Memory),
@@ -250,7 +251,7 @@ impl WatchTarget {
         }
     }
 
-    /// Sized mounts bound themselves; directories on the host's disk are measured.
+    /// Measures directories on the host's disk; sized mounts limit themselves.
     fn disk(&self, usage: DescriptorUsage) -> Option<ResourceLimit> {
         if self.isolation.has_namespaces() {
             return None;
@@ -258,7 +259,7 @@ impl WatchTarget {
         let limits = &self.settings.limits;
         let of = |directory: &WorkDir| directory.usage().unwrap_or_default();
         let (files, tmp) = (of(&self.files), of(&self.tmp));
-        // Of a file without a name nobody can tell in which of the two it lies.
+        // A deleted file cannot be attributed to one of the two directories.
         let nameless = usage
             .unsized_files
             .saturating_mul(limits.file_size)

@@ -1,8 +1,7 @@
-//! Images as they come from an interpreter, looked at without decoding them: whether they are what they say, whole, and
-//! of a size that a viewer survives.
+//! Checks images from an interpreter without decoding them: format, completeness, dimensions.
 //!
-//! Only PNG and JPEG pass. SVG is a document that can hold scripts; GIF and WebP are not what figures are made of, and
-//! every further format is one more decoder of the client's that hostile bytes reach.
+//! Only PNG and JPEG are accepted. SVG can contain scripts; GIF and WebP are unusual for figures, and every further
+//! format exposes one more decoder of the client to hostile bytes.
 
 /// Longest side in pixels.
 const MAX_SIDE: u32 = 16_384;
@@ -32,7 +31,7 @@ pub(super) fn check(bytes: &[u8], mime: &str) -> Result<&'static str, &'static s
     Ok(mime_type)
 }
 
-/// Width and height of a PNG whose chunks are all there.
+/// Width and height of a PNG; all its chunks must be complete.
 fn png(bytes: &[u8]) -> Result<(u32, u32), &'static str> {
     let mut rest = bytes
         .strip_prefix(PNG_SIGNATURE)
@@ -52,7 +51,7 @@ fn png(bytes: &[u8]) -> Result<(u32, u32), &'static str> {
                 let (height, _) = data.split_first_chunk().ok_or(DAMAGED)?;
                 size = Some((u32::from_be_bytes(*width), u32::from_be_bytes(*height)));
             }
-            // The header is the first chunk, and there is one.
+            // The header must be the first chunk and unique.
             (b"IHDR", _) | (_, None) => return Err(DAMAGED),
             (b"IDAT", _) => has_pixels = true,
             (b"IEND", Some(size)) => {
@@ -67,7 +66,7 @@ fn png(bytes: &[u8]) -> Result<(u32, u32), &'static str> {
     }
 }
 
-/// Width and height of a JPEG that ends as one.
+/// Width and height of a JPEG; it must have an end marker.
 fn jpeg(bytes: &[u8]) -> Result<(u32, u32), &'static str> {
     let mut rest = bytes
         .strip_prefix(b"\xff\xd8")
@@ -85,7 +84,7 @@ fn jpeg(bytes: &[u8]) -> Result<(u32, u32), &'static str> {
                 rest = rest.get(1..).ok_or(TRUNCATED)?;
                 continue;
             }
-            // Markers that cannot stand before the first scan.
+            // Markers that are not allowed before the first scan.
             0x00 | 0xd0..=0xd9 => return Err(DAMAGED),
             0x01 => {
                 rest = after;
@@ -128,7 +127,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A PNG in form; its checksums and pixels are never looked at.
+    /// A formally valid PNG; its checksums and pixels are never checked.
     pub(in super::super) fn png_of(width: u32, height: u32) -> Vec<u8> {
         let mut header = [width.to_be_bytes(), height.to_be_bytes()].concat();
         header.extend([8, 2, 0, 0, 0]);

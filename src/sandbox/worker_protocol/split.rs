@@ -1,16 +1,16 @@
-//! Frames out of a stream of bytes, whatever is in them.
+//! Splits a byte stream into frames.
 
 use bytes::{Buf, BytesMut};
 
 use super::{MAX_FRAME_BYTES, Violation};
 
-/// An empty buffer that has grown beyond this is given back.
+/// An empty buffer with more capacity than this is freed.
 pub(super) const MAX_IDLE_BUFFER: usize = 256 * 1024;
 
-/// Takes a stream apart. After each [`Splitter::push`], [`Splitter::next`] is called until it gives nothing; it holds one
-/// frame and the piece that was pushed last.
+/// Splits a stream. After each [`Splitter::push`], call [`Splitter::next`] until it returns `None`. Holds one frame and
+/// the piece pushed last.
 #[derive(Debug, Default)]
-pub(in crate::sandbox) struct Splitter {
+pub(crate) struct Splitter {
     buffer: BytesMut,
     flow: Flow,
 }
@@ -19,20 +19,20 @@ pub(in crate::sandbox) struct Splitter {
 enum Flow {
     #[default]
     Open,
-    /// A frame too long was seen and not reported yet.
+    /// A frame that is too long was found and not reported yet.
     Broken,
     Closed,
 }
 
 impl Splitter {
-    /// Takes bytes in.
-    pub(in crate::sandbox) fn push(&mut self, bytes: &[u8]) {
+    /// Adds received bytes.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         if self.flow != Flow::Open {
             return;
         }
         self.buffer.extend_from_slice(bytes);
-        // The length decides before the frame is there, so that no more than the cap is ever held; more than two frames
-        // pile up only where the caller does not take them.
+        // The length is checked before the frame is complete, so no more than the cap is held. More than two frames
+        // accumulate only if the caller does not take them.
         let too_long = self
             .frame_length()
             .is_some_and(|length| length > MAX_FRAME_BYTES);
@@ -42,8 +42,8 @@ impl Splitter {
         }
     }
 
-    /// The kind and the payload of the next frame that is whole.
-    pub(in crate::sandbox) fn next(&mut self) -> Option<Result<(u8, BytesMut), Violation>> {
+    /// The kind and payload of the next complete frame.
+    pub(crate) fn next(&mut self) -> Option<Result<(u8, BytesMut), Violation>> {
         if self.flow == Flow::Broken {
             self.flow = Flow::Closed;
             return Some(Err(Violation::TooLong));
@@ -70,7 +70,7 @@ impl Splitter {
         Some(Ok((kind, frame)))
     }
 
-    /// The length that the frame at the beginning of the buffer claims.
+    /// The claimed length of the first frame in the buffer.
     fn frame_length(&self) -> Option<usize> {
         let length = self.buffer.first_chunk()?;
         usize::try_from(u32::from_le_bytes(*length)).ok()

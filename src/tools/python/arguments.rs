@@ -1,4 +1,4 @@
-//! Arguments of the tools, read strictly; every refusal tells the model what to send instead.
+//! Parses the arguments of the tools strictly; every error tells the model what to send instead.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use crate::tools::ToolError;
 
 /// Longest code of one call, in bytes.
 const MAX_CODE_BYTES: usize = 1024 * 1024;
-/// Most files that one call may ask for.
+/// Most files that one call may request.
 const MAX_OUTPUTS: usize = 20;
 /// Longest path, in bytes.
 const MAX_PATH_BYTES: usize = 512;
@@ -17,7 +17,7 @@ pub(super) struct Execute<'a> {
     pub(super) code: &'a str,
     /// Paths relative to the working directory.
     pub(super) outputs: Vec<String>,
-    /// Names that cannot be such paths.
+    /// Names that are not valid paths.
     pub(super) refused: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ impl Read {
     }
 }
 
-/// The path relative to the working directory that a name stands for; `None` for one that leads elsewhere.
+/// Resolves a name to a path relative to the working directory; `None` if it leads elsewhere.
 pub(super) fn working_path(name: &str, working_directory: Option<&str>) -> Option<String> {
     let inside = working_directory
         .and_then(|directory| name.strip_prefix(directory))

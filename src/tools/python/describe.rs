@@ -1,4 +1,4 @@
-//! What models are told about the tools before they call them.
+//! The descriptions of the tools for models.
 
 use super::{EXECUTE_PYTHON, LIST_FILES, READ_FILE, RESET_PYTHON};
 use crate::openai::tool::ToolDefinition;
@@ -10,10 +10,10 @@ const EXECUTE_PARAMETERS: &str = r#"{"type":"object","properties":{"code":{"type
 const READ_PARAMETERS: &str = r#"{"type":"object","properties":{"name":{"type":"string","description":"Path relative to the working directory, as list_files shows it."},"offset":{"type":"integer","minimum":1,"description":"First line to show, from 1. Default 1."},"limit":{"type":"integer","minimum":1,"description":"Most lines to show. Default 500."}},"required":["name"],"additionalProperties":false}"#;
 const NO_PARAMETERS: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
 
-/// The working directory in a root of its own.
+/// The working directory in a private root.
 pub(super) const WORKING_DIRECTORY: &str = "/mnt/data";
 
-/// The working directory as code sees it, where it has a fixed name.
+/// The working directory as code sees it, if it has a fixed path.
 pub(super) fn working_directory(report: &IsolationReport) -> Option<&'static str> {
     match report.level {
         Tier::Strong => Some(WORKING_DIRECTORY),
@@ -118,12 +118,12 @@ fn line(file: &WantedFile) -> String {
     format!("\n  - {}{format}{description}", file.name)
 }
 
-/// What the passing of each limit is explained with.
+/// The limits on memory, disk and output, as text.
 pub(super) fn limit_texts(limits: &InterpreterLimits) -> [String; 3] {
     [size(limits.memory), size(limits.disk), size(limits.output)]
 }
 
-/// A number of bytes for a reader: whole KiB, MiB or GiB where that is exact or nearly so.
+/// Formats a number of bytes in whole KiB, MiB or GiB.
 pub(super) fn size(bytes: u64) -> String {
     const KIB: u64 = 1024;
     const MIB: u64 = 1024 * KIB;
@@ -138,7 +138,7 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// A duration for a reader.
+/// Formats a duration.
 pub(super) fn seconds(duration: std::time::Duration) -> String {
     let seconds = duration.as_secs_f64();
     if seconds.fract() == 0.0 {

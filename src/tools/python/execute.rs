@@ -1,12 +1,13 @@
-//! `execute_python`: one cell, and what becomes of its outcome.
+//! `execute_python`: runs one cell and converts its outcome.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::arguments::Execute;
 use super::describe::{WORKING_DIRECTORY, working_directory};
+use super::interpreters::Interpreters;
 use super::live::LiveOutput;
-use super::{Interpreters, report};
+use super::report;
 use crate::media::media_type;
 use crate::sandbox::{CapturedFile, Cell, CellOutcome, Image};
 use crate::tools::ask::WantedFile;
@@ -15,7 +16,7 @@ use crate::tools::{
 };
 
 pub(super) async fn execute(
-    interpreters: &dyn Interpreters,
+    interpreters: &Interpreters,
     wanted: &[WantedFile],
     invocation: &ToolInvocation,
 ) -> Result<ToolOutput, ToolError> {
@@ -40,7 +41,9 @@ pub(super) async fn execute(
     };
     let live = LiveOutput::new(&invocation.progress);
     let outcome = interpreters
-        .run(&invocation.context.workspace, cell, &live)
+        .run(&invocation.context.workspace, cell, &|stream, text| {
+            live.output(stream, text);
+        })
         .await?;
     live.flush();
     let mut more = not_there(&outcome, &asked);
@@ -74,8 +77,8 @@ pub(super) async fn execute(
     })
 }
 
-/// The working directory for clients: by the name that it has in every strong isolation, else by none, as the path would
-/// be the server's own.
+/// The working directory for clients: its path in a private root, otherwise `.`, because the path would be the
+/// server's.
 fn shown_directory(path: &str) -> String {
     match path {
         WORKING_DIRECTORY => path.to_owned(),
@@ -83,7 +86,7 @@ fn shown_directory(path: &str) -> String {
     }
 }
 
-/// What is said of files that the model asked for and that nobody has said a word about yet.
+/// Notices about requested files that are missing and that no other notice mentions.
 fn not_there(outcome: &CellOutcome, asked: &[String]) -> Vec<String> {
     let told = |name: &String| {
         let quoted = format!("'{name}'");
@@ -112,7 +115,7 @@ fn result(outcome: &CellOutcome) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("\n"))
 }
 
-/// An image as results hold it: plain base64 for PNG, a `data:` URL for any other type.
+/// Encodes an image for results: plain base64 for PNG, a `data:` URL for other types.
 fn encoded(image: &Image) -> String {
     let data = STANDARD.encode(&image.bytes);
     match image.mime_type {

@@ -1,16 +1,16 @@
 //! `reset_python`, `list_files` and `read_file`.
 
-use super::Interpreters;
 use super::arguments::Read;
 use super::describe::{size, working_directory};
+use super::interpreters::Interpreters;
 use crate::media::{is_utf8_text, media_type};
 use crate::sandbox::FileRange;
 use crate::tools::cap::first_chars;
 use crate::tools::{ToolError, ToolInvocation, ToolOutput};
 
-/// Most of a file that is read for one page, in bytes.
+/// Most bytes of a file that are read for one page.
 const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
-/// Lines of a page where the call does not say.
+/// Default number of lines of a page.
 const DEFAULT_LINES: usize = 500;
 /// Most characters of a page.
 const MAX_PAGE_CHARS: usize = 40_000;
@@ -20,7 +20,7 @@ const MAX_LINE_CHARS: usize = 4_000;
 const MAX_LISTED: usize = 500;
 
 pub(super) async fn reset(
-    interpreters: &dyn Interpreters,
+    interpreters: &Interpreters,
     invocation: &ToolInvocation,
 ) -> Result<ToolOutput, ToolError> {
     interpreters.reset(&invocation.context.workspace).await?;
@@ -30,7 +30,7 @@ pub(super) async fn reset(
 }
 
 pub(super) async fn list(
-    interpreters: &dyn Interpreters,
+    interpreters: &Interpreters,
     invocation: &ToolInvocation,
 ) -> Result<ToolOutput, ToolError> {
     let files = interpreters
@@ -54,7 +54,7 @@ pub(super) async fn list(
 }
 
 pub(super) async fn read(
-    interpreters: &dyn Interpreters,
+    interpreters: &Interpreters,
     invocation: &ToolInvocation,
 ) -> Result<ToolOutput, ToolError> {
     let directory = working_directory(interpreters.report());
@@ -83,7 +83,7 @@ pub(super) async fn read(
     Ok(plain(with_notices(page, &content.notices)))
 }
 
-/// One page of a text: what it is, where the page lies, how to go on, and its lines.
+/// Formats one page of a text: its file, position, continuation, and lines.
 fn page(head: &str, text: &str, whole: bool, asked: &Read) -> Result<String, ToolError> {
     let total = text.lines().count();
     if total == 0 {
@@ -131,7 +131,7 @@ fn page(head: &str, text: &str, whole: bool, asked: &Read) -> Result<String, Too
     Ok(format!("{top}:\n{shown}"))
 }
 
-/// A text and what the model should know besides, which comes first: a page may be cut at its end.
+/// Puts notices before a text, because a page may be truncated at its end.
 fn with_notices(text: String, notices: &[String]) -> String {
     match notices {
         [] => text,

@@ -1,17 +1,18 @@
-//! Live output of code on its way to the client, which never holds the code up.
+//! Forwards live output of code to the client without ever blocking the code.
 
 use parking_lot::Mutex;
 
-use crate::sandbox::{Live, OutputStream};
+use crate::sandbox::OutputStream;
 use crate::tools::cap::first_chars;
 use crate::tools::{ProgressSender, ToolProgress};
 
-/// Most output of one call that is shown live, in bytes; the result holds the beginning and the end of all of it.
+/// Most output of one call that is shown live, in bytes; the result contains the beginning and end of all output.
 const MAX_LIVE_BYTES: usize = 256 * 1024;
-/// What is shown in place of the rest.
+/// Shown in place of the rest.
 const REST: &str = "\n[more output is not shown live]\n";
 
-/// Hands output on as far as the client takes it. What a slow client does not take at once is joined to what follows.
+/// Forwards output as fast as the client takes it. Output that a slow client has not taken is joined with the following
+/// output.
 #[derive(Debug)]
 pub(super) struct LiveOutput<'a> {
     progress: &'a ProgressSender,
@@ -20,7 +21,7 @@ pub(super) struct LiveOutput<'a> {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the client has not taken yet; neighbours are of different streams.
+    /// Output that the client has not taken yet; adjacent entries are of different streams.
     waiting: Vec<ToolProgress>,
     taken: usize,
 }
@@ -33,25 +34,13 @@ impl<'a> LiveOutput<'a> {
         }
     }
 
-    /// Hands on what waits, as far as the client takes it.
+    /// Forwards the waiting output, as far as the client takes it.
     pub(super) fn flush(&self) {
         self.pass_on(&mut self.state.lock());
     }
 
-    fn pass_on(&self, state: &mut State) {
-        let mut waiting = std::mem::take(&mut state.waiting).into_iter();
-        while let Some(progress) = waiting.next() {
-            if let Err(refused) = self.progress.try_send(progress) {
-                state.waiting.push(refused);
-                state.waiting.extend(waiting);
-                return;
-            }
-        }
-    }
-}
-
-impl Live for LiveOutput<'_> {
-    fn output(&self, stream: OutputStream, text: &str) {
+    /// Adds a piece of output and forwards what the client takes.
+    pub(super) fn output(&self, stream: OutputStream, text: &str) {
         let stream = match stream {
             OutputStream::Stdout => "stdout",
             OutputStream::Stderr => "stderr",
@@ -64,7 +53,7 @@ impl Live for LiveOutput<'_> {
         state.taken += text.len();
         let mut text = std::borrow::Cow::Borrowed(text);
         if text.len() >= room {
-            // Counted in characters, of which none is shorter than a byte: the bound holds about, and no one is cut.
+            // Counted in characters, so that none is cut; the limit is approximate.
             text = [first_chars(&text, room), REST].concat().into();
         }
         match state.waiting.last_mut() {
@@ -75,5 +64,16 @@ impl Live for LiveOutput<'_> {
             }),
         }
         self.pass_on(&mut state);
+    }
+
+    fn pass_on(&self, state: &mut State) {
+        let mut waiting = std::mem::take(&mut state.waiting).into_iter();
+        while let Some(progress) = waiting.next() {
+            if let Err(refused) = self.progress.try_send(progress) {
+                state.waiting.push(refused);
+                state.waiting.extend(waiting);
+                return;
+            }
+        }
     }
 }

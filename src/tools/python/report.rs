@@ -1,4 +1,4 @@
-//! What the model is told of a cell that has run: labelled sections, and the words for every kind of end.
+//! The result of a cell as text for the model: labelled sections, and a message for every kind of end.
 
 use super::describe::{limit_texts, seconds, size};
 use crate::media::media_type;
@@ -6,11 +6,11 @@ use crate::sandbox::settings::Settings;
 use crate::sandbox::{CapturedFile, CellEnd, CellError, CellOutcome, ResourceLimit};
 use crate::tools::OutputStatus;
 
-/// What a call that brought nothing is answered with.
+/// The result of a call without output.
 const NO_OUTPUT: &str = "(no output)";
 /// The exception with which code ends itself.
 const EXIT: &str = "SystemExit";
-/// What its message begins with where nothing is wrong.
+/// The start of its message if the code exited successfully.
 const CLEAN_EXITS: [&str; 3] = ["sys.exit() ", "sys.exit(0) ", "sys.exit(False) "];
 
 /// The text for the model; never empty.
@@ -40,7 +40,7 @@ pub(super) fn text(outcome: &CellOutcome, settings: &Settings, more: &[String]) 
     sections.finish()
 }
 
-/// How the end counts.
+/// The status of a call.
 pub(super) fn status(outcome: &CellOutcome) -> OutputStatus {
     match outcome.end {
         CellEnd::Interrupted | CellEnd::TimedOut => OutputStatus::Timeout,
@@ -52,7 +52,7 @@ pub(super) fn status(outcome: &CellOutcome) -> OutputStatus {
     }
 }
 
-/// The traceback, or else why the code was ended.
+/// The traceback and the reason why the code was ended, if any.
 pub(super) fn exception(outcome: &CellOutcome, settings: &Settings) -> Option<String> {
     let traceback = outcome.error.as_ref().map(error_text);
     let end = end_text(outcome.end, settings);
@@ -62,7 +62,7 @@ pub(super) fn exception(outcome: &CellOutcome, settings: &Settings) -> Option<St
     }
 }
 
-/// Why the interpreter of the workspace is gone; `None` where it lives on.
+/// Why the workspace's interpreter was lost; `None` if it still runs.
 pub(super) fn lost(end: CellEnd) -> Option<&'static str> {
     match end {
         CellEnd::Completed | CellEnd::Interrupted => None,
@@ -119,8 +119,8 @@ fn end_text(end: CellEnd, settings: &Settings) -> Option<String> {
     Some(text)
 }
 
-/// `sys.exit()` without a word of failure.
-/// The traceback. Of an end that the code asked for the message goes with it, which says that nothing has ended.
+/// The traceback of an exception. For `SystemExit` the message is added or replaces it, because it tells the model that
+/// the interpreter still runs.
 fn error_text(error: &CellError) -> String {
     match error.traceback.trim_end() {
         "" => format!("{}: {}", error.name, error.message),
@@ -130,7 +130,7 @@ fn error_text(error: &CellError) -> String {
     }
 }
 
-/// Whether the code ended itself and found nothing wrong; the interpreter words the message.
+/// Whether the code exited successfully; the worker program phrases the message.
 fn is_clean_exit(error: &CellError) -> bool {
     error.name == EXIT
         && CLEAN_EXITS
@@ -169,7 +169,7 @@ fn files_text(files: &[CapturedFile]) -> String {
     }
 }
 
-/// Sections of a text, those without content left out.
+/// Builds a text of labelled sections without empty ones.
 #[derive(Debug, Default)]
 struct Sections(String);
 

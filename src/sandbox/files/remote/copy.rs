@@ -1,4 +1,4 @@
-//! Working files behind a relay that outlive their interpreter: out into a directory of the server's, and back in.
+//! Saves and restores working files through a relay.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 use tokio::task::spawn_blocking;
 
-use super::super::SaveCounts;
-use super::super::confined::{ConfinedDir, RelativePath, WalkLimits, WalkStep};
-use super::super::copy::{COPIED_DEPTH, COPIED_ENTRIES, StagedDir, open_directory};
 use super::{Entry, RemoteDir, RequestFailure, own_name};
+use crate::sandbox::files::SaveCounts;
+use crate::sandbox::files::confined::{ConfinedDir, RelativePath, WalkLimits, WalkStep};
+use crate::sandbox::files::copy::{COPIED_DEPTH, COPIED_ENTRIES, StagedDir, open_directory};
 use crate::sandbox::relay_protocol::{FileRequest, MAX_CONTENT};
 use crate::sandbox::settings::InterpreterLimits;
 
 impl RemoteDir<'_> {
-    /// Copies the files into a directory of the server's, whose former content is replaced at once or, on failure, not
-    /// at all.
-    pub(in crate::sandbox) async fn save_to(
+    /// Copies the files into a directory of the server, whose former content is replaced atomically or, on failure,
+    /// kept.
+    pub(crate) async fn save_to(
         &mut self,
         directory: &Path,
         limits: &InterpreterLimits,
@@ -57,8 +57,8 @@ impl RemoteDir<'_> {
         Ok(saved)
     }
 
-    /// Copies saved files in; what is there already is not overwritten.
-    pub(in crate::sandbox) async fn restore_from(&mut self, directory: &Path) -> io::Result<()> {
+    /// Copies saved files into the working directory without overwriting.
+    pub(crate) async fn restore_from(&mut self, directory: &Path) -> io::Result<()> {
         let source = ConfinedDir::new(open_directory(directory)?);
         let bounds = WalkLimits {
             entries: COPIED_ENTRIES,
@@ -94,7 +94,7 @@ impl RemoteDir<'_> {
         Ok(())
     }
 
-    /// Copies a file out, beneath a directory of the server's. Gives its size back.
+    /// Copies a file out of the working directory; returns its size.
     async fn fetch(
         &mut self,
         name: &str,
@@ -132,7 +132,7 @@ impl RemoteDir<'_> {
         copied
     }
 
-    /// Copies a file of the server's in, under a name that nothing has yet.
+    /// Copies a file into the working directory, under an unused name.
     pub(super) async fn put(&mut self, name: &str, file: File) -> io::Result<()> {
         let file = Arc::new(file);
         let mut offset = 0;

@@ -1,15 +1,15 @@
-//! What is kept of whom: how much, since when, and who is using it.
+//! Index of the saved files: sizes, times, notes, and current uses.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
 
 use super::FileLoss;
 
-/// The index; without I/O.
+/// The index. Does no I/O.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     entries: HashMap<String, Entry>,
-    /// Uses at this moment; a use may begin before there is an entry.
+    /// Current uses; a use may begin before there is an entry.
     busy: HashMap<String, usize>,
     notes: HashMap<String, FileLoss>,
     total: u64,
@@ -22,7 +22,7 @@ struct Entry {
 }
 
 impl Index {
-    /// Takes in what is kept of a workspace now.
+    /// Records the saved files of a workspace.
     pub(super) fn kept(&mut self, workspace: &str, size: u64, kept: SystemTime) {
         self.gone(workspace);
         self.total += size;
@@ -30,14 +30,14 @@ impl Index {
             .insert(workspace.to_owned(), Entry { size, kept });
     }
 
-    /// Nothing is kept any more.
+    /// Removes a workspace's entry.
     pub(super) fn gone(&mut self, workspace: &str) {
         if let Some(entry) = self.entries.remove(workspace) {
             self.total -= entry.size;
         }
     }
 
-    /// Gives up what is kept of a workspace, for its caller to delete, unless it is being used.
+    /// Removes a workspace's entry, so that the caller can delete its files, unless they are in use.
     pub(super) fn take(&mut self, workspace: &str) -> bool {
         if self.busy.contains_key(workspace) {
             return false;
@@ -46,7 +46,7 @@ impl Index {
         true
     }
 
-    /// Where all is more than the budget: gives up what was kept longest ago.
+    /// Removes the oldest unused entry if the total exceeds the budget.
     pub(super) fn take_oldest(&mut self, budget: u64) -> Option<String> {
         if self.total <= budget {
             return None;

@@ -8,20 +8,20 @@ fn owner(name: &str) -> Owner {
     Owner::key(name)
 }
 
-/// What a call has been given by now, if anything.
-fn given(turn: &mut Option<Ticket<u32>>) -> Option<Grant<u32>> {
-    let waiting = turn.as_mut()?;
+/// The grant of a call, if it has one by now.
+fn given(ticket: &mut Option<Ticket<u32>>) -> Option<Grant<u32>> {
+    let waiting = ticket.as_mut()?;
     match waiting.grant.try_recv() {
         Ok(given) => {
-            *turn = None;
+            *ticket = None;
             Some(given)
         }
         Err(_) => None,
     }
 }
 
-fn permit(turn: &mut Option<Ticket<u32>>) -> Option<Permit<u32>> {
-    match given(turn)? {
+fn permit(ticket: &mut Option<Ticket<u32>>) -> Option<Permit<u32>> {
+    match given(ticket)? {
         Grant::Permit(permit) => Some(permit),
         Grant::Spare(_) => None,
     }
@@ -38,10 +38,10 @@ fn an_owner_with_many_calls_does_not_keep_another_from_the_next_interpreter() {
     let mut second = scheduler.enqueue(&few);
     assert!(scheduler.should_yield(&many) && !scheduler.should_yield(&few));
     drop(permits.pop());
-    // Before the 48 that have waited longer.
+    // Before the 48 calls that have waited longer.
     let first = permit(&mut first).unwrap();
     assert!(permit(&mut second).is_none() && !scheduler.should_yield(&many));
-    // Each has one now, until the other gives its own back.
+    // Each owner has one now, until `many` returns its own.
     drop(permits.pop());
     let next = permit(&mut calls[2]).unwrap();
     assert_eq!(
@@ -74,7 +74,7 @@ fn a_full_queue_gives_way_to_an_owner_who_asks_for_less() {
     let running = permit(&mut running).unwrap();
     let mut calls: Vec<_> = (0..3).map(|_| scheduler.enqueue(&many)).collect();
     assert!(scheduler.enqueue(&many).is_none());
-    // The newest goes; who sent it away cannot be sent away in turn.
+    // The newest call is displaced; the call that displaced it cannot be displaced in turn.
     let mut other = scheduler.enqueue(&few);
     assert_eq!(scheduler.waiting(), 3);
     assert!(
@@ -99,7 +99,7 @@ fn a_full_queue_gives_way_to_an_owner_who_asks_for_less() {
     );
     assert!(scheduler.enqueue(&many).is_none() && scheduler.enqueue(&few).is_none());
     drop(running);
-    // Nobody has any now, and this one has waited longest.
+    // No owner has an interpreter now, and this call has waited longest.
     let oldest = permit(&mut calls[0]).unwrap();
     assert!(permit(&mut other).is_none() && permit(&mut another).is_none());
     drop(oldest);
@@ -126,7 +126,7 @@ fn a_call_that_is_given_up_leaves_its_place_and_what_it_was_given() {
     assert_eq!((scheduler.waiting(), scheduler.workers_of(&a)), (2, 1));
     drop(second);
     assert_eq!(scheduler.waiting(), 1);
-    // It had been given room already.
+    // It had a permit already.
     drop(first);
     assert_eq!((scheduler.workers_of(&a), scheduler.workers_of(&b)), (0, 1));
     let held = permit(&mut third).unwrap();
@@ -143,7 +143,7 @@ fn spares_go_to_the_next_call_and_back() {
     assert!(scheduler.permit_for_spare(1).is_none());
     assert!(
         scheduler
-            .add_spare(PermittedWorker { worker: 7, permit })
+            .add_spare(Permitted { worker: 7, permit })
             .is_none()
     );
     drop(starting);
@@ -151,7 +151,7 @@ fn spares_go_to_the_next_call_and_back() {
     assert_eq!((scheduler.spares(), scheduler.workers()), (1, 1));
     let taken = scheduler.enqueue(&a);
     assert_eq!((scheduler.spares(), scheduler.workers_of(&a)), (0, 1));
-    // Given up before it was looked at: it is as fresh as it was.
+    // Dropped unused: the interpreter becomes a spare again.
     drop(taken);
     assert_eq!((scheduler.spares(), scheduler.workers_of(&a)), (1, 0));
     let mut taken = scheduler.enqueue(&a);
@@ -163,12 +163,12 @@ fn spares_go_to_the_next_call_and_back() {
     assert!(matches!(given(&mut other), Some(Grant::Permit(_))));
     drop(permitted);
     assert_eq!((scheduler.workers(), scheduler.workers_of(&a)), (0, 0));
-    // None is kept ready once there are none to be served.
+    // A closed scheduler accepts no spares.
     let (_expected, permit) = scheduler.permit_for_spare(1).unwrap();
     assert!(scheduler.close().is_empty());
     assert!(
         scheduler
-            .add_spare(PermittedWorker { worker: 8, permit })
+            .add_spare(Permitted { worker: 8, permit })
             .is_some()
     );
     assert!(scheduler.enqueue(&a).is_none());

@@ -1,4 +1,4 @@
-//! The start of a command, up to the first word of its relay.
+//! Starts an isolating command and waits for its relay.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,12 +17,12 @@ use crate::sandbox::relay_protocol::{self, RelayDecoder, RelayMessage};
 use crate::sandbox::settings::Settings;
 use crate::sandbox::worker;
 
-/// Longest time until the relay says that it is there: a container may have to be made.
+/// Time limit for the relay to report; a container may have to be created first.
 const HELLO_LIMIT: Duration = Duration::from_secs(60);
 
 impl RelayedProcess {
     /// Runs the command and waits for the relay.
-    pub(in crate::sandbox) async fn start(settings: &Settings) -> Result<Self, SandboxError> {
+    pub(crate) async fn start(settings: &Settings) -> Result<Self, SandboxError> {
         let at = |step| move |source| SandboxError::Step { step, source };
         let none = || io::ErrorKind::NotFound.into();
         let (program, arguments) = settings
@@ -35,7 +35,7 @@ impl RelayedProcess {
             .args(["-I", "-B", "-u", "-c", relay_protocol::PROGRAM])
             .arg(options(settings))
             .arg(worker::PROGRAM)
-            // Some isolations hand their environment on, and the server's has secrets.
+            // Some isolations pass their environment on, and the server's contains secrets.
             .env_clear()
             .env("PATH", &settings.search_path)
             .env("LANG", "C.UTF-8")
@@ -43,7 +43,7 @@ impl RelayedProcess {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A signal of the terminal is for the server, which then ends this in its order.
+            // A signal of the terminal is for the server, which then ends this process in an orderly way.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -80,7 +80,7 @@ impl RelayedProcess {
                 return Ok(relayed);
             }
             Ok(Ok(_) | Err(Lost::Violation | Lost::Deaf)) => {
-                "what came is not from the relay; nothing else may write to the command's stdout"
+                "the output is not from the relay; nothing else may write to the command's stdout"
             }
             Ok(Err(Lost::Ended)) => "sandbox.command has ended",
             Err(_) => "sandbox.command does not answer",
@@ -93,7 +93,7 @@ impl RelayedProcess {
     }
 }
 
-/// What the relay has to know.
+/// The options of the relay.
 fn options(settings: &Settings) -> String {
     let threads = settings.limits.cpus.max(1).to_string();
     let mut environment = serde_json::Map::new();
