@@ -1,64 +1,69 @@
-//! Settings: read once from flags, environment and file, checked, and handed to every part in the part's own types.
+//! Settings: read once from flags, environment and file, checked, and given to every part in the part's own types.
 //!
 //! Owns the order of precedence (flag, environment, file, default), the names of all keys and every refusal of an
-//! impossible setting. Knows nothing of what the parts do with theirs, and never reads the environment by itself: the
-//! look-up is handed in, so that tests hand in a map.
+//! impossible setting. Does not know what the parts do with their settings, and does not read the environment: the
+//! caller passes a function that does, so that tests can pass another one.
+//!
+//! A new setting is a field of the part's settings, a key in `file`, and, if it has a flag, a flag in [`cli`]. Values are
+//! checked in this order: each alone, by the type of its key; then the keys that depend on one another.
 
+mod agent;
 pub mod cli;
-mod edge;
 mod file;
-mod input;
-mod limits;
+mod http;
 mod locate;
+mod names;
 mod parse;
 mod sandbox;
 mod search;
-mod secrets;
-mod summary;
+mod source;
+mod text;
 mod tools;
 mod upstreams;
+mod validation;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{agent, http, sandbox as code, session, telemetry, tools as server_tools, upstream};
-
 use cli::{DemoFlags, ServeFlags};
-use input::{Input, Place};
 pub use search::WebConfig;
+use validation::Validation;
 
-/// Looks a variable up; an empty one counts as unset.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// Looks up an environment variable; an empty one counts as unset.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// All settings, checked.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The HTTP edge.
-    pub http: http::settings::Settings,
+    pub http: crate::http::settings::Settings,
     /// The model servers, in the order in which they are tried; at least one.
-    pub upstreams: Vec<upstream::settings::Settings>,
+    pub upstreams: Vec<crate::upstream::settings::Settings>,
     /// Retries of model calls.
-    pub retry: upstream::retry::RetryPolicy,
+    pub retry: crate::upstream::retry::RetryPolicy,
     /// Server-side tools.
-    pub tools: server_tools::settings::Settings,
-    /// Code execution; nothing while it is switched off.
-    pub sandbox: Option<code::settings::Settings>,
-    /// The web; nothing while it is switched off.
+    pub tools: crate::tools::settings::Settings,
+    /// Code execution, if it is on.
+    pub sandbox: Option<crate::sandbox::settings::Settings>,
+    /// Web search, if it is on.
     pub web: Option<WebConfig>,
     /// Sessions.
-    pub session: session::settings::Settings,
+    pub session: crate::session::settings::Settings,
     /// The loop.
-    pub agent: agent::settings::Settings,
+    pub agent: crate::agent::settings::Settings,
     /// Logs.
-    pub log: telemetry::Settings,
-    /// Settings that are possible but probably not meant, each one sentence for the operator.
+    pub log: crate::telemetry::Settings,
+    /// Settings that are possible but probably not intended, each as one sentence for the operator.
     pub notices: Vec<String>,
+    /// The same settings as keys of the file.
+    effective: Box<file::File>,
 }
 
 /// The settings of `loopwright demo`.
@@ -67,14 +72,14 @@ pub struct DemoConfig {
     /// The address to listen on.
     pub listen: SocketAddr,
     /// Logs.
-    pub log: telemetry::Settings,
+    pub log: crate::telemetry::Settings,
     /// `PATH`, where a Python interpreter is looked up.
     pub search_path: Option<String>,
-    /// `TMPDIR`, where working files of code lie while the demo runs.
+    /// `TMPDIR`, for working files of code while the demo runs.
     pub temporary: Option<String>,
 }
 
-/// Why the settings cannot be used: one line that says where, what and what to do.
+/// Why the settings cannot be used, as one line: where, what, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file cannot be read.
@@ -87,43 +92,33 @@ pub enum ConfigError {
         /// What the operating system says.
         cause: io::Error,
     },
-    /// The file is no TOML, or a key is unknown, missing or of the wrong type.
-    #[error("{file}, line {line}: {}{problem}", key_prefix(key))]
-    Shape {
-        /// The file.
-        file: Arc<str>,
-        /// The line, from 1.
-        line: usize,
-        /// The path of the key; empty where the text is no TOML.
-        key: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// A value is impossible.
+    /// A value is impossible, or the file is not TOML.
     #[error("{origin}: {problem}")]
     Invalid {
-        /// Where the value stands.
+        /// Where the value is.
         origin: Origin,
         /// What is wrong and what to do.
         problem: String,
     },
-    /// A setting without default is not there.
+    /// A setting without default is missing.
     #[error("{0}")]
     Missing(&'static str),
 }
 
-/// Where a value stands.
+/// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A flag, by its name without dashes.
-    Flag(&'static str),
+    Flag(String),
     /// An environment variable.
     Variable(String),
     /// A key of the file.
     Key {
-        /// The file.
-        file: Arc<str>,
-        /// The path of the key.
+        /// The file, if there is one.
+        file: Option<Arc<str>>,
+        /// The line, if the file has the key.
+        line: Option<usize>,
+        /// The path of the key; empty for an error of the TOML syntax.
         key: String,
     },
 }
@@ -132,40 +127,47 @@ impl Config {
     /// Reads the settings of `serve` and `check-config`.
     ///
     /// # Errors
-    /// When a file or variable is missing or a setting is impossible; the text is meant for the operator.
-    pub fn load(flags: &ServeFlags, env: Lookup<'_>) -> Result<Self, ConfigError> {
-        let path = |text: &str| Ok(PathBuf::from(text));
-        let (file, place) = match input::choose("config", flags.config.as_ref(), env, path)? {
-            Some(found) => file::read(&found.value, found.origin)?,
-            None => (file::File::default(), Place::root("configuration".into())),
-        };
-        let input = Input {
-            flags,
+    /// When a file or variable is missing or a setting is impossible; the text is for the operator.
+    pub fn load(flags: &ServeFlags, env: Environment<'_>) -> Result<Self, ConfigError> {
+        let (mut file, origins) = source::read(flags.config.as_deref(), flags, env)?;
+        let mut checks = Validation {
             env,
-            file: &file,
-            place,
+            origins,
+            notices: Vec::new(),
         };
-        let mut notices = Vec::new();
-        let (upstreams, retry) = upstreams::settings(&input, &mut notices)?;
-        let session = limits::session(&input)?;
-        let web = search::settings(&input, &upstreams, &mut notices)?;
+        let upstreams = upstreams::settings(&mut file, &mut checks)?;
+        let session = agent::session(&mut file, &checks)?;
+        let web = search::settings(&mut file, &upstreams, &mut checks)?;
         Ok(Self {
-            http: edge::settings(&input, &mut notices)?,
+            http: http::settings(&file, &mut checks)?,
             upstreams,
-            retry,
-            tools: tools::settings(&input, &mut notices)?,
-            sandbox: sandbox::settings(&input, &session, &mut notices)?,
+            retry: upstreams::retry(&file, &checks)?,
+            tools: tools::settings(&mut file, &mut checks)?,
+            sandbox: sandbox::settings(&mut file, &session, &mut checks)?,
             web,
             session,
-            agent: limits::agent(&input)?,
-            log: limits::log(&input)?,
-            notices,
+            agent: agent::agent(&file),
+            log: agent::log(&file),
+            notices: checks.notices,
+            effective: Box::new(file),
         })
     }
 
-    /// What `check-config` prints: every effective value, secrets left out.
+    /// What `check-config` prints: every effective value as TOML, without secrets, and the notices.
     pub fn summary(&self) -> String {
-        summary::write(self)
+        let values = toml::to_string(&*self.effective)
+            .unwrap_or_else(|error| format!("# the values cannot be written: {error}\n"));
+        let keys = serde_json::to_value(&*self.effective).unwrap_or_default();
+        let keys = keys.as_object().into_iter().flatten();
+        let unset = keys.filter(|(_, value)| value.is_null());
+        let mut text = format!("configuration is valid\n\n{values}\n");
+        for (key, _) in unset {
+            text.push_str(&format!("# not set: {key}\n"));
+        }
+        for notice in &self.notices {
+            text.push_str(&format!("# note: {notice}\n"));
+        }
+        text
     }
 }
 
@@ -173,12 +175,18 @@ impl DemoConfig {
     /// Reads the settings of `demo`; there is no file.
     ///
     /// # Errors
-    /// When a variable holds an impossible value.
-    pub fn load(flags: &DemoFlags, env: Lookup<'_>) -> Result<Self, ConfigError> {
-        let listen = input::choose("listen", flags.listen.as_ref(), env, parse::listen)?;
+    /// When a flag or variable holds an impossible value.
+    pub fn load(flags: &DemoFlags, env: Environment<'_>) -> Result<Self, ConfigError> {
+        let no_file = |name: &str| env(name).filter(|_| name != source::variable("config"));
+        let (file, origins) = source::read(None, flags, &no_file)?;
+        let mut log = agent::log(&file);
+        if !origins.is_given("log_level") {
+            // The tour says what happens; the log would repeat it between its lines.
+            log.level = "warn".to_owned();
+        }
         Ok(Self {
-            listen: listen.map_or(edge::DEFAULT_LISTEN, |found| found.value),
-            log: limits::log_from(&flags.log, env)?,
+            listen: file.listen.0,
+            log,
             search_path: env("PATH"),
             temporary: env("TMPDIR"),
         })
@@ -194,20 +202,21 @@ impl ConfigError {
     }
 }
 
-impl std::fmt::Display for Origin {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag(name) => write!(formatter, "--{name}"),
             Self::Variable(name) => formatter.write_str(name),
-            Self::Key { file, key } => write!(formatter, "{file}: {key}"),
+            Self::Key { file, line, key } => {
+                let file = file.as_ref().map(ToString::to_string);
+                let line = line.map(|line| format!("line {line}"));
+                let place: Vec<String> = file.into_iter().chain(line).collect();
+                let place = place.join(", ");
+                let parts = [place.as_str(), key]
+                    .into_iter()
+                    .filter(|part| !part.is_empty());
+                formatter.write_str(&parts.collect::<Vec<_>>().join(": "))
+            }
         }
-    }
-}
-
-fn key_prefix(key: &str) -> String {
-    if key.is_empty() {
-        String::new()
-    } else {
-        format!("{key}: ")
     }
 }

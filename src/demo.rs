@@ -28,7 +28,6 @@ use url::Url;
 use crate::app::{App, AppError};
 use crate::config::cli::ServeFlags;
 use crate::config::{Config, ConfigError, DemoConfig};
-use crate::session::settings::StoreUrl;
 use crate::tools::settings::{EndpointSettings, HttpToolSettings};
 
 /// Longest call of the sample tool.
@@ -88,14 +87,14 @@ impl Demo {
             .context("cannot start the sample tool")?;
         let upstream = Url::parse(&format!("http://{}/v1", model.local_addr()?))?;
         let tools = Url::parse(&format!("http://{}/", tool.local_addr()?))?;
-        let config = |enable_code_execution| {
+        let config = |enable_code_execution: bool| {
             let flags = ServeFlags {
-                listen: Some(settings.listen),
-                upstream: Some(upstream.clone()),
-                session_store: Some(StoreUrl::Memory),
-                enable_code_execution: Some(enable_code_execution),
-                enable_search: Some(true),
-                search_url: Some(tools.clone()),
+                listen: Some(settings.listen.to_string()),
+                upstream: Some(upstream.to_string()),
+                session_store: Some("memory:".to_owned()),
+                enable_code_execution: Some(enable_code_execution.to_string()),
+                enable_search: Some(true.to_string()),
+                search_url: Some(tools.to_string()),
                 ..ServeFlags::default()
             };
             serve_config(&flags, settings, &tools)

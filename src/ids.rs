@@ -1,7 +1,7 @@
-//! Identifiers: newtypes that can only hold valid values, and how fresh ones are made.
+//! Identifiers: types that hold only valid values, and how fresh ones are made.
 //!
-//! Ids that name things of the operator (requests, sessions, completions) are time-ordered; ids that act as a
-//! capability (tool calls handed to a client) are random.
+//! Ids that an operator reads (requests, sessions, completions) are ordered by time. Ids that give access to something
+//! (tool calls of a client, files) are random.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const MAX_ID_CHARS: usize = 128;
 const CALL_ID_CHARS: usize = 24;
 /// Length of a call id for servers that insist on nine alphanumeric characters (Mistral).
 const SHORT_CALL_ID_CHARS: usize = 9;
-/// What file ids begin with, as OpenAI's do.
+/// The beginning of file ids, the same as OpenAI's.
 const FILE_ID_PREFIX: &str = "file-";
 /// Bytes of a file id, each two hexadecimal digits.
 const FILE_ID_BYTES: usize = 16;
@@ -26,43 +26,43 @@ const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij
 /// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// Nothing, or more than 128 characters.
+    /// The text is empty or longer than 128 characters.
     #[error("must be 1 to {MAX_ID_CHARS} characters long")]
     Length,
-    /// A character outside the allowed set.
+    /// A character is not allowed.
     #[error("may only hold letters, digits and . _ : -")]
     Character,
 }
 
-/// Names one HTTP request in headers and logs.
+/// The id of an HTTP request, in headers and logs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct RequestId(Arc<str>);
 
-/// Names a conversation; unique for one [`Owner`] only.
+/// The id of a session; unique for one [`Owner`] only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(Arc<str>);
 
-/// The API key (by its configured name) that everything created belongs to.
+/// The name of the API key that sessions, files and interpreters belong to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(Arc<str>);
 
-/// Names a workspace of tools: the interpreter and the working files that belong to one conversation.
+/// The id of a workspace: the interpreter and the working files of one session.
 ///
-/// Its text holds nothing of the session's id or owner in the clear, and is safe as a file name. The owner goes with it,
-/// so that interpreters can be shared out fairly.
+/// Its text does not reveal the session's id or owner, and is safe as a file name. The owner is kept beside it, so that
+/// interpreters can be shared fairly.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkspaceId {
     text: Arc<str>,
     owner: Owner,
 }
 
-/// Names a stored file; acts as a capability besides the owner.
+/// The id of a stored file. It cannot be guessed; the owner is checked as well.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct FileId(Arc<str>);
 
-/// How the tool-call ids of a run look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+/// The form of the tool-call ids of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallIdStyle {
     /// `call_` and 24 random characters.
@@ -78,10 +78,10 @@ impl RequestId {
         Self(format!("req_{}", Uuid::now_v7().simple()).into())
     }
 
-    /// Reads an id that the caller chose.
+    /// Reads an id that the client chose.
     ///
     /// # Errors
-    /// When the text is empty, longer than 128 characters or holds anything but visible ASCII.
+    /// When the text is empty, longer than 128 characters or not visible ASCII.
     pub fn parse(text: &str) -> Result<Self, IdError> {
         check_length(text)?;
         if text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -103,7 +103,7 @@ impl SessionId {
         Self(format!("sess_{}", Uuid::now_v7().simple()).into())
     }
 
-    /// Reads an id that the caller chose: 1 to 128 characters of `A-Za-z0-9._:-`.
+    /// Reads an id that the client chose: 1 to 128 characters of `A-Za-z0-9._:-`.
     ///
     /// # Errors
     /// When the text is not of that form.
@@ -139,12 +139,12 @@ impl From<SessionId> for String {
 }
 
 impl Owner {
-    /// The owner that stands for everybody where no API keys are configured.
+    /// The one owner of everything where no API keys are configured.
     pub fn everybody() -> Self {
         Self("".into())
     }
 
-    /// The owner behind a configured key.
+    /// The owner with the name of a configured key.
     pub fn key(name: &str) -> Self {
         Self(name.into())
     }
@@ -156,10 +156,10 @@ impl Owner {
 }
 
 impl WorkspaceId {
-    /// The workspace of a stored conversation: always the same one.
+    /// The workspace of a session, the same each time.
     pub fn of(owner: &Owner, session: &SessionId) -> Self {
         let mut digest = Sha256::new();
-        // The length keeps two pairs with the same joined text apart.
+        // The length distinguishes pairs whose joined texts are equal.
         digest.update((owner.as_str().len() as u64).to_le_bytes());
         digest.update(owner.as_str());
         digest.update(session.as_str());
@@ -169,12 +169,12 @@ impl WorkspaceId {
         }
     }
 
-    /// A workspace of its own that belongs to everybody.
+    /// A new workspace of [`Owner::everybody`].
     pub fn fresh() -> Self {
         Self::fresh_of(&Owner::everybody())
     }
 
-    /// A workspace of its own, for a turn that is not stored.
+    /// A new workspace, for a turn that is not stored.
     pub fn fresh_of(owner: &Owner) -> Self {
         Self {
             text: random_hex::<32>().into(),
@@ -182,7 +182,7 @@ impl WorkspaceId {
         }
     }
 
-    /// Whose it is.
+    /// The owner.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
@@ -201,10 +201,10 @@ impl FileId {
         Self::of_bytes(&random)
     }
 
-    /// The id of a content that a client repeats with every request: the same for the same owner, name and bytes.
+    /// The id of a file that a client sends again with every request: the same for the same owner, name and bytes.
     pub fn of_content(owner: &Owner, name: &str, content: &[u8]) -> Self {
         let mut digest = Sha256::new();
-        // The lengths keep different triples with the same joined text apart.
+        // The lengths distinguish triples whose joined texts are equal.
         for text in [owner.as_str(), name] {
             digest.update((text.len() as u64).to_le_bytes());
             digest.update(text);
@@ -218,7 +218,7 @@ impl FileId {
         )
     }
 
-    /// Reads an id; what does not look like one names no file.
+    /// Reads an id; a text of another form is the id of no file.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(FILE_ID_PREFIX)?;
         let lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -236,7 +236,7 @@ impl FileId {
     }
 }
 
-/// Text of that many random bytes, in hexadecimal digits.
+/// Hexadecimal digits of random bytes.
 pub(crate) fn random_hex<const BYTES: usize>() -> String {
     let mut random = [0; BYTES];
     rand::rng().fill(&mut random);
@@ -265,10 +265,10 @@ pub fn fresh_delivery_id() -> String {
     format!("msg_{}", random_text(CALL_ID_CHARS))
 }
 
-/// Makes a `traceparent` (W3C Trace Context, version 00) that begins a trace of its own, marked as not sampled.
+/// Makes a `traceparent` (W3C Trace Context, version 00) of a new trace that is marked as not sampled.
 pub fn fresh_traceparent() -> String {
     let mut random = rand::rng();
-    // Zero is the one value that is not allowed.
+    // Zero is not allowed.
     let (trace, span) = (
         random.random_range(1..=u128::MAX),
         random.random_range(1..=u64::MAX),
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_ids_of_contents_tell_owners_names_and_contents_apart() {
+    fn file_ids_of_contents_differ_by_owner_name_and_content() {
         let id = |owner: &str, name: &str, content: &str| {
             FileId::of_content(&Owner::key(owner), name, content.as_bytes())
         };

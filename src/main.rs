@@ -1,11 +1,11 @@
-//! The `loopwright` binary: arguments, settings, logs, then serve until a signal; failures become exit statuses.
+//! The `loopwright` binary: reads arguments and settings, starts logging, serves until a signal, and turns failures into
+//! exit statuses.
 
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
 use loopwright::app::{App, AppError};
 use loopwright::config::cli::{Cli, Command, DemoFlags, ServeFlags};
 use loopwright::config::{Config, ConfigError, DemoConfig};
@@ -23,19 +23,19 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const CONFIGURATION_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    // Before anything else: these must have one thread, and have no use for settings.
+    // Before anything else: these processes must have one thread, and need no settings.
     match std::env::args_os().nth(1) {
         Some(first) if first == launcher::ARGUMENT => return launcher::main(),
         Some(first) if first == web::PAGE_PARSER => return web::page_parser_main(),
         Some(_) | None => {}
     }
-    let command = Cli::parse().into_command();
-    let done = match command {
+    let command = Cli::from_process().into_command();
+    let result = match command {
         Command::Serve(flags) => serve(&flags),
         Command::Demo(flags) => show(&flags),
         Command::CheckConfig(flags) => check(&flags),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _stderr_may_be_closed = writeln!(std::io::stderr(), "loopwright: {error:#}");
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the settings are at fault; a Python that is not where they say is a missing file.
+/// Whether the settings are at fault. A Python interpreter that does not exist counts as a missing file.
 fn is_configuration_error(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<AppError>() {
         Some(AppError::Sandbox(SandboxError::NoPython(_))) => true,
@@ -105,7 +105,7 @@ fn check(flags: &ServeFlags) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The one ready line, once connections are accepted.
+/// Writes the line that says that connections are accepted.
 fn announce(format: Format, address: SocketAddr) {
     let url = format!("http://{address}");
     let line = match format {
@@ -127,7 +127,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 /// The one place where the environment is read.
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is the look-up that Config::load is handed"
+    reason = "this is the function that Config::load is given"
 )]
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())

@@ -1,12 +1,12 @@
-//! When to stop.
+//! The signals that stop the process.
 //!
-//! Owns the signals that ask for an orderly end. What is then drained, and for how long, is decided by the caller.
+//! The caller decides what is drained after a signal, and for how long.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal as listen};
 
-/// The signals, being listened for.
+/// A listener for SIGTERM and SIGINT.
 #[derive(Debug)]
 pub struct Signals {
     terminate: tokio::signal::unix::Signal,
@@ -33,17 +33,6 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
-}
-
-/// Resolves on the first SIGTERM or SIGINT, with its name; never, where the operating system refuses handlers.
-pub async fn signal() -> &'static str {
-    match Signals::listen() {
-        Ok(mut signals) => signals.wait().await,
-        Err(error) => {
-            tracing::error!(%error, "cannot listen for signals; only SIGKILL will end this process cleanly");
-            std::future::pending().await
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Logs: where they go, in which form, and which of them.
+//! The log: its destination, format and level.
 //!
-//! Owns the one subscriber of the process. Knows nothing of what is logged.
+//! Owns the one subscriber of the process. Does not know what is logged.
 
 use std::io::{self, IsTerminal};
 
@@ -9,41 +9,41 @@ use tracing_subscriber::EnvFilter;
 /// What can be configured about logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The form of a record.
+    /// The format of a record.
     pub format: Format,
     /// Which records are written: a level, or directives such as `info,loopwright::agent=debug`.
     pub level: String,
 }
 
-/// The form of a record.
+/// The format of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// One line for people.
+    /// One line of text.
     #[default]
     Text,
-    /// One JSON object on a line; the record's fields lie beside `message`.
+    /// One JSON object on a line, with the record's fields beside `message`.
     Json,
 }
 
-/// Why logs could not be set up.
+/// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The level is no level and no list of directives.
-    #[error("`{level}` is no log level; {LEVEL_FORMS}")]
+    /// The text is neither a level nor a list of directives.
+    #[error("`{level}` is not a log level; {LEVEL_FORMS}")]
     Level {
-        /// What was given.
+        /// The text.
         level: String,
     },
-    /// The process has a subscriber already.
+    /// The process already has a subscriber.
     #[error("logging was set up twice")]
     Twice(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What a level may look like.
+/// The forms of a level.
 const LEVEL_FORMS: &str =
     "write off, error, warn, info, debug or trace, or directives such as info,loopwright=debug";
 
-/// The words that are levels by themselves.
+/// The levels.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 impl Default for Settings {
@@ -93,8 +93,7 @@ pub fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     let refused = || TelemetryError::Level {
         level: level.to_owned(),
     };
-    // The directive syntax takes a bare word for the name of a module, so that a misspelt level would silence
-    // everything without a word.
+    // In the syntax of directives a word alone is the name of a module: a misspelt level would switch all records off.
     let bare_words = level
         .split(',')
         .filter(|directive| !directive.contains(['=', '[']));

@@ -1,25 +1,17 @@
 //! The command line.
 //!
-//! Owns the subcommands, flags and their help. Every flag has an environment variable (`LOOPWRIGHT_` and the flag's
-//! name) and a key of the file; [`super::Config::load`] decides which one counts.
+//! Owns the subcommands, flags and their help. A flag has the name of its key in the file, and an environment variable
+//! (`LOOPWRIGHT_` and the name). Flags are texts here; [`super::Config::load`] reads them by the types of the keys.
 
-#![expect(
-    clippy::doc_markdown,
-    reason = "the comments on flags are what --help prints, where back-ticks have no meaning"
-)]
-
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
-use url::Url;
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde::Serialize;
 
-use super::{parse, sandbox, search};
-use crate::agent::settings::Permission;
-use crate::session::settings::StoreUrl;
-use crate::telemetry::Format;
-use crate::web::settings::ProviderKind;
+use super::source;
+
+/// The value name of flags that may be given without a value.
+const SWITCH: &str = "BOOL";
 
 /// The command line as given.
 #[derive(Debug, Parser)]
@@ -37,147 +29,139 @@ pub struct Cli {
     serve: ServeFlags,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve (what happens without a command, too)
+    /// Serve (the default)
     Serve(ServeFlags),
     /// Show what loopwright does: starts a scripted model and a sample tool, sends a few requests and stays up
     Demo(DemoFlags),
-    /// Check the settings and print the effective values, secrets left out
+    /// Check the settings and print the effective values without secrets
     CheckConfig(ServeFlags),
 }
 
 /// The flags of `serve` and `check-config`; `None` is a flag that was not given.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct ServeFlags {
     /// TOML file with settings; config/loopwright.toml of the source shows all of them
-    /// [env: LOOPWRIGHT_CONFIG]
     #[arg(long, value_name = "PATH")]
+    #[serde(skip)]
     pub config: Option<PathBuf>,
-    /// Address to listen on
-    /// [env: LOOPWRIGHT_LISTEN] [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse::listen)]
-    pub listen: Option<SocketAddr>,
+    /// Address to listen on [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
     /// Base URL of the model server, ending in /v1; several go into the file
-    /// [env: LOOPWRIGHT_UPSTREAM]
-    #[arg(long, value_name = "URL", value_parser = parse::base_url)]
-    pub upstream: Option<Url>,
+    #[arg(long, value_name = "URL")]
+    pub upstream: Option<String>,
     /// Name of the environment variable that holds the model server's API key
-    /// [env: LOOPWRIGHT_UPSTREAM_API_KEY_ENV]
-    #[arg(long, value_name = "NAME", value_parser = parse::variable_name)]
+    #[arg(long, value_name = "NAME")]
     pub upstream_api_key_env: Option<String>,
     /// URL that runs the tools a request declares
-    /// [env: LOOPWRIGHT_TOOL_DISPATCH_URL]
-    #[arg(long, value_name = "URL", value_parser = parse::tool_url)]
-    pub tool_dispatch_url: Option<Url>,
-    /// Names of the tools that go to that URL; the others stay with the client
-    /// [env: LOOPWRIGHT_DISPATCH_TOOLS] [default: *]
-    #[arg(long, value_name = "GLOB,…", value_parser = parse::globs)]
-    pub dispatch_tools: Option<Globs>,
-    /// Whether server-side tools may run: auto or deny
-    /// [env: LOOPWRIGHT_AGENT_PERMISSION] [default: auto]
-    #[arg(long, value_name = "auto|deny", value_parser = parse::permission)]
-    pub agent_permission: Option<Permission>,
-    /// Most rounds of server-side tools in one turn; 0 switches them off
-    /// [env: LOOPWRIGHT_MAX_TOOL_ROUNDS] [default: 256]
-    #[arg(long, value_name = "N", value_parser = parse::rounds)]
-    pub max_tool_rounds: Option<u32>,
+    #[arg(long, value_name = "URL")]
+    pub tool_dispatch_url: Option<String>,
+    /// Names of the tools that go to that URL; the others stay with the client [default: *]
+    #[arg(long, value_name = "GLOB,…")]
+    pub dispatch_tools: Option<String>,
+    /// Whether server-side tools may run: auto or deny [default: auto]
+    #[arg(long, value_name = "auto|deny")]
+    pub agent_permission: Option<String>,
+    /// Most rounds of server-side tools in one turn; 0 switches them off [default: 256]
+    #[arg(long, value_name = "N")]
+    pub max_tool_rounds: Option<String>,
     /// Offer code execution to requests that ask for it
-    /// [env: LOOPWRIGHT_ENABLE_CODE_EXECUTION]
-    #[arg(
-        long,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_parser = parse::boolean
-    )]
-    pub enable_code_execution: Option<bool>,
-    /// Longest time of one call of it, in seconds: 1 to 300
-    /// [env: LOOPWRIGHT_CODE_EXEC_TIMEOUT] [default: 60]
-    #[arg(long, value_name = "S", value_parser = sandbox::timeout_text)]
-    pub code_exec_timeout: Option<Duration>,
-    /// The Python interpreter that it runs: a path, or a name that is looked up in PATH
-    /// [env: LOOPWRIGHT_CODE_EXEC_PYTHON] [default: python3]
-    #[arg(long, value_name = "PATH", value_parser = sandbox::interpreter)]
-    pub code_exec_python: Option<PathBuf>,
+    #[arg(long, value_name = SWITCH)]
+    pub enable_code_execution: Option<String>,
+    /// Longest time of one call of code execution, in seconds: 1 to 300 [default: 60]
+    #[arg(long, value_name = "S")]
+    pub code_exec_timeout: Option<String>,
+    /// The Python interpreter of code execution: a path, or a name that is looked up in PATH [default: python3]
+    #[arg(long, value_name = "PATH")]
+    pub code_exec_python: Option<String>,
     /// Offer web search and page reading to every request
-    /// [env: LOOPWRIGHT_ENABLE_SEARCH]
-    #[arg(
-        long,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_parser = parse::boolean
-    )]
-    pub enable_search: Option<bool>,
-    /// Who searches: searxng, brave, tavily, exa, serper or duckduckgo
-    /// [env: LOOPWRIGHT_SEARCH_PROVIDER] [default: duckduckgo, or searxng with --search-url]
-    #[arg(long, value_name = "NAME", value_parser = search::provider)]
-    pub search_provider: Option<ProviderKind>,
-    /// Where the provider is found: your SearXNG, or another address of the API
-    /// [env: LOOPWRIGHT_SEARCH_URL]
-    #[arg(long, value_name = "URL", value_parser = parse::tool_url)]
-    pub search_url: Option<Url>,
-    /// Where sessions are kept: sqlite:PATH or memory:
-    /// [env: LOOPWRIGHT_SESSION_STORE] [default: sqlite:loopwright.db]
-    #[arg(long, value_name = "URL", value_parser = parse::store)]
-    pub session_store: Option<StoreUrl>,
-    /// Directory for the contents of uploaded and produced files
-    /// [env: LOOPWRIGHT_FILES_DIR] [default: beside the session store, loopwright-files]
-    #[arg(long, value_name = "PATH", value_parser = parse::directory)]
-    pub files_dir: Option<PathBuf>,
+    #[arg(long, value_name = SWITCH)]
+    pub enable_search: Option<String>,
+    /// Search provider: searxng, brave, tavily, exa, serper or duckduckgo [default: duckduckgo, or searxng with --search-url]
+    #[arg(long, value_name = "NAME")]
+    pub search_provider: Option<String>,
+    /// Address of the search provider: your SearXNG, or another address of the API
+    #[arg(long, value_name = "URL")]
+    pub search_url: Option<String>,
+    /// Session store: sqlite:PATH or memory: [default: sqlite:loopwright.db]
+    #[arg(long, value_name = "URL")]
+    pub session_store: Option<String>,
+    /// Directory for the contents of uploaded and produced files [default: loopwright-files beside the session store]
+    #[arg(long, value_name = "PATH")]
+    pub files_dir: Option<String>,
     /// Allow a public address without any API key
-    /// [env: LOOPWRIGHT_INSECURE_NO_AUTH]
-    #[arg(
-        long,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_parser = parse::boolean
-    )]
-    pub insecure_no_auth: Option<bool>,
+    #[arg(long, value_name = SWITCH)]
+    pub insecure_no_auth: Option<String>,
     /// Logs.
     #[command(flatten)]
+    #[serde(flatten)]
     pub log: LogFlags,
 }
 
 /// The flags of `demo`.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct DemoFlags {
-    /// Address to listen on
-    /// [env: LOOPWRIGHT_LISTEN] [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse::listen)]
-    pub listen: Option<SocketAddr>,
+    /// Address to listen on [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
     /// Logs.
     #[command(flatten)]
+    #[serde(flatten)]
     pub log: LogFlags,
 }
 
 /// The flags for logs.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct LogFlags {
-    /// Form of the log on stderr: text or json
-    /// [env: LOOPWRIGHT_LOG_FORMAT] [default: text]
-    #[arg(long, value_name = "text|json", value_parser = parse::log_format)]
-    pub log_format: Option<Format>,
-    /// Level of the log, or directives such as info,loopwright=debug
-    /// [env: LOOPWRIGHT_LOG_LEVEL] [default: info, in the demo warn]
-    #[arg(long, value_name = "LEVEL", value_parser = parse::log_level)]
+    /// Format of the log on stderr: text or json [default: text]
+    #[arg(long, value_name = "text|json")]
+    pub log_format: Option<String>,
+    /// Level of the log, or directives such as info,loopwright=debug [default: info, in the demo warn]
+    #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
 }
 
-/// A list of name patterns.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Globs(pub Vec<String>);
-
 impl Cli {
-    /// What to do, `serve` where nothing else is said.
+    /// Reads the arguments of the process; ends it where they are wrong or ask for help.
+    pub fn from_process() -> Self {
+        let matches = command().get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    /// The subcommand, `serve` by default.
     pub fn into_command(self) -> Command {
         self.command.unwrap_or(Command::Serve(self.serve))
+    }
+}
+
+/// The command line with what all flags have in common.
+pub(super) fn command() -> clap::Command {
+    completed(Cli::command())
+}
+
+fn completed(command: clap::Command) -> clap::Command {
+    command.mut_args(complete).mut_subcommands(completed)
+}
+
+/// Adds the variable to the help of a flag, and lets a switch stand without a value.
+fn complete(arg: Arg) -> Arg {
+    let (Some(name), Some(help)) = (arg.get_long(), arg.get_help()) else {
+        return arg;
+    };
+    let help = format!("{help} [env: {}]", source::variable(name));
+    let is_switch = arg
+        .get_value_names()
+        .is_some_and(|names| names.iter().any(|name| name == SWITCH));
+    let arg = arg.help(help);
+    if is_switch {
+        arg.num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+    } else {
+        arg
     }
 }
 
@@ -185,21 +169,23 @@ impl Cli {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Cli, String> {
+    fn parse(line: &str) -> Result<ServeFlags, String> {
         let words = std::iter::once("loopwright").chain(line.split_whitespace());
-        Cli::try_parse_from(words).map_err(|error| {
+        let refused = |error: clap::Error| {
             assert_eq!(error.exit_code(), 2, "{line}");
             error.to_string()
-        })
+        };
+        let matches = command().try_get_matches_from(words).map_err(refused)?;
+        match Cli::from_arg_matches(&matches).unwrap().into_command() {
+            Command::Serve(flags) => Ok(flags),
+            Command::Demo(_) | Command::CheckConfig(_) => panic!("{line} does not serve"),
+        }
     }
 
     #[test]
     fn serving_needs_no_command() {
         for line in ["--upstream http://h/v1", "serve --upstream http://h/v1"] {
-            let Command::Serve(flags) = parse(line).unwrap().into_command() else {
-                panic!("{line} does not serve");
-            };
-            assert_eq!(flags.upstream.unwrap().as_str(), "http://h/v1");
+            assert_eq!(parse(line).unwrap().upstream.unwrap(), "http://h/v1");
         }
     }
 
@@ -207,36 +193,21 @@ mod tests {
     fn a_switch_may_be_given_bare_or_with_a_value() {
         for (line, expected) in [
             ("serve", None),
-            ("serve --insecure-no-auth", Some(true)),
-            ("serve --insecure-no-auth=false", Some(false)),
+            ("serve --insecure-no-auth", Some("true")),
+            ("--insecure-no-auth", Some("true")),
+            ("serve --insecure-no-auth=false", Some("false")),
         ] {
-            let Command::Serve(flags) = parse(line).unwrap().into_command() else {
-                panic!("{line} does not serve");
-            };
-            assert_eq!(flags.insecure_no_auth, expected, "{line}");
+            let flags = parse(line).unwrap();
+            assert_eq!(flags.insecure_no_auth.as_deref(), expected, "{line}");
         }
     }
 
     #[test]
-    fn wrong_arguments_are_refused_with_a_remedy() {
+    fn unknown_arguments_are_refused() {
         for (line, part) in [
-            ("serve --search-provider google", "searxng, brave"),
-            ("serve --search-url ftp://s", "http://"),
             ("serve --mcp-config x.json", "--mcp-config"),
-            (
-                "serve --agent-permission ask",
-                "approvals are not available in this version",
-            ),
-            ("serve --agent-permission no", "auto or deny"),
-            ("serve --upstream ftp://h/v1", "http://"),
-            ("serve --session-store postgres://h/db", "no PostgreSQL"),
-            ("serve --listen 8080", "127.0.0.1:8080"),
-            ("serve --log-level loud", "info"),
-            ("serve --max-tool-rounds=-1", "0 or more"),
-            ("serve --code-exec-timeout 0", "1 to 300 seconds"),
-            ("serve --code-exec-timeout 301", "1 to 300 seconds"),
-            ("serve --code-exec-python=", "such as python3"),
             ("demo --upstream http://h/v1", "--upstream"),
+            ("serve --enable-search true", "true"),
             ("frobnicate", "frobnicate"),
         ] {
             let refused = parse(line).unwrap_err();

@@ -1,249 +1,240 @@
-//! The file as it is written: every key, none of them checked beyond its type.
+//! The configuration file: every key, with its type, its bounds and its default, and with secrets by their place only.
+//!
+//! `config/loopwright.toml` explains the keys. After the checks the same types hold the effective values, which
+//! `check-config` prints.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::input::Place;
-use super::value::{HeaderText, Seconds, Size, Whole};
-use super::{ConfigError, Origin, locate};
+use super::text::{
+    BaseUrl, BrowserOrigin, Directory, EntryName, HostName, KeyDigest, ListenAddress, LogFormat,
+    LogLevel, ModuleName, NamePattern, ProviderName, PythonProgram, ServiceUrl, SessionHeader,
+    StoreLocation, ToolDescription, ToolMethod, ToolName, ToolPermission, UserAgent, VariableName,
+    WorkDir,
+};
+use super::value::{
+    ByteSize, CommandLine, Count, GIB, HeaderText, KIB, MIB, NamePatterns, Ports, RequiredTier,
+    Seconds, Switch, TOML_MAX, UserIds,
+};
 use crate::ids::CallIdStyle;
-use crate::sandbox::settings::{Network, Tier};
-use crate::upstream::settings::FinalCall;
+use crate::sandbox::settings::{InterpreterLimits, Network};
+use crate::upstream::retry::RetryPolicy;
+use crate::upstream::settings::{FinalCall, Quirks};
+use crate::web::settings::FetchSettings;
+
+const MINUTE_MS: u64 = 60_000;
+const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
 
 /// Headers by name.
 pub(super) type Headers = BTreeMap<String, HeaderText>;
 
 /// The top level.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct File {
-    pub(super) listen: Option<String>,
-    pub(super) insecure_no_auth: Option<bool>,
-    pub(super) allowed_hosts: Vec<String>,
-    pub(super) cors_origins: Vec<String>,
-    pub(super) shutdown_grace: Option<Seconds>,
+    pub(super) listen: ListenAddress,
+    pub(super) insecure_no_auth: bool,
+    pub(super) allowed_hosts: Vec<HostName>,
+    pub(super) cors_origins: Vec<BrowserOrigin>,
+    pub(super) shutdown_grace: Seconds<30_000, true>,
 
-    pub(super) upstream: Option<String>,
-    pub(super) upstream_api_key_env: Option<String>,
+    /// One model server; an entry of `upstreams` after the checks.
+    #[serde(skip_serializing)]
+    pub(super) upstream: Option<BaseUrl>,
+    #[serde(skip_serializing)]
+    pub(super) upstream_api_key_env: Option<VariableName>,
 
-    pub(super) tool_dispatch_url: Option<String>,
-    pub(super) dispatch_tools: Option<Vec<String>>,
+    pub(super) tool_dispatch_url: Option<ServiceUrl>,
+    #[serde(default = "every_name")]
+    pub(super) dispatch_tools: Vec<NamePattern>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) dispatch_headers: Headers,
-    pub(super) dispatch_secret_env: Option<String>,
+    pub(super) dispatch_secret_env: Option<VariableName>,
     pub(super) dispatch_secret_file: Option<PathBuf>,
-    pub(super) dispatch_timeout: Option<Seconds>,
-    pub(super) dispatch_max_retries: Option<Whole>,
-    pub(super) dispatch_max_answer_bytes: Option<Size>,
+    pub(super) dispatch_timeout: Seconds<30_000>,
+    pub(super) dispatch_max_retries: Count<0, 2>,
+    pub(super) dispatch_max_answer_bytes: ByteSize<1, { 4 * MIB }>,
     pub(super) dispatch_sequential: bool,
     pub(super) dispatch_idempotent: bool,
-    pub(super) tool_connect_timeout: Option<Seconds>,
-    pub(super) max_parallel_tools: Option<Whole>,
-    pub(super) max_result_chars: Option<Whole>,
+    pub(super) tool_connect_timeout: Seconds<5_000>,
+    pub(super) max_parallel_tools: Count<1, 8>,
+    /// A shorter result has no room for its head, the note of what is missing, and its tail.
+    pub(super) max_result_chars: Count<256, 48_000>,
 
-    pub(super) agent_permission: Option<String>,
-    pub(super) max_tool_rounds: Option<Whole>,
-    pub(super) max_tool_calls: Option<Whole>,
+    pub(super) agent_permission: ToolPermission,
+    pub(super) max_tool_rounds: Count<0, 256>,
+    pub(super) max_tool_calls: Option<Count<1, 0, TOML_MAX>>,
     pub(super) max_seconds: Option<Seconds>,
-    pub(super) max_total_tokens: Option<Whole>,
-    pub(super) repeat_threshold: Option<Whole>,
+    pub(super) max_total_tokens: Option<Count<1, 0, TOML_MAX>>,
+    /// The first call of its kind always runs.
+    pub(super) repeat_threshold: Count<2, 3>,
 
-    pub(super) enable_code_execution: Option<bool>,
-    pub(super) code_exec_timeout: Option<Seconds>,
-    pub(super) code_exec_python: Option<String>,
+    pub(super) enable_code_execution: bool,
+    /// Zero is refused together with everything else that is no time for one call.
+    pub(super) code_exec_timeout: Seconds<MINUTE_MS, true>,
+    pub(super) code_exec_python: PythonProgram,
 
-    pub(super) enable_search: Option<bool>,
-    pub(super) search_provider: Option<String>,
-    pub(super) search_url: Option<String>,
+    pub(super) enable_search: bool,
+    /// One search provider; an entry of `search.providers` after the checks.
+    #[serde(skip_serializing)]
+    pub(super) search_provider: Option<ProviderName>,
+    #[serde(skip_serializing)]
+    pub(super) search_url: Option<ServiceUrl>,
 
-    pub(super) session_store: Option<String>,
-    pub(super) session_ttl: Option<Seconds>,
-    pub(super) session_wait_ms: Option<Whole>,
-    pub(super) session_max_messages: Option<Whole>,
-    pub(super) session_headers: Vec<String>,
+    pub(super) session_store: StoreLocation,
+    pub(super) session_ttl: Seconds<{ 30 * DAY_MS }, true>,
+    pub(super) session_wait_ms: Count<0, 30_000, DAY_MS>,
+    pub(super) session_max_messages: Count<1, 20_000>,
+    pub(super) session_headers: Vec<SessionHeader>,
 
-    pub(super) files_dir: Option<String>,
-    pub(super) max_file_bytes: Option<Size>,
-    pub(super) max_total_file_bytes: Option<Size>,
+    /// By default beside the session store.
+    pub(super) files_dir: Option<Directory>,
+    pub(super) max_file_bytes: ByteSize<1, { 64 * MIB }>,
+    /// By default 10 GiB, or `max_file_bytes` if that is more.
+    pub(super) max_total_file_bytes: Option<ByteSize<1>>,
 
-    pub(super) max_body_bytes: Option<Size>,
-    pub(super) max_header_bytes: Option<Size>,
-    pub(super) max_messages: Option<Whole>,
-    pub(super) header_timeout: Option<Seconds>,
-    pub(super) body_timeout: Option<Seconds>,
-    pub(super) first_byte_wait: Option<Seconds>,
-    pub(super) keep_alive: Option<Seconds>,
+    /// A smaller body has no room for any request.
+    pub(super) max_body_bytes: ByteSize<KIB, { 32 * MIB }>,
+    /// The HTTP library takes no smaller buffer.
+    pub(super) max_header_bytes: ByteSize<{ 8 * KIB }, { 64 * KIB }>,
+    pub(super) max_messages: Count<1, 10_000>,
+    pub(super) header_timeout: Seconds<30_000>,
+    pub(super) body_timeout: Seconds<30_000>,
+    pub(super) first_byte_wait: Seconds<15_000, true>,
+    pub(super) keep_alive: Seconds<10_000>,
 
-    pub(super) log_format: Option<String>,
-    pub(super) log_level: Option<String>,
+    pub(super) log_format: LogFormat,
+    pub(super) log_level: LogLevel,
 
-    pub(super) sandbox: Option<Sandbox>,
-    pub(super) search: Option<Search>,
-    pub(super) retry: Retry,
-    pub(super) upstreams: Vec<Upstream>,
-    pub(super) tools: Vec<Tool>,
-    pub(super) api_keys: Vec<ApiKey>,
+    pub(super) retry: RetrySection,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) upstreams: Vec<UpstreamSection>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tools: Vec<ToolSection>,
+    /// After the checks: only if code execution is on.
+    pub(super) sandbox: Option<SandboxSection>,
+    /// After the checks: only if web search is on.
+    pub(super) search: Option<SearchSection>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) api_keys: Vec<ApiKeySection>,
 }
 
-/// `[search]`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Search {
-    pub(super) on_request: bool,
-    pub(super) timeout: Option<Seconds>,
-    pub(super) max_retries: Option<Whole>,
-    pub(super) max_results: Option<Whole>,
-    pub(super) max_pages: Option<Whole>,
-    pub(super) pages_timeout: Option<Seconds>,
-    pub(super) cache_ttl: Option<Seconds>,
-    pub(super) cache_bytes: Option<Size>,
-    pub(super) parsers: Option<Whole>,
-    pub(super) parser_timeout: Option<Seconds>,
-    pub(super) parser_memory: Option<Size>,
-    pub(super) embedding_model: Option<String>,
-    pub(super) embedding_upstream: Option<String>,
-    pub(super) embedding_timeout: Option<Seconds>,
-    pub(super) pages: SearchPages,
-    pub(super) providers: Vec<SearchProvider>,
-}
-
-/// `[search.pages]`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct SearchPages {
-    pub(super) user_agent: Option<String>,
-    pub(super) connect_timeout: Option<Seconds>,
-    pub(super) timeout: Option<Seconds>,
-    pub(super) max_bytes: Option<Size>,
-    pub(super) max_redirects: Option<Whole>,
-    pub(super) ports: Option<Vec<Whole>>,
-    pub(super) allow: Vec<String>,
-    pub(super) block: Vec<String>,
-    pub(super) private: Vec<String>,
-    pub(super) robots: Option<bool>,
-    pub(super) per_host: Option<Whole>,
-    pub(super) host_interval: Option<Seconds>,
-}
-
-/// One entry of `[[search.providers]]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SearchProvider {
-    pub(super) name: String,
-    pub(super) url: Option<String>,
-    pub(super) api_key_env: Option<String>,
-    pub(super) api_key_file: Option<PathBuf>,
-    pub(super) requests_per_minute: Option<Whole>,
+fn every_name() -> Vec<NamePattern> {
+    vec![NamePattern("*".to_owned())]
 }
 
 /// `[sandbox]`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Sandbox {
-    pub(super) require: Option<Tier>,
-    pub(super) network: Option<Network>,
-    pub(super) command: Vec<String>,
-    pub(super) preload: Vec<String>,
-    pub(super) spares: Option<Whole>,
-    pub(super) max_workers: Option<Whole>,
-    pub(super) max_waiting: Option<Whole>,
-    pub(super) idle_ttl: Option<Seconds>,
-    pub(super) max_age: Option<Seconds>,
-    pub(super) work_dir: Option<PathBuf>,
-    pub(super) saved_size: Option<Size>,
-    pub(super) uids: Option<(Whole, Whole)>,
-    pub(super) limits: SandboxLimits,
+pub(super) struct SandboxSection {
+    pub(super) require: RequiredTier,
+    pub(super) network: Network,
+    pub(super) command: CommandLine,
+    pub(super) preload: Vec<ModuleName>,
+    /// By default 1, or none if `max_workers` is 1.
+    pub(super) spares: Option<Count<0>>,
+    /// By default as many as the memory has room for.
+    pub(super) max_workers: Option<Count<1>>,
+    pub(super) max_waiting: Count<0, 32>,
+    pub(super) idle_ttl: Seconds<{ 20 * MINUTE_MS }>,
+    pub(super) max_age: Seconds<{ 240 * MINUTE_MS }>,
+    /// By default beside the session store.
+    pub(super) work_dir: Option<WorkDir>,
+    pub(super) saved_size: ByteSize<MIB, { 10 * GIB }>,
+    pub(super) uids: UserIds,
+    pub(super) limits: LimitsSection,
 }
 
-/// `[sandbox.limits]`.
-#[derive(Debug, Default, Deserialize)]
+/// `[search]`.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct SandboxLimits {
-    pub(super) memory: Option<Size>,
-    pub(super) address_space: Option<Size>,
-    pub(super) processes: Option<Whole>,
-    pub(super) cpus: Option<Whole>,
-    pub(super) disk: Option<Size>,
-    pub(super) tmp: Option<Size>,
-    pub(super) inodes: Option<Whole>,
-    pub(super) file_size: Option<Size>,
-    pub(super) open_files: Option<Whole>,
-    pub(super) output: Option<Size>,
-    pub(super) output_kept: Option<Size>,
-    pub(super) value: Option<Size>,
-    pub(super) images: Option<Whole>,
-    pub(super) image_bytes: Option<Size>,
-    pub(super) files: Option<Whole>,
-    pub(super) captured_file: Option<Size>,
-    pub(super) captured_total: Option<Size>,
+pub(super) struct SearchSection {
+    pub(super) on_request: bool,
+    pub(super) timeout: Seconds<10_000>,
+    pub(super) max_retries: Count<0, 1>,
+    pub(super) max_results: Count<1, 10, 20>,
+    pub(super) max_pages: Count<0, 6>,
+    pub(super) pages_timeout: Seconds<12_000>,
+    pub(super) cache_ttl: Seconds<{ 15 * MINUTE_MS }, true>,
+    pub(super) cache_bytes: ByteSize<0, { 64 * MIB }>,
+    pub(super) parsers: Count<1, 2>,
+    pub(super) parser_timeout: Seconds<10_000>,
+    /// Less has no room for a parser, its stack and a small page.
+    pub(super) parser_memory: ByteSize<{ 64 * MIB }, { 512 * MIB }>,
+    pub(super) embedding_model: Option<String>,
+    /// By default the first upstream.
+    pub(super) embedding_upstream: Option<String>,
+    pub(super) embedding_timeout: Seconds<5_000>,
+    pub(super) pages: PagesSection,
+    pub(super) providers: Vec<ProviderSection>,
 }
 
-/// `[retry]`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Retry {
-    pub(super) max_attempts: Option<Whole>,
-    pub(super) base_delay: Option<Seconds>,
-    pub(super) max_delay: Option<Seconds>,
+/// One entry of `[[search.providers]]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProviderSection {
+    pub(super) name: ProviderName,
+    pub(super) url: Option<ServiceUrl>,
+    pub(super) api_key_env: Option<VariableName>,
+    pub(super) api_key_file: Option<PathBuf>,
+    /// By default what the provider's smallest plan allows.
+    pub(super) requests_per_minute: Option<Count<1>>,
 }
 
 /// One entry of `[[upstreams]]`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Upstream {
-    pub(super) name: String,
-    pub(super) base_url: String,
+pub(super) struct UpstreamSection {
+    pub(super) name: EntryName,
+    pub(super) base_url: BaseUrl,
     #[serde(default)]
-    pub(super) models: Vec<String>,
-    #[serde(default)]
+    pub(super) models: Vec<NamePattern>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) model_map: BTreeMap<String, String>,
-    pub(super) api_key_env: Option<String>,
+    pub(super) api_key_env: Option<VariableName>,
     pub(super) api_key_file: Option<PathBuf>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) headers: Headers,
-    pub(super) connect_timeout: Option<Seconds>,
-    pub(super) first_byte_timeout: Option<Seconds>,
-    pub(super) idle_timeout: Option<Seconds>,
-    pub(super) max_stream_bytes: Option<Size>,
     #[serde(default)]
-    pub(super) quirks: Quirks,
-}
-
-/// `quirks` of an upstream.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Quirks {
-    pub(super) streams: Option<bool>,
-    pub(super) stream_options: Option<bool>,
-    pub(super) think_tags: Option<bool>,
-    pub(super) split_names: Option<bool>,
-    pub(super) send_reasoning: Option<bool>,
-    pub(super) final_call: Option<FinalCall>,
-    pub(super) call_ids: Option<CallIdStyle>,
-    pub(super) images: Option<bool>,
-    pub(super) hosted_tools: Option<Vec<String>>,
+    pub(super) connect_timeout: Seconds<5_000>,
+    #[serde(default)]
+    pub(super) first_byte_timeout: Seconds<600_000>,
+    #[serde(default)]
+    pub(super) idle_timeout: Seconds<300_000>,
+    /// Less has no room for a short answer.
+    #[serde(default)]
+    pub(super) max_stream_bytes: ByteSize<{ 64 * KIB }, { 64 * MIB }>,
+    #[serde(default)]
+    pub(super) quirks: QuirksSection,
 }
 
 /// One entry of `[[tools]]`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Tool {
-    pub(super) name: String,
-    pub(super) description: String,
+pub(super) struct ToolSection {
+    pub(super) name: ToolName,
+    pub(super) description: ToolDescription,
+    #[serde(skip_serializing)]
     pub(super) parameters: Option<toml::Table>,
     pub(super) parameters_file: Option<PathBuf>,
-    pub(super) url: String,
-    pub(super) method: Option<String>,
+    /// The schema as JSON, after the checks.
+    #[serde(skip_deserializing)]
+    pub(super) parameters_json: String,
+    pub(super) url: ServiceUrl,
     #[serde(default)]
+    pub(super) method: ToolMethod,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) headers: Headers,
-    pub(super) secret_env: Option<String>,
+    pub(super) secret_env: Option<VariableName>,
     pub(super) secret_file: Option<PathBuf>,
-    pub(super) timeout: Option<Seconds>,
-    pub(super) max_retries: Option<Whole>,
-    pub(super) max_answer_bytes: Option<Size>,
+    #[serde(default)]
+    pub(super) timeout: Seconds<30_000>,
+    #[serde(default)]
+    pub(super) max_retries: Count<0, 2>,
+    #[serde(default)]
+    pub(super) max_answer_bytes: ByteSize<1, { 4 * MIB }>,
     #[serde(default)]
     pub(super) sequential: bool,
     #[serde(default)]
@@ -251,28 +242,91 @@ pub(super) struct Tool {
 }
 
 /// One entry of `[[api_keys]]`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ApiKey {
-    pub(super) name: String,
-    pub(super) sha256: Option<String>,
-    pub(super) env: Option<String>,
+pub(super) struct ApiKeySection {
+    pub(super) name: EntryName,
+    #[serde(skip_serializing)]
+    pub(super) sha256: Option<KeyDigest>,
+    pub(super) env: Option<VariableName>,
 }
 
-/// Reads the file that `origin` names.
-pub(super) fn read(path: &Path, origin: Origin) -> Result<(File, Place), ConfigError> {
-    let text = fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable {
-        origin,
-        path: path.to_owned(),
-        cause,
-    })?;
-    parse(&text, path.display().to_string().into())
+/// Tables whose keys are the fields of a part's settings.
+macro_rules! sections {
+    ($($(#[$doc:meta])* $name:ident => $settings:ident {
+        $($(#[$key_doc:meta])* $key:ident: $type:ty,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, Deserialize, Serialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub(super) struct $name {
+            $($(#[$key_doc])* pub(super) $key: $type,)*
+        }
+
+        impl From<&$name> for $settings {
+            fn from(section: &$name) -> Self {
+                Self { $($key: section.$key.clone().into(),)* }
+            }
+        }
+    )*};
 }
 
-/// Reads the text of the file called `name`.
-pub(super) fn parse(text: &str, name: Arc<str>) -> Result<(File, Place), ConfigError> {
-    match toml::from_str(text) {
-        Ok(file) => Ok((file, Place::root(name))),
-        Err(error) => Err(locate::explain(text, name, &error)),
+sections! {
+    /// `[retry]`.
+    RetrySection => RetryPolicy {
+        max_attempts: Count<1, 3, 100>,
+        base_delay: Seconds<500>,
+        max_delay: Seconds<30_000>,
+    }
+
+    /// `quirks` of an upstream.
+    QuirksSection => Quirks {
+        streams: Switch<true>,
+        stream_options: Switch<true>,
+        think_tags: Switch<false>,
+        split_names: Switch<false>,
+        send_reasoning: Switch<true>,
+        final_call: FinalCall,
+        call_ids: CallIdStyle,
+        images: Switch<false>,
+        hosted_tools: Vec<String>,
+    }
+
+    /// `[sandbox.limits]`.
+    LimitsSection => InterpreterLimits {
+        memory: ByteSize<{ 64 * MIB }, GIB>,
+        address_space: ByteSize<{ 256 * MIB }, { 4 * GIB }>,
+        processes: Count<4, 64>,
+        cpus: Count<0, 1>,
+        disk: ByteSize<MIB, { 256 * MIB }>,
+        tmp: ByteSize<MIB, { 64 * MIB }>,
+        inodes: Count<64, 4096>,
+        file_size: ByteSize<{ 64 * KIB }, { 64 * MIB }>,
+        open_files: Count<32, 256>,
+        output: ByteSize<{ 64 * KIB }, { 64 * MIB }>,
+        output_kept: ByteSize<KIB, { 32 * KIB }>,
+        value: ByteSize<256, { 16 * KIB }>,
+        images: Count<0, 10>,
+        /// One frame of the protocol holds an image, and no more than 8 MiB.
+        image_bytes: ByteSize<{ 4 * KIB }, { 4 * MIB }, { 8 * MIB }>,
+        files: Count<0, 20>,
+        captured_file: ByteSize<0, { 32 * MIB }>,
+        captured_total: ByteSize<0, { 64 * MIB }>,
+    }
+
+    /// `[search.pages]`.
+    PagesSection => FetchSettings {
+        user_agent: UserAgent,
+        connect_timeout: Seconds<5_000>,
+        timeout: Seconds<15_000>,
+        max_bytes: ByteSize<KIB, { 8 * MIB }>,
+        max_redirects: Count<0, 5>,
+        ports: Ports,
+        allow: NamePatterns,
+        block: NamePatterns,
+        private: NamePatterns,
+        robots: Switch<true>,
+        per_host: Count<1, 2>,
+        host_interval: Seconds<100, true>,
     }
 }

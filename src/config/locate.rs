@@ -1,67 +1,87 @@
-//! From a position in a TOML text to the line and the key that stand there, so that errors can name them.
+//! The positions of keys in a TOML text, so that errors can name line and key.
 
 use std::ops::Range;
-use std::sync::Arc;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-use super::ConfigError;
 
 /// Longest list of possible keys that an error repeats, in characters.
 const MAX_KEY_LIST_CHARS: usize = 300;
 
-/// Turns an error of the TOML reader into one line that names the key.
-pub(super) fn explain(text: &str, file: Arc<str>, error: &toml::de::Error) -> ConfigError {
-    let offset = error.span().map_or(0, |span| span.start);
+/// Where each key of a text is.
+#[derive(Debug, Default)]
+pub(super) struct KeyLines(Vec<KeyLine>);
+
+#[derive(Debug)]
+struct KeyLine {
+    key: String,
+    line: usize,
+    spans: [Range<usize>; 2],
+}
+
+impl KeyLines {
+    /// The positions of all keys of `table`, which was read from `text`.
+    pub(super) fn of(text: &str, table: &DeTable<'_>) -> Self {
+        let mut lines = Self::default();
+        lines.add_table(text, table, "");
+        lines
+    }
+
+    fn add_table(&mut self, text: &str, table: &DeTable<'_>, parent: &str) {
+        for (name, value) in table {
+            let dot = if parent.is_empty() { "" } else { "." };
+            let key = format!("{parent}{dot}{}", name.get_ref());
+            self.add(text, key, name.span(), value);
+        }
+    }
+
+    fn add(&mut self, text: &str, key: String, span: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Table(table) => self.add_table(text, table, &key),
+            DeValue::Array(entries) => {
+                for (index, entry) in entries.iter().enumerate() {
+                    self.add(text, format!("{key}[{index}]"), entry.span(), entry);
+                }
+            }
+            DeValue::String(_)
+            | DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Datetime(_) => {}
+        }
+        let line = line_of(text, span.start);
+        let spans = [span, value.span()];
+        self.0.push(KeyLine { key, line, spans });
+    }
+
+    /// The line of a key, or of the table or list that it would be in.
+    pub(super) fn line(&self, key: &str) -> Option<usize> {
+        let found = self.0.iter().find(|known| known.key == key);
+        match (found, key.rfind(['.', '['])) {
+            (Some(found), _) => Some(found.line),
+            (None, Some(end)) => self.line(key.get(..end)?),
+            (None, None) => None,
+        }
+    }
+
+    /// The innermost key at a position. Keys come after those inside them.
+    pub(super) fn key_at(&self, offset: usize) -> Option<&str> {
+        let holds =
+            |span: &Range<usize>| span.start <= offset && offset < span.end.max(span.start + 1);
+        let found = self.0.iter().find(|known| known.spans.iter().any(holds));
+        found.map(|known| known.key.as_str())
+    }
+}
+
+/// The line of a position, from 1.
+pub(super) fn line_of(text: &str, offset: usize) -> usize {
     let before = text.get(..offset).unwrap_or(text);
-    ConfigError::Shape {
-        file,
-        line: before.matches('\n').count() + 1,
-        key: key_at(text, offset).unwrap_or_default(),
-        problem: reword(error.message()),
-    }
+    before.matches('\n').count() + 1
 }
 
-/// The path of the key at a position; nothing where the text is no TOML.
-fn key_at(text: &str, offset: usize) -> Option<String> {
-    let table = DeTable::parse(text).ok()?;
-    in_table(table.get_ref(), offset, "")
-}
-
-fn in_table(table: &DeTable<'_>, offset: usize, path: &str) -> Option<String> {
-    table.iter().find_map(|(key, value)| {
-        let path = if path.is_empty() {
-            key.get_ref().to_string()
-        } else {
-            format!("{path}.{}", key.get_ref())
-        };
-        let here = holds(&key.span(), offset) || holds(&value.span(), offset);
-        in_value(value.get_ref(), offset, &path).or_else(|| here.then_some(path))
-    })
-}
-
-fn in_value(value: &DeValue<'_>, offset: usize, path: &str) -> Option<String> {
-    match value {
-        DeValue::Table(table) => in_table(table, offset, path),
-        DeValue::Array(entries) => entries.iter().enumerate().find_map(|(index, entry)| {
-            let path = format!("{path}[{index}]");
-            let here = holds(&entry.span(), offset);
-            in_value(entry.get_ref(), offset, &path).or_else(|| here.then_some(path))
-        }),
-        DeValue::String(_)
-        | DeValue::Integer(_)
-        | DeValue::Float(_)
-        | DeValue::Boolean(_)
-        | DeValue::Datetime(_) => None,
-    }
-}
-
-fn holds(span: &Range<usize>, offset: usize) -> bool {
-    span.start <= offset && offset < span.end.max(span.start + 1)
-}
-
-/// The reader's message in the words of this program, on one line.
-fn reword(message: &str) -> String {
+/// The message of an error of the TOML reader, on one line and with a remedy.
+pub(super) fn reworded(error: &toml::de::Error) -> String {
+    let message = error.message();
     let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((_, known)) = message
         .strip_prefix("unknown field ")

@@ -1,36 +1,17 @@
-//! Texts to values: pure functions, each error a problem and its remedy.
+//! From texts to values: pure functions. Each error names the problem and its remedy.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ::http::{HeaderName, HeaderValue, Method};
-use globset::Glob;
 use url::Url;
 
-use super::cli::Globs;
 use crate::agent::settings::Permission;
 use crate::session::settings::StoreUrl;
 use crate::telemetry::{self, Format};
 
-/// The longest time that can be set; what lies beyond is a slip of the unit.
+/// The longest time that can be set; a longer one has the wrong unit.
 const MAX_TIME: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
-/// Longest name of a tool, as model servers take it.
-const MAX_TOOL_NAME_CHARS: usize = 64;
-/// Longest name of a key or upstream.
-const MAX_NAME_CHARS: usize = 64;
-/// Headers that describe one connection or one body, which the HTTP client writes itself.
-const RESERVED_HEADERS: [&str; 9] = [
-    "connection",
-    "content-length",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "expect",
-];
 
 /// An address to listen on.
 pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
@@ -39,15 +20,17 @@ pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
         None => text.to_owned(),
     };
     numeric.parse().map_err(|_| {
-        format!("`{text}` is no address; write ADDRESS:PORT, such as 127.0.0.1:8080 or [::]:8080")
+        format!(
+            "`{text}` is not an address; write ADDRESS:PORT, such as 127.0.0.1:8080 or [::]:8080"
+        )
     })
 }
 
-/// The base URL of a model server, without trailing slash as far as a URL can be.
+/// The base URL of a model server, without trailing slashes.
 pub(super) fn base_url(text: &str) -> Result<Url, String> {
     let mut url = http_url(text)?;
     if url.query().is_some() {
-        return Err("a base URL has no query; take `?` and what follows it away".to_owned());
+        return Err("a base URL has no query; remove `?` and what follows it".to_owned());
     }
     let path = url.path().trim_end_matches('/').to_owned();
     if path.ends_with("/chat/completions") {
@@ -60,18 +43,13 @@ pub(super) fn base_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The URL of a tool.
-pub(super) fn tool_url(text: &str) -> Result<Url, String> {
-    http_url(text)
-}
-
-/// An `http` or `https` URL that holds no credentials. Errors never repeat the text, which might hold some.
-fn http_url(text: &str) -> Result<Url, String> {
+/// An `http` or `https` URL without credentials. Errors never repeat the text, which might hold some.
+pub(super) fn http_url(text: &str) -> Result<Url, String> {
     const FORM: &str = "write http://HOST:PORT/PATH or https://HOST/PATH";
-    let url = Url::parse(text.trim()).map_err(|error| format!("no URL ({error}); {FORM}"))?;
+    let url = Url::parse(text.trim()).map_err(|error| format!("not a URL ({error}); {FORM}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!(
-            "the scheme `{}` is not possible; {FORM}",
+            "the scheme `{}` is not supported; {FORM}",
             url.scheme()
         ));
     }
@@ -82,66 +60,25 @@ fn http_url(text: &str) -> Result<Url, String> {
         );
     }
     if url.fragment().is_some() {
-        return Err("a URL has no fragment here; take `#` and what follows it away".to_owned());
+        return Err("the URL has a fragment; remove `#` and what follows it".to_owned());
     }
     Ok(url)
-}
-
-/// A comma-separated list of name patterns; commas between braces belong to the pattern.
-pub(super) fn globs(text: &str) -> Result<Globs, String> {
-    let mut depth = 0_usize;
-    let patterns = text.split(|char| {
-        match char {
-            '{' => depth += 1,
-            '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        char == ',' && depth == 0
-    });
-    glob_list(
-        patterns
-            .map(str::trim)
-            .filter(|pattern| !pattern.is_empty()),
-    )
-}
-
-/// A list of name patterns.
-pub(super) fn glob_list<'a>(patterns: impl Iterator<Item = &'a str>) -> Result<Globs, String> {
-    let patterns = patterns.map(glob).collect::<Result<Vec<_>, _>>()?;
-    if patterns.is_empty() {
-        return Err("names nothing; write at least one pattern, or `*` for all".to_owned());
-    }
-    Ok(Globs(patterns))
-}
-
-/// One name pattern.
-pub(super) fn glob(pattern: &str) -> Result<String, String> {
-    match Glob::new(pattern) {
-        Ok(_) if !pattern.is_empty() => Ok(pattern.to_owned()),
-        Ok(_) => Err("an empty pattern matches nothing; take it away".to_owned()),
-        Err(error) => Err(format!(
-            "`{pattern}` is no pattern ({}); use `*`, `?`, `[ab]` and `{{a,b}}`",
-            error.kind()
-        )),
-    }
 }
 
 /// Whether server-side tools may run.
 pub(super) fn permission(text: &str) -> Result<Permission, String> {
     Permission::parse(text).ok_or_else(|| match text {
         "ask" => "approvals are not available in this version; write auto or deny".to_owned(),
-        _ => format!("`{text}` is no permission; write auto or deny"),
+        _ => format!("`{text}` is not a permission; write auto or deny"),
     })
 }
 
-/// A number of rounds.
-pub(super) fn rounds(text: &str) -> Result<u32, String> {
-    text.trim()
-        .parse()
-        .map_err(|_| format!("`{text}` is no number of rounds; write a whole number, 0 or more"))
+/// The text of a permission.
+pub(super) fn permission_text(permission: Permission) -> String {
+    permission.as_str().to_owned()
 }
 
-/// Where sessions are kept. Errors never repeat the text, which might hold a password.
+/// The session store. Errors never repeat the text, which might hold a password.
 pub(super) fn store(text: &str) -> Result<StoreUrl, String> {
     let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
     match scheme {
@@ -154,7 +91,15 @@ pub(super) fn store(text: &str) -> Result<StoreUrl, String> {
         "postgres" | "postgresql" => {
             Err("this version has no PostgreSQL yet; write sqlite:PATH or memory:".to_owned())
         }
-        _ => Err("no known session store; write sqlite:PATH or memory:".to_owned()),
+        _ => Err("not a session store; write sqlite:PATH or memory:".to_owned()),
+    }
+}
+
+/// The text of a session store.
+pub(super) fn store_text(store: &StoreUrl) -> String {
+    match store {
+        StoreUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
+        StoreUrl::Memory => "memory:".to_owned(),
     }
 }
 
@@ -166,21 +111,38 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// The form of the log.
+/// A directory that is used for one thing only.
+pub(super) fn work_directory(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.file_name() {
+        Some(_) => Ok(path),
+        None => Err(format!(
+            "`{text}` cannot be used for working files alone; write a path such as /var/lib/loopwright/work"
+        )),
+    }
+}
+
+/// The Python interpreter.
+pub(super) fn interpreter(text: &str) -> Result<PathBuf, String> {
+    if text.trim().is_empty() || text.contains('\0') {
+        return Err("names no interpreter; write a path, or a name such as python3".to_owned());
+    }
+    Ok(text.into())
+}
+
+/// The format of the log.
 pub(super) fn log_format(text: &str) -> Result<Format, String> {
     match text {
         "text" => Ok(Format::Text),
         "json" => Ok(Format::Json),
-        _ => Err(format!("`{text}` is no log format; write text or json")),
+        _ => Err(format!("`{text}` is not a log format; write text or json")),
     }
 }
 
 /// The level of the log.
 pub(super) fn log_level(text: &str) -> Result<String, String> {
-    match telemetry::filter(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    let filter = telemetry::filter(text);
+    filter.map_or_else(|error| Err(error.to_string()), |_| Ok(text.to_owned()))
 }
 
 /// A switch.
@@ -188,24 +150,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(true),
         "false" | "0" | "no" | "off" => Ok(false),
-        _ => Err(format!("`{text}` is no switch; write true or false")),
-    }
-}
-
-/// The name of an environment variable. A secret given by mistake is never repeated.
-pub(super) fn variable_name(text: &str) -> Result<String, String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let begins_well = text
-        .bytes()
-        .next()
-        .is_some_and(|byte| !byte.is_ascii_digit());
-    if begins_well && text.bytes().all(allowed) {
-        Ok(text.to_owned())
-    } else {
-        Err(
-            "no name of an environment variable; write the variable's name, never the secret itself"
-                .to_owned(),
-        )
+        _ => Err(format!("`{text}` is not a switch; write true or false")),
     }
 }
 
@@ -213,7 +158,7 @@ pub(super) fn variable_name(text: &str) -> Result<String, String> {
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let refused = || {
         format!(
-            "`{text}` is no time; write seconds (30) or \"500ms\", \"30s\", \"5m\", \"12h\", \"30d\""
+            "`{text}` is not a time; write seconds (30) or \"500ms\", \"30s\", \"5m\", \"12h\", \"30d\""
         )
     };
     let (number, unit) = split_unit(text);
@@ -236,14 +181,15 @@ pub(super) fn seconds(seconds: f64) -> Result<Duration, String> {
         Ok(_) => Err(format!(
             "{seconds} s is more than ten years; check the unit"
         )),
-        Err(_) => Err(format!("{seconds} s is no time; write 0 or more")),
+        Err(_) => Err(format!("{seconds} s is not a time; write 0 or more")),
     }
 }
 
 /// A size as text: `64KiB`, `32MiB`, `1GiB`, the decimal kB, MB and GB, or a bare number of bytes.
 pub(super) fn size(text: &str) -> Result<u64, String> {
-    let refused =
-        || format!("`{text}` is no size; write bytes (1048576) or \"64KiB\", \"32MiB\", \"1GiB\"");
+    let refused = || {
+        format!("`{text}` is not a size; write bytes (1048576) or \"64KiB\", \"32MiB\", \"1GiB\"")
+    };
     let (number, unit) = split_unit(text);
     let factor: u64 = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -268,107 +214,19 @@ fn split_unit(text: &str) -> (&str, &str) {
     (number.trim_end(), unit)
 }
 
-/// The name of a key or an upstream: it stands in logs, metrics and the session store.
-pub(super) fn name(text: &str) -> Result<String, String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    if (1..=MAX_NAME_CHARS).contains(&text.len()) && text.bytes().all(allowed) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!(
-            "must be 1 to {MAX_NAME_CHARS} letters, digits and . _ -"
-        ))
-    }
-}
-
-/// The name of a tool.
-pub(super) fn tool_name(text: &str) -> Result<String, String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if (1..=MAX_TOOL_NAME_CHARS).contains(&text.len()) && text.bytes().all(allowed) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!(
-            "must be 1 to {MAX_TOOL_NAME_CHARS} letters, digits and _ -, as models take it"
-        ))
-    }
-}
-
-/// A method of a tool's endpoint.
-pub(super) fn method(text: &str) -> Result<Method, String> {
-    match text.to_ascii_uppercase().as_str() {
-        "GET" => Ok(Method::GET),
-        "POST" => Ok(Method::POST),
-        "PUT" => Ok(Method::PUT),
-        "PATCH" => Ok(Method::PATCH),
-        "DELETE" => Ok(Method::DELETE),
-        _ => Err(format!(
-            "`{text}` is no method for a tool; write GET, POST, PUT, PATCH or DELETE"
-        )),
-    }
-}
-
-/// The name of a header that is added to requests.
-pub(super) fn header_name(text: &str) -> Result<HeaderName, String> {
-    let name = any_header_name(text)?;
-    if RESERVED_HEADERS.contains(&name.as_str()) {
-        return Err(format!(
-            "`{name}` is written by loopwright itself; take it away"
-        ));
-    }
-    Ok(name)
-}
-
-/// The name of a header that carries a session id.
-pub(super) fn session_header(text: &str) -> Result<HeaderName, String> {
-    let name = any_header_name(text)?;
-    if matches!(name.as_str(), "authorization" | "cookie" | "x-api-key") {
-        return Err(format!(
-            "`{name}` carries secrets, and session ids are logged; name another header"
-        ));
-    }
-    Ok(name)
-}
-
-fn any_header_name(text: &str) -> Result<HeaderName, String> {
-    HeaderName::try_from(text)
-        .map_err(|_| format!("`{text}` is no header name; write letters, digits and -"))
-}
-
-/// The value of a header; never repeated in errors.
-pub(super) fn header_value(text: &str) -> Result<HeaderValue, String> {
-    HeaderValue::from_str(text)
-        .map_err(|_| "no header value; it must be visible ASCII on one line".to_owned())
-}
-
-/// A host name, without scheme and port; may be a pattern.
-pub(super) fn host(text: &str) -> Result<String, String> {
-    let well_formed = !text.is_empty() && !text.contains(['/', ':', ' ', '@']);
-    if well_formed && glob(text).is_ok() {
-        Ok(text.to_ascii_lowercase())
-    } else {
-        Err(format!(
-            "`{text}` is no host name; write it without scheme, port and path, such as loopwright.corp or *.corp"
-        ))
-    }
-}
-
-/// An origin that a browser sends: scheme, host and port.
-pub(super) fn origin(text: &str) -> Result<HeaderValue, String> {
-    if text == "*" {
-        return Err("`*` would let every web page in; list the origins themselves".to_owned());
-    }
-    let same = Url::parse(text).is_ok_and(|url| url.origin().ascii_serialization() == text);
-    if same {
-        header_value(text)
-    } else {
-        Err(format!(
-            "`{text}` is no origin; write scheme, host and, if it is not the usual one, port, such as https://chat.corp"
-        ))
+/// What a tool does.
+pub(super) fn description(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err(
+            "is empty; say in a sentence what the tool does, because the model reads it".to_owned(),
+        ),
+        text => Ok(text.to_owned()),
     }
 }
 
 /// A SHA-256 as 64 hexadecimal digits.
 pub(super) fn sha256(text: &str) -> Result<[u8; 32], String> {
-    let refused = || "no SHA-256; write its 64 hexadecimal digits".to_owned();
+    let refused = || "not a SHA-256; write its 64 hexadecimal digits".to_owned();
     let mut digest = [0; 32];
     if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(refused());

@@ -5,251 +5,130 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::file::{Sandbox as RawSandbox, SandboxLimits as RawLimits};
-use super::input::{Input, Place};
-use super::{ConfigError, parse};
-use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
+use super::ConfigError;
+use super::file::{File, SandboxSection};
+use super::text::WorkDir;
+use super::validation::Validation;
+use super::value::Count;
+use crate::sandbox::settings::{Network, Settings};
 use crate::session::settings::{Settings as SessionSettings, StoreUrl};
 
 /// Times that one call can be given.
-const TIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-const DEFAULT_PYTHON: &str = "python3";
-/// Where the interpreter is looked up if the environment does not say.
+const CALL_TIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
+/// Where the interpreter is looked up if the environment has no `PATH`.
 const DEFAULT_SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-const DEFAULT_SPARES: usize = 1;
-const DEFAULT_WAITING: usize = 32;
-const DEFAULT_IDLE_TTL: Duration = Duration::from_secs(20 * 60);
-const DEFAULT_MAX_AGE: Duration = Duration::from_secs(4 * 60 * 60);
-/// User ids that distributions and container engines leave free.
-const DEFAULT_UIDS: (u32, u32) = (60_100, 60_999);
-
-/// The least and the most interpreters that the size of the memory can lead to.
+/// The fewest and the most interpreters that the size of the memory leads to.
 const WORKERS: (u64, u64) = (2, 16);
-/// Memory that is reckoned for one interpreter, in KiB: its limit, and half of that for the server and the cache.
+/// Memory for one interpreter, in KiB: its limit, and half of that for the server and the page cache.
 const WORKER_KIB: u64 = 1536 * 1024;
 
-/// User ids below belong to the system.
-const MIN_UID: u64 = 1000;
-/// The largest image that a frame of the protocol holds, in bytes.
-const MAX_IMAGE_BYTES: usize = 8 * 1024 * 1024;
-
-const KIB: u64 = 1024;
-const MIB: u64 = 1024 * KIB;
-/// Working files of all interpreters that have ended.
-const DEFAULT_SAVED_SIZE: u64 = 10 * 1024 * MIB;
-
-/// The settings, if code execution is switched on. They are checked even if it is not.
+/// The settings, if code execution is on. They are checked even if it is off.
 pub(super) fn settings(
-    input: &Input<'_>,
+    file: &mut File,
     session: &SessionSettings,
-    notices: &mut Vec<String>,
+    checks: &mut Validation<'_>,
 ) -> Result<Option<Settings>, ConfigError> {
-    let Input { flags, file, .. } = input;
-    let enabled = input.pick(
-        "enable-code-execution",
-        flags.enable_code_execution.as_ref(),
-        parse::boolean,
-        file.enable_code_execution.map(Ok),
-    )?;
-    let default = RawSandbox::default();
-    let raw = file.sandbox.as_ref().unwrap_or(&default);
-    let settings = checked(input, raw, session)?;
-    if !enabled.is_some_and(|found| found.value) {
-        if file.sandbox.is_some() {
-            let table = input.place.key("sandbox").origin();
-            notices.push(format!(
+    let section = file.sandbox.take();
+    let is_given = section.is_some();
+    let mut section = section.unwrap_or_default();
+    let settings = checked(file, &mut section, session, checks)?;
+    if !file.enable_code_execution {
+        if is_given {
+            let table = checks.origins.of("sandbox");
+            checks.notices.push(format!(
                 "{table} has no effect without --enable-code-execution"
             ));
         }
         return Ok(None);
     }
     if settings.network == Network::Full && settings.command.is_empty() {
-        let key = input.place.key("sandbox").key("network").origin();
-        notices.push(format!(
+        let key = checks.origins.of("sandbox.network");
+        checks.notices.push(format!(
             "{key} lets code reach whatever this server reaches, itself included"
         ));
     }
+    file.sandbox = Some(section);
     Ok(Some(settings))
 }
 
 fn checked(
-    input: &Input<'_>,
-    raw: &RawSandbox,
+    file: &File,
+    section: &mut SandboxSection,
     session: &SessionSettings,
+    checks: &Validation<'_>,
 ) -> Result<Settings, ConfigError> {
-    let Input {
-        flags, file, env, ..
-    } = input;
-    let timeout = input.pick(
-        "code-exec-timeout",
-        flags.code_exec_timeout.as_ref(),
-        timeout_text,
-        file.code_exec_timeout.map(|time| timeout(time.0)),
-    )?;
-    let python = input.pick(
-        "code-exec-python",
-        flags.code_exec_python.as_ref(),
-        interpreter,
-        file.code_exec_python.as_deref().map(interpreter),
-    )?;
-    let place = input.place.key("sandbox");
-    let max_workers = match place.at_least("max_workers", raw.max_workers, 1)? {
-        Some(workers) => workers,
-        None => workers_for(memory_kib()),
-    };
+    let timeout = Duration::from(file.code_exec_timeout);
+    if !CALL_TIMES.contains(&timeout) {
+        let seconds = timeout.as_secs_f64();
+        let problem = format!("{seconds} s is not a time for one call; write 1 to 300 seconds");
+        return Err(checks.error("code_exec_timeout", problem));
+    }
+    let mut program = section.command.0.iter();
+    if program.next().is_some_and(|word| word.trim().is_empty()) {
+        let problem = "is empty; write the program that starts python3 in isolation, and its arguments after it";
+        return Err(checks.error("sandbox.command[0]", problem));
+    }
+    let temporary = section.work_dir.is_none() && session.store == StoreUrl::Memory;
+    let tmp = || (checks.env)("TMPDIR").unwrap_or_else(|| "/tmp".to_owned());
+    let default = || WorkDir(default_work_dir(&session.store, &tmp()));
+    let work_dir = section.work_dir.get_or_insert_with(default);
+    let work_dir = work_dir.clone().into();
+    let (max_workers, spares) = workers(section, checks)?;
     Ok(Settings {
-        python: python.map_or_else(|| DEFAULT_PYTHON.into(), |found| found.value),
-        search_path: env("PATH").unwrap_or_else(|| DEFAULT_SEARCH_PATH.to_owned()),
-        timeout: timeout.map_or(DEFAULT_TIMEOUT, |found| found.value),
-        require: required(&place, raw.require)?,
-        network: raw.network.unwrap_or_default(),
-        command: command(&place, &raw.command)?,
-        limits: limits(&place.key("limits"), &raw.limits)?,
-        preload: preload(&place.key("preload"), &raw.preload)?,
-        spares: spares(&place, raw, max_workers)?,
+        python: file.code_exec_python.0.clone(),
+        search_path: (checks.env)("PATH").unwrap_or_else(|| DEFAULT_SEARCH_PATH.to_owned()),
+        timeout,
+        require: section.require.into(),
+        network: section.network,
+        command: section.command.0.clone(),
+        limits: (&section.limits).into(),
+        preload: section.preload.iter().cloned().map(Into::into).collect(),
+        spares,
         max_workers,
-        max_waiting: place
-            .at_least("max_waiting", raw.max_waiting, 0)?
-            .unwrap_or(DEFAULT_WAITING),
-        idle_ttl: place
-            .positive("idle_ttl", raw.idle_ttl)?
-            .unwrap_or(DEFAULT_IDLE_TTL),
-        max_age: place
-            .positive("max_age", raw.max_age)?
-            .unwrap_or(DEFAULT_MAX_AGE),
-        work_dir: match &raw.work_dir {
-            Some(path) => work_dir(&place, path)?,
-            None => default_work_dir(
-                &session.store,
-                &env("TMPDIR").unwrap_or_else(|| "/tmp".to_owned()),
-            ),
-        },
-        temporary: raw.work_dir.is_none() && session.store == StoreUrl::Memory,
+        max_waiting: section.max_waiting.into(),
+        idle_ttl: section.idle_ttl.into(),
+        max_age: section.max_age.into(),
+        work_dir,
+        temporary,
         saved_ttl: session.ttl,
-        saved_size: place
-            .at_least("saved_size", raw.saved_size, MIB)?
-            .unwrap_or(DEFAULT_SAVED_SIZE),
-        uids: uids(&place, raw, max_workers)?,
+        saved_size: section.saved_size.into(),
+        uids: section.uids.into(),
         launcher: "/proc/self/exe".into(),
     })
 }
 
-/// The longest time of one call of code execution.
-pub(super) fn timeout_text(text: &str) -> Result<Duration, String> {
-    timeout(parse::duration(text)?)
-}
-
-/// The same, given as a time.
-fn timeout(time: Duration) -> Result<Duration, String> {
-    if TIMES.contains(&time) {
-        return Ok(time);
-    }
-    let seconds = time.as_secs_f64();
-    Err(format!(
-        "{seconds} s is no time for one call; write 1 to 300 seconds"
-    ))
-}
-
-/// The Python interpreter.
-pub(super) fn interpreter(text: &str) -> Result<PathBuf, String> {
-    if text.trim().is_empty() || text.contains('\0') {
-        return Err("names no interpreter; write a path, or a name such as python3".to_owned());
-    }
-    Ok(text.into())
-}
-
-fn required(place: &Place, tier: Option<Tier>) -> Result<Tier, ConfigError> {
-    match tier {
-        None => Ok(Tier::Basic),
-        Some(Tier::External) => Err(place.key("require").error(
-            "`external` is what `command` leads to and is not judged; write weak, basic, medium or strong",
-        )),
-        Some(tier @ (Tier::Weak | Tier::Basic | Tier::Medium | Tier::Strong)) => Ok(tier),
-    }
-}
-
-fn command(place: &Place, words: &[String]) -> Result<Vec<String>, ConfigError> {
-    if words
-        .first()
-        .is_some_and(|program| program.trim().is_empty())
-    {
-        return Err(place
-            .key("command")
-            .index(0)
-            .error("is empty; write the program that starts python3 in isolation, and its arguments after it"));
-    }
-    Ok(words.to_vec())
-}
-
-fn preload(place: &Place, modules: &[String]) -> Result<Vec<String>, ConfigError> {
-    let is_name = |part: &str| {
-        let mut characters = part.chars();
-        let begins_well = characters
-            .next()
-            .is_some_and(|first| first == '_' || first.is_alphabetic());
-        begins_well && characters.all(|other| other == '_' || other.is_alphanumeric())
-    };
-    for (index, module) in modules.iter().enumerate() {
-        if !module.split('.').all(is_name) {
-            return Err(place.index(index).error(format!(
-                "`{module}` is no module; write a name that Python can import, such as numpy"
-            )));
-        }
-    }
-    Ok(modules.to_vec())
-}
-
-fn spares(place: &Place, raw: &RawSandbox, max_workers: usize) -> Result<usize, ConfigError> {
-    let spares = place.at_least("spares", raw.spares, 0)?;
-    match spares {
-        Some(spares) if spares >= max_workers => Err(place.key("spares").error(format!(
+/// The most interpreters and the spare ones among them. Each has a user id of its own.
+fn workers(
+    section: &mut SandboxSection,
+    checks: &Validation<'_>,
+) -> Result<(usize, usize), ConfigError> {
+    let default = || Count::computed(workers_for(memory_kib()));
+    let max_workers = usize::from(*section.max_workers.get_or_insert_with(default));
+    let default = || Count::computed(1.min(max_workers - 1));
+    let spares = usize::from(*section.spares.get_or_insert_with(default));
+    if spares >= max_workers {
+        let problem = format!(
             "{spares} would leave none of the {max_workers} interpreters to calls; write less than max_workers"
-        ))),
-        Some(spares) => Ok(spares),
-        None => Ok(DEFAULT_SPARES.min(max_workers - 1)),
+        );
+        return Err(checks.error("sandbox.spares", problem));
     }
-}
-
-/// The user ids: as many as there can be interpreters, because each has one of its own.
-fn uids(place: &Place, raw: &RawSandbox, max_workers: usize) -> Result<(u32, u32), ConfigError> {
-    let place = place.key("uids");
-    let (first, last) = match raw.uids {
-        None => DEFAULT_UIDS,
-        Some((first, last)) => {
-            let (first, last) = (u64::from(first), u64::from(last));
-            if first < MIN_UID || first > last {
-                return Err(place.error(format!(
-                    "[{first}, {last}] is no range for interpreters; write [FIRST, LAST], {MIN_UID} or more, such as [60100, 60999]"
-                )));
-            }
-            // The last one of the type stands for no user.
-            match (u32::try_from(first), u32::try_from(last)) {
-                (Ok(first), Ok(last)) if last < u32::MAX => (first, last),
-                _ => return Err(place.error(format!("{last} is too large for a user id"))),
-            }
-        }
+    let (first, last) = <(u32, u32)>::from(section.uids);
+    let Some(difference) = last.checked_sub(first) else {
+        let problem = format!(
+            "[{first}, {last}] is not a range; write [FIRST, LAST], such as [60100, 60999]"
+        );
+        return Err(checks.error("sandbox.uids", problem));
     };
-    let count = usize::try_from(last - first).unwrap_or(usize::MAX);
-    if count < max_workers - 1 {
-        return Err(place.error(format!(
+    if usize::try_from(difference).is_ok_and(|difference| difference < max_workers - 1) {
+        let problem = format!(
             "[{first}, {last}] are fewer ids than max_workers, {max_workers}; widen the range"
-        )));
+        );
+        return Err(checks.error("sandbox.uids", problem));
     }
-    Ok((first, last))
+    Ok((max_workers, spares))
 }
 
-fn work_dir(place: &Place, path: &Path) -> Result<PathBuf, ConfigError> {
-    if path.as_os_str().is_empty() || path.file_name().is_none() {
-        return Err(place.key("work_dir").error(format!(
-            "`{}` is no directory of its own; write a path such as /var/lib/loopwright/work",
-            path.display()
-        )));
-    }
-    Ok(path.to_owned())
-}
-
-/// Beside the session database; without one, where nothing outlives the process.
+/// Beside the session database, or for sessions in memory a new temporary directory.
 fn default_work_dir(store: &StoreUrl, temporary: &str) -> PathBuf {
     match store {
         StoreUrl::Sqlite(path) => {
@@ -265,92 +144,7 @@ fn default_work_dir(store: &StoreUrl, temporary: &str) -> PathBuf {
     }
 }
 
-fn limits(place: &Place, raw: &RawLimits) -> Result<InterpreterLimits, ConfigError> {
-    let default = InterpreterLimits::default();
-    let least = |key, given: Option<u64>, least, default| -> Result<u64, ConfigError> {
-        Ok(place.at_least(key, given, least)?.unwrap_or(default))
-    };
-    Ok(InterpreterLimits {
-        memory: least(
-            "memory",
-            raw.memory.map(u64::from),
-            64 * MIB,
-            default.memory,
-        )?,
-        address_space: least(
-            "address_space",
-            raw.address_space.map(u64::from),
-            256 * MIB,
-            default.address_space,
-        )?,
-        processes: least(
-            "processes",
-            raw.processes.map(u64::from),
-            4,
-            default.processes,
-        )?,
-        disk: least("disk", raw.disk.map(u64::from), MIB, default.disk)?,
-        tmp: least("tmp", raw.tmp.map(u64::from), MIB, default.tmp)?,
-        inodes: least("inodes", raw.inodes.map(u64::from), 64, default.inodes)?,
-        file_size: least(
-            "file_size",
-            raw.file_size.map(u64::from),
-            64 * KIB,
-            default.file_size,
-        )?,
-        open_files: least(
-            "open_files",
-            raw.open_files.map(u64::from),
-            32,
-            default.open_files,
-        )?,
-        ..results(place, raw, &default)?
-    })
-}
-
-/// The limits of what comes back from a cell.
-fn results(
-    place: &Place,
-    raw: &RawLimits,
-    default: &InterpreterLimits,
-) -> Result<InterpreterLimits, ConfigError> {
-    let image_bytes = place
-        .at_least("image_bytes", raw.image_bytes, 4 * KIB)?
-        .unwrap_or(default.image_bytes);
-    if image_bytes > MAX_IMAGE_BYTES {
-        return Err(place.key("image_bytes").error(format!(
-            "{image_bytes} is more than an interpreter can hand over; write \"8MiB\" or less"
-        )));
-    }
-    Ok(InterpreterLimits {
-        cpus: place.at_least("cpus", raw.cpus, 0)?.unwrap_or(default.cpus),
-        output: place
-            .at_least("output", raw.output, 64 * KIB)?
-            .unwrap_or(default.output),
-        output_kept: place
-            .at_least("output_kept", raw.output_kept, KIB)?
-            .unwrap_or(default.output_kept),
-        value: place
-            .at_least("value", raw.value, 256)?
-            .unwrap_or(default.value),
-        images: place
-            .at_least("images", raw.images, 0)?
-            .unwrap_or(default.images),
-        image_bytes,
-        files: place
-            .at_least("files", raw.files, 0)?
-            .unwrap_or(default.files),
-        captured_file: place
-            .at_least("captured_file", raw.captured_file, 0)?
-            .unwrap_or(default.captured_file),
-        captured_total: place
-            .at_least("captured_total", raw.captured_total, 0)?
-            .unwrap_or(default.captured_total),
-        ..default.clone()
-    })
-}
-
-/// Interpreters for a machine with so much memory.
+/// The number of interpreters that this much memory has room for.
 fn workers_for(memory_kib: u64) -> usize {
     let (least, most) = WORKERS;
     let workers = (memory_kib / WORKER_KIB).clamp(least, most);
@@ -375,7 +169,7 @@ fn memory_of(machine: &str, group: &str) -> u64 {
     let group = group
         .trim()
         .parse()
-        .map_or(u64::MAX, |bytes: u64| bytes / KIB);
+        .map_or(u64::MAX, |bytes: u64| bytes / 1024);
     machine.min(group)
 }
 

@@ -1,227 +1,155 @@
 //! The settings of server-side tools.
 
 use std::collections::HashSet;
-use std::path::Path;
-use std::time::Duration;
 
 use ::http::Method;
-use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use url::Url;
 
-use super::file::{Headers, Tool as RawTool};
-use super::input::{Input, Place};
-use super::value::{Keeper, Seconds, Size, Whole};
-use super::{ConfigError, parse, secrets};
+use super::ConfigError;
+use super::file::{File, ToolSection};
+use super::validation::Validation;
 use crate::tools::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
 
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const DEFAULT_ANSWER_BYTES: usize = 4 * 1024 * 1024;
-const DEFAULT_RETRIES: u32 = 2;
-const DEFAULT_PARALLEL: usize = 8;
-const DEFAULT_RESULT_CHARS: usize = 48_000;
-/// Fewer characters leave no room for head, marker and tail of a cut result.
-const MIN_RESULT_CHARS: u64 = 256;
 /// A tool without parameters takes an empty object.
 const NO_PARAMETERS: &str = r#"{"properties":{},"type":"object"}"#;
 
-/// What is the same for the dispatch URL and a tool of its own.
-struct RawEndpoint<'a> {
-    url: Url,
-    method: Method,
-    headers: &'a Headers,
-    secret: Keeper,
-    timeout: Option<Seconds>,
-    max_answer_bytes: Option<Size>,
-    max_retries: Option<Whole>,
-}
-
 pub(super) fn settings(
-    input: &Input<'_>,
-    notices: &mut Vec<String>,
+    file: &mut File,
+    checks: &mut Validation<'_>,
 ) -> Result<Settings, ConfigError> {
-    let Input { file, place, .. } = input;
     Ok(Settings {
-        dispatch: dispatch(input, notices)?,
-        http_tools: http_tools(input)?,
-        max_parallel_tools: place
-            .at_least("max_parallel_tools", file.max_parallel_tools, 1)?
-            .unwrap_or(DEFAULT_PARALLEL),
-        max_result_chars: place
-            .at_least("max_result_chars", file.max_result_chars, MIN_RESULT_CHARS)?
-            .unwrap_or(DEFAULT_RESULT_CHARS),
-        connect_timeout: place
-            .positive("tool_connect_timeout", file.tool_connect_timeout)?
-            .unwrap_or(DEFAULT_CONNECT_TIMEOUT),
+        dispatch: dispatch(file, checks)?,
+        http_tools: http_tools(&mut file.tools, checks)?,
+        max_parallel_tools: file.max_parallel_tools.into(),
+        max_result_chars: file.max_result_chars.into(),
+        connect_timeout: file.tool_connect_timeout.into(),
     })
 }
 
 fn dispatch(
-    input: &Input<'_>,
-    notices: &mut Vec<String>,
+    file: &File,
+    checks: &mut Validation<'_>,
 ) -> Result<Option<DispatchSettings>, ConfigError> {
-    let Input {
-        flags, file, place, ..
-    } = input;
-    let url = input.pick(
-        "tool-dispatch-url",
-        flags.tool_dispatch_url.as_ref(),
-        parse::tool_url,
-        file.tool_dispatch_url.as_deref().map(parse::tool_url),
-    )?;
-    let in_file = file.dispatch_tools.as_ref();
-    let tools = input.pick(
-        "dispatch-tools",
-        flags.dispatch_tools.as_ref(),
-        parse::globs,
-        in_file.map(|list| parse::glob_list(list.iter().map(String::as_str))),
-    )?;
-    let Some(url) = url else {
-        if let Some(tools) = tools.filter(|found| found.value.0 != ["*"]) {
-            notices.push(format!(
-                "{} has no effect without a dispatch URL",
-                tools.origin
-            ));
+    let tools: Vec<String> = file
+        .dispatch_tools
+        .iter()
+        .cloned()
+        .map(Into::into)
+        .collect();
+    if tools.is_empty() {
+        let problem = "names nothing; write at least one pattern, or `*` for all";
+        return Err(checks.error("dispatch_tools", problem));
+    }
+    let Some(url) = &file.tool_dispatch_url else {
+        if tools != ["*"] {
+            let tools = checks.origins.of("dispatch_tools");
+            checks
+                .notices
+                .push(format!("{tools} has no effect without a dispatch URL"));
         }
         return Ok(None);
     };
-    let raw = RawEndpoint {
-        url: url.value,
-        method: Method::POST,
-        headers: &file.dispatch_headers,
-        secret: Keeper {
-            env: file.dispatch_secret_env.clone(),
-            file: file.dispatch_secret_file.clone(),
-        },
-        timeout: file.dispatch_timeout,
-        max_answer_bytes: file.dispatch_max_answer_bytes,
-        max_retries: file.dispatch_max_retries,
-    };
+    let (secret_env, secret_file) = (&file.dispatch_secret_env, &file.dispatch_secret_file);
     Ok(Some(DispatchSettings {
-        tools: tools.map_or_else(|| vec!["*".to_owned()], |found| found.value.0),
-        endpoint: endpoint(input, &place.key("dispatch_"), raw)?,
+        tools,
+        endpoint: EndpointSettings {
+            url: url.0.clone(),
+            method: Method::POST,
+            headers: checks.headers("dispatch_headers", &file.dispatch_headers)?,
+            secret: checks.secret(
+                "dispatch_secret",
+                secret_env.as_ref(),
+                secret_file.as_ref(),
+                signing_secret,
+            )?,
+            timeout: file.dispatch_timeout.into(),
+            max_answer_bytes: file.dispatch_max_answer_bytes.into(),
+            max_retries: file.dispatch_max_retries.into(),
+        },
         sequential: file.dispatch_sequential,
         idempotent: file.dispatch_idempotent,
     }))
 }
 
-fn http_tools(input: &Input<'_>) -> Result<Vec<HttpToolSettings>, ConfigError> {
+fn http_tools(
+    sections: &mut [ToolSection],
+    checks: &Validation<'_>,
+) -> Result<Vec<HttpToolSettings>, ConfigError> {
     let mut names = HashSet::new();
-    let mut tools = Vec::with_capacity(input.file.tools.len());
-    for (index, raw) in input.file.tools.iter().enumerate() {
-        let place = input.place.key("tools").index(index);
-        if !names.insert(&raw.name) {
-            return Err(place
-                .key("name")
-                .error("another tool has this name; names differ"));
+    let mut tools = Vec::with_capacity(sections.len());
+    for (index, section) in sections.iter_mut().enumerate() {
+        let table = format!("tools[{index}]");
+        if !names.insert(section.name.0.clone()) {
+            let problem = "another tool has this name; names differ";
+            return Err(checks.error(&format!("{table}.name"), problem));
         }
-        tools.push(http_tool(input, &place, raw)?);
+        section.parameters_json = parameters(section, &table, checks)?;
+        let (secret_env, secret_file) = (&section.secret_env, &section.secret_file);
+        tools.push(HttpToolSettings {
+            name: section.name.0.clone(),
+            description: section.description.0.clone(),
+            parameters_json: section.parameters_json.clone(),
+            endpoint: EndpointSettings {
+                url: section.url.0.clone(),
+                method: section.method.0.clone(),
+                headers: checks.headers(&format!("{table}.headers"), &section.headers)?,
+                secret: checks.secret(
+                    &format!("{table}.secret"),
+                    secret_env.as_ref(),
+                    secret_file.as_ref(),
+                    signing_secret,
+                )?,
+                timeout: section.timeout.into(),
+                max_answer_bytes: section.max_answer_bytes.into(),
+                max_retries: section.max_retries.into(),
+            },
+            sequential: section.sequential,
+            idempotent: section.idempotent,
+        });
     }
     Ok(tools)
 }
 
-fn http_tool(
-    input: &Input<'_>,
-    place: &Place,
-    raw: &RawTool,
-) -> Result<HttpToolSettings, ConfigError> {
-    if raw.description.trim().is_empty() {
-        return Err(place
-            .key("description")
-            .error("is empty; say in a sentence what the tool does, the model reads it"));
-    }
-    let method = raw.method.as_deref().map(parse::method);
-    let endpoint_raw = RawEndpoint {
-        url: place.key("url").check(parse::tool_url(&raw.url))?,
-        method: place
-            .key("method")
-            .check(method.unwrap_or(Ok(Method::POST)))?,
-        headers: &raw.headers,
-        secret: Keeper {
-            env: raw.secret_env.clone(),
-            file: raw.secret_file.clone(),
-        },
-        timeout: raw.timeout,
-        max_answer_bytes: raw.max_answer_bytes,
-        max_retries: raw.max_retries,
-    };
-    Ok(HttpToolSettings {
-        name: place.key("name").check(parse::tool_name(&raw.name))?,
-        description: raw.description.trim().to_owned(),
-        parameters_json: parameters(place, raw)?,
-        endpoint: endpoint(input, place, endpoint_raw)?,
-        sequential: raw.sequential,
-        idempotent: raw.idempotent,
-    })
-}
-
-fn endpoint(
-    input: &Input<'_>,
-    place: &Place,
-    raw: RawEndpoint<'_>,
-) -> Result<EndpointSettings, ConfigError> {
-    let secret = secrets::secret(input, place, "secret", &raw.secret)?;
-    if let Some(secret) = &secret {
-        check_secret(place, secret)?;
-    }
-    Ok(EndpointSettings {
-        url: raw.url,
-        method: raw.method,
-        headers: secrets::headers(input, &place.key("headers"), raw.headers)?,
-        secret,
-        timeout: place
-            .positive("timeout", raw.timeout)?
-            .unwrap_or(DEFAULT_TIMEOUT),
-        max_answer_bytes: place
-            .at_least("max_answer_bytes", raw.max_answer_bytes, 1)?
-            .unwrap_or(DEFAULT_ANSWER_BYTES),
-        max_retries: place
-            .at_least("max_retries", raw.max_retries, 0)?
-            .unwrap_or(DEFAULT_RETRIES),
-    })
-}
-
-fn check_secret(place: &Place, secret: &SecretString) -> Result<(), ConfigError> {
-    match standardwebhooks::Webhook::new(secret.expose_secret()) {
+fn signing_secret(text: &str) -> Result<(), String> {
+    const FORM: &str =
+        "it is `whsec_` and base64, as `echo whsec_$(openssl rand -base64 32)` makes it";
+    match standardwebhooks::Webhook::new(text) {
         Ok(_) => Ok(()),
-        Err(_) => Err(place.key("secret").error(
-            "no Standard Webhooks secret; it is `whsec_` and base64, as `echo whsec_$(openssl rand -base64 32)` makes it",
-        )),
+        Err(_) => Err(format!("not a Standard Webhooks secret; {FORM}")),
     }
 }
 
 /// The JSON Schema of a tool's arguments as text.
-fn parameters(place: &Place, raw: &RawTool) -> Result<String, ConfigError> {
-    let (place, text) = match (&raw.parameters, &raw.parameters_file) {
+fn parameters(
+    section: &ToolSection,
+    table: &str,
+    checks: &Validation<'_>,
+) -> Result<String, ConfigError> {
+    let (key, file_key) = (
+        format!("{table}.parameters"),
+        format!("{table}.parameters_file"),
+    );
+    let (key, text) = match (&section.parameters, &section.parameters_file) {
         (None, None) => return Ok(NO_PARAMETERS.to_owned()),
         (Some(_), Some(_)) => {
-            return Err(place
-                .key("parameters_file")
-                .error("`parameters` is given as well; take one away"));
+            let problem = "`parameters` is given as well; remove one of the two";
+            return Err(checks.error(&file_key, problem));
         }
-        (Some(table), None) => {
-            let place = place.key("parameters");
-            let json = place.check(to_json(&toml::Value::Table(table.clone())))?;
-            (place, json.to_string())
+        (Some(schema), None) => {
+            let json = to_json(&toml::Value::Table(schema.clone()));
+            let json = checks.valid(&key, json)?;
+            (key, json.to_string())
         }
         (None, Some(path)) => {
-            let place = place.key("parameters_file");
-            let text = schema_file(path, &place)?;
-            (place, text)
+            let text = checks.content(&file_key, path)?;
+            (file_key, minified(&text))
         }
     };
-    place.check(check_schema(&text))?;
+    checks.valid(&key, check_schema(&text))?;
     Ok(text)
 }
 
-/// The schema in a file, without the white space between its parts but in its own order of keys.
-fn schema_file(path: &Path, place: &Place) -> Result<String, ConfigError> {
-    let text = secrets::from_file(path, place)?;
-    Ok(minified(&text))
-}
-
-/// Takes white space outside strings away; text that is no JSON stays no JSON.
+/// Removes white space outside strings and keeps the order of the keys; text that is not JSON stays so.
 fn minified(text: &str) -> String {
     let mut in_string = false;
     let mut escaped = false;
@@ -239,7 +167,7 @@ fn minified(text: &str) -> String {
 
 fn check_schema(text: &str) -> Result<(), String> {
     let schema: Value = serde_json::from_str(text)
-        .map_err(|error| format!("no JSON ({error}); write a JSON Schema"))?;
+        .map_err(|error| format!("not JSON ({error}); write a JSON Schema"))?;
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         return Err(
             "arguments are an object; write `type = \"object\"` and `properties`".to_owned(),
@@ -248,7 +176,7 @@ fn check_schema(text: &str) -> Result<(), String> {
     match jsonschema::validator_for(&schema) {
         Ok(_) => Ok(()),
         Err(error) => Err(format!(
-            "no JSON Schema ({} at `{}`); correct it there",
+            "not a JSON Schema ({} at `{}`); correct it there",
             error.to_string().replace('\n', " "),
             error.instance_path()
         )),

@@ -69,7 +69,7 @@ pub struct Quirks {
 }
 
 /// How the model is kept from calling tools in the last call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinalCall {
     /// `tool_choice: "none"`, tools kept so that the server's prompt cache holds.

@@ -84,7 +84,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("encoding_rs", &["web"]),
     ("feed_rs", &["web"]),
     ("pdf_extract", &["web"]),
-    ("clap", &["config", "main"]),
+    ("clap", &["config"]),
     ("toml", &["config"]),
     ("prometheus_client", &["metrics"]),
     ("anyhow", &["main", "demo"]),

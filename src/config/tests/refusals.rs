@@ -35,7 +35,7 @@ const BAD_SHAPES: &[(&str, &str)] = &[
     ),
     (
         "[[upstreams]]\nname = \"a\"\nbase_url = \"http://a\"\n[[upstreams]]\nname = \"b\"\nbase_url = \"http://b\"\nidle_timeout = \"5 parsecs\"",
-        "line 7: upstreams[1].idle_timeout: `5 parsecs` is no time; write",
+        "line 7: upstreams[1].idle_timeout: `5 parsecs` is not a time; write",
     ),
     (
         "[[upstreams]]\nname = \"a\"",
@@ -55,7 +55,7 @@ const BAD_SHAPES: &[(&str, &str)] = &[
     ),
     (
         "max_body_bytes = \"3 apples\"",
-        "line 1: max_body_bytes: `3 apples` is no size; write",
+        "line 1: max_body_bytes: `3 apples` is not a size; write",
     ),
     (
         "keep_alive = true",
@@ -82,7 +82,11 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
         "too large",
     ),
     ("keep_alive = 0", "keep_alive", "longer than 0"),
-    ("session_wait_ms = 100000000000", "session_wait_ms", "a day"),
+    (
+        "session_wait_ms = 100000000000",
+        "session_wait_ms",
+        "86400000 or less",
+    ),
     (
         "session_store = \"redis://h\"",
         "session_store",
@@ -108,7 +112,7 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
     (
         "session_headers = [\"a b\"]",
         "session_headers[0]",
-        "no header name",
+        "not a header name",
     ),
     (
         "allowed_hosts = [\"http://h\"]",
@@ -128,8 +132,8 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
     ("dispatch_tools = []", "dispatch_tools", "`*` for all"),
     (
         "dispatch_tools = [\"a[\"]",
-        "dispatch_tools",
-        "is no pattern",
+        "dispatch_tools[0]",
+        "is not a pattern",
     ),
     (
         "tool_dispatch_url = \"http://u:hunter2@h/\"",
@@ -144,7 +148,7 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
     (
         "[retry]\nmax_attempts = 1000",
         "retry.max_attempts",
-        "a few",
+        "100 or less",
     ),
     (
         "[retry]\nbase_delay = 60",
@@ -158,13 +162,13 @@ const IMPOSSIBLE_DISPATCH: &[(&str, &str, &str)] = &[
     ("dispatch_timeout = 0", "dispatch_timeout", "longer than 0"),
     (
         "dispatch_secret_env = \"GPU_API_KEY\"",
-        "dispatch_secret",
+        "dispatch_secret_env",
         "whsec_",
     ),
     (
         "dispatch_secret_env = \"A\"\ndispatch_secret_file = \"b\"",
         "dispatch_secret_file",
-        "take one key away",
+        "remove one of the two",
     ),
     (
         "dispatch_headers = { content-length = \"1\" }",
@@ -251,7 +255,7 @@ const IMPOSSIBLE_TOOLS: &[(&str, &str, &str)] = &[
     (
         "parameters = { type = \"object\", properties = { a = { type = \"text\" } } }",
         "tools[0].parameters",
-        "no JSON Schema",
+        "not a JSON Schema",
     ),
     (
         "parameters = { x = 2026-01-01 }",
@@ -266,7 +270,7 @@ const IMPOSSIBLE_TOOLS: &[(&str, &str, &str)] = &[
     (
         "parameters = {}\nparameters_file = \"/no/such\"",
         "tools[0].parameters_file",
-        "take one away",
+        "remove one of the two",
     ),
 ];
 
@@ -297,7 +301,7 @@ const IMPOSSIBLE_SERVERS: &[(&str, &str, &str)] = &[
     (
         "models = [\"ok\", \"{\"]",
         "upstreams[0].models[1]",
-        "is no pattern",
+        "is not a pattern",
     ),
     (
         "model_map = { a = \"\" }",
@@ -316,27 +320,11 @@ const IMPOSSIBLE_SERVERS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-fn check(text: &str, key: &str, part: &str) {
-    let refused = load(text).unwrap_err();
-    assert!(
-        refused.starts_with(&format!("FILE: {key}: ")),
-        "{refused}\nexpected {key}"
-    );
-    assert!(refused.contains(part), "{refused}\nexpected {part}");
-    for secret in ["sesame", "sk-live", "hunter2"] {
-        assert!(!refused.contains(secret), "{refused}");
-    }
-}
-
 #[test]
 fn a_variable_at_fault_is_named() {
     for (variable, value) in BAD_VARIABLES {
         let env = |name: &str| match name {
             _ if name == *variable => Some((*value).to_owned()),
-            // The switch is read only where the address is a public one.
-            "LOOPWRIGHT_LISTEN" if *variable == "LOOPWRIGHT_INSECURE_NO_AUTH" => {
-                Some("0.0.0.0:80".to_owned())
-            }
             "LOOPWRIGHT_UPSTREAM" => Some("http://h/v1".to_owned()),
             _ => None,
         };
@@ -344,6 +332,43 @@ fn a_variable_at_fault_is_named() {
             .unwrap_err()
             .to_string();
         assert!(refused.starts_with(&format!("{variable}: ")), "{refused}");
+        assert!(!refused.contains("hunter2"), "{refused}");
+    }
+}
+
+#[test]
+fn a_flag_at_fault_is_named() {
+    for (flag, part) in [
+        ("search-provider=google", "searxng, brave"),
+        ("search-url=ftp://s", "http://"),
+        (
+            "agent-permission=ask",
+            "approvals are not available in this version",
+        ),
+        ("agent-permission=no", "auto or deny"),
+        ("upstream=ftp://h/v1", "http://"),
+        ("session-store=postgres://u:hunter2@h/db", "no PostgreSQL"),
+        ("listen=8080", "127.0.0.1:8080"),
+        ("log-level=loud", "info"),
+        ("max-tool-rounds=-1", "0 or more"),
+        ("max-tool-rounds=many", "0 or more"),
+        ("dispatch-tools=", "`*` for all"),
+        ("dispatch-tools=a,b[", "`b[` is not a pattern"),
+        ("enable-search=perhaps", "true or false"),
+        ("code-exec-timeout=0", "1 to 300 seconds"),
+        ("code-exec-timeout=301", "1 to 300 seconds"),
+        ("code-exec-python=", "such as python3"),
+    ] {
+        let mut line = vec![format!("--{flag}")];
+        if !flag.starts_with("upstream") {
+            line.push("--upstream=http://h/v1".to_owned());
+        }
+        let refused = Config::load(&flags(&line), &lookup)
+            .unwrap_err()
+            .to_string();
+        let name = flag.split('=').next().unwrap();
+        assert!(refused.starts_with(&format!("--{name}: ")), "{refused}");
+        assert!(refused.contains(part), "{refused}");
         assert!(!refused.contains("hunter2"), "{refused}");
     }
 }

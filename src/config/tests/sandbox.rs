@@ -68,7 +68,11 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
         "sandbox.work_dir",
         "write a path",
     ),
-    ("[sandbox]\nuids = [0, 100]", "sandbox.uids", "1000 or more"),
+    (
+        "[sandbox]\nuids = [0, 100]",
+        "sandbox.uids[0]",
+        "1000 or more",
+    ),
     (
         "[sandbox]\nuids = [3000, 2000]",
         "sandbox.uids",
@@ -76,7 +80,7 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
     ),
     (
         "[sandbox]\nuids = [3000, 4294967295]",
-        "sandbox.uids",
+        "sandbox.uids[1]",
         "too large",
     ),
     (
@@ -92,7 +96,7 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
     (
         "[sandbox.limits]\nimage_bytes = \"9MiB\"",
         "sandbox.limits.image_bytes",
-        "\"8MiB\" or less",
+        "8388608 or less",
     ),
     (
         "[sandbox.limits]\nprocesses = 1",
@@ -117,9 +121,7 @@ fn comparable(settings: &Settings) -> String {
 fn an_impossible_value_is_refused_even_while_code_execution_is_off() {
     for (text, key, part) in IMPOSSIBLE {
         for switch in [ON, ""] {
-            let refused = load(&format!("{UPSTREAM}{switch}{text}")).unwrap_err();
-            assert!(refused.starts_with(&format!("FILE: {key}: ")), "{refused}");
-            assert!(refused.contains(part), "{refused}\nexpected {part}");
+            check(&format!("{UPSTREAM}{switch}{text}"), key, part);
         }
     }
 }
@@ -145,7 +147,7 @@ fn a_wrong_shape_is_refused_with_its_line_and_key() {
         ),
         (
             "[sandbox.limits]\ndisk = \"3 apples\"",
-            "line 2: sandbox.limits.disk: `3 apples` is no size; write",
+            "line 2: sandbox.limits.disk: `3 apples` is not a size; write",
         ),
     ] {
         let refused = load(text).unwrap_err();
@@ -251,7 +253,7 @@ fn the_summary_shows_every_setting_and_no_argument() {
     let text = format!("{UPSTREAM}{ON}[sandbox]\ncommand = [\"runsc\", \"--token=hunter2\"]");
     let summary = load(&text).unwrap().summary();
     for line in [
-        "[sandbox]\nrequire = \"basic\"\nnetwork = \"none\"\n# command: runsc (and 1 arguments)\n",
+        "[sandbox]\nrequire = \"basic\"\nnetwork = \"none\"\ncommand = [\"runsc\", \"(1 arguments, not shown)\"]\n",
         "\nsaved_size = 10737418240\nuids = [60100, 60999]\n",
         "\n[sandbox.limits]\nmemory = 1073741824\n",
         "\nimages = 10\nimage_bytes = 4194304\n",

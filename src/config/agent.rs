@@ -1,0 +1,63 @@
+//! The settings of the loop, of sessions and of logs.
+
+use std::time::Duration;
+
+use super::ConfigError;
+use super::file::File;
+use super::text::Directory;
+use super::validation::Validation;
+use super::value::{ByteSize, GIB};
+use crate::session::settings::{StoreUrl, beside};
+use crate::{agent, session, telemetry};
+
+const DEFAULT_TOTAL_FILE_BYTES: u64 = 10 * GIB;
+
+pub(super) fn agent(file: &File) -> agent::settings::Settings {
+    agent::settings::Settings {
+        max_tool_rounds: file.max_tool_rounds.into(),
+        max_tool_calls: file.max_tool_calls.map(Into::into),
+        max_duration: file.max_seconds.map(Into::into),
+        max_total_tokens: file.max_total_tokens.map(Into::into),
+        repeat_threshold: file.repeat_threshold.into(),
+        permission: file.agent_permission.0,
+    }
+}
+
+pub(super) fn session(
+    file: &mut File,
+    checks: &Validation<'_>,
+) -> Result<session::settings::Settings, ConfigError> {
+    let store = file.session_store.0.clone();
+    let files_dir = file.files_dir.clone().map(Into::into);
+    if let StoreUrl::Sqlite(path) = &store {
+        file.files_dir
+            .get_or_insert_with(|| Directory(beside(path)));
+    }
+    let most = u64::from(file.max_file_bytes);
+    // A larger limit of one file alone is not meant to be cut down.
+    let default = || ByteSize::computed(DEFAULT_TOTAL_FILE_BYTES.max(most));
+    let total = u64::from(*file.max_total_file_bytes.get_or_insert_with(default));
+    if total < most {
+        let problem = format!(
+            "{total} is less than one file may have (max_file_bytes is {most}); write at least as much"
+        );
+        return Err(checks.error("max_total_file_bytes", problem));
+    }
+    let ttl = Duration::from(file.session_ttl);
+    Ok(session::settings::Settings {
+        store,
+        ttl: (!ttl.is_zero()).then_some(ttl),
+        wait: Duration::from_millis(file.session_wait_ms.into()),
+        max_messages: file.session_max_messages.into(),
+        files_dir,
+        max_file_bytes: most,
+        max_total_file_bytes: total,
+    })
+}
+
+pub(super) fn log(file: &File) -> telemetry::Settings {
+    telemetry::Settings {
+        format: file.log_format.0,
+        level: file.log_level.0.clone(),
+    }
+}

@@ -1,0 +1,126 @@
+//! The settings of the HTTP edge.
+
+use std::net::SocketAddr;
+
+use ::http::HeaderName;
+use sha2::{Digest, Sha256};
+
+use super::ConfigError;
+use super::file::{ApiKeySection, File};
+use super::validation::Validation;
+use crate::http::settings::{ApiKey, Settings};
+
+/// Shortest API key in a variable; a shorter one can be guessed.
+const MIN_KEY_CHARS: usize = 16;
+
+/// The header that always carries a session id.
+const SESSION_HEADER: HeaderName = HeaderName::from_static("x-session-id");
+
+pub(super) fn settings(file: &File, checks: &mut Validation<'_>) -> Result<Settings, ConfigError> {
+    let api_keys = api_keys(file, checks)?;
+    let listen = file.listen.0;
+    if api_keys.is_empty() && !is_loopback(listen) {
+        check_public(file, checks)?;
+    }
+    let mut session_headers = vec![SESSION_HEADER];
+    for header in &file.session_headers {
+        if !session_headers.contains(&header.0) {
+            session_headers.push(header.0.clone());
+        }
+    }
+    Ok(Settings {
+        listen,
+        max_body_bytes: file.max_body_bytes.into(),
+        max_header_bytes: file.max_header_bytes.into(),
+        max_messages: file.max_messages.into(),
+        header_timeout: file.header_timeout.into(),
+        body_timeout: file.body_timeout.into(),
+        first_byte_wait: file.first_byte_wait.into(),
+        keep_alive: file.keep_alive.into(),
+        shutdown_grace: file.shutdown_grace.into(),
+        session_headers,
+        allowed_hosts: file.allowed_hosts.iter().cloned().map(Into::into).collect(),
+        cors_origins: file.cors_origins.iter().cloned().map(Into::into).collect(),
+        api_keys,
+    })
+}
+
+/// Refuses an address that the network can reach without API keys, unless the operator allows it.
+fn check_public(file: &File, checks: &mut Validation<'_>) -> Result<(), ConfigError> {
+    if !file.insecure_no_auth {
+        let problem = format!(
+            "{} can be reached from the network and no API key is configured; add [[api_keys]] to the file, \
+             listen on 127.0.0.1, or allow it with --insecure-no-auth",
+            file.listen.0
+        );
+        return Err(checks.error("listen", problem));
+    }
+    if file.allowed_hosts.is_empty() {
+        checks.notices.push(
+            "without API keys only loopback host names are accepted; add the name that callers use to `allowed_hosts`"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+fn api_keys(file: &File, checks: &Validation<'_>) -> Result<Vec<ApiKey>, ConfigError> {
+    let mut keys: Vec<ApiKey> = Vec::with_capacity(file.api_keys.len());
+    for (index, section) in file.api_keys.iter().enumerate() {
+        let table = format!("api_keys[{index}]");
+        let key = ApiKey {
+            name: section.name.0.clone(),
+            sha256: digest(section, &table, checks)?,
+        };
+        if keys.iter().any(|other| other.name == key.name) {
+            let problem =
+                "another key has this name; what a key makes belongs to its name, so names differ";
+            return Err(checks.error(&format!("{table}.name"), problem));
+        }
+        if let Some(other) = keys.iter().find(|other| other.sha256 == key.sha256) {
+            let problem = format!("is the same key as `{}`; remove one of them", other.name);
+            return Err(checks.error(&table, problem));
+        }
+        keys.push(key);
+    }
+    Ok(keys)
+}
+
+fn digest(
+    section: &ApiKeySection,
+    table: &str,
+    checks: &Validation<'_>,
+) -> Result<[u8; 32], ConfigError> {
+    let variable = match (&section.sha256, &section.env) {
+        (Some(digest), None) => return Ok(digest.0),
+        (None, Some(variable)) => variable,
+        (Some(_), Some(_)) | (None, None) => {
+            let problem =
+                "write either `sha256` (of the key) or `env` (the variable that holds it)";
+            return Err(checks.error(table, problem));
+        }
+    };
+    let key = format!("{table}.env");
+    let text = checks.variable(&key, variable)?;
+    checks.valid(&key, check_key(&text, &variable.0))?;
+    Ok(Sha256::digest(text.as_bytes()).into())
+}
+
+fn check_key(key: &str, variable: &str) -> Result<(), String> {
+    if key.len() < MIN_KEY_CHARS {
+        return Err(format!(
+            "the key in {variable} is shorter than {MIN_KEY_CHARS} characters and could be guessed; \
+             make one with `openssl rand -hex 32`"
+        ));
+    }
+    if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!(
+            "the key in {variable} cannot be sent in a header; use visible ASCII without spaces"
+        ));
+    }
+    Ok(())
+}

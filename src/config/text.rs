@@ -1,0 +1,113 @@
+//! Types of the texts in the file. Each is read once, and shown in the form in which it is written.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use ::http::{HeaderName, HeaderValue, Method};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use url::Url;
+
+use super::{names, parse};
+use crate::agent::settings::Permission;
+use crate::session::settings::StoreUrl;
+use crate::telemetry::Format;
+use crate::web::settings::ProviderKind;
+
+const DEFAULT_USER_AGENT: &str = concat!(
+    "loopwright/",
+    env!("CARGO_PKG_VERSION"),
+    " (page reader; reads one page at a user's request)"
+);
+
+/// Types of texts: the inner type, how it is read, how it is shown, and the default if there is one.
+macro_rules! texts {
+    ($($(#[$doc:meta])* $name:ident($inner:ty) = $parse:path, $show:expr $(, $default:expr)?;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone)]
+        pub(super) struct $name(pub(super) $inner);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                $parse(&text).map(Self).map_err(D::Error::custom)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let show: fn(&$inner) -> String = $show;
+                serializer.serialize_str(&show(&self.0))
+            }
+        }
+
+        impl From<$name> for $inner {
+            fn from(text: $name) -> Self {
+                text.0
+            }
+        }
+
+        $(impl Default for $name {
+            fn default() -> Self {
+                Self($default)
+            }
+        })?
+    )*};
+}
+
+texts! {
+    /// An address to listen on.
+    ListenAddress(SocketAddr) = parse::listen, ToString::to_string, (Ipv4Addr::LOCALHOST, 8080).into();
+    /// The base URL of a model server.
+    BaseUrl(Url) = parse::base_url, ToString::to_string;
+    /// The URL of a tool or a search provider. Its query may hold a token and is not shown.
+    ServiceUrl(Url) = parse::http_url, without_query;
+    /// One pattern of names.
+    NamePattern(String) = names::glob, String::clone;
+    /// A host name, or a pattern of them.
+    HostName(String) = names::host, String::clone;
+    /// An origin that a browser sends.
+    BrowserOrigin(HeaderValue) = names::origin, |it| String::from_utf8_lossy(it.as_bytes()).into_owned();
+    /// The name of a header that carries a session id.
+    SessionHeader(HeaderName) = names::session_header, ToString::to_string;
+    /// The name of an environment variable.
+    VariableName(String) = names::variable_name, String::clone;
+    /// The name of an API key or an upstream.
+    EntryName(String) = names::name, String::clone;
+    /// The name of a tool.
+    ToolName(String) = names::tool_name, String::clone;
+    /// What a tool does.
+    ToolDescription(String) = parse::description, String::clone;
+    /// The method of a tool's endpoint.
+    ToolMethod(Method) = names::method, ToString::to_string, Method::POST;
+    /// Whether server-side tools may run.
+    ToolPermission(Permission) = parse::permission, |it| parse::permission_text(*it), Permission::Auto;
+    /// The Python interpreter.
+    PythonProgram(PathBuf) = parse::interpreter, |it| it.display().to_string(), "python3".into();
+    /// A module that Python can import.
+    ModuleName(String) = names::module, String::clone;
+    /// A directory.
+    Directory(PathBuf) = parse::directory, |it| it.display().to_string();
+    /// A directory that is used for one thing only.
+    WorkDir(PathBuf) = parse::work_directory, |it| it.display().to_string();
+    /// The session store.
+    StoreLocation(StoreUrl) = parse::store, parse::store_text, StoreUrl::Sqlite("loopwright.db".into());
+    /// A search provider.
+    ProviderName(ProviderKind) = names::provider, |it| it.as_str().to_owned();
+    /// The name under which pages are fetched.
+    UserAgent(String) = names::user_agent, String::clone, DEFAULT_USER_AGENT.to_owned();
+    /// The SHA-256 of an API key.
+    KeyDigest([u8; 32]) = parse::sha256, |_| "(not shown)".to_owned();
+    /// The format of the log.
+    LogFormat(Format) = parse::log_format, |it| it.as_str().to_owned(), Format::Text;
+    /// The level of the log.
+    LogLevel(String) = parse::log_level, String::clone, "info".to_owned();
+}
+
+fn without_query(url: &Url) -> String {
+    let mut shown = url.clone();
+    if shown.query().is_some() {
+        shown.set_query(Some("…"));
+    }
+    shown.into()
+}
