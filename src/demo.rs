@@ -6,12 +6,11 @@
 //! this host can isolate them; where it cannot, one line says why.
 
 mod corpus;
-pub mod model;
-mod rules;
-pub mod tool;
+mod model;
+mod script;
+mod tool;
 mod tour;
 
-use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,10 +20,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http::{HeaderMap, Method};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
+use self::script::Script;
+use self::tool::SampleTool;
+use self::tour::Tour;
 use crate::app::{App, AppError};
 use crate::config::cli::ServeFlags;
 use crate::config::{Config, ConfigError, DemoConfig};
@@ -41,25 +44,12 @@ pub struct Demo {
     app: App,
     model: (TcpListener, axum::Router),
     tool: (TcpListener, axum::Router),
-    code: Code,
-    pages: Pages,
+    tour: Tour,
+    /// Whether code can be run here.
+    code: bool,
+    /// What this host cannot do, why, and what would help.
+    missing: Vec<String>,
     _work_directory: Option<WorkDirectory>,
-}
-
-/// Whether code can be run here.
-#[derive(Debug)]
-enum Code {
-    Offered,
-    /// It cannot, and this is why and what would help.
-    Missing(String),
-}
-
-/// Whether pages can be read here; a search answers with summaries where not.
-#[derive(Debug)]
-enum Pages {
-    Read,
-    /// They cannot, and this is why.
-    Unreadable(String),
 }
 
 /// Where working files of ended interpreters are kept; deleted when dropped, which must come after the server's end.
@@ -77,16 +67,15 @@ impl Demo {
     /// Binds everything.
     ///
     /// # Errors
-    /// When a port cannot be bound.
+    /// When a port cannot be bound, or the recorded data cannot be read.
     pub async fn build(settings: &DemoConfig) -> anyhow::Result<Self> {
-        let model = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .await
-            .context("cannot start the scripted model")?;
-        let tool = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .await
-            .context("cannot start the sample tool")?;
+        let model = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let model = model.context("cannot start the scripted model")?;
+        let tool = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let tool = tool.context("cannot start the sample tool")?;
         let upstream = Url::parse(&format!("http://{}/v1", model.local_addr()?))?;
-        let tools = Url::parse(&format!("http://{}/", tool.local_addr()?))?;
+        let tools_url = Url::parse(&format!("http://{}/", tool.local_addr()?))?;
+        let (tools, script) = (tool::load()?, Script::load(tools_url.as_str())?);
         let config = |enable_code_execution: bool| {
             let flags = ServeFlags {
                 listen: Some(settings.listen.to_string()),
@@ -94,32 +83,35 @@ impl Demo {
                 session_store: Some("memory:".to_owned()),
                 enable_code_execution: Some(enable_code_execution.to_string()),
                 enable_search: Some(true.to_string()),
-                search_url: Some(tools.to_string()),
+                search_url: Some(tools_url.to_string()),
                 ..ServeFlags::default()
             };
-            serve_config(&flags, settings, &tools)
+            let mut config = serve_config(&flags, settings)?;
+            config.tools.http_tools = tools.iter().map(|tool| sample(tool, &tools_url)).collect();
+            Ok::<_, ConfigError>(config)
         };
         let with_code = config(true)?;
         let work_directory = with_code.sandbox.as_ref();
         let work_directory = work_directory.map(|code| WorkDirectory(code.work_dir.clone()));
-        let (app, code) = match App::build(with_code).await {
-            Ok(app) => (app, Code::Offered),
+        let mut missing = Vec::new();
+        let app = match App::build(with_code).await {
             Err(AppError::Sandbox(error)) => {
-                let missing = Code::Missing(one_line(&error));
-                (App::build(config(false)?).await?, missing)
+                missing.push(format!("Without code execution: {}", one_line(error)));
+                App::build(config(false)?).await?
             }
-            Err(error) => return Err(error.into()),
+            built => built?,
         };
-        let pages = match app.check_page_parser().await {
-            Ok(()) => Pages::Read,
-            Err(error) => Pages::Unreadable(one_line(&error)),
-        };
+        let code = missing.is_empty();
+        if let Err(error) = app.check_page_parser().await {
+            missing.push(format!("Without page reading: {}", one_line(error)));
+        }
         Ok(Self {
             app,
-            model: (model, model::router()),
-            tool: (tool, tool::router().merge(corpus::router())),
+            model: (model, model::router(script)),
+            tool: (tool, tool::router(tools).merge(corpus::router())),
+            tour: Tour::load()?,
             code,
-            pages,
+            missing,
             _work_directory: work_directory,
         })
     }
@@ -149,7 +141,7 @@ impl Demo {
             }
         }));
         let tour = async {
-            match tour::show(&base, &self.code, &self.pages, out).await {
+            match self.tour.show(&base, &self.missing, self.code, out).await {
                 Err(error) if !stopping.is_cancelled() => Err(error),
                 // Shown, or cut short by a signal, which is no failure.
                 Ok(()) | Err(_) => std::future::pending::<anyhow::Result<()>>().await,
@@ -169,11 +161,7 @@ impl Demo {
 }
 
 /// The settings of the server in the middle.
-fn serve_config(
-    flags: &ServeFlags,
-    settings: &DemoConfig,
-    tools: &Url,
-) -> Result<Config, ConfigError> {
+fn serve_config(flags: &ServeFlags, settings: &DemoConfig) -> Result<Config, ConfigError> {
     let environment = |name: &str| match name {
         "PATH" => settings.search_path.clone(),
         "TMPDIR" => settings.temporary.clone(),
@@ -189,29 +177,14 @@ fn serve_config(
         pages.host_interval = Duration::ZERO;
         pages.per_host = web.web.search.max_pages.max(1);
     }
-    config.tools.http_tools = tool::definitions()
-        .iter()
-        .map(|tool| sample(tool, tools))
-        .collect();
     Ok(config)
 }
 
-/// An error with its causes, without line ends.
-fn one_line(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text.replace('\n', " ")
-}
-
-fn sample(definition: &tool::SampleTool, url: &Url) -> HttpToolSettings {
+fn sample(tool: &SampleTool, url: &Url) -> HttpToolSettings {
     HttpToolSettings {
-        name: definition.name.to_owned(),
-        description: definition.description.to_owned(),
-        parameters_json: definition.parameters_json.to_owned(),
+        name: tool.name.clone(),
+        description: tool.description.clone(),
+        parameters_json: tool.parameters.get().to_owned(),
         endpoint: EndpointSettings {
             url: url.clone(),
             method: Method::POST,
@@ -224,4 +197,14 @@ fn sample(definition: &tool::SampleTool, url: &Url) -> HttpToolSettings {
         sequential: false,
         idempotent: true,
     }
+}
+
+/// An error with its causes, without line ends.
+fn one_line(error: impl Into<anyhow::Error>) -> String {
+    format!("{:#}", error.into()).replace('\n', " ")
+}
+
+/// The elements of a JSON list; none of anything else.
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
 }

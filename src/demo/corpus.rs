@@ -1,13 +1,12 @@
 //! A small web for the demo: the pages of a town that does not exist, and a search engine over them that speaks as
 //! SearXNG does.
 
-use axum::Json;
-use axum::Router;
 use axum::extract::{Path, Query};
 use axum::http::header::HOST;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -18,32 +17,23 @@ const MOST_OF_A_WORD: usize = 3;
 /// Shorter words say nothing about a page.
 const LEAST_CHARS: usize = 4;
 
-/// A page by its name in the address.
-struct Page {
-    name: &'static str,
-    html: &'static str,
-}
-
-const PAGES: [Page; 10] = [
-    page("events", include_str!("corpus/events.html")),
-    page("ferry", include_str!("corpus/ferry.html")),
-    page("harbour", include_str!("corpus/harbour.html")),
-    page("index", include_str!("corpus/index.html")),
-    page("jubilee", include_str!("corpus/jubilee.html")),
-    page("lighthouse", include_str!("corpus/lighthouse.html")),
-    page("museum", include_str!("corpus/museum.html")),
-    page("railway", include_str!("corpus/railway.html")),
-    page("walk", include_str!("corpus/walk.html")),
-    page("wreck", include_str!("corpus/wreck.html")),
+/// The names of the pages in their addresses, and their HTML.
+pub(super) const PAGES: [(&str, &str); 10] = [
+    ("events", include_str!("corpus/events.html")),
+    ("ferry", include_str!("corpus/ferry.html")),
+    ("harbour", include_str!("corpus/harbour.html")),
+    ("index", include_str!("corpus/index.html")),
+    ("jubilee", include_str!("corpus/jubilee.html")),
+    ("lighthouse", include_str!("corpus/lighthouse.html")),
+    ("museum", include_str!("corpus/museum.html")),
+    ("railway", include_str!("corpus/railway.html")),
+    ("walk", include_str!("corpus/walk.html")),
+    ("wreck", include_str!("corpus/wreck.html")),
 ];
 
-const fn page(name: &'static str, html: &'static str) -> Page {
-    Page { name, html }
-}
-
-/// What a search asks for.
+/// The parameters of a search.
 #[derive(Deserialize)]
-struct Asked {
+struct SearchQuery {
     q: String,
     format: Option<String>,
 }
@@ -57,80 +47,61 @@ pub(super) fn router() -> Router {
 }
 
 async fn show(Path(name): Path<String>) -> Response {
-    match PAGES.iter().find(|page| page.name == name) {
-        Some(page) => Html(page.html).into_response(),
+    match PAGES.iter().find(|page| page.0 == name) {
+        Some((_, html)) => Html(*html).into_response(),
         None => (StatusCode::NOT_FOUND, "There is no such page.").into_response(),
     }
 }
 
 /// Answers as SearXNG does when JSON is among its `search.formats`; it has no other format.
-async fn search(Query(asked): Query<Asked>, headers: HeaderMap) -> Response {
-    if asked.format.as_deref() != Some("json") {
+async fn search(Query(query): Query<SearchQuery>, headers: HeaderMap) -> Response {
+    if query.format.as_deref() != Some("json") {
         return StatusCode::FORBIDDEN.into_response();
     }
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let base = format!("http://{}/town", host.unwrap_or("localhost"));
-    let results: Vec<Value> = ranked(&asked.q)
-        .iter()
-        .map(|page| {
-            json!({
-                "url": format!("{base}/{}", page.name),
-                "title": page.between("<title>", "</title>"),
-                "content": page.between("name=\"description\" content=\"", "\""),
-                "publishedDate": null,
-                "engine": "demo",
-                "engines": ["demo"],
-                "category": "general",
-            })
+    let host = host.unwrap_or("localhost");
+    let result = |(name, html): (&str, &str)| {
+        json!({
+            "url": format!("http://{host}/town/{name}"),
+            "title": between(html, "<title>", "</title>"),
+            "content": between(html, "name=\"description\" content=\"", "\""),
+            "engines": ["demo"],
         })
-        .collect();
-    Json(json!({
-        "query": asked.q,
-        "number_of_results": results.len(),
-        "results": results,
-        "answers": [],
-        "corrections": [],
-        "infoboxes": [],
-        "suggestions": [],
-        "unresponsive_engines": [],
-    }))
-    .into_response()
+    };
+    let results: Vec<Value> = ranked(&query.q).into_iter().map(result).collect();
+    Json(json!({"query": query.q, "results": results, "unresponsive_engines": []})).into_response()
 }
 
 /// The pages that have words of the query, best first.
-fn ranked(query: &str) -> Vec<&'static Page> {
+fn ranked(query: &str) -> Vec<(&'static str, &'static str)> {
     let query = query.to_lowercase();
-    let words: Vec<&str> = query
-        .split(|character: char| !character.is_alphanumeric())
+    let words = query.split(|character: char| !character.is_alphanumeric());
+    let words: Vec<&str> = words
         .filter(|word| word.chars().count() >= LEAST_CHARS)
         .collect();
-    let mut found: Vec<(usize, &Page)> = PAGES
-        .iter()
-        .map(|page| (page.fits(&words), page))
-        .filter(|(fits, _)| *fits > 0)
-        .collect();
-    found.sort_by_key(|(fits, _)| std::cmp::Reverse(*fits));
-    found.into_iter().map(|(_, page)| page).collect()
+    let fits = |html: &str| -> usize {
+        let title = between(html, "<title>", "</title>").to_lowercase();
+        // Without the navigation, which is the same everywhere.
+        let text = between(html, "<main>", "</main>").to_lowercase();
+        let in_title = words
+            .iter()
+            .map(|word| title.matches(word).count() * TITLE_WEIGHT);
+        let in_text = words
+            .iter()
+            .map(|word| text.matches(word).count().min(MOST_OF_A_WORD));
+        in_title.chain(in_text).sum()
+    };
+    let mut found = PAGES.to_vec();
+    found.retain(|(_, html)| fits(html) > 0);
+    found.sort_by_key(|(_, html)| std::cmp::Reverse(fits(html)));
+    found
 }
 
-impl Page {
-    fn fits(&self, words: &[&str]) -> usize {
-        let title = self.between("<title>", "</title>").to_lowercase();
-        // Without the navigation, which is the same everywhere.
-        let text = self.between("<main>", "</main>").to_lowercase();
-        let count = |word: &&str| {
-            let in_text = text.matches(*word).count().min(MOST_OF_A_WORD);
-            title.matches(*word).count() * TITLE_WEIGHT + in_text
-        };
-        words.iter().map(count).sum()
-    }
-
-    /// What stands between two marks; nothing where they are missing.
-    fn between(&self, begin: &str, end: &str) -> &'static str {
-        let rest = self.html.split_once(begin).map(|(_, rest)| rest);
-        rest.and_then(|rest| rest.split_once(end))
-            .map_or("", |(text, _)| text)
-    }
+/// What stands between two marks; nothing where they are missing.
+fn between<'a>(html: &'a str, begin: &str, end: &str) -> &'a str {
+    let rest = html.split_once(begin).map(|(_, rest)| rest);
+    let found = rest.and_then(|rest| rest.split_once(end));
+    found.map_or("", |(text, _)| text)
 }
 
 #[cfg(test)]
@@ -185,13 +156,13 @@ mod tests {
 
     #[test]
     fn every_page_has_what_is_searched() {
-        for page in PAGES {
+        for (name, html) in PAGES {
             for (begin, end) in [
                 ("<title>", "</title>"),
                 ("name=\"description\" content=\"", "\""),
                 ("<main>", "</main>"),
             ] {
-                assert_ne!(page.between(begin, end), "", "{begin} in {}", page.name);
+                assert_ne!(between(html, begin, end), "", "{begin} in {name}");
             }
         }
     }

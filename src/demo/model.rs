@@ -1,103 +1,74 @@
 //! The scripted model server of the demo: speaks the chat API as vLLM does, and says on every occasion that it is a
 //! script.
-//!
-//! What it says is decided by the rules; this module owns the HTTP around them.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use async_stream::stream;
-use axum::Json;
-use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::Path;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use super::rules::{self, Turn};
+use super::list;
+use super::script::{RecordedCall, Script};
 use crate::ids::{CallIdStyle, fresh_call_id};
 
 /// The name of the model.
-pub const MODEL: &str = "loopwright-demo";
-
+const MODEL: &str = "loopwright-demo";
 /// Who the model belongs to, which says what it is.
 const OWNER: &str = "loopwright demo (scripted, not a language model)";
-
 /// `created` of the model; the day that the script was written.
 const MODEL_CREATED: u64 = 1_795_132_800;
-
 /// Time between two pieces of a streamed answer, so that a person sees it being written.
 const PACE: Duration = Duration::from_millis(12);
-
-/// Characters in one streamed piece of arguments.
-const ARGUMENT_PIECE_CHARS: usize = 8;
-
 /// Characters that count as one token; there is no tokenizer here.
 const CHARS_PER_TOKEN: usize = 4;
 
-/// An answer, before it is spelled as a stream or as one object.
-#[derive(Debug)]
-struct Spoken {
-    id: String,
-    created: u64,
-    turn: Turn,
-    call_ids: Vec<String>,
-    usage: Value,
-}
-
 /// The server.
-pub fn router() -> Router {
+pub(super) fn router(script: Script) -> Router {
     Router::new()
-        .route("/v1/models", get(models))
-        .route("/v1/models/{id}", get(model))
+        .route(
+            "/v1/models",
+            get(async || Json(json!({"object": "list", "data": [model_json()]}))),
+        )
         .route("/v1/chat/completions", post(chat))
+        .with_state(Arc::new(script))
 }
 
-async fn models() -> Json<Value> {
-    Json(json!({"object": "list", "data": [model_json()]}))
-}
-
-async fn model(Path(id): Path<String>) -> Response {
-    if id == MODEL {
-        Json(model_json()).into_response()
-    } else {
-        unknown_model(&id)
+async fn chat(State(script): State<Arc<Script>>, Json(request): Json<Value>) -> Response {
+    if let Some(other) = request["model"].as_str().filter(|name| *name != MODEL) {
+        return unknown_model(other);
     }
-}
-
-async fn chat(Json(request): Json<Value>) -> Response {
-    match request["model"].as_str() {
-        None | Some(MODEL) => {}
-        Some(other) => return unknown_model(other),
+    if list(&request["messages"]).is_empty() {
+        let message = "messages must be a list with at least one message";
+        return error(StatusCode::BAD_REQUEST, "BadRequestError", message);
     }
-    if request["messages"].as_array().is_none_or(Vec::is_empty) {
-        return error(
-            StatusCode::BAD_REQUEST,
-            "BadRequestError",
-            "messages must be a list with at least one message",
-        );
+    let mut completion = completion(&script, &request);
+    if request["stream"] != true {
+        return Json(completion).into_response();
     }
-    let spoken = Spoken::of(&request);
-    if request["stream"] == true {
-        spoken.stream(request["stream_options"]["include_usage"] == true)
-    } else {
-        Json(spoken.whole()).into_response()
+    let mut chunks = deltas(&mut completion);
+    if request["stream_options"]["include_usage"] != true {
+        chunks.pop();
     }
+    let events = chunks.into_iter().map(|chunk| format!("data: {chunk}\n\n"));
+    let events = events.chain(["data: [DONE]\n\n".to_owned()]);
+    let paced = stream::iter(events).then(async |event| {
+        tokio::time::sleep(PACE).await;
+        Ok::<Bytes, Infallible>(event.into())
+    });
+    let media = (CONTENT_TYPE, "text/event-stream; charset=utf-8");
+    ([media], Body::from_stream(paced)).into_response()
 }
 
 fn model_json() -> Value {
-    json!({
-        "id": MODEL,
-        "object": "model",
-        "created": MODEL_CREATED,
-        "owned_by": OWNER,
-        "root": MODEL,
-        "parent": null,
-        "max_model_len": 32_768,
-    })
+    json!({"id": MODEL, "object": "model", "created": MODEL_CREATED, "owned_by": OWNER, "max_model_len": 32_768})
 }
 
 fn unknown_model(name: &str) -> Response {
@@ -110,127 +81,80 @@ fn error(status: StatusCode, kind: &str, message: &str) -> Response {
     (status, Json(json!({"error": error}))).into_response()
 }
 
-impl Spoken {
-    fn of(request: &Value) -> Self {
-        let turn = rules::decide(request);
-        let said: usize = turn
-            .calls
-            .iter()
-            .map(|(name, arguments)| name.len() + arguments.to_string().len())
-            .sum();
-        let read = request["messages"].to_string().len() + request["tools"].to_string().len();
-        let prompt = read / CHARS_PER_TOKEN;
-        let completion = (turn.text.len() + said) / CHARS_PER_TOKEN + 1;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
-            id: format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),
-            // A clock before 1970 is no reason to fail.
-            created: now.unwrap_or_default().as_secs(),
-            call_ids: turn
-                .calls
-                .iter()
-                .map(|_| fresh_call_id(CallIdStyle::Standard))
-                .collect(),
-            turn,
-            usage: json!({
-                "prompt_tokens": prompt,
-                "completion_tokens": completion,
-                "total_tokens": prompt + completion,
-            }),
-        }
-    }
-
-    fn finish_reason(&self) -> &'static str {
-        if self.turn.calls.is_empty() {
-            "stop"
-        } else {
-            "tool_calls"
-        }
-    }
-
-    fn whole(&self) -> Value {
-        let calls = self.turn.calls.iter().zip(&self.call_ids);
-        let calls: Vec<Value> = calls
-            .map(|((name, arguments), id)| {
-                let function = json!({"name": name, "arguments": arguments.to_string()});
-                json!({"id": id, "type": "function", "function": function})
-            })
-            .collect();
-        let mut body = self.envelope("chat.completion");
-        body["choices"] = json!([{
-            "index": 0,
-            "message": {"role": "assistant", "content": self.turn.text, "tool_calls": calls},
-            "logprobs": null,
-            "finish_reason": self.finish_reason(),
-            "stop_reason": null,
-        }]);
-        body["usage"] = self.usage.clone();
-        body
-    }
-
-    fn stream(self, include_usage: bool) -> Response {
-        let frames = self.frames(include_usage);
-        let paced = stream!({
-            for frame in frames {
-                yield Ok::<Bytes, Infallible>(frame);
-                tokio::time::sleep(PACE).await;
-            }
-        });
-        let media = (CONTENT_TYPE, "text/event-stream; charset=utf-8");
-        ([media], Body::from_stream(paced)).into_response()
-    }
-
-    fn frames(&self, include_usage: bool) -> Vec<Bytes> {
-        let mut chunks = vec![self.delta(&json!({"role": "assistant", "content": ""}))];
-        for word in self.turn.text.split_inclusive(' ') {
-            chunks.push(self.delta(&json!({"content": word})));
-        }
-        for (index, ((name, arguments), id)) in
-            self.turn.calls.iter().zip(&self.call_ids).enumerate()
-        {
-            let function = json!({"name": name, "arguments": ""});
-            let head = json!({"index": index, "id": id, "type": "function", "function": function});
-            chunks.push(self.delta(&json!({"tool_calls": [head]})));
-            for piece in pieces(&arguments.to_string()) {
-                let piece = json!({"index": index, "function": {"arguments": piece}});
-                chunks.push(self.delta(&json!({"tool_calls": [piece]})));
-            }
-        }
-        let mut last = self.delta(&json!({"content": ""}));
-        last["choices"][0]["finish_reason"] = self.finish_reason().into();
-        chunks.push(last);
-        if include_usage {
-            let mut counts = self.envelope("chat.completion.chunk");
-            counts["choices"] = json!([]);
-            counts["usage"] = self.usage.clone();
-            chunks.push(counts);
-        }
-        let done = Bytes::from_static(b"data: [DONE]\n\n");
-        chunks
-            .iter()
-            .map(|chunk| Bytes::from(format!("data: {chunk}\n\n")))
-            .chain([done])
-            .collect()
-    }
-
-    fn delta(&self, delta: &Value) -> Value {
-        let mut chunk = self.envelope("chat.completion.chunk");
-        chunk["choices"] =
-            json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": null}]);
-        chunk
-    }
-
-    fn envelope(&self, object: &str) -> Value {
-        json!({"id": self.id, "object": object, "created": self.created, "model": MODEL})
-    }
+/// The answer as one object.
+fn completion(script: &Script, request: &Value) -> Value {
+    let reply = script.reply(request);
+    let call = |call: &RecordedCall| {
+        let function = json!({"name": call.tool, "arguments": json!(call.arguments).to_string()});
+        json!({"id": fresh_call_id(CallIdStyle::Standard), "type": "function", "function": function})
+    };
+    let calls: Vec<Value> = reply.calls.iter().map(call).collect();
+    let finish_reason = if calls.is_empty() {
+        "stop"
+    } else {
+        "tool_calls"
+    };
+    let message = json!({"role": "assistant", "content": reply.text, "tool_calls": calls});
+    let prompt = (request["messages"].to_string().len() + request["tools"].to_string().len())
+        / CHARS_PER_TOKEN;
+    let written = message.to_string().len() / CHARS_PER_TOKEN;
+    // A clock before 1970 is no reason to fail.
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    json!({
+        "id": format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),
+        "object": "chat.completion",
+        "created": now.as_secs(),
+        "model": MODEL,
+        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written},
+    })
 }
 
-fn pieces(text: &str) -> Vec<String> {
-    let characters: Vec<char> = text.chars().collect();
-    characters
-        .chunks(ARGUMENT_PIECE_CHARS)
-        .map(|piece| piece.iter().collect())
-        .collect()
+/// The same as the chunks of a stream, the last of which holds the usage.
+fn deltas(completion: &mut Value) -> Vec<Value> {
+    let mut choice = completion["choices"][0].take();
+    let usage = completion["usage"].take();
+    let message = choice["message"].take();
+    let mut deltas = vec![json!({"role": "assistant", "content": ""})];
+    let words = message["content"]
+        .as_str()
+        .unwrap_or_default()
+        .split_inclusive(' ');
+    deltas.extend(words.map(|word| json!({"content": word})));
+    for (index, call) in list(&message["tool_calls"]).iter().enumerate() {
+        let head = json!({"name": call["function"]["name"], "arguments": ""});
+        let head = json!({"index": index, "id": call["id"], "type": "function", "function": head});
+        let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
+        let pieces = arguments.split_inclusive([' ', ':']);
+        let pieces = pieces.map(|piece| json!({"index": index, "function": {"arguments": piece}}));
+        deltas.extend(
+            std::iter::once(head)
+                .chain(pieces)
+                .map(|call| json!({"tool_calls": [call]})),
+        );
+    }
+    let chunk = |choices: Value, usage: Value| {
+        let mut chunk = completion.clone();
+        chunk["object"] = "chat.completion.chunk".into();
+        chunk["choices"] = choices;
+        chunk["usage"] = usage;
+        chunk
+    };
+    let said = deltas.iter().map(|delta| {
+        chunk(
+            json!([{"index": 0, "delta": delta, "finish_reason": null}]),
+            Value::Null,
+        )
+    });
+    let mut chunks: Vec<Value> = said.collect();
+    chunks.push(chunk(
+        json!([{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]),
+        Value::Null,
+    ));
+    chunks.push(chunk(json!([]), usage));
+    chunks
 }
 
 #[cfg(test)]
@@ -240,10 +164,12 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::demo::rules::LABEL;
 
     async fn send(request: Request<Body>) -> (StatusCode, String) {
-        let response = router().oneshot(request).await.unwrap();
+        let response = router(Script::load("http://127.0.0.1:1/").unwrap())
+            .oneshot(request)
+            .await
+            .unwrap();
         let status = response.status();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(bytes.to_vec()).unwrap())
@@ -272,6 +198,7 @@ mod tests {
         let models: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(models["data"][0]["id"], MODEL);
         assert_eq!(models["data"][0]["owned_by"], OWNER);
+        assert!(OWNER.contains("scripted"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -317,12 +244,8 @@ mod tests {
         let whole: Value = serde_json::from_str(&body).unwrap();
         let choice = &whole["choices"][0];
         assert_eq!(choice["finish_reason"], "stop");
-        assert!(
-            choice["message"]["content"]
-                .as_str()
-                .unwrap()
-                .ends_with(LABEL)
-        );
+        let text = choice["message"]["content"].as_str().unwrap();
+        assert!(text.ends_with("(scripted demo model)"), "{text}");
     }
 
     #[tokio::test]

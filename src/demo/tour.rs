@@ -1,282 +1,297 @@
 //! The requests that the demo sends through its own HTTP API, and how it prints what comes back.
-
-mod code;
-mod web;
+//!
+//! The requests are data (`tour.json`), and so are those that the farewell proposes.
 
 use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use reqwest::Client;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{Code, Pages};
+use super::list;
 use crate::net::ClientOptions;
 
 /// Longest time of one request of the tour.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(50);
+/// What every PNG file begins with.
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// One stop of the tour.
-struct Stop {
-    title: &'static str,
-    prompt: &'static str,
-    session: Option<&'static str>,
-    stream: bool,
-    /// Whether the request asks for code execution.
+/// What the demo sends itself, and what it proposes afterwards.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tour {
+    welcome: String,
+    stops: Vec<TourRequest>,
+    pub(super) proposals: Vec<TourRequest>,
+    reads: Vec<String>,
+}
+
+/// A chat request with its title.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TourRequest {
+    title: String,
+    /// Whether it needs code execution.
+    #[serde(default)]
     code: bool,
+    /// The body as it is sent.
+    pub(super) request: Box<RawValue>,
 }
 
-const STOPS: [Stop; 8] = [
-    Stop {
-        title: "Two tools in one batch, streamed: the client declares nothing and runs nothing",
-        prompt: "What is the weather in Oslo and Nairobi?",
-        session: None,
-        stream: true,
-        code: false,
-    },
-    Stop {
-        title: "Several rounds, answered in one piece",
-        prompt: "What is the state of ticket 4711?",
-        session: None,
-        stream: false,
-        code: false,
-    },
-    Stop {
-        title: "A session: only what is new is sent",
-        prompt: "Hello, my name is Ada.",
-        session: Some("demo-session"),
-        stream: true,
-        code: false,
-    },
-    Stop {
-        title: "The same session, one message later: the history is the server's",
-        prompt: "What is my name?",
-        session: Some("demo-session"),
-        stream: true,
-        code: false,
-    },
-    Stop {
-        title: "Python, isolated from this machine: code with live output, a plot and a file",
-        prompt: "Plot the temperatures of Lisbon, Oslo and Nairobi.",
-        session: Some("demo-plot"),
-        stream: true,
-        code: true,
-    },
-    Stop {
-        title: "The same session: the interpreter still has its variables",
-        prompt: "What is the average of them?",
-        session: Some("demo-plot"),
-        stream: true,
-        code: true,
-    },
-    Stop {
-        title: "The web, here a small one of the demo's own: search, a page, and an answer with citations",
-        prompt: "Who built the lighthouse of Velmouth, and how tall is its tower?",
-        session: None,
-        stream: true,
-        code: false,
-    },
-    Stop {
-        title: "No tool needed",
-        prompt: "What can you do?",
-        session: None,
-        stream: true,
-        code: false,
-    },
-];
+/// One answer, as lines for people.
+#[derive(Debug, Default)]
+struct Shown {
+    lines: Vec<String>,
+    /// The text so far, and how much of it is not among the lines yet.
+    text: String,
+    unsaid: String,
+    links: Vec<Value>,
+    /// Files that were produced.
+    files: Vec<Value>,
+}
 
-/// Sends the requests one after another and prints each answer.
-pub(super) async fn show(
-    base: &str,
-    code: &Code,
-    pages: &Pages,
-    out: &mut (impl Write + Send),
-) -> anyhow::Result<()> {
-    let options = ClientOptions {
-        request_timeout: Some(REQUEST_TIMEOUT),
-        tls: false,
-        ..ClientOptions::default()
-    };
-    let client = options.build()?;
-    writeln!(
-        out,
-        "\nloopwright demo. The model is scripted and only looks for words; the loop, the tools, the"
-    )?;
-    writeln!(out, "sessions and the HTTP API are the real ones.")?;
-    if let Code::Missing(why) = code {
-        writeln!(out, "\nWithout code execution: {why}")?;
+impl Tour {
+    /// Reads it.
+    pub(super) fn load() -> serde_json::Result<Self> {
+        serde_json::from_str(include_str!("tour.json"))
     }
-    if let Pages::Unreadable(why) = pages {
-        writeln!(out, "\nWithout page reading: {why}")?;
-    }
-    let possible = |stop: &&Stop| !stop.code || matches!(code, Code::Offered);
-    for (number, stop) in (1..).zip(STOPS.iter().filter(possible)) {
-        writeln!(out, "\n[{number}] {}", stop.title)?;
-        writeln!(out, "    user       {}", stop.prompt)?;
-        let answer = ask(&client, base, stop).await?;
-        if stop.stream {
-            for file in print_stream(&answer, out)? {
-                code::show_file(&client, base, &file, out).await?;
-            }
-        } else {
-            print_answer(&serde_json::from_str(&answer)?, out)?;
+
+    /// Sends the requests one after another and prints each answer; `missing` says what this host cannot do.
+    pub(super) async fn show(
+        &self,
+        base: &str,
+        missing: &[String],
+        code: bool,
+        out: &mut (impl Write + Send),
+    ) -> anyhow::Result<()> {
+        let options = ClientOptions {
+            request_timeout: Some(REQUEST_TIMEOUT),
+            tls: false,
+            ..ClientOptions::default()
+        };
+        let client = options.build()?;
+        writeln!(out, "\n{}", self.welcome)?;
+        for line in missing {
+            writeln!(out, "\n{line}")?;
         }
+        let is_possible = |stop: &&TourRequest| code || !stop.code;
+        for (number, stop) in (1..).zip(self.stops.iter().filter(is_possible)) {
+            writeln!(out, "\n[{number}] {}", stop.title)?;
+            let shown = ask(&client, base, stop.request.get()).await?;
+            writeln!(out, "{}", shown.lines.join("\n"))?;
+        }
+        writeln!(out, "\nStill serving at {base}/v1 until Ctrl-C. Try:\n")?;
+        let curl =
+            format!("  curl -N {base}/v1/chat/completions -H 'content-type: application/json'");
+        for proposal in self.proposals.iter().filter(is_possible) {
+            let (title, body) = (&proposal.title, proposal.request.get());
+            writeln!(out, "  # {title}\n{curl} \\\n    -d '{body}'")?;
+        }
+        for path in &self.reads {
+            writeln!(out, "  curl {base}{path}")?;
+        }
+        writeln!(out)?;
+        Ok(out.flush()?)
     }
-    print_farewell(base, out)
 }
 
-async fn ask(client: &Client, base: &str, stop: &Stop) -> anyhow::Result<String> {
-    let mut body = json!({
-        "model": "loopwright-demo",
-        "stream": stop.stream,
-        "messages": [{"role": "user", "content": stop.prompt}],
-    });
-    if let Some(session) = stop.session {
-        body["session_id"] = session.into();
-    }
-    if stop.code {
-        body["enable_code_execution"] = true.into();
-    }
+async fn ask(client: &Client, base: &str, body: &str) -> anyhow::Result<Shown> {
     let request = client.post(format!("{base}/v1/chat/completions"));
-    let request = request
-        .header("content-type", "application/json")
-        .body(body.to_string());
-    let response = request
-        .send()
-        .await
-        .context("the demo's own request failed")?;
+    let request = request.header("content-type", "application/json");
+    let response = request.body(body.to_owned()).send().await;
+    let response = response.context("the demo's own request failed")?;
     let status = response.status();
-    let text = response.text().await?;
+    let answer = response.text().await?;
     ensure!(
         status.is_success(),
-        "the demo's own request was answered with {status}: {text}"
+        "the demo's own request got {status}: {answer}"
     );
-    Ok(text)
+    let mut shown = Shown::default();
+    let request: Value = serde_json::from_str(body)?;
+    shown.line("user", text(&request["messages"][0], "content"));
+    // An answer in one piece is one line, too.
+    let data = answer
+        .lines()
+        .map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    for object in data.filter(|data| data.starts_with('{')) {
+        shown.add(&serde_json::from_str(object)?)?;
+    }
+    for file in std::mem::take(&mut shown.files) {
+        let url = format!("{base}/v1/files/{}/content", text(&file, "id"));
+        let response = client.get(&url).send().await?.error_for_status()?;
+        let bytes = response.bytes().await?;
+        shown.line("file", &format!("{} at {url}", text(&file, "filename")));
+        shown.line("", &format!("downloaded: {}", png(&bytes)?));
+    }
+    Ok(shown)
 }
 
-/// Returns the files that were produced.
-fn print_stream(text: &str, out: &mut impl Write) -> anyhow::Result<Vec<Value>> {
-    let mut files = Vec::new();
-    let (mut said, mut whole) = (String::new(), String::new());
-    let mut links = Vec::new();
-    for line in text.lines() {
-        let Some(data) = line.strip_prefix("data: ").filter(|data| *data != "[DONE]") else {
-            continue;
+impl Shown {
+    /// Adds a chunk, or an answer in one piece.
+    fn add(&mut self, chunk: &Value) -> anyhow::Result<()> {
+        ensure!(
+            chunk.get("error").is_none(),
+            "the stream ended with {chunk}"
+        );
+        for call in list(&chunk["agentic_tool_calls"]) {
+            let result = text(call, "result_content");
+            self.call(
+                call,
+                &format!("-> {} {}", text(call, "name"), text(call, "arguments")),
+            );
+            self.completed(call, &format!(": {result}"));
+        }
+        let choice = &chunk["choices"][0];
+        for part in ["delta", "message"] {
+            self.text.push_str(text(&choice[part], "content"));
+            self.unsaid.push_str(text(&choice[part], "content"));
+            self.links
+                .extend_from_slice(list(&choice[part]["annotations"]));
+        }
+        match (text(chunk, "type"), text(chunk, "phase")) {
+            ("agentic_tool_call_progress", "calling") => self.calling(chunk),
+            ("agentic_tool_call_progress", _) => self.complete(chunk)?,
+            ("agentic_tool_output", _) => self.block(text(chunk, "stream"), text(chunk, "text")),
+            ("file_produced", _) => self.files.push(chunk["file"].clone()),
+            _ => {}
+        }
+        if choice["finish_reason"].is_string() {
+            self.say();
+            self.cite()?;
+            let (agent, session) = (&chunk["agent"], &chunk["session_id"]);
+            if agent.is_object() {
+                let reason = text(agent, "stop_reason");
+                let (calls, rounds) = (&agent["model_calls"], &agent["rounds"]);
+                let counts = format!("model calls: {calls}, rounds with tools: {rounds}");
+                let session = session.as_str().unwrap_or("none");
+                self.line("done", &format!("{reason}; {counts}, session: {session}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, label: &str, text: &str) {
+        self.lines.push(format!("    {label:<10} {text}"));
+    }
+
+    fn block(&mut self, label: &str, text: &str) {
+        for line in text.lines() {
+            self.line(label, &format!("| {line}"));
+        }
+    }
+
+    /// Moves the text to the lines.
+    fn say(&mut self) {
+        let text = std::mem::take(&mut self.unsaid);
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            self.line("assistant", line);
+        }
+    }
+
+    /// What happens to a call, in the line of its round.
+    fn call(&mut self, call: &Value, text: &str) {
+        self.line(&format!("round {}", call["round"]), text);
+    }
+
+    fn completed(&mut self, call: &Value, result: &str) {
+        let (status, took) = (text(call, "status"), &call["duration_ms"]);
+        self.call(call, &format!("<- {status} in {took} ms{result}"));
+    }
+
+    fn calling(&mut self, chunk: &Value) {
+        self.say();
+        let (data, name) = (&chunk["data"], text(chunk, "tool_name"));
+        let arguments = match text(data, "tool_type") {
+            "code_execution" => String::new(),
+            "web_search" => text(data, "query").to_owned() + text(data, "url"),
+            _ => data["arguments"].to_string(),
         };
-        let chunk: Value = serde_json::from_str(data)?;
-        ensure!(chunk.get("error").is_none(), "the stream ended with {data}");
-        if let Some(content) = chunk["choices"][0]["delta"]["content"].as_str() {
-            said.push_str(content);
-            whole.push_str(content);
-        }
-        if let Some(more) = chunk["choices"][0]["delta"]["annotations"].as_array() {
-            links.extend_from_slice(more);
-        }
-        if chunk["phase"].is_string() {
-            print_text(&mut said, out)?;
-            print_progress(&chunk, out)?;
-        }
-        if chunk["type"] == "agentic_tool_output" {
-            code::print_output(&chunk, out)?;
-        }
-        if chunk["type"] == "file_produced" {
-            files.push(chunk["file"].clone());
-        }
-        if chunk["choices"][0]["finish_reason"].is_string() {
-            print_text(&mut said, out)?;
-            web::print_links(&whole, &links, out)?;
-            print_summary(&chunk, out)?;
-        }
+        self.call(chunk, format!("-> {name} {arguments}").trim_end());
+        self.block("code", text(data, "code"));
     }
-    Ok(files)
+
+    fn complete(&mut self, chunk: &Value) -> anyhow::Result<()> {
+        let data = &chunk["data"];
+        let result = match (text(data, "tool_type"), data["result"].as_str()) {
+            ("code_execution", Some(value)) => format!(", result {value}"),
+            ("code_execution", None) => String::new(),
+            ("web_search", _) => {
+                let hosts = list(&data["sources"]).iter().filter_map(Value::as_str);
+                let hosts = hosts.collect::<Vec<_>>().join(", ");
+                let plural = if data["results_count"] == 1 { "" } else { "s" };
+                format!(": {} source{plural} at {hosts}", data["results_count"])
+            }
+            _ => format!(": {}", text(data, "content")),
+        };
+        self.completed(chunk, &result);
+        self.block("exception", text(data, "exception"));
+        for (number, image) in (1..).zip(list(&data["images_base64"])) {
+            let image = png(&STANDARD.decode(image.as_str().unwrap_or_default())?)?;
+            self.line(&format!("image {number}"), &image);
+        }
+        Ok(())
+    }
+
+    /// The links, each once, under the marks that stand for them in the text.
+    fn cite(&mut self) -> anyhow::Result<()> {
+        for citation in std::mem::take(&mut self.links) {
+            let citation = &citation["url_citation"];
+            let place = |key: &str| usize::try_from(citation[key].as_u64().unwrap_or_default());
+            let (start, end) = (place("start_index")?, place("end_index")?);
+            let mark: String = self.text.chars().take(end).skip(start).collect();
+            ensure!(
+                mark.starts_with('[') && mark.ends_with(']'),
+                "a citation is said to stand at the characters {start} to {end}, where {mark:?} is"
+            );
+            let cited = format!("{mark} {}", text(citation, "title"));
+            if !self.lines.iter().any(|line| line.ends_with(&cited)) {
+                self.line("cited", &cited);
+                self.line("", text(citation, "url"));
+            }
+        }
+        Ok(())
+    }
 }
 
-fn print_progress(chunk: &Value, out: &mut impl Write) -> anyhow::Result<()> {
-    let round = &chunk["round"];
-    if chunk["phase"] == "calling" {
-        if code::print_calling(chunk, out)? || web::print_calling(chunk, out)? {
-            return Ok(());
-        }
-        let name = chunk["tool_name"].as_str().unwrap_or_default();
-        writeln!(
-            out,
-            "    round {round}    -> {name} {}",
-            chunk["data"]["arguments"]
-        )?;
-    } else if !code::print_complete(chunk, out)? && !web::print_complete(chunk, out)? {
-        let content = chunk["data"]["content"].as_str().unwrap_or_default();
-        let status = chunk["status"].as_str().unwrap_or_default();
-        writeln!(
-            out,
-            "    round {round}    <- {status} in {} ms: {content}",
-            chunk["duration_ms"]
-        )?;
-    }
-    Ok(())
+/// Checks an image and says how large it is.
+fn png(bytes: &[u8]) -> anyhow::Result<String> {
+    ensure!(bytes.starts_with(PNG), "an image is no PNG");
+    Ok(format!("PNG, {} bytes", bytes.len()))
 }
 
-fn print_answer(answer: &Value, out: &mut impl Write) -> anyhow::Result<()> {
-    for call in answer["agentic_tool_calls"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
-        let text = |key: &str| call[key].as_str().unwrap_or_default();
-        let (round, took) = (&call["round"], &call["duration_ms"]);
-        writeln!(
-            out,
-            "    round {round}    -> {} {}",
-            text("name"),
-            text("arguments")
-        )?;
-        writeln!(
-            out,
-            "    round {round}    <- {} in {took} ms: {}",
-            text("status"),
-            text("result_content")
-        )?;
-    }
-    let mut content = answer["choices"][0]["message"]["content"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    print_text(&mut content, out)?;
-    print_summary(answer, out)
+/// A field that is a text; an empty one where it is not.
+fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+    object[key].as_str().unwrap_or_default()
 }
 
-fn print_text(said: &mut String, out: &mut impl Write) -> anyhow::Result<()> {
-    for line in said.lines().filter(|line| !line.is_empty()) {
-        writeln!(out, "    assistant  {line}")?;
-    }
-    said.clear();
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-fn print_summary(answer: &Value, out: &mut impl Write) -> anyhow::Result<()> {
-    let agent = &answer["agent"];
-    if agent.is_null() {
-        return Ok(());
-    }
-    let reason = agent["stop_reason"].as_str().unwrap_or_default();
-    let session = answer["session_id"].as_str().unwrap_or("none");
-    let (calls, rounds) = (&agent["model_calls"], &agent["rounds"]);
-    writeln!(
-        out,
-        "    done       {reason}; model calls: {calls}, rounds with tools: {rounds}, session: {session}"
-    )?;
-    Ok(())
-}
+    use super::*;
 
-fn print_farewell(base: &str, out: &mut impl Write) -> anyhow::Result<()> {
-    let example = r#"{"model":"loopwright-demo","stream":true,"messages":[{"role":"user","content":"Weather in Lima?"}]}"#;
-    writeln!(out, "\nStill serving at {base}/v1 until Ctrl-C. Try:\n")?;
-    writeln!(
-        out,
-        "  curl -N {base}/v1/chat/completions -H 'content-type: application/json' \\"
-    )?;
-    writeln!(out, "    -d '{example}'")?;
-    writeln!(out, "  curl {base}/v1/sessions/demo-session")?;
-    writeln!(out, "  curl {base}/v1/agent/tools\n")?;
-    out.flush()?;
-    Ok(())
+    fn citation(start: usize, end: usize, title: &str) -> Value {
+        let citation = json!({"start_index": start, "end_index": end, "title": title, "url": "http://a.test/"});
+        json!({"type": "url_citation", "url_citation": citation})
+    }
+
+    #[test]
+    fn links_are_shown_once_and_only_where_their_marks_are() {
+        let with = |links: Vec<Value>| Shown {
+            text: "Zürich – so [1], and [1].".to_owned(),
+            links,
+            ..Shown::default()
+        };
+        let mut shown = with(vec![citation(12, 15, "Zürich"), citation(21, 24, "Zürich")]);
+        shown.cite().unwrap();
+        let expected = "    cited      [1] Zürich\n               http://a.test/";
+        assert_eq!(shown.lines.join("\n"), expected);
+        let wrong = with(vec![citation(13, 16, "Zürich")]).cite();
+        assert!(wrong.unwrap_err().to_string().contains("13 to 16"));
+    }
 }
