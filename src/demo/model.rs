@@ -33,27 +33,34 @@ const CHARS_PER_TOKEN: usize = 4;
 /// The server.
 pub(super) fn router(script: Script) -> Router {
     Router::new()
-        .route(
-            "/v1/models",
-            get(async || Json(json!({"object": "list", "data": [model_json()]}))),
-        )
+        .route("/v1/models", get(models))
         .route("/v1/chat/completions", post(chat))
         .with_state(Arc::new(script))
 }
 
 async fn chat(State(script): State<Arc<Script>>, Json(request): Json<Value>) -> Response {
-    if let Some(other) = request["model"].as_str().filter(|name| *name != MODEL) {
-        return unknown_model(other);
+    let refused = match request["model"].as_str() {
+        Some(name) if name != MODEL => {
+            let message =
+                format!("The model `{name}` does not exist; the demo has only `{MODEL}`.");
+            Some((StatusCode::NOT_FOUND, "NotFoundError", message))
+        }
+        _ if list(&request["messages"]).is_empty() => {
+            let message = "messages must be a list with at least one message".to_owned();
+            Some((StatusCode::BAD_REQUEST, "BadRequestError", message))
+        }
+        _ => None,
+    };
+    if let Some((status, kind, message)) = refused {
+        let error =
+            json!({"message": message, "type": kind, "param": null, "code": status.as_u16()});
+        return (status, Json(json!({"error": error}))).into_response();
     }
-    if list(&request["messages"]).is_empty() {
-        let message = "messages must be a list with at least one message";
-        return error(StatusCode::BAD_REQUEST, "BadRequestError", message);
-    }
-    let mut completion = completion(&script, &request);
+    let completion = completion(&script, &request);
     if request["stream"] != true {
         return Json(completion).into_response();
     }
-    let mut chunks = deltas(&mut completion);
+    let mut chunks = chunks(completion);
     if request["stream_options"]["include_usage"] != true {
         chunks.pop();
     }
@@ -67,18 +74,10 @@ async fn chat(State(script): State<Arc<Script>>, Json(request): Json<Value>) -> 
     ([media], Body::from_stream(paced)).into_response()
 }
 
-fn model_json() -> Value {
-    json!({"id": MODEL, "object": "model", "created": MODEL_CREATED, "owned_by": OWNER, "max_model_len": 32_768})
-}
-
-fn unknown_model(name: &str) -> Response {
-    let message = format!("The model `{name}` does not exist; the demo has only `{MODEL}`.");
-    error(StatusCode::NOT_FOUND, "NotFoundError", &message)
-}
-
-fn error(status: StatusCode, kind: &str, message: &str) -> Response {
-    let error = json!({"message": message, "type": kind, "param": null, "code": status.as_u16()});
-    (status, Json(json!({"error": error}))).into_response()
+async fn models() -> Json<Value> {
+    let model =
+        json!({"id": MODEL, "object": "model", "created": MODEL_CREATED, "owned_by": OWNER});
+    Json(json!({"object": "list", "data": [model]}))
 }
 
 /// The answer as one object.
@@ -113,47 +112,35 @@ fn completion(script: &Script, request: &Value) -> Value {
 }
 
 /// The same as the chunks of a stream, the last of which holds the usage.
-fn deltas(completion: &mut Value) -> Vec<Value> {
-    let mut choice = completion["choices"][0].take();
-    let usage = completion["usage"].take();
-    let message = choice["message"].take();
-    let mut deltas = vec![json!({"role": "assistant", "content": ""})];
-    let words = message["content"]
-        .as_str()
-        .unwrap_or_default()
-        .split_inclusive(' ');
-    deltas.extend(words.map(|word| json!({"content": word})));
-    for (index, call) in list(&message["tool_calls"]).iter().enumerate() {
-        let head = json!({"name": call["function"]["name"], "arguments": ""});
-        let head = json!({"index": index, "id": call["id"], "type": "function", "function": head});
-        let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
-        let pieces = arguments.split_inclusive([' ', ':']);
-        let pieces = pieces.map(|piece| json!({"index": index, "function": {"arguments": piece}}));
-        deltas.extend(
-            std::iter::once(head)
-                .chain(pieces)
-                .map(|call| json!({"tool_calls": [call]})),
-        );
-    }
-    let chunk = |choices: Value, usage: Value| {
+fn chunks(mut completion: Value) -> Vec<Value> {
+    let (mut choice, usage) = (completion["choices"][0].take(), completion["usage"].take());
+    completion["object"] = "chat.completion.chunk".into();
+    let chunk = |choices: Value| {
         let mut chunk = completion.clone();
-        chunk["object"] = "chat.completion.chunk".into();
         chunk["choices"] = choices;
-        chunk["usage"] = usage;
         chunk
     };
-    let said = deltas.iter().map(|delta| {
-        chunk(
-            json!([{"index": 0, "delta": delta, "finish_reason": null}]),
-            Value::Null,
-        )
+    let message = choice["message"].take();
+    let words = message["content"].as_str().unwrap_or_default();
+    let words = words
+        .split_inclusive(' ')
+        .map(|word| json!({"content": word}));
+    let calls = list(&message["tool_calls"]).iter().enumerate();
+    let calls = calls.map(|(index, call)| {
+        let mut call = call.clone();
+        call["index"] = index.into();
+        json!({"tool_calls": [call]})
     });
-    let mut chunks: Vec<Value> = said.collect();
-    chunks.push(chunk(
-        json!([{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]),
-        Value::Null,
-    ));
-    chunks.push(chunk(json!([]), usage));
+    let role = json!({"role": "assistant", "content": ""});
+    let deltas = std::iter::once(role).chain(words).chain(calls);
+    let delta = |delta: Value| chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}]));
+    let mut chunks: Vec<Value> = deltas.map(delta).collect();
+    let reason = &choice["finish_reason"];
+    let finish = json!([{"index": 0, "delta": {}, "finish_reason": reason}]);
+    chunks.extend([chunk(finish), chunk(json!([]))]);
+    if let Some(last) = chunks.last_mut() {
+        last["usage"] = usage;
+    }
     chunks
 }
 
