@@ -36,6 +36,7 @@
 //! | [`metrics`], [`telemetry`], [`shutdown`] | what operators see and signals |
 //! | [`config`] | flags, environment and file, checked, as the settings types of every part |
 //! | [`app`] | wiring, start, end |
+//! | [`manual`] | the reference by subject, which `loopwright manual` prints |
 //! | [`demo`] | the scripted model, the sample tool and the tour |
 //!
 //! # Invariants
@@ -56,6 +57,7 @@ pub mod config;
 pub mod demo;
 pub mod http;
 pub mod ids;
+pub mod manual;
 pub mod media;
 pub mod metrics;
 mod net;

@@ -10,6 +10,7 @@ use loopwright::app::{App, AppError};
 use loopwright::config::cli::{Cli, Command, DemoFlags, ServeFlags};
 use loopwright::config::{Config, ConfigError, DemoConfig};
 use loopwright::demo;
+use loopwright::manual;
 use loopwright::sandbox::{SandboxError, launcher};
 use loopwright::shutdown::Signals;
 use loopwright::telemetry::{self, Format};
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     }
     let command = Cli::from_process().into_command();
     let result = match command {
+        Command::Manual { subject } => return print_manual(subject.as_deref()),
         Command::Serve(flags) => serve(&flags),
         Command::Demo(flags) => show(&flags),
         Command::CheckConfig(flags) => check(&flags),
@@ -103,6 +105,25 @@ fn check(flags: &ServeFlags) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(config.summary().as_bytes())?;
     Ok(())
+}
+
+/// Prints a page of the manual, or the list of its subjects.
+fn print_manual(subject: Option<&str>) -> ExitCode {
+    match (subject, subject.and_then(manual::page)) {
+        (Some(unknown), None) => {
+            let list = manual::subjects();
+            let text = format!("loopwright: the manual has no page '{unknown}'; {list}");
+            let _stderr_may_be_closed = std::io::stderr().write_all(text.as_bytes());
+            ExitCode::from(CONFIGURATION_ERROR)
+        }
+        (_, page) => {
+            let text = page.map_or_else(manual::subjects, |page| page.text.to_owned());
+            let mut out = std::io::stdout().lock();
+            // A reader that has seen enough closes the pipe.
+            let _stdout_may_be_closed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            ExitCode::SUCCESS
+        }
+    }
 }
 
 /// Writes the line that says that connections are accepted.

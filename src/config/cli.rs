@@ -38,6 +38,11 @@ pub enum Command {
     Demo(DemoFlags),
     /// Check the settings and print the effective values without secrets
     CheckConfig(ServeFlags),
+    /// Print a page of the manual, or the list of its subjects
+    Manual {
+        /// The subject, such as api
+        subject: Option<String>,
+    },
 }
 
 /// The flags of `serve` and `check-config`; `None` is a flag that was not given.

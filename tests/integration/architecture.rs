@@ -10,6 +10,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sse", &[]),
     ("media", &[]),
     ("net", &[]),
+    ("manual", &[]),
     ("shutdown", &[]),
     ("telemetry", &[]),
     ("openai", &["ids"]),

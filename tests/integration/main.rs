@@ -26,6 +26,7 @@ mod files;
 mod golden;
 mod lifecycle;
 mod limits;
+mod manual;
 mod metrics;
 mod passthrough;
 mod rounds;

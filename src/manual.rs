@@ -1,0 +1,73 @@
+//! The manual: one page per subject, part of this documentation and printed by `loopwright manual SUBJECT`.
+
+/// A page of the manual.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ManualPage {
+    /// The word that the command line takes.
+    pub subject: &'static str,
+    /// What the page describes, in one line.
+    pub summary: &'static str,
+    /// The page, as Markdown.
+    pub text: &'static str,
+}
+
+macro_rules! page {
+    ($name:ident, $subject:literal, $summary:literal) => {
+        #[doc = include_str!(concat!("manual/", $subject, ".md"))]
+        pub const $name: ManualPage = ManualPage {
+            subject: $subject,
+            summary: $summary,
+            text: include_str!(concat!("manual/", $subject, ".md")),
+        };
+    };
+}
+
+page!(
+    API,
+    "api",
+    "requests, answers, streams, limits, endpoints, errors"
+);
+page!(
+    TOOLS,
+    "tools",
+    "webhooks, tools of the settings, client tools, retries"
+);
+page!(
+    SANDBOX,
+    "sandbox",
+    "Python: interpreters, files, isolation, limits"
+);
+page!(
+    SEARCH,
+    "search",
+    "the web: providers, options, reading, citations"
+);
+page!(
+    SESSIONS,
+    "sessions",
+    "conversations and files, and how they are stored"
+);
+page!(
+    OPERATIONS,
+    "operations",
+    "commands, settings, keys, upstreams, metrics, deploying"
+);
+
+/// All pages, in reading order.
+pub const PAGES: [ManualPage; 6] = [API, TOOLS, SANDBOX, SEARCH, SESSIONS, OPERATIONS];
+
+/// The page of a subject.
+pub fn page(subject: &str) -> Option<ManualPage> {
+    PAGES.into_iter().find(|page| page.subject == subject)
+}
+
+/// The subjects, one a line.
+pub fn subjects() -> String {
+    let lines = PAGES
+        .iter()
+        .map(|page| format!("  {:<11} {}\n", page.subject, page.summary));
+    format!(
+        "loopwright manual SUBJECT prints one of these pages:\n\n{}",
+        lines.collect::<String>()
+    )
+}
