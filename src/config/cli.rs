@@ -183,7 +183,9 @@ mod tests {
         let matches = command().try_get_matches_from(words).map_err(refused)?;
         match Cli::from_arg_matches(&matches).unwrap().into_command() {
             Command::Serve(flags) => Ok(flags),
-            Command::Demo(_) | Command::CheckConfig(_) => panic!("{line} does not serve"),
+            Command::Demo(_) | Command::CheckConfig(_) | Command::Manual { .. } => {
+                panic!("{line} does not serve")
+            }
         }
     }
 

@@ -111,7 +111,7 @@ fn the_manual_names_only_settings_flags_and_pages_that_exist() {
         for name in page.split('`').skip(1).step_by(2) {
             if let Some(key) = name
                 .strip_prefix("search.")
-                .or(name.strip_prefix("sandbox."))
+                .or_else(|| name.strip_prefix("sandbox."))
             {
                 let key = key.split(' ').next().unwrap().rsplit('.').next().unwrap();
                 assert!(settings.contains(key), "{subject}: {name}");

@@ -494,7 +494,7 @@ fn chunks_that_differ_in_their_text_only_are_not_parsed_again() {
     let learns = |chunk: &str| {
         let mut decoder = plain();
         decoder.decode(chunk, &mut Vec::new()).unwrap();
-        decoder.pattern.text_of(chunk).is_some()
+        decoder.previous.text_of(chunk).is_some()
     };
     for chunk in [
         r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"x"},"logprobs":null,"finish_reason":null}]}"#,
@@ -546,7 +546,7 @@ proptest! {
                 _ => format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"b"}},"finish_reason":"{text}"}}]}}"#),
             };
             let (mut got, mut expected) = (Vec::new(), Vec::new());
-            slow.pattern.forget();
+            slow.previous.forget();
             let result = slow.decode(&data, &mut expected);
             prop_assert_eq!(fast.decode(&data, &mut got), result, "{}", data);
             prop_assert_eq!(got, expected, "{}", data);

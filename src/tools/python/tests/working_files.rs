@@ -66,7 +66,10 @@ async fn an_output_that_is_not_there_is_told_once_and_a_wanted_one_not_at_all() 
         description: None,
     };
     let (invocation, _progress) = invocation(&json!({"code": "1", "outputs": ["a", "b", "c"]}));
-    let output = code.tools_for(&[wanted])[0].call(&invocation).await.unwrap();
+    let output = code.tools_for(&[wanted])[0]
+        .call(&invocation)
+        .await
+        .unwrap();
     assert!(
         output.content.ends_with(
             "notices:\n- 'b' is a symbolic link\n\
