@@ -36,7 +36,6 @@ use crate::tools::gate::Gate;
 use crate::tools::source::Sources;
 use crate::upstream::UpstreamError;
 use crate::upstream::router::Router;
-use conversation::find_by_call;
 use driver::Run;
 use offer::ServerOffer;
 use policy::Policies;
@@ -128,8 +127,8 @@ impl Agent {
 
     /// Whether a turn of this owner waits for the result of a call.
     pub async fn waits_for(&self, owner: &Owner, call: &str) -> bool {
-        self.parts.sessions.store.parked(owner, call).is_some()
-            || find_by_call(&self.parts, owner, call).await.is_some()
+        let waiting = self.parts.sessions.waiting_turn(owner, call);
+        waiting.await.is_some()
     }
 
     /// Begins a turn. Dropping the run cancels it.

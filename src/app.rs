@@ -15,8 +15,9 @@ use crate::http::{AppState, Handles, server};
 use crate::metrics::Metrics;
 use crate::sandbox::compute::ComputeError;
 use crate::sandbox::{Sandbox, SandboxError};
-use crate::session::store::SessionStore;
-use crate::session::{SessionError, Sessions};
+use crate::session::Sessions;
+use crate::session::files::FileError;
+use crate::store::{Store, StoreError};
 use crate::tools::configured::{self, ConfiguredToolsError};
 use crate::tools::python::CodeExecution;
 use crate::tools::source::{Source, SourceList, Sources};
@@ -28,7 +29,7 @@ use crate::web::{SetupError, Web};
 /// How often idle sessions and files are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
 /// How often turns are looked for that wait for a client which does not come back.
-const PARKED_INTERVAL: Duration = Duration::from_secs(30);
+const WAITING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long session writes may take after the last request has ended.
 const FLUSH_WAIT: Duration = Duration::from_secs(10);
 
@@ -41,7 +42,7 @@ pub struct App {
     tasks: TaskTracker,
     sandbox: Option<Sandbox>,
     web: Option<Web>,
-    store: SessionStore,
+    sessions: Sessions,
     session_ttl: Option<Duration>,
 }
 
@@ -59,7 +60,10 @@ pub enum AppError {
     },
     /// The session store cannot be opened.
     #[error("cannot open the session store")]
-    Store(#[from] SessionError),
+    Store(#[from] StoreError),
+    /// The files of sessions cannot be opened.
+    #[error("cannot open the files of sessions")]
+    Files(#[from] FileError),
     /// The isolation that code execution needs cannot be had.
     #[error("cannot start code execution")]
     Sandbox(#[from] SandboxError),
@@ -112,8 +116,8 @@ impl App {
         }
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
-        let store = SessionStore::open(&config.session).await?;
-        let sessions = Sessions::new(store.clone(), &config.session);
+        let store = Store::open(&config.session.store).await?;
+        let sessions = Sessions::open(store, &config.session).await?;
         let router = Arc::new(Router::from_settings(&pool)?);
         let agent = Agent::new(AgentParts {
             router: router.clone(),
@@ -130,7 +134,7 @@ impl App {
         let handles = Handles {
             agent,
             router,
-            sessions,
+            sessions: sessions.clone(),
             sources,
             metrics,
         };
@@ -142,7 +146,7 @@ impl App {
             tasks,
             sandbox,
             web,
-            store,
+            sessions,
             session_ttl: config.session.ttl,
         })
     }
@@ -168,11 +172,11 @@ impl App {
     /// # Errors
     /// When serving fails.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
-        let expiry = expire(self.store.clone(), self.session_ttl);
+        let expiry = expire(self.sessions.clone(), self.session_ttl);
         let served = tokio::select! {
             served = server::serve(self.listener, self.state, shutdown) => served,
             () = expiry => Ok(()),
-            () = forget_parked(self.store.clone()) => Ok(()),
+            () = expire_waiting(self.sessions.clone()) => Ok(()),
         };
         self.tasks.close();
         // Before the tasks are waited for, some of which end with it, and before the store, which knows its files.
@@ -188,7 +192,7 @@ impl App {
         {
             tracing::error!("session writes did not end in time");
         }
-        self.store.close().await;
+        self.sessions.close().await;
         served.map_err(AppError::Serve)
     }
 }
@@ -210,23 +214,23 @@ fn metrics(sources: &SourceList, pool: &PoolSettings, code: Option<&CodeExecutio
 }
 
 /// Forgets the unstored turns that nobody came back for, and with them their interpreters.
-async fn forget_parked(store: SessionStore) {
-    let mut interval = tokio::time::interval(PARKED_INTERVAL);
+async fn expire_waiting(sessions: Sessions) {
+    let mut interval = tokio::time::interval(WAITING_INTERVAL);
     loop {
         interval.tick().await;
-        store.drop_expired_parked();
+        sessions.expire_waiting();
     }
 }
 
 /// Deletes idle sessions and files for ever; where they are kept, only what deleted files have left on the disk.
-async fn expire(store: SessionStore, ttl: Option<Duration>) {
+async fn expire(sessions: Sessions, ttl: Option<Duration>) {
     let interval = ttl.map_or(EXPIRY_INTERVAL, |ttl| EXPIRY_INTERVAL.min(ttl));
     let mut interval = tokio::time::interval(interval);
-    let files = store.files();
+    let files = &sessions.files;
     loop {
         interval.tick().await;
         if let Some(ttl) = ttl {
-            report("idle sessions", store.expire(ttl).await);
+            report("idle sessions", sessions.expire(ttl).await);
             report("unused files", files.expire(ttl).await);
         }
         report("contents of deleted files", files.reap().await);

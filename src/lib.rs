@@ -13,7 +13,7 @@
 //!   finds, locks and joins the conversation ([`session::splice`]), repairs it ([`session::repair`]) and asks
 //!   [`agent::machine`] what to do: call the model ([`upstream`], whose client decodes every server's dialect into
 //!   [`openai::event::ModelEvent`]s), run a batch of tools ([`tools::batch`]), or end. Each finished round is written to the
-//!   store. What happens comes out as a stream of [`agent::event::AgentEvent`]s, which [`chat::encode`] turns into chunks or
+//!   [`store`]. What happens comes out as a stream of [`agent::event::AgentEvent`]s, which [`chat::encode`] turns into chunks or
 //!   into one completion.
 //!
 //! # Map, in reading order
@@ -29,7 +29,8 @@
 //! | [`tools`] | server-side tools: webhooks, code execution, argument repair, schemas, the gate, batches, result caps |
 //! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files; processes that only compute |
 //! | [`web`] | search and pages: providers, the guarded client, the reader, ranking within a budget |
-//! | [`session`] | conversations: the store, the join of request and history, repair, export, locks |
+//! | [`store`] | what is kept: sessions, rows of files, leases, turns that wait for their client; SQLite |
+//! | [`session`] | conversations: the join of request and history, repair, export, files; the service over the store |
 //! | [`agent`] | the loop: what a turn is given, machine, policies, driver, events |
 //! | [`chat`] | the dialect of chat completions: bodies of requests into turns, events into bytes |
 //! | [`http`] | the edge: routes, keys, pass-through, encoders, errors |
@@ -66,6 +67,7 @@ pub mod sandbox;
 pub mod session;
 pub mod shutdown;
 pub mod sse;
+pub mod store;
 pub mod telemetry;
 pub mod tools;
 pub mod upstream;

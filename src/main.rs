@@ -13,6 +13,7 @@ use loopwright::demo;
 use loopwright::manual;
 use loopwright::sandbox::{SandboxError, launcher};
 use loopwright::shutdown::Signals;
+use loopwright::store::StoreError;
 use loopwright::telemetry::{self, Format};
 use loopwright::web;
 
@@ -50,10 +51,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the settings are at fault. A Python interpreter that does not exist counts as a missing file.
+/// Whether the settings are at fault. A Python interpreter that does not exist counts as a missing file, and the store of a
+/// newer binary as a wrong setting.
 fn is_configuration_error(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<AppError>() {
-        Some(AppError::Sandbox(SandboxError::NoPython(_))) => true,
+        Some(
+            AppError::Sandbox(SandboxError::NoPython(_))
+            | AppError::Store(StoreError::NewerSchema { .. }),
+        ) => true,
         Some(_) | None => error.is::<ConfigError>(),
     }
 }

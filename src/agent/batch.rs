@@ -203,22 +203,17 @@ impl Batch {
         let calls: Vec<ToolCall> = self.calls.iter().map(|call| call.call.clone()).collect();
         let said = transcript::assistant(&self.turn, &calls, &self.context.quirks);
         let mut messages = vec![StoredMessage {
-            message: said,
             hidden,
-            view: None,
-            full_text: None,
-            sources: Vec::new(),
+            ..StoredMessage::visible(said)
         }];
         let (mut contents, mut images) = (Vec::new(), Vec::new());
         for (call, answer) in self.calls.iter().zip(self.answers) {
             let Some(answer) = answer else { continue };
             let message = Message::tool_result(&call.call.id, &answer.content);
             messages.push(StoredMessage {
-                message,
-                hidden: true,
-                view: None,
                 full_text: answer.full_text,
                 sources: answer.sources,
+                ..StoredMessage::hidden(message)
             });
             images.extend(
                 answer
@@ -230,13 +225,7 @@ impl Batch {
         }
         if !images.is_empty() && self.context.quirks.images && client_calls.is_empty() {
             let message = image_message(&images);
-            messages.push(StoredMessage {
-                message,
-                hidden: true,
-                view: None,
-                full_text: None,
-                sources: Vec::new(),
-            });
+            messages.push(StoredMessage::hidden(message));
         }
         contents.retain(|content| !content.is_empty());
         BatchOutcome {

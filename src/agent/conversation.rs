@@ -11,10 +11,10 @@ use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{Owner, SessionId};
 use crate::openai::citation::Source;
 use crate::openai::message::{Message, Role};
-use crate::session::lock::SessionGuard;
-use crate::session::splice;
-use crate::session::store::{Attached, Waiting};
-use crate::session::{Change, SessionError, StoredMessage, StoredSession};
+use crate::session::{
+    Attachment, Change, Lease, StoredMessage, StoredSession, UnstoredTurn, UnwrittenChange,
+    WaitingTurn, splice,
+};
 
 /// How long a `store: false` turn waits for the results of the client's tools.
 const PARKED_FOR: Duration = Duration::from_secs(600);
@@ -28,9 +28,9 @@ pub(super) struct Conversation {
     kept: Keeping,
     /// What the store does not have yet.
     unsaved: Change,
-    writing: Option<JoinHandle<Result<(), Box<Failed>>>>,
+    writing: Option<JoinHandle<Result<(), Box<UnwrittenChange>>>>,
     /// What goes with the turn where it is not stored.
-    held: Option<Attached>,
+    held: Option<Attachment>,
     /// The call of an unstored turn that this request answers.
     answers: Option<String>,
     /// What results that are still part of it found.
@@ -42,17 +42,10 @@ pub(super) struct Conversation {
 enum Keeping {
     Stored {
         id: SessionId,
-        guard: Arc<SessionGuard>,
+        lease: Arc<Lease>,
     },
     /// `store: false`: in memory, and only while the client runs its tools.
     Parked(StoredSession),
-}
-
-/// A write that did not happen, given back so that the next one makes up for it.
-#[derive(Debug)]
-struct Failed {
-    error: SessionError,
-    change: Change,
 }
 
 impl Conversation {
@@ -74,21 +67,22 @@ impl Conversation {
             keeper.take_in(incoming)
         };
         let pending_call = pending_call(&incoming).map(str::to_owned);
-        let waiting = pending_call
-            .as_deref()
-            .and_then(|call| parts.sessions.store.parked(&owner, call));
-        if let Some(waiting) = waiting {
+        let waiting = match &pending_call {
+            Some(call) => parts.sessions.waiting_turn(&owner, call).await,
+            None => None,
+        };
+        if let Some(WaitingTurn::Unstored(waiting)) = waiting {
             // The turn that was not to be stored goes on, whatever this request says.
             let incoming = unkept(incoming).await?;
             let (mut conversation, history) =
                 Self::ephemeral(parts, request, waiting.session, incoming);
-            conversation.held = waiting.held;
+            conversation.held = waiting.attached;
             conversation.answers = pending_call;
             return Ok((Some(conversation), history));
         }
         let explicit = request.options.session_id.clone();
-        let continued = match (&explicit, &pending_call) {
-            (None, Some(call)) => find_by_call(parts, &owner, call).await,
+        let continued = match (&explicit, waiting) {
+            (None, Some(WaitingTurn::Stored(id))) => Some(id),
             _ => None,
         };
         if request.options.ephemeral && explicit.is_none() && continued.is_none() {
@@ -102,15 +96,10 @@ impl Conversation {
             return Ok((None, unkept(incoming).await?));
         }
         let id = explicit.or(continued).unwrap_or_else(SessionId::fresh);
-        let guard = parts.sessions.lock(&owner, &id).await?;
+        let lease = parts.sessions.lease(&owner, &id).await?;
         let stored = match fresh {
             true => StoredSession::default(),
-            false => parts
-                .sessions
-                .store
-                .load(&owner, &id)
-                .await?
-                .unwrap_or_default(),
+            false => parts.sessions.load(&owner, &id).await?.unwrap_or_default(),
         };
         if request.options.ephemeral {
             let incoming = unkept(incoming).await?;
@@ -125,7 +114,7 @@ impl Conversation {
         let incoming = keeper.take_in(incoming).await?;
         let kept = Keeping::Stored {
             id,
-            guard: Arc::new(guard),
+            lease: Arc::new(lease),
         };
         let (unsaved, history) = join(&stored, request, incoming);
         let sources = sources(&stored, &unsaved);
@@ -171,19 +160,19 @@ impl Conversation {
     }
 
     /// What was kept for this turn while the client ran its tools.
-    pub(super) fn held(&self) -> Option<&Attached> {
+    pub(super) fn held(&self) -> Option<&Attachment> {
         self.held.as_ref()
     }
 
     /// Keeps something for as long as the turn lasts, the client's calls included.
-    pub(super) fn hold(&mut self, held: Attached) {
+    pub(super) fn hold(&mut self, held: Attachment) {
         self.held = Some(held);
     }
 
     /// The calls that this request answers have led to the end of the turn, or to other calls.
     pub(super) fn release(&self) {
         if let Some(call) = &self.answers {
-            self.parts.sessions.store.release(&self.owner, call);
+            self.parts.sessions.detach(&self.owner, call);
         }
     }
 
@@ -204,39 +193,31 @@ impl Conversation {
     pub(super) fn save(&mut self, client_calls: Vec<String>) {
         self.unsaved.client_calls = client_calls;
         match &mut self.kept {
-            Keeping::Stored { id, guard } => {
+            Keeping::Stored { lease, .. } => {
                 let keep = self.unsaved.keep + self.unsaved.append.len();
                 let next = Change {
                     keep,
                     ..Change::default()
                 };
                 let change = std::mem::replace(&mut self.unsaved, next);
-                let (store, owner, id, guard) = (
-                    self.parts.sessions.store.clone(),
-                    self.owner.clone(),
-                    id.clone(),
-                    guard.clone(),
+                let (sessions, lease) = (self.parts.sessions.clone(), lease.clone());
+                // The task holds the lease, so that the next turn begins only when the change is written.
+                self.writing = Some(
+                    self.parts
+                        .tasks
+                        .spawn(async move { sessions.write(&lease, change).await }),
                 );
-                self.writing = Some(self.parts.tasks.spawn(async move {
-                    let written = store.change(&owner, &id, &change).await;
-                    // The next turn may begin only now.
-                    drop(guard);
-                    written.map_err(|error| Box::new(Failed { error, change }))
-                }));
             }
             Keeping::Parked(session) => {
                 apply(session, &mut self.unsaved);
                 let calls = std::mem::take(&mut self.unsaved.client_calls);
                 if !calls.is_empty() {
                     let until = Instant::now() + PARKED_FOR;
-                    let waiting = Waiting {
+                    let turn = UnstoredTurn {
                         session: session.clone(),
-                        held: self.held.clone(),
+                        attached: self.held.clone(),
                     };
-                    self.parts
-                        .sessions
-                        .store
-                        .park(&self.owner, &calls, waiting, until);
+                    self.parts.sessions.park(&self.owner, &calls, turn, until);
                 }
             }
         }
@@ -250,7 +231,7 @@ impl Conversation {
         match writing.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failed)) => {
-                let Failed { error, change } = *failed;
+                let UnwrittenChange { error, change } = *failed;
                 tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "session write failed");
                 let mut append = change.append;
                 append.append(&mut self.unsaved.append);
@@ -278,21 +259,6 @@ fn pending_call(messages: &[Message]) -> Option<&str> {
         .tool_call_id()
 }
 
-/// The session that waits for the result of a call.
-pub(super) async fn find_by_call(
-    parts: &AgentParts,
-    owner: &Owner,
-    call: &str,
-) -> Option<SessionId> {
-    match parts.sessions.store.find_by_call(owner, call).await {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::error!(error = %error, "session look-up failed");
-            None
-        }
-    }
-}
-
 /// Whether work on so many messages or bytes takes more than a few milliseconds.
 pub(super) fn is_long(messages: usize, bytes: usize) -> bool {
     messages >= 2_000 || bytes >= 1024 * 1024
@@ -316,18 +282,11 @@ fn join(
         let history = splice::history(stored, &joined);
         (joined, history)
     });
-    let visible = |message| StoredMessage {
-        message,
-        hidden: false,
-        view: None,
-        full_text: None,
-        sources: Vec::new(),
-    };
     let change = Change {
         instructions: joined.instructions,
         keep: joined.keep,
-        append: joined.new.into_iter().map(visible).collect(),
-        client_calls: Vec::new(),
+        append: joined.new.into_iter().map(StoredMessage::visible).collect(),
+        ..Change::default()
     };
     (change, history)
 }

@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::extract::{Path, Query, page_limit};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::request::RequestError;
-use crate::session::files::{FileError, ListFilter, Order, Purpose};
+use crate::session::files::{FileError, FileFilter, FileOrder, Purpose};
 
 /// Entries of a page where the request does not say.
 const DEFAULT_LIMIT: usize = 1000;
@@ -41,8 +41,8 @@ pub(super) async fn list(
 ) -> Result<Response, ApiError> {
     let limit = page_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let order = match query.order.as_deref() {
-        None | Some("desc") => Order::Descending,
-        Some("asc") => Order::Ascending,
+        None | Some("desc") => FileOrder::Descending,
+        Some("asc") => FileOrder::Ascending,
         Some(_) => {
             let message = "'order' must be asc or desc".to_owned();
             return Err(RequestError::field("order", message).into());
@@ -51,7 +51,7 @@ pub(super) async fn list(
     let after = query.after.as_deref().map(path_id).transpose()?;
     let purpose = query.purpose.as_deref().map(purpose).transpose()?;
     let session = query.session_id.as_deref().map(session_id).transpose()?;
-    let filter = ListFilter {
+    let filter = FileFilter {
         limit,
         after: after.as_ref(),
         order,

@@ -71,8 +71,7 @@ impl Readiness {
             return found;
         }
         let headers = HeaderMap::new();
-        let asked =
-            async { tokio::join!(merged(&state.router, &headers), state.sessions.store.ping()) };
+        let asked = async { tokio::join!(merged(&state.router, &headers), state.sessions.ping()) };
         let found = match timeout(READY_WAIT, asked).await {
             Ok((models, ping)) => Reachable {
                 upstream: reachable(&models.map(drop)),

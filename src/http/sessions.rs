@@ -14,8 +14,7 @@ use super::{AppState, body};
 use crate::agent::inputs::use_named_files;
 use crate::ids::{Owner, SessionId, WorkspaceId};
 use crate::openai::request::{RequestError, body_member, body_object};
-use crate::session::export;
-use crate::session::store::Replaced;
+use crate::session::{Replaced, SessionSummary, export};
 
 /// Entries of a page where the request does not say.
 const DEFAULT_LIMIT: usize = 20;
@@ -41,16 +40,12 @@ pub(super) async fn list(
         .as_deref()
         .map(|text| parse_id("after", text))
         .transpose()?;
-    let page = state
-        .sessions
-        .store
-        .list(&owner, limit, after.as_ref())
-        .await?;
-    let entry = |session: &crate::session::store::SessionSummary| {
+    let page = state.sessions.list(&owner, limit, after.as_ref()).await?;
+    let entry = |session: &SessionSummary| {
         json!({
             "id": session.id, "created_at": session.created_at, "updated_at": session.updated_at,
             "message_count": session.message_count, "title": session.title,
-            "running": state.sessions.locks.is_running(&owner, &session.id),
+            "running": session.running,
         })
     };
     let data: Vec<Value> = page.data.iter().map(entry).collect();
@@ -81,9 +76,10 @@ pub(super) async fn import(
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| RequestError::body("the body is not UTF-8; send JSON encoded as UTF-8"))?;
     let session = export::import(text, state.sessions.max_messages)?;
-    let _guard = state.sessions.lock(&owner, &id).await?;
-    let replaced = state.sessions.store.replace(&owner, &id, &session).await?;
-    use_named_files(&state.sessions.files, &owner, &id, &session.messages).await;
+    let lease = state.sessions.lease(&owner, &id).await?;
+    let messages = session.messages.clone();
+    let replaced = state.sessions.replace(&lease, session).await?;
+    use_named_files(&state.sessions.files, &owner, &id, &messages).await;
     let status = match replaced {
         Replaced::Created => StatusCode::CREATED,
         Replaced::Replaced => StatusCode::OK,
@@ -98,8 +94,8 @@ pub(super) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = path_id(&id)?;
-    let _guard = state.sessions.lock(&owner, &id).await?;
-    if !state.sessions.store.delete(&owner, &id).await? {
+    let lease = state.sessions.lease(&owner, &id).await?;
+    if !state.sessions.delete(&lease).await? {
         return Err(crate::session::SessionError::NotFound.into());
     }
     let workspace = WorkspaceId::of(&owner, &id);
@@ -119,11 +115,10 @@ pub(super) async fn fork(
     body::require_json(&head.headers)?;
     let bytes = body::read(request_body, &head.headers, &state.settings).await?;
     let fork = fork_body(&bytes)?;
-    let _guard = state.sessions.lock(&owner, &id).await?;
+    let lease = state.sessions.lease(&owner, &id).await?;
     let new_id = state
         .sessions
-        .store
-        .fork(&owner, &id, fork.before_message, fork.id)
+        .fork(&lease, fork.before_message, fork.id)
         .await?;
     exported(&state, StatusCode::CREATED, &owner, &new_id).await
 }
@@ -165,7 +160,7 @@ async fn exported(
     owner: &Owner,
     id: &SessionId,
 ) -> Result<Response, ApiError> {
-    let stored = state.sessions.store.load(owner, id).await?;
+    let stored = state.sessions.load(owner, id).await?;
     let stored = stored.ok_or(crate::session::SessionError::NotFound)?;
     let files = state.sessions.files.of_session(owner, id).await?;
     let json = export::export(id, &stored, &files);

@@ -1,8 +1,8 @@
 //! The JSON form of a session, out and in.
 //!
-//! Messages go out and come in as the text that they are. What only loopwright knows of a message (that the client
-//! never saw it, what a response looked like) stands apart, so that `messages` is plain OpenAI. Session exports of
-//! mistral.rs are read too.
+//! Messages are written and read as their stored text. What loopwright knows besides (that the client never saw a
+//! message, what a response looked like) is in a separate object, so that `messages` is plain OpenAI. Session exports
+//! of mistral.rs can be read too.
 
 mod mistral;
 
@@ -124,7 +124,7 @@ pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, SessionE
     session(&object, messages, &mut meta)
 }
 
-/// Puts a session together; each message comes with whether it is hidden, unless its meta says so.
+/// Builds a session from messages, each with whether it is hidden; its metadata can hide it too.
 fn session(
     object: &RawObject<'_>,
     mut messages: Vec<(Message, bool)>,
@@ -184,7 +184,7 @@ fn read_message(
         let text = format!("messages[{index}] {problem}; give it as a chat message of OpenAI's");
         invalid(&format!("messages[{index}]"), &text)
     };
-    // Raw values may be nested to any depth; what reads them later has a limit, which is found out here.
+    // Raw values may be nested to any depth; later readers have a limit, which is checked here.
     serde_json::from_str::<Value>(raw.get())
         .map_err(|_| fail("is nested too deeply or not valid"))?;
     let plain = mistral::plain(raw.get(), images);

@@ -1,17 +1,16 @@
-//! Files that go into and come out of tools: what is known of them in the session database, their bytes on disk.
+//! Files that go into and come out of tools: their rows in the store, their bytes on disk.
 //!
-//! A file belongs to its owner; to anybody else it does not exist. One made for a session goes with the last session
-//! that uses it, any other one when it was not used for long, and both give way when there is no more room. Bytes are
-//! in place before the row is written and are removed after it is gone, so that a row never lacks them; what a crash
-//! leaves behind is removed by the next start.
+//! A file belongs to its owner; to anybody else it does not exist. One made for a session is deleted with the last
+//! session that uses it, any other one when it was not used for long, and both when there is no more room. Bytes are
+//! in place before the row is written and are removed after it is gone, so that a row always has its bytes. The next start
+//! removes the leftovers of a crash.
 
 mod blobs;
 mod draft;
-mod file;
 pub mod name;
+mod new;
 mod open;
 mod reap;
-mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -24,10 +23,10 @@ use tokio::io::AsyncReadExt;
 
 use self::blobs::{Blobs, blocking};
 pub use self::draft::Draft;
-pub use self::file::{FileSource, ListFilter, NewFile, Order, Page, Purpose, StoredFile, Usage};
-use super::store::connections::{Connections, Held};
-use super::store::write::Clock;
+pub use self::new::{FileSource, NewFile};
 use crate::ids::{FileId, Owner, SessionId};
+pub use crate::store::{FileFilter, FileOrder, FilePage, FileUsage, Purpose, StoredFile};
+use crate::store::{Store, StoreError};
 
 /// Bytes read at once from a source.
 const READ_BYTES: usize = 64 * 1024;
@@ -40,23 +39,21 @@ pub struct FileStore(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    writer: Arc<Connections>,
-    reader: Arc<Connections>,
-    clock: Arc<Clock>,
+    store: Store,
     blobs: Arc<Blobs>,
-    limits: Limits,
+    limits: FileLimits,
 }
 
 /// How much may be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct FileLimits {
     /// Largest file, in bytes.
     pub max_file_bytes: u64,
     /// Most bytes over all files; older ones give way.
     pub max_total_bytes: u64,
 }
 
-/// Why a file could not be had or stored.
+/// Why a file could not be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The owner has none with this id.
@@ -175,25 +172,22 @@ impl FileStore {
     /// # Errors
     /// `NotFound`; else when the database fails.
     pub async fn get(&self, owner: &Owner, id: &FileId) -> Result<StoredFile, FileError> {
-        let mut held = self.0.reader.take().await?;
-        let found = rows::get(held.get()?, owner, id).await?;
-        held.done();
-        found.ok_or(FileError::NotFound)
+        self.store()
+            .file(owner, id)
+            .await?
+            .ok_or(FileError::NotFound)
     }
 
     /// A page of the owner's files.
     ///
     /// # Errors
     /// `NotFound` when `after` is none of the owner's; else when the database fails.
-    pub async fn list(&self, owner: &Owner, filter: &ListFilter<'_>) -> Result<Page, FileError> {
-        let mut held = self.0.reader.take().await?;
-        let mut page = rows::list(held.get()?, owner, filter).await?;
-        held.done();
-        if let Some(session) = filter.session {
-            let files = page.data.iter_mut();
-            files.for_each(|file| file.session = Some(session.clone()));
-        }
-        Ok(page)
+    pub async fn list(
+        &self,
+        owner: &Owner,
+        filter: &FileFilter<'_>,
+    ) -> Result<FilePage, FileError> {
+        Ok(self.store().files(owner, filter).await?)
     }
 
     /// The files that a session uses, oldest first.
@@ -205,10 +199,10 @@ impl FileStore {
         owner: &Owner,
         session: &SessionId,
     ) -> Result<Vec<StoredFile>, FileError> {
-        let filter = ListFilter {
+        let filter = FileFilter {
             limit: MAX_OF_SESSION,
             after: None,
-            order: Order::Ascending,
+            order: FileOrder::Ascending,
             purpose: None,
             session: Some(session),
         };
@@ -263,14 +257,7 @@ impl FileStore {
         id: &FileId,
         session: &SessionId,
     ) -> Result<(), FileError> {
-        let now = self.now();
-        let mut held = self.begin().await?;
-        if !rows::touch(held.get()?, now, owner, id).await? {
-            return Err(FileError::NotFound);
-        }
-        rows::link(held.get()?, now, owner, id, session).await?;
-        held.commit().await?;
-        Ok(())
+        Ok(self.store().attach_file(owner, id, session).await?)
     }
 
     /// Deletes a file; says whether there was one.
@@ -278,9 +265,7 @@ impl FileStore {
     /// # Errors
     /// When the database fails.
     pub async fn delete(&self, owner: &Owner, id: &FileId) -> Result<bool, FileError> {
-        let mut held = self.0.writer.take().await?;
-        let deleted = rows::delete(held.get()?, owner, id).await?;
-        held.done();
+        let deleted = self.store().delete_file(owner, id).await?;
         if deleted {
             self.clean_up().await;
         }
@@ -291,15 +276,12 @@ impl FileStore {
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn usage(&self) -> Result<Usage, FileError> {
-        let mut held = self.0.reader.take().await?;
-        let usage = rows::usage(held.get()?).await?;
-        held.done();
-        Ok(usage)
+    pub async fn usage(&self) -> Result<FileUsage, FileError> {
+        Ok(self.store().file_usage().await?)
     }
 
     /// How much may be stored.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &FileLimits {
         &self.0.limits
     }
 
@@ -345,25 +327,11 @@ impl FileStore {
 
     /// Notes that a file is used now.
     async fn touch(&self, owner: &Owner, id: &FileId) -> Result<(), FileError> {
-        let now = self.now();
-        let mut held = self.0.writer.take().await?;
-        let found = rows::touch(held.get()?, now, owner, id).await?;
-        held.done();
-        match found {
-            true => Ok(()),
-            false => Err(FileError::NotFound),
-        }
+        Ok(self.store().touch_file(owner, id).await?)
     }
 
-    /// Takes the writer's turn for a write of several statements.
-    async fn begin(&self) -> Result<Held<'_>, FileError> {
-        let mut held = self.0.writer.take().await?;
-        held.begin().await?;
-        Ok(held)
-    }
-
-    fn now(&self) -> i64 {
-        self.0.clock.stamp()
+    fn store(&self) -> &Store {
+        &self.0.store
     }
 
     fn blobs(&self) -> &Arc<Blobs> {
@@ -371,7 +339,7 @@ impl FileStore {
     }
 }
 
-impl Limits {
+impl FileLimits {
     /// Whether a file of that size can be stored at all.
     fn check(self, bytes: u64) -> Result<(), FileError> {
         let limit = self.max_file_bytes.min(self.max_total_bytes);
@@ -382,8 +350,12 @@ impl Limits {
     }
 }
 
-impl From<sqlx::Error> for FileError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Store(Box::new(error))
+impl From<StoreError> for FileError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotFound => Self::NotFound,
+            StoreError::Failed(source) => Self::Store(source),
+            other => Self::Store(Box::new(other)),
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Making a history valid for strict upstreams.
 //!
-//! What comes out keeps these promises: every call of an assistant message is answered exactly once, directly behind
-//! it and in the order of the calls; no other tool message exists; ids of the calls of one message differ; arguments of
-//! functions are JSON objects; no assistant message says nothing. A history that keeps them already comes back as it
-//! is. The legacy `function_call` and messages of unknown roles are left alone.
+//! The repaired history is valid: every call of an assistant message is answered exactly once, directly after the
+//! message and in the order of the calls; there is no other tool message; the ids of the calls of one message differ;
+//! the arguments of functions are JSON objects; no assistant message is empty. A valid history is returned unchanged.
+//! The legacy `function_call` and messages of unknown roles are left alone.
 
 mod calls;
 mod pairing;
@@ -11,17 +11,17 @@ mod pairing;
 use std::cell::Cell;
 
 use self::calls::{are_sound, with_sound_calls};
-use self::pairing::{Fate, Pairing};
+use self::pairing::{MessageKind, Pairing};
 use crate::openai::message::{FieldChange, Message, Role};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::openai::tool::ToolCall;
 
-/// What the model is told of a call that has no result.
+/// The result text of a call that has none.
 pub const NO_RESULT: &str = "The result of this call is not available: the call was interrupted, or its result was \
                              never sent. It may have taken effect or not.";
-/// What stands before the text of a result whose call is not in the history.
+/// Prefix of the text of a result whose call is not in the history.
 const ORPHAN: &str = "Result of an earlier tool call: ";
-/// Fields that make an assistant message worth keeping that has neither content nor calls.
+/// Fields that keep an assistant message without content and calls from being dropped.
 const SUBSTANCE: [&str; 10] = [
     "refusal",
     "audio",
@@ -45,14 +45,14 @@ pub fn repair(messages: Vec<Message>) -> Vec<Message> {
         return messages;
     }
     let pairing = Pairing::of(&messages);
-    let mut rounds = pairing.rounds.iter();
+    let mut groups = pairing.groups.iter();
     let mut repaired = Vec::with_capacity(messages.len());
-    for (message, fate) in messages.iter().zip(&pairing.fates) {
-        match fate {
-            Fate::Calls => {
-                let Some(round) = rounds.next() else { continue };
-                repaired.push(with_sound_calls(message, &round.ids));
-                for (id, result) in round.ids.iter().zip(&round.results) {
+    for (message, kind) in messages.iter().zip(&pairing.kinds) {
+        match kind {
+            MessageKind::Calls => {
+                let Some(group) = groups.next() else { continue };
+                repaired.push(with_sound_calls(message, &group.ids));
+                for (id, result) in group.ids.iter().zip(&group.results) {
                     let result = result.and_then(|index| messages.get(index));
                     repaired.push(result.map_or_else(
                         || Message::tool_result(id, NO_RESULT),
@@ -60,12 +60,12 @@ pub fn repair(messages: Vec<Message>) -> Vec<Message> {
                     ));
                 }
             }
-            Fate::Result => {}
-            Fate::Orphan => {
+            MessageKind::Result => {}
+            MessageKind::Orphan => {
                 let text = format!("{ORPHAN}{}", message.content_text());
                 repaired.push(Message::text(Role::User, &text));
             }
-            Fate::Plain => repaired.extend(plain(message)),
+            MessageKind::Plain => repaired.extend(plain(message)),
         }
     }
     repaired
@@ -103,7 +103,7 @@ fn is_valid(messages: &[Message]) -> bool {
     awaited.is_empty()
 }
 
-/// A message that takes no part in tool calls, or `None` where it says nothing.
+/// A message without calls that is no tool result, or `None` where it is empty.
 fn plain(message: &Message) -> Option<Message> {
     match message.role() {
         Role::Assistant if plain_assistant_is_sound(message) => Some(message.clone()),

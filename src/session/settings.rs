@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Everything about sessions.
+pub use crate::store::StoreUrl;
+
+/// The settings of sessions and their files.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where they are kept.
@@ -22,15 +24,6 @@ pub struct Settings {
     pub max_file_bytes: u64,
     /// Most bytes over all files; those used longest ago give way.
     pub max_total_file_bytes: u64,
-}
-
-/// Where sessions are kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreUrl {
-    /// A SQLite file.
-    Sqlite(PathBuf),
-    /// Memory; gone when the process ends.
-    Memory,
 }
 
 /// The directory that goes with a database file where none is configured.

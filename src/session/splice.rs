@@ -1,8 +1,8 @@
 //! Joining a request's messages to the stored history.
 //!
 //! A client sends back what it saw: one assistant message for a whole response, without the rounds that lie hidden in
-//! it. Both lists are walked in step, the hidden rounds stay in place, and where the lists part, the stored rest is left
-//! behind. Nothing is read or written here but the two lists.
+//! it. Both lists are compared step by step. The hidden rounds stay in place; from the first difference on, the stored
+//! messages are dropped. The functions are pure.
 
 mod same;
 mod walk;
@@ -25,10 +25,10 @@ pub struct Joined {
     pub new: Vec<Message>,
 }
 
-/// Finds out how much of the stored history a request goes on from, and what it adds.
+/// Finds out how much of the stored history a request continues, and what it adds.
 ///
-/// The leading instructions of the request are split off and take no part in the comparison. A request that is sent
-/// again after its turn broke off adds nothing and keeps the rounds that were completed.
+/// The leading instructions of the request are split off and not compared. A request that is sent again after its turn
+/// broke off adds nothing and keeps the completed rounds.
 pub fn join(stored: &StoredSession, mut incoming: Vec<Message>, mode: SessionMode) -> Joined {
     let leading = incoming
         .iter()
@@ -101,7 +101,7 @@ fn append(stored: &[StoredMessage], rest: Vec<Message>) -> (usize, Vec<Message>)
     (keep, new)
 }
 
-/// Whether the messages are already the last ones of a history whose turn got no answer: the same request once more.
+/// Whether the messages are already at the end of a history whose turn got no answer, so that the request is a repetition.
 fn is_sent_again(stored: &[StoredMessage], rest: &[Message]) -> bool {
     let mut unanswered = stored
         .iter()
@@ -130,8 +130,8 @@ fn answered_calls(stored: &[StoredMessage]) -> HashSet<String> {
     answered
 }
 
-/// What stays when a request repeats only results that were given before: all, but for a last response that answered
-/// just these. The client asks for that one again, and a model is not to be asked with its own answer at the end.
+/// What stays when a request only repeats tool results: everything except a last response to exactly these results.
+/// The client asks for that response again, and the model must not be called with its own answer at the end.
 fn before_response_to(stored: &[StoredMessage], repeated: &HashSet<String>) -> usize {
     let Some((_, before)) = stored.split_last().filter(|(last, _)| last.view.is_some()) else {
         return stored.len();

@@ -21,7 +21,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "tools",
         &["openai", "ids", "media", "net", "sandbox", "sse", "web"],
     ),
-    ("session", &["openai", "ids", "media"]),
+    ("store", &["openai", "ids"]),
+    ("session", &["openai", "ids", "media", "store"]),
     // Reads the counts and the enums that are label values; the modules that own them do not know of metrics.
     ("metrics", &["sandbox", "tools", "web"]),
     (
@@ -53,8 +54,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "app",
         &[
-            "agent", "config", "http", "ids", "metrics", "sandbox", "session", "tools", "upstream",
-            "web",
+            "agent", "config", "http", "ids", "metrics", "sandbox", "session", "store", "tools",
+            "upstream", "web",
         ],
     ),
     (
@@ -75,7 +76,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("httpdate", &["net"]),
     ("chrono", &["web"]),
     ("infer", &["media", "web"]),
-    ("sqlx", &["session"]),
+    ("rusqlite", &["store"]),
     ("libc", &["sandbox"]),
     ("rustix", &["sandbox"]),
     ("landlock", &["sandbox"]),

@@ -290,13 +290,9 @@ async fn a_store_that_fails_is_a_notice_and_not_the_end() {
     hook.called(1).await;
     // Another program ruins the store's tables while the tool runs.
     let file = app.dir().join("sessions.db");
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file);
-    let pool = sqlx::sqlite::SqlitePool::connect_with(options)
-        .await
-        .unwrap();
-    sqlx::query("ALTER TABLE messages RENAME TO lost")
-        .execute(&pool)
-        .await
+    let database = rusqlite::Connection::open(file).unwrap();
+    database
+        .execute_batch("ALTER TABLE messages RENAME TO lost")
         .unwrap();
     gate.open();
     let stream = stream.collect().await;

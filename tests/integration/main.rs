@@ -31,6 +31,7 @@ mod metrics;
 mod passthrough;
 mod rounds;
 mod sessions;
+mod store;
 #[expect(
     dead_code,
     reason = "the support is a vocabulary; not every word is in use at every moment"

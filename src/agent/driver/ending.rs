@@ -51,7 +51,7 @@ impl Run {
     pub(super) fn unrun(&mut self, turn: &Turn, resolved: &[ResolvedCall]) -> Vec<StoredMessage> {
         self.answer_text.end_round(&turn.text);
         let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
-        let mut stored = vec![hidden(transcript::assistant(
+        let mut stored = vec![StoredMessage::hidden(transcript::assistant(
             turn,
             &calls,
             &self.request.route.quirks,
@@ -60,7 +60,7 @@ impl Run {
         stored.extend(
             calls
                 .iter()
-                .map(|call| hidden(Message::tool_result(&call.id, text))),
+                .map(|call| StoredMessage::hidden(Message::tool_result(&call.id, text))),
         );
         stored
     }
@@ -229,26 +229,6 @@ impl Run {
             }
         }
         self.usage_by_round.push(turn.usage.clone());
-    }
-}
-
-pub(super) fn visible(message: Message) -> StoredMessage {
-    StoredMessage {
-        message,
-        hidden: false,
-        view: None,
-        full_text: None,
-        sources: Vec::new(),
-    }
-}
-
-fn hidden(message: Message) -> StoredMessage {
-    StoredMessage {
-        message,
-        hidden: true,
-        view: None,
-        full_text: None,
-        sources: Vec::new(),
     }
 }
 

@@ -14,10 +14,10 @@ use super::super::options::TextMode;
 use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::transcript;
-use super::ending::visible;
 use super::{Phase, Run};
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
+use crate::session::StoredMessage;
 use crate::upstream::ModelCall;
 use crate::upstream::assemble::Turn;
 use crate::upstream::settings::FinalCall;
@@ -37,7 +37,7 @@ impl Run {
                 self.release(buffered);
                 self.limit_notice(reason);
                 return self
-                    .finish(reason, vec![visible(transcript::said(""))])
+                    .finish(reason, vec![StoredMessage::visible(transcript::said(""))])
                     .await;
             }
             BeforeModelCall::Fail(reason) => return Err(AgentError::Limit(reason)),
@@ -122,7 +122,7 @@ impl Run {
         {
             AfterModelCall::Finish(reason) => {
                 self.release(buffered);
-                let end = vec![visible(transcript::assistant(
+                let end = vec![StoredMessage::visible(transcript::assistant(
                     &turn,
                     &[],
                     &self.request.route.quirks,

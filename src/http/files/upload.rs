@@ -392,8 +392,9 @@ mod tests {
     use futures_util::stream;
 
     use super::*;
+    use crate::session::Sessions;
     use crate::session::settings::{Settings, StoreUrl};
-    use crate::session::store::SessionStore;
+    use crate::store::Store;
 
     #[tokio::test]
     async fn a_form_that_never_falls_silent_and_never_ends_is_given_up() {
@@ -412,7 +413,8 @@ mod tests {
             max_file_bytes: 1024 * 1024,
             max_total_file_bytes: 1024 * 1024,
         };
-        let store = SessionStore::open(&settings).await.unwrap();
+        let store = Store::open(&settings.store).await.unwrap();
+        let store = Sessions::open(store, &settings).await.unwrap();
         let head = "--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n";
         let slow = stream::unfold(Bytes::from(head), async |next| {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -428,7 +430,7 @@ mod tests {
             idle: Duration::from_secs(60),
         };
         let total = Duration::from_millis(300);
-        let given_up = reader.read_in_time(store.files(), total).await;
+        let given_up = reader.read_in_time(&store.files, total).await;
         assert_eq!(given_up.unwrap_err().status(), StatusCode::REQUEST_TIMEOUT);
     }
 }

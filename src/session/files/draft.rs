@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use tokio::io::{AsyncWriteExt, BufWriter};
 
 use super::blobs::{Leftover, blocking};
-use super::rows::{self, Insert, Inserted};
 use super::{FileError, FileStore, NewFile, StoredFile, name};
 use crate::ids::{FileId, Owner};
 use crate::media::MediaSniffer;
+use crate::store::FileRecord;
 
 /// Bytes put together to one write.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// A file that is being written. Dropped before it is finished, it leaves nothing behind.
 #[derive(Debug)]
 pub struct Draft {
-    store: FileStore,
+    files: FileStore,
     file: BufWriter<tokio::fs::File>,
     leftover: Leftover,
     sniffer: MediaSniffer,
@@ -24,11 +24,11 @@ pub struct Draft {
 }
 
 impl Draft {
-    pub(super) async fn begin(store: &FileStore) -> Result<Self, FileError> {
-        let blobs = store.blobs().clone();
+    pub(super) async fn begin(files: &FileStore) -> Result<Self, FileError> {
+        let blobs = files.blobs().clone();
         let (file, leftover) = blocking("begin a file", move || blobs.begin()).await?;
         Ok(Self {
-            store: store.clone(),
+            files: files.clone(),
             file: BufWriter::with_capacity(BUFFER_BYTES, file.into()),
             leftover,
             sniffer: MediaSniffer::default(),
@@ -42,7 +42,7 @@ impl Draft {
     /// `TooLarge` past the limit of one file, `Full` when too much is being written at once; else when the disk fails.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         let more = bytes.len() as u64;
-        let limits = self.store.limits();
+        let limits = self.files.limits();
         self.bytes = self.bytes.saturating_add(more);
         limits.check(self.bytes)?;
         if self.leftover.grow(more) > limits.max_total_bytes {
@@ -86,7 +86,7 @@ impl Draft {
     ) -> Result<StoredFile, FileError> {
         self.file.flush().await.map_err(cannot_write)?;
         let Self {
-            store,
+            files,
             file: writer,
             mut leftover,
             sniffer,
@@ -99,31 +99,30 @@ impl Draft {
         })
         .await?;
         let name = name::clean(file.name);
-        let insert = Insert {
-            id: &id,
-            owner,
-            file,
-            mime_type: &sniffer.media_type(&name, file.mime_type),
-            name: &name,
+        let record = FileRecord {
+            id,
+            owner: owner.clone(),
+            session: file.session.cloned(),
+            mime_type: sniffer.media_type(&name, file.mime_type),
+            name,
             bytes,
-            blob: leftover.blob(),
-            max_total_bytes: store.limits().max_total_bytes,
+            purpose: file.purpose,
+            tool: file.tool.map(str::to_owned),
+            round: file.round,
+            blob: leftover.blob().to_owned(),
         };
-        let now = store.now();
-        let mut held = store.begin().await?;
-        let inserted = rows::insert(held.get()?, now, &insert).await?;
-        let stored = rows::get(held.get()?, owner, &id).await?;
-        held.commit().await?;
-        match inserted {
-            Inserted::New { evicted: 0 } => leftover.keep(),
-            Inserted::New { evicted } => {
-                leftover.keep();
-                tracing::info!(evicted, "files deleted to make room");
-                store.clean_up().await;
-            }
-            Inserted::Known => blocking("remove a file", move || leftover.discard()).await?,
+        let max_total_bytes = files.limits().max_total_bytes;
+        let inserted = files.store().insert_file(record, max_total_bytes).await?;
+        if inserted.known {
+            blocking("remove a file", move || leftover.discard()).await?;
+        } else {
+            leftover.keep();
         }
-        stored.ok_or(FileError::NotFound)
+        if inserted.evicted > 0 {
+            tracing::info!(evicted = inserted.evicted, "files deleted to make room");
+            files.clean_up().await;
+        }
+        inserted.file.ok_or(FileError::NotFound)
     }
 }
 

@@ -6,7 +6,7 @@
 const MAX_BYTES: usize = 255;
 /// Longest ending that is kept when a name is shortened, in bytes, its dot included.
 const MAX_ENDING_BYTES: usize = 32;
-/// The name of what has none.
+/// The name of a file without one.
 const NAMELESS: &str = "file";
 
 /// The name as it is stored.
@@ -19,8 +19,7 @@ pub fn clean(raw: &str) -> String {
     }
 }
 
-/// Whether a character shows as what it is. Those that order the text around them could make one ending look like
-/// another.
+/// Whether a character is printable. Direction marks are not: they could make one ending look like another.
 fn is_shown(char: char) -> bool {
     let orders = matches!(
         char,
@@ -30,7 +29,7 @@ fn is_shown(char: char) -> bool {
     !char.is_control() && !orders && !breaks
 }
 
-/// Takes from the end of the stem, so that the ending still tells what it is.
+/// Shortens the stem and keeps the ending.
 fn shortened(name: &str) -> String {
     if name.len() <= MAX_BYTES {
         return name.to_owned();

@@ -4,22 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::settings::{Settings, StoreUrl, beside};
-use super::super::store::connections::Connections;
-use super::super::store::write::Clock;
 use super::blobs::{Blobs, Use, blocking};
-use super::{FileError, FileStore, Inner, Limits, rows};
+use super::{FileError, FileLimits, FileStore, Inner};
 use crate::ids::random_hex;
+use crate::store::Store;
 
 impl FileStore {
     /// Opens the directory that goes with an open database, and removes what a crash has left in it.
     pub(in crate::session) async fn open(
-        (writer, reader): (Arc<Connections>, Arc<Connections>),
-        clock: Arc<Clock>,
+        store: Store,
         settings: &Settings,
     ) -> Result<Self, FileError> {
-        let mut held = reader.take().await?;
-        let name = rows::store_name(held.get()?).await?;
-        held.done();
+        let name = store.name().await?;
         let (path, temporary) = directory(settings)?;
         let root = path.clone();
         let opened = blocking("open the directory", move || {
@@ -29,23 +25,21 @@ impl FileStore {
             FileError::Io { source, .. } => FileError::Directory { path, source },
             other => other,
         })?;
-        let store = Self(Arc::new(Inner {
-            writer,
-            reader,
-            clock,
+        let files = Self(Arc::new(Inner {
+            store,
             blobs: Arc::new(blobs),
-            limits: Limits {
+            limits: FileLimits {
                 max_file_bytes: settings.max_file_bytes,
                 max_total_bytes: settings.max_total_file_bytes,
             },
         }));
         if used == Use::Alone {
-            store.start_clean().await;
-            let blobs = store.blobs().clone();
+            files.start_clean().await;
+            let blobs = files.blobs().clone();
             blocking("share the directory", move || blobs.share()).await?;
         }
-        store.clean_up().await;
-        Ok(store)
+        files.clean_up().await;
+        Ok(files)
     }
 }
 

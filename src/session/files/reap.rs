@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::blobs::{self, blocking};
-use super::{FileError, FileStore, rows};
+use super::{FileError, FileStore};
 
 impl FileStore {
     /// Deletes the files that no session uses and that were not used for so long; returns how many.
@@ -14,18 +14,7 @@ impl FileStore {
     /// # Cancel safety
     /// Deletes a few at a time, so that other writes come in between; a dropped future leaves the rest for next time.
     pub async fn expire(&self, ttl: Duration) -> Result<u64, FileError> {
-        let ttl_us = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
-        let before = self.now().saturating_sub(ttl_us);
-        let mut total = 0;
-        loop {
-            let mut held = self.0.writer.take().await?;
-            let deleted = rows::expire_some(held.get()?, before).await?;
-            held.done();
-            total += deleted;
-            if deleted < rows::BATCH.unsigned_abs() {
-                break;
-            }
-        }
+        let total = self.store().expire_files(ttl).await?;
         self.reap().await?;
         Ok(total)
     }
@@ -40,19 +29,15 @@ impl FileStore {
     pub async fn reap(&self) -> Result<u64, FileError> {
         let mut total = self.settle_doubts().await?;
         loop {
-            let mut held = self.0.reader.take().await?;
-            let dead = rows::dead_blobs(held.get()?).await?;
-            held.done();
+            let dead = self.store().dead_blobs().await?;
             if dead.is_empty() {
                 return Ok(total);
             }
             let blobs = self.blobs().clone();
             let removing = blocking("remove files", move || Ok(blobs.remove_all(dead)));
             let (removed, failed) = removing.await?;
-            let mut held = self.0.writer.take().await?;
-            rows::bury(held.get()?, &removed).await?;
-            held.done();
             total += removed.len() as u64;
+            self.store().forget_blobs(removed).await?;
             failed.map_err(|source| FileError::Io {
                 doing: "remove a file",
                 source,
@@ -60,14 +45,14 @@ impl FileStore {
         }
     }
 
-    /// [`FileStore::reap`] after what is done already and does not fail any more.
+    /// [`FileStore::reap`] after a deletion that has succeeded; a failure is only logged.
     pub(in crate::session) async fn clean_up(&self) {
         if let Err(error) = self.reap().await {
             tracing::warn!(%error, "deleted files could not be removed from the disk yet");
         }
     }
 
-    /// Removes what a process that has ended has left; only for who has the directory alone.
+    /// Removes the leftovers of a process that has ended; only while no other process uses the directory.
     pub(super) async fn start_clean(&self) {
         match self.remove_leftovers().await {
             Ok(0) => {}
@@ -76,7 +61,7 @@ impl FileStore {
         }
     }
 
-    /// Removes what is on disk and was never finished or has no row.
+    /// Removes unfinished files, and blobs without a row.
     async fn remove_leftovers(&self) -> Result<u64, FileError> {
         let blobs = self.blobs().clone();
         let unfinished = blocking("list files", move || blobs.remove_unfinished());
@@ -91,7 +76,7 @@ impl FileStore {
         Ok(removed)
     }
 
-    /// Sees to the writes that nobody waited for to the end.
+    /// Removes the blobs of writes that nobody waited for, unless they have a row.
     async fn settle_doubts(&self) -> Result<u64, FileError> {
         let doubtful = self.blobs().in_doubt();
         if doubtful.is_empty() {
@@ -104,10 +89,7 @@ impl FileStore {
 
     /// Removes those of the blobs that have no row.
     async fn remove_orphans(&self, found: &[String]) -> Result<u64, FileError> {
-        // The writer's turn, because a write that was broken off is undone only when it comes to the next one.
-        let mut held = self.0.writer.take().await?;
-        let orphans = rows::without_row(held.get()?, found).await?;
-        held.done();
+        let orphans = self.store().blobs_without_row(found.to_vec()).await?;
         let blobs = self.blobs().clone();
         let removing = blocking("remove files", move || {
             let (removed, failed) = blobs.remove_all(orphans);

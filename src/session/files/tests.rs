@@ -9,8 +9,7 @@ use futures_util::future::{join_all, poll_fn};
 use tempfile::TempDir;
 
 use super::super::settings::{Settings, StoreUrl};
-use super::super::store::SessionStore;
-use super::super::{Change, StoredMessage, StoredSession};
+use super::super::{Change, Sessions, StoredMessage, StoredSession};
 use super::*;
 use crate::openai::message::{Message, Role};
 
@@ -18,7 +17,7 @@ const MAX_FILE: u64 = 1000;
 const MAX_TOTAL: u64 = 4000;
 
 struct Fixture {
-    sessions: SessionStore,
+    sessions: Sessions,
     directory: TempDir,
 }
 
@@ -33,7 +32,7 @@ impl Fixture {
     }
 
     fn files(&self) -> &FileStore {
-        self.sessions.files()
+        &self.sessions.files
     }
 
     /// Ends the process, as far as the files can tell, and starts the next one.
@@ -85,9 +84,14 @@ fn settings(store: StoreUrl) -> Settings {
     }
 }
 
-async fn open(directory: &Path) -> SessionStore {
+async fn open(directory: &Path) -> Sessions {
     let store = StoreUrl::Sqlite(directory.join("sessions.db"));
-    SessionStore::open(&settings(store)).await.unwrap()
+    open_with(&settings(store)).await.unwrap()
+}
+
+async fn open_with(settings: &Settings) -> Result<Sessions, FileError> {
+    let store = Store::open(&settings.store).await?;
+    Sessions::open(store, settings).await
 }
 
 fn owner(name: &str) -> Owner {
@@ -122,16 +126,21 @@ async fn put(files: &FileStore, who: &str, name: &str, size: usize) -> StoredFil
     files.put(&owner(who), named(name), source).await.unwrap()
 }
 
+async fn delete(sessions: &Sessions, owner: &Owner, id: &SessionId) -> bool {
+    let lease = sessions.lease(owner, id).await.unwrap();
+    sessions.delete(&lease).await.unwrap()
+}
+
 async fn names(files: &FileStore, who: &str) -> Vec<String> {
     let page = files.list(&owner(who), &all()).await.unwrap();
     page.data.into_iter().map(|file| file.name).collect()
 }
 
-fn all() -> ListFilter<'static> {
-    ListFilter {
+fn all() -> FileFilter<'static> {
+    FileFilter {
         limit: 100,
         after: None,
-        order: Order::Ascending,
+        order: FileOrder::Ascending,
         purpose: None,
         session: None,
     }
@@ -145,15 +154,7 @@ async fn read(files: &FileStore, who: &str, id: &FileId) -> Vec<u8> {
 }
 
 async fn unused_for(files: &FileStore, file: &StoredFile, seconds: i64) {
-    let mut held = files.0.writer.take().await.unwrap();
-    let done = sqlx::query("UPDATE files SET last_used_at = last_used_at - ? WHERE id = ?")
-        .bind(seconds * 1_000_000)
-        .bind(file.id.as_str())
-        .execute(held.get().unwrap())
-        .await
-        .unwrap();
-    assert_eq!(done.rows_affected(), 1);
-    held.done();
+    files.store().set_unused_for(&file.id, seconds).await;
 }
 
 #[tokio::test]
@@ -193,7 +194,7 @@ async fn a_file_is_what_was_put_until_it_is_deleted() {
     assert_eq!(std::fs::read(files.path(&stored)).unwrap(), content);
     assert_eq!(
         files.usage().await.unwrap(),
-        Usage {
+        FileUsage {
             files: 1,
             bytes: 900
         }
@@ -219,7 +220,7 @@ async fn a_file_is_what_was_put_until_it_is_deleted() {
     opened.read_to_end(&mut rest).await.unwrap();
     assert_eq!(rest, content);
     assert_eq!(fixture.on_disk(), BTreeSet::new());
-    assert_eq!(files.usage().await.unwrap(), Usage::default());
+    assert_eq!(files.usage().await.unwrap(), FileUsage::default());
 }
 
 #[tokio::test]
@@ -234,7 +235,7 @@ async fn another_owners_file_does_not_exist() {
     missing(files.get(&bob, &id).await.map(drop));
     missing(files.open_content(&bob, &id).await.map(drop));
     missing(files.attach(&bob, &id, &session("s")).await);
-    let after = ListFilter {
+    let after = FileFilter {
         after: Some(&id),
         ..all()
     };
@@ -270,13 +271,13 @@ async fn lists_come_in_pages_in_both_orders() {
         files.put(&owner("alice"), file, source).await.unwrap();
     }
     for (order, expected) in [
-        (Order::Ascending, ["a", "b", "c", "d", "e", "f"]),
-        (Order::Descending, ["f", "e", "d", "c", "b", "a"]),
+        (FileOrder::Ascending, ["a", "b", "c", "d", "e", "f"]),
+        (FileOrder::Descending, ["f", "e", "d", "c", "b", "a"]),
     ] {
         let mut seen = Vec::new();
         let mut last: Option<FileId> = None;
         loop {
-            let filter = ListFilter {
+            let filter = FileFilter {
                 limit: 4,
                 after: last.as_ref(),
                 order,
@@ -292,11 +293,11 @@ async fn lists_come_in_pages_in_both_orders() {
         assert_eq!(seen, expected);
     }
     for filter in [
-        ListFilter {
+        FileFilter {
             purpose: Some(Purpose::Vision),
             ..all()
         },
-        ListFilter {
+        FileFilter {
             session: Some(&s),
             ..all()
         },
@@ -394,10 +395,10 @@ async fn a_repeated_inline_file_is_the_same_file() {
         .put_inline(&alice, of(&t, "a.csv"), bytes.clone())
         .await
         .unwrap();
-    assert!(fixture.sessions.delete(&alice, &s).await.unwrap());
+    assert!(delete(&fixture.sessions, &alice, &s).await);
     let left = files.get(&alice, &first.id).await.unwrap();
     assert_eq!(left.session, Some(t.clone()));
-    assert!(fixture.sessions.delete(&alice, &t).await.unwrap());
+    assert!(delete(&fixture.sessions, &alice, &t).await);
     assert!(matches!(
         files.get(&alice, &first.id).await,
         Err(FileError::NotFound)
@@ -426,7 +427,10 @@ async fn lost_bytes_are_told_and_come_back_with_the_next_inline_copy() {
     assert!(matches!(lost, Err(FileError::Lost)), "{lost:?}");
     files.put_inline(&alice, named("a"), bytes).await.unwrap();
     assert_eq!(read(files, "alice", &stored.id).await, b"abc");
-    assert_eq!(files.usage().await.unwrap(), Usage { files: 1, bytes: 3 });
+    assert_eq!(
+        files.usage().await.unwrap(),
+        FileUsage { files: 1, bytes: 3 }
+    );
 }
 
 #[tokio::test]
@@ -434,13 +438,7 @@ async fn files_go_with_the_last_session_that_uses_them() {
     let fixture = Fixture::new().await;
     let (sessions, files) = (&fixture.sessions, fixture.files());
     let (alice, s) = (owner("alice"), session("s"));
-    let message = StoredMessage {
-        message: Message::text(Role::User, "hi"),
-        hidden: false,
-        view: None,
-        full_text: None,
-        sources: Vec::new(),
-    };
+    let message = StoredMessage::visible(Message::text(Role::User, "hi"));
     let made = files
         .put(&alice, of(&s, "made"), FileSource::Bytes(b"1"))
         .await
@@ -449,7 +447,9 @@ async fn files_go_with_the_last_session_that_uses_them() {
         append: vec![message.clone()],
         ..Change::default()
     };
-    sessions.change(&alice, &s, &change).await.unwrap();
+    let lease = sessions.lease(&alice, &s).await.unwrap();
+    sessions.write(&lease, change).await.unwrap();
+    drop(lease);
     assert_eq!(
         sessions.load(&alice, &s).await.unwrap().unwrap().messages,
         [message]
@@ -463,16 +463,16 @@ async fn files_go_with_the_last_session_that_uses_them() {
     };
     assert_eq!(of_session(&s).await, ["made", "uploaded"]);
     // Another owner's session of that name is another one.
-    assert!(!sessions.delete(&owner("bob"), &s).await.unwrap());
+    assert!(!delete(sessions, &owner("bob"), &s).await);
     // An import keeps them, a copy shares them.
     let replaced = StoredSession::default();
-    sessions.replace(&alice, &s, &replaced).await.unwrap();
-    let t = sessions
-        .fork(&alice, &s, None, Some(session("t")))
-        .await
-        .unwrap();
+    let lease = sessions.lease(&alice, &s).await.unwrap();
+    sessions.replace(&lease, replaced).await.unwrap();
+    let t = sessions.fork(&lease, None, Some(session("t"))).await;
+    let t = t.unwrap();
+    drop(lease);
     assert_eq!(of_session(&t).await, ["made", "uploaded"]);
-    assert!(sessions.delete(&alice, &s).await.unwrap());
+    assert!(delete(sessions, &alice, &s).await);
     assert_eq!(names(files, "alice").await, ["made", "uploaded"]);
     assert_eq!(fixture.on_disk().len(), 2);
     // What was not made for the session stays, for its own time.
@@ -506,7 +506,7 @@ async fn the_files_used_longest_ago_make_room() {
     assert_eq!(names(files, "alice").await, ["a", "d", "e", "f", "g"]);
     assert_eq!(
         files.usage().await.unwrap(),
-        Usage {
+        FileUsage {
             files: 5,
             bytes: 4000
         }
@@ -552,7 +552,7 @@ async fn many_may_put_at_once() {
     join_all(puts).await;
     assert_eq!(
         files.usage().await.unwrap(),
-        Usage {
+        FileUsage {
             files: 40,
             bytes: 2000
         }
@@ -615,11 +615,11 @@ async fn the_next_start_removes_what_a_crash_has_left() {
     let (file, mut placed) = files.blobs().begin().unwrap();
     placed.place(&file).unwrap();
     placed.abandon();
-    let mut held = files.0.writer.take().await.unwrap();
-    rows::delete(held.get().unwrap(), &owner("alice"), &deleted.id)
-        .await
-        .unwrap();
-    held.done();
+    let row = files
+        .store()
+        .delete_file(&owner("alice"), &deleted.id)
+        .await;
+    assert!(row.unwrap());
     // Not ours, whatever it looks like.
     let root = fixture.directory.path().join("sessions-files");
     let shard = files.path(&kept).parent().unwrap().to_owned();
@@ -638,22 +638,8 @@ async fn the_next_start_removes_what_a_crash_has_left() {
     let fixture = fixture.reopen().await;
     assert_eq!(fixture.on_disk(), expected);
     assert_eq!(read(fixture.files(), "alice", &kept.id).await.len(), 10);
-    let mut held = fixture.files().0.reader.take().await.unwrap();
-    assert_eq!(
-        rows::dead_blobs(held.get().unwrap()).await.unwrap(),
-        [""; 0]
-    );
-    held.done();
-}
-
-#[tokio::test]
-async fn a_second_process_leaves_the_first_ones_unfinished_files_alone() {
-    let fixture = Fixture::new().await;
-    let mut draft = fixture.files().draft().await.unwrap();
-    draft.write(b"abc").await.unwrap();
-    let second = open(fixture.directory.path()).await;
-    let stored = draft.finish(&owner("alice"), named("a")).await.unwrap();
-    assert_eq!(read(second.files(), "alice", &stored.id).await, b"abc");
+    let dead = fixture.files().store().dead_blobs().await.unwrap();
+    assert_eq!(dead, [""; 0]);
 }
 
 #[tokio::test]
@@ -664,16 +650,16 @@ async fn databases_may_share_a_directory() {
             files_dir: Some(directory.path().join("deep/files")),
             ..settings(StoreUrl::Sqlite(directory.path().join(name)))
         };
-        SessionStore::open(&settings).await.unwrap()
+        open_with(&settings).await.unwrap()
     };
     let (one, two) = (open("one.db").await, open("two.db").await);
-    let stored = put(one.files(), "alice", "a", 10).await;
-    put(two.files(), "alice", "b", 10).await;
+    let stored = put(&one.files, "alice", "a", 10).await;
+    put(&two.files, "alice", "b", 10).await;
     two.close().await;
     drop(two);
     let two = open("two.db").await;
-    assert_eq!(names(two.files(), "alice").await, ["b"]);
-    assert_eq!(read(one.files(), "alice", &stored.id).await.len(), 10);
+    assert_eq!(names(&two.files, "alice").await, ["b"]);
+    assert_eq!(read(&one.files, "alice", &stored.id).await.len(), 10);
 }
 
 #[tokio::test]
@@ -684,10 +670,10 @@ async fn in_memory_the_bytes_go_with_the_store() {
         ..settings(StoreUrl::Memory)
     };
     for closed in [true, false] {
-        let store = SessionStore::open(&settings).await.unwrap();
-        let stored = put(store.files(), "alice", "a", 10).await;
-        assert_eq!(read(store.files(), "alice", &stored.id).await.len(), 10);
-        assert!(store.files().path(&stored).starts_with(directory.path()));
+        let store = open_with(&settings).await.unwrap();
+        let stored = put(&store.files, "alice", "a", 10).await;
+        assert_eq!(read(&store.files, "alice", &stored.id).await.len(), 10);
+        assert!(store.files.path(&stored).starts_with(directory.path()));
         assert_eq!(contents(directory.path()).len(), 1);
         if closed {
             store.close().await;
@@ -712,7 +698,7 @@ async fn a_directory_that_cannot_be_used_is_named() {
         files_dir: Some(occupied.clone()),
         ..settings(StoreUrl::Sqlite(directory.path().join("sessions.db")))
     };
-    let error = SessionStore::open(&settings).await.unwrap_err();
-    let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert!(cause.contains(occupied.to_str().unwrap()), "{cause}");
+    let error = open_with(&settings).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(occupied.to_str().unwrap()), "{text}");
 }

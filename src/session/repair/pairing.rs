@@ -6,68 +6,68 @@ use crate::ids::{CallIdStyle, fresh_call_id};
 use crate::openai::message::{Message, Role};
 use crate::openai::tool::ToolCall;
 
-/// What becomes of every message.
+/// How the messages of a history relate to its calls.
 #[derive(Debug)]
 pub(super) struct Pairing {
     /// One for each message.
-    pub(super) fates: Vec<Fate>,
-    /// One for each message of [`Fate::Calls`], in order.
-    pub(super) rounds: Vec<Round>,
+    pub(super) kinds: Vec<MessageKind>,
+    /// One for each message of [`MessageKind::Calls`], in order.
+    pub(super) groups: Vec<CallGroup>,
 }
 
-/// What becomes of a message.
+/// How a message relates to tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum MessageKind {
     /// An assistant message with calls; its results follow it.
     Calls,
-    /// A tool result that is placed behind its call, or repeats one that is.
+    /// A tool result that follows its call, or a repetition of one.
     Result,
     /// A tool result without a call.
     Orphan,
-    /// Takes no part in tool calls.
+    /// Neither calls nor a result.
     Plain,
 }
 
 /// The calls of one assistant message.
 #[derive(Debug)]
-pub(super) struct Round {
-    /// The ids of the calls, as they are to be.
+pub(super) struct CallGroup {
+    /// The ids of the calls in the repaired message.
     pub(super) ids: Vec<String>,
-    /// Where the result of each call stands, if there is one.
+    /// The index of the result of each call, if there is one.
     pub(super) results: Vec<Option<usize>>,
-    /// Positions of the calls that came without an id, from where the search for one goes on.
+    /// Positions of the calls without an id that have no result yet.
     nameless: VecDeque<usize>,
     /// The first call that may still be without a result.
     first_open: usize,
 }
 
-/// A result that names no call of the history, and the round that it stands behind.
+/// A result that names no call of the history, and the group that it follows.
 #[derive(Debug)]
 struct Unnamed {
     message: usize,
-    round: Option<usize>,
+    group: Option<usize>,
     has_id: bool,
 }
 
 impl Pairing {
     pub(super) fn of(messages: &[Message]) -> Self {
         let mut pairing = Self {
-            fates: Vec::with_capacity(messages.len()),
-            rounds: Vec::new(),
+            kinds: Vec::with_capacity(messages.len()),
+            groups: Vec::new(),
         };
         let mut open = HashMap::new();
         let mut unnamed = Vec::new();
         let mut current = None;
         for (index, message) in messages.iter().enumerate() {
-            let fate = match message.role() {
+            let kind = match message.role() {
                 Role::Assistant => {
                     current = None;
                     if message.tool_calls().is_empty() {
-                        Fate::Plain
+                        MessageKind::Plain
                     } else {
-                        current = Some(pairing.rounds.len());
-                        pairing.open_round(message.tool_calls(), &mut open);
-                        Fate::Calls
+                        current = Some(pairing.groups.len());
+                        pairing.open_group(message.tool_calls(), &mut open);
+                        MessageKind::Calls
                     }
                 }
                 Role::Tool => {
@@ -76,15 +76,15 @@ impl Pairing {
                         Some(calls) => pairing.answer(calls, index),
                         None => unnamed.push(Unnamed {
                             message: index,
-                            round: current,
+                            group: current,
                             has_id: id.is_some(),
                         }),
                     }
-                    Fate::Result
+                    MessageKind::Result
                 }
-                Role::System | Role::Developer | Role::User | Role::Other(_) => Fate::Plain,
+                Role::System | Role::Developer | Role::User | Role::Other(_) => MessageKind::Plain,
             };
-            pairing.fates.push(fate);
+            pairing.kinds.push(kind);
         }
         // Results that name their call come first, so that none of the others takes its place.
         for result in unnamed {
@@ -94,12 +94,12 @@ impl Pairing {
     }
 
     /// Notes the calls of a message; a name that was used before means these calls from here on.
-    fn open_round<'a>(
+    fn open_group<'a>(
         &mut self,
         calls: &'a [ToolCall],
         open: &mut HashMap<&'a str, VecDeque<(usize, usize)>>,
     ) {
-        let round = self.rounds.len();
+        let group = self.groups.len();
         let mut seen = HashSet::with_capacity(calls.len());
         let mut nameless = VecDeque::new();
         let mut ids = Vec::with_capacity(calls.len());
@@ -113,7 +113,7 @@ impl Pairing {
                 if first {
                     places.clear();
                 }
-                places.push_back((round, position));
+                places.push_back((group, position));
             }
             ids.push(if first && !id.is_empty() {
                 id.to_owned()
@@ -121,7 +121,7 @@ impl Pairing {
                 fresh_call_id(CallIdStyle::Standard)
             });
         }
-        self.rounds.push(Round {
+        self.groups.push(CallGroup {
             results: vec![None; ids.len()],
             ids,
             nameless,
@@ -131,26 +131,26 @@ impl Pairing {
 
     /// Gives the result to the first of these calls that has none; without one it is a second result, which is dropped.
     fn answer(&mut self, calls: &mut VecDeque<(usize, usize)>, message: usize) {
-        if let Some((round, position)) = calls.pop_front()
-            && let Some(round) = self.rounds.get_mut(round)
-            && let Some(result) = round.results.get_mut(position)
+        if let Some((group, position)) = calls.pop_front()
+            && let Some(group) = self.groups.get_mut(group)
+            && let Some(result) = group.results.get_mut(position)
         {
             *result = Some(message);
         }
     }
 
     fn pair_in_order(&mut self, result: &Unnamed) {
-        let round = result.round.and_then(|round| self.rounds.get_mut(round));
-        let slot = round.and_then(|round| round.open_slot(result.has_id));
+        let group = result.group.and_then(|group| self.groups.get_mut(group));
+        let slot = group.and_then(|group| group.open_slot(result.has_id));
         if let Some(slot) = slot {
             *slot = Some(result.message);
-        } else if let Some(fate) = self.fates.get_mut(result.message) {
-            *fate = Fate::Orphan;
+        } else if let Some(kind) = self.kinds.get_mut(result.message) {
+            *kind = MessageKind::Orphan;
         }
     }
 }
 
-impl Round {
+impl CallGroup {
     /// The place of the next result that names no call here: any call takes one without an id, but one with an unknown
     /// id can only belong to a call that lost its own.
     fn open_slot(&mut self, has_id: bool) -> Option<&mut Option<usize>> {

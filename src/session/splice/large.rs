@@ -1,5 +1,5 @@
-//! Lists that must not cost their product: in each, a walk that looks at one list anew for every message of the other
-//! takes minutes.
+//! Long lists: a join must take time in proportion to their sum. One that reads one list again for every message of the
+//! other takes minutes on each of these.
 
 use std::sync::mpsc;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::openai::message::AssistantParts;
 use crate::openai::tool::{CallKind, ToolCall};
 
 const MANY: usize = 20_000;
-/// Many times what a walk takes that reads each list once, and a fraction of what any other takes.
+/// Far more than a linear join takes, and far less than a quadratic one.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn user(text: &str) -> Message {
@@ -46,23 +46,6 @@ fn result(number: usize) -> Message {
     Message::tool_result(&format!("c{number}"), "r")
 }
 
-fn visible(message: Message) -> StoredMessage {
-    StoredMessage {
-        message,
-        hidden: false,
-        view: None,
-        full_text: None,
-        sources: Vec::new(),
-    }
-}
-
-fn hidden(message: Message) -> StoredMessage {
-    StoredMessage {
-        hidden: true,
-        ..visible(message)
-    }
-}
-
 fn response(text: &str, final_text: &str, call_ids: Vec<String>) -> StoredMessage {
     let view = View {
         text: text.into(),
@@ -71,20 +54,20 @@ fn response(text: &str, final_text: &str, call_ids: Vec<String>) -> StoredMessag
     };
     StoredMessage {
         view: Some(view),
-        ..hidden(blank())
+        ..StoredMessage::hidden(blank())
     }
 }
 
 /// Tool rounds that nothing marks as hidden, each of one call and its result.
 fn imported_rounds(count: usize) -> impl Iterator<Item = StoredMessage> {
-    (0..count).flat_map(|number| [call(number), result(number)].map(visible))
+    (0..count).flat_map(|number| [call(number), result(number)].map(StoredMessage::visible))
 }
 
 fn blanks(count: usize) -> impl Iterator<Item = Message> {
     std::iter::repeat_n(blank(), count)
 }
 
-/// Joins a replay, for which there is little time.
+/// Joins a replay within the time limit.
 #[track_caller]
 fn joined(messages: Vec<StoredMessage>, incoming: Vec<Message>) -> (usize, Vec<Message>) {
     let stored = StoredSession {
@@ -105,15 +88,21 @@ fn joined(messages: Vec<StoredMessage>, incoming: Vec<Message>) -> (usize, Vec<M
 #[test]
 fn blank_messages_before_imported_rounds() {
     let many_calls = calls((0..20).map(|number| format!("many{number}")));
-    let stored = [visible(user("one"))]
+    let stored = [StoredMessage::visible(user("one"))]
         .into_iter()
-        .chain(std::iter::repeat_n(visible(many_calls), MANY));
+        .chain(std::iter::repeat_n(
+            StoredMessage::visible(many_calls),
+            MANY,
+        ));
     let mut incoming = vec![user("one")];
     incoming.extend(blanks(MANY));
     let (keep, new) = joined(stored.clone().collect(), incoming.clone());
     assert_eq!((keep, new), (1, vec![]));
     // The answer behind the rounds is found all the same.
-    let stored = stored.chain([visible(Message::text(Role::Assistant, "first"))]);
+    let stored = stored.chain([StoredMessage::visible(Message::text(
+        Role::Assistant,
+        "first",
+    ))]);
     incoming.extend([Message::text(Role::Assistant, "first"), user("two")]);
     assert_eq!(
         joined(stored.collect(), incoming),
@@ -128,8 +117,8 @@ fn blank_messages_between_imported_rounds() {
         .map(|number| format!("client's {number}"))
         .collect();
     let ends = [
-        visible(user("two")),
-        visible(user(&long)),
+        StoredMessage::visible(user("two")),
+        StoredMessage::visible(user(&long)),
         response(&long, &long, vec![]),
         response("", "", ids),
     ];
@@ -146,8 +135,8 @@ fn blank_messages_between_imported_rounds() {
 #[test]
 fn blank_messages_before_hidden_rounds() {
     let many = MANY * 20;
-    let mut stored = vec![visible(user("one"))];
-    stored.extend(std::iter::repeat_n(hidden(result(0)), many));
+    let mut stored = vec![StoredMessage::visible(user("one"))];
+    stored.extend(std::iter::repeat_n(StoredMessage::hidden(result(0)), many));
     let mut incoming = vec![user("one")];
     incoming.extend(blanks(many));
     let (keep, new) = joined(stored, incoming);
@@ -159,11 +148,13 @@ fn blank_messages_before_one_that_is_large() {
     let ids = || (0..MANY).map(|number| format!("c{number}"));
     let long = "x".repeat(1 << 20);
     let spaces = " ".repeat(1 << 20) + "x";
-    let many_results: Vec<_> = (0..MANY).map(|number| visible(result(number))).collect();
+    let many_results: Vec<_> = (0..MANY)
+        .map(|number| StoredMessage::visible(result(number)))
+        .collect();
     for (stored, shown) in [
-        (vec![visible(user(&long))], user(&long)),
-        (vec![visible(user(&spaces))], user("x")),
-        (vec![visible(calls(ids()))], calls(ids())),
+        (vec![StoredMessage::visible(user(&long))], user(&long)),
+        (vec![StoredMessage::visible(user(&spaces))], user("x")),
+        (vec![StoredMessage::visible(calls(ids()))], calls(ids())),
         (
             vec![response("wait", "wait", ids().collect())],
             calls(ids()),
@@ -191,7 +182,12 @@ fn an_unknown_call_before_many_rounds() {
 
 #[test]
 fn empty_answers_that_one_message_leaves_out() {
-    let stored = (0..MANY).flat_map(|number| [visible(call(number)), response("", "", vec![])]);
+    let stored = (0..MANY).flat_map(|number| {
+        [
+            StoredMessage::visible(call(number)),
+            response("", "", vec![]),
+        ]
+    });
     let results: Vec<_> = (0..MANY).map(result).collect();
     let (keep, new) = joined(stored.collect(), results.clone());
     assert_eq!((keep, new), (MANY * 2, results));

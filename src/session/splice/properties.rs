@@ -196,11 +196,8 @@ impl Conversation {
 
     fn store(&mut self, message: Message, hidden: bool) {
         self.stored.messages.push(StoredMessage {
-            message,
             hidden,
-            view: None,
-            full_text: None,
-            sources: Vec::new(),
+            ..StoredMessage::visible(message)
         });
     }
 
@@ -231,15 +228,8 @@ impl Conversation {
     fn after(&self, joined: &Joined) -> StoredSession {
         let mut stored = self.stored.clone();
         stored.messages.truncate(joined.keep);
-        stored
-            .messages
-            .extend(joined.new.iter().map(|message| StoredMessage {
-                message: message.clone(),
-                hidden: false,
-                view: None,
-                full_text: None,
-                sources: Vec::new(),
-            }));
+        let new = joined.new.iter().cloned();
+        stored.messages.extend(new.map(StoredMessage::visible));
         stored
     }
 }

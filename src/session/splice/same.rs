@@ -1,7 +1,7 @@
 //! When two messages are the same one.
 //!
-//! One message may be compared with any number of the other list's, so what it is compared by is worked out once. From
-//! then on a comparison takes no longer than a look through the smaller of both.
+//! A message may be compared with many of the other list, so its comparison key is computed once. A comparison then
+//! takes time in proportion to the smaller of both messages.
 
 use std::cell::OnceCell;
 
@@ -41,7 +41,7 @@ impl<'a> Compared<'a> {
         self.message
     }
 
-    /// Whether it is an assistant message that says nothing at all: the bubble that a front end keeps of a broken turn.
+    /// Whether it is an empty assistant message, as some front ends keep of a turn that broke off.
     pub(super) fn is_blank(&self) -> bool {
         self.message.role() == &Role::Assistant
             && self.message.tool_calls().is_empty()

@@ -53,7 +53,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks past one unit of either list; `false` where they part or one of them ends.
+    /// Walks past one unit of either list; `false` where they differ or one of them ends.
     pub(super) fn step(&mut self) -> bool {
         let ahead = self
             .past(self.unit_end)
@@ -76,8 +76,8 @@ impl<'a> Walk<'a> {
 
     /// How many stored messages stay.
     ///
-    /// Completed rounds of a response that broke off are work done: they stay when the request goes on behind the
-    /// message that they answer, or is that message sent again. They go when it ends before what was stored after them.
+    /// Completed rounds of a response that broke off stay when the request continues after the message that they
+    /// answer, or sends that message again. They are dropped when the request ends before what was stored after them.
     pub(super) fn keep(&self) -> usize {
         let ends_response =
             |here: &StoredMessage| here.view.is_some() || here.message.role() == &Role::Assistant;

@@ -1,9 +1,8 @@
-//! What is known of a file, and what can be asked about files.
+//! The records of files, and what can be asked about them.
 
 use serde::{Serialize, Serializer};
-use tokio::io::AsyncRead;
 
-use crate::ids::{FileId, SessionId};
+use crate::ids::{FileId, Owner, SessionId};
 
 /// A stored file. It is written as OpenAI's file object, with more fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,33 +26,43 @@ pub struct StoredFile {
     /// When it was stored, in seconds since 1970.
     pub created_at: i64,
     /// The name of its bytes.
-    pub(super) blob: String,
+    pub(crate) blob: String,
 }
 
-/// What is known of a file before it is stored.
-#[derive(Debug, Clone, Copy)]
-pub struct NewFile<'a> {
-    /// The session that it is made for, made if there is none; without one the file stays until it is not used for
-    /// long.
-    pub session: Option<&'a SessionId>,
-    /// Its name, as it was given.
-    pub name: &'a str,
-    /// The media type that somebody claims; believed where the content allows it.
-    pub mime_type: Option<&'a str>,
+/// The row of a file whose bytes are in place.
+#[derive(Debug, Clone)]
+pub struct FileRecord {
+    /// Its id.
+    pub id: FileId,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The session that it is made for, made if there is none.
+    pub session: Option<SessionId>,
+    /// Its name: one path component.
+    pub name: String,
+    /// Its media type, without parameters.
+    pub mime_type: String,
+    /// Its size.
+    pub bytes: u64,
     /// What it is for.
     pub purpose: Purpose,
     /// The tool that made it.
-    pub tool: Option<&'a str>,
+    pub tool: Option<String>,
     /// The round in which it was made.
     pub round: Option<u32>,
+    /// The name of its bytes.
+    pub blob: String,
 }
 
-/// Where a content comes from.
-pub enum FileSource<'a> {
-    /// Memory.
-    Bytes(&'a [u8]),
-    /// Anything that is read.
-    Reader(&'a mut (dyn AsyncRead + Send + Unpin)),
+/// What came of inserting a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InsertedFile {
+    /// The file; `None` where it was deleted again at once.
+    pub file: Option<StoredFile>,
+    /// The owner had a file with that id already, and the new bytes have no row.
+    pub known: bool,
+    /// How many older files had to go to make room.
+    pub evicted: u64,
 }
 
 /// What a file is for, in OpenAI's words.
@@ -78,7 +87,7 @@ pub enum Purpose {
 
 /// The order of a list, by the time when files were stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
+pub enum FileOrder {
     /// Oldest first.
     Ascending,
     /// Newest first.
@@ -88,13 +97,13 @@ pub enum Order {
 
 /// Which files to list.
 #[derive(Debug, Clone, Copy)]
-pub struct ListFilter<'a> {
+pub struct FileFilter<'a> {
     /// Most files.
     pub limit: usize,
     /// The last file of the page before.
     pub after: Option<&'a FileId>,
     /// The order.
-    pub order: Order,
+    pub order: FileOrder,
     /// Only those for that.
     pub purpose: Option<Purpose>,
     /// Only those that the session uses.
@@ -103,7 +112,7 @@ pub struct ListFilter<'a> {
 
 /// A page of a list.
 #[derive(Debug, Clone, Default)]
-pub struct Page {
+pub struct FilePage {
     /// The files.
     pub data: Vec<StoredFile>,
     /// More follow after the last one.
@@ -112,7 +121,7 @@ pub struct Page {
 
 /// How much is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct FileUsage {
     /// Files.
     pub files: u64,
     /// Their bytes.
@@ -188,14 +197,5 @@ impl Serialize for StoredFile {
             round: self.round,
         };
         object.serialize(serializer)
-    }
-}
-
-impl std::fmt::Debug for FileSource<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Bytes(bytes) => write!(formatter, "Bytes({})", bytes.len()),
-            Self::Reader(_) => formatter.write_str("Reader"),
-        }
     }
 }

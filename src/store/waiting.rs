@@ -1,23 +1,48 @@
-//! Conversations that are not to be stored, while a client runs the calls that they wait for. They are kept until their
-//! time is up, as an answer may have to be asked for again.
+//! Turns that wait for a client to run its calls.
+//!
+//! A stored session waits by rows: the calls of its last responses lead back to it, and go with it when it expires. A
+//! conversation that is not to be stored waits here, in memory, until its time is up: the answer to its calls may have
+//! to be asked for again.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::{StoredMessage, StoredSession};
-use super::Waiting;
-use crate::ids::Owner;
+use super::record::StoredSession;
+use crate::ids::{Owner, SessionId};
 
-/// Most conversations kept.
-pub(super) const MAX_PARKED: usize = 1000;
-/// Most conversations kept for one owner, so that nobody's push out everybody else's.
-pub(super) const MAX_PARKED_OF_OWNER: usize = 500;
-/// Most text kept over all of them; a single larger conversation is kept nevertheless.
-const MAX_PARKED_BYTES: usize = 256 * 1024 * 1024;
+/// Most unstored turns that wait.
+pub(super) const MAX_WAITING: usize = 1000;
+/// Most unstored turns of one owner, so that one owner's do not push out those of all others.
+pub(super) const MAX_WAITING_OF_OWNER: usize = 500;
+/// Most bytes of all of them; a single larger conversation is kept nevertheless.
+const MAX_WAITING_BYTES: usize = 256 * 1024 * 1024;
 
-/// The parked conversations.
+/// Something that lasts as long as a turn.
+pub type Attachment = Arc<dyn Any + Send + Sync>;
+
+/// A turn that waits for the results of its client's calls.
+#[derive(Debug, Clone)]
+pub enum WaitingTurn {
+    /// That of a stored session.
+    Stored(SessionId),
+    /// One that is not to be stored.
+    Unstored(UnstoredTurn),
+}
+
+/// A turn that is not to be stored.
+#[derive(Debug, Clone, Default)]
+pub struct UnstoredTurn {
+    /// The conversation.
+    pub session: StoredSession,
+    /// What lasts as long as the turn.
+    pub attached: Option<Attachment>,
+}
+
+/// The unstored turns that wait.
 #[derive(Debug, Default)]
-pub(super) struct Parked {
+pub(super) struct WaitingTurns {
     /// In the order they came.
     entries: BTreeMap<u64, Entry>,
     by_call: HashMap<(Owner, String), u64>,
@@ -29,18 +54,18 @@ pub(super) struct Parked {
 struct Entry {
     owner: Owner,
     calls: Vec<String>,
-    waiting: Waiting,
+    turn: UnstoredTurn,
     until: Instant,
     bytes: usize,
 }
 
-impl Parked {
-    /// Keeps a conversation; one that waits for the same call gives way to it.
+impl WaitingTurns {
+    /// Adds a turn; one that waits for the same call gives way to it.
     pub(super) fn put(
         &mut self,
         owner: &Owner,
         calls: &[String],
-        waiting: Waiting,
+        turn: UnstoredTurn,
         until: Instant,
     ) {
         self.drop_expired();
@@ -55,12 +80,12 @@ impl Parked {
             .iter()
             .filter(|(_, entry)| entry.owner == *owner);
         let oldest = of_owner.clone().next().map(|(key, _)| *key);
-        if let Some(oldest) = oldest.filter(|_| of_owner.count() >= MAX_PARKED_OF_OWNER) {
+        if let Some(oldest) = oldest.filter(|_| of_owner.count() >= MAX_WAITING_OF_OWNER) {
             self.remove(oldest);
         }
-        let bytes = size(&waiting.session);
-        while self.entries.len() >= MAX_PARKED
-            || (self.bytes + bytes > MAX_PARKED_BYTES && !self.entries.is_empty())
+        let bytes = turn.session.stored_bytes();
+        while self.entries.len() >= MAX_WAITING
+            || (self.bytes + bytes > MAX_WAITING_BYTES && !self.entries.is_empty())
         {
             if let Some((&oldest, _)) = self.entries.first_key_value() {
                 self.remove(oldest);
@@ -75,36 +100,36 @@ impl Parked {
         let entry = Entry {
             owner: owner.clone(),
             calls: calls.to_vec(),
-            waiting,
+            turn,
             until,
             bytes,
         };
         self.entries.insert(key, entry);
     }
 
-    /// The conversation that waits for the call.
-    pub(super) fn get(&mut self, owner: &Owner, call_id: &str) -> Option<&Waiting> {
+    /// The turn that waits for the call.
+    pub(super) fn get(&mut self, owner: &Owner, call_id: &str) -> Option<&UnstoredTurn> {
         self.drop_expired();
         let key = self.by_call.get(&(owner.clone(), call_id.to_owned()))?;
-        self.entries.get(key).map(|entry| &entry.waiting)
+        self.entries.get(key).map(|entry| &entry.turn)
     }
 
-    /// Lets go of what is held for the conversation; it may still be asked for again.
-    pub(super) fn release(&mut self, owner: &Owner, call_id: &str) {
+    /// Drops what is attached to the turn; it may still be asked for again.
+    pub(super) fn detach(&mut self, owner: &Owner, call_id: &str) {
         let key = self.by_call.get(&(owner.clone(), call_id.to_owned()));
         if let Some(entry) = key.and_then(|key| self.entries.get_mut(key)) {
-            entry.waiting.held = None;
+            entry.turn.attached = None;
         }
     }
 
-    /// Forgets the conversation that waits for the call.
+    /// Forgets the turn that waits for the call.
     fn forget(&mut self, owner: &Owner, call_id: &str) {
         if let Some(&key) = self.by_call.get(&(owner.clone(), call_id.to_owned())) {
             self.remove(key);
         }
     }
 
-    /// Forgets what nobody came back for.
+    /// Forgets the turns whose time is up.
     pub(super) fn drop_expired(&mut self) {
         let now = Instant::now();
         let expired: Vec<u64> = self
@@ -126,26 +151,4 @@ impl Parked {
         }
         Some(entry)
     }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.by_call.is_empty() && self.bytes == 0
-    }
-}
-
-fn size(session: &StoredSession) -> usize {
-    let of_message = |stored: &StoredMessage| {
-        let sources = stored.sources.iter();
-        stored.message.json().len()
-            + stored.full_text.as_ref().map_or(0, String::len)
-            + sources
-                .map(|source| source.url.len() + source.title.len())
-                .sum::<usize>()
-    };
-    let instructions: usize = session
-        .instructions
-        .iter()
-        .map(|message| message.json().len())
-        .sum();
-    instructions + session.messages.iter().map(of_message).sum::<usize>()
 }

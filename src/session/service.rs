@@ -1,0 +1,278 @@
+//! The sessions of a store, with their files: leases, changes with their titles, imports and forks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::files::{FileError, FileStore};
+use super::settings::Settings;
+use super::{SessionError, title};
+use crate::ids::{Owner, SessionId};
+use crate::store::{
+    Change, Lease, Replaced, SessionPage, Store, StoreError, StoredSession, UnstoredTurn,
+    WaitingTurn,
+};
+
+/// The sessions and their files; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    /// The files of sessions and of owners.
+    pub files: FileStore,
+    /// Most messages that a session may hold.
+    pub max_messages: usize,
+    store: Store,
+    wait: Duration,
+}
+
+/// A change that was not made, given back so that the next one makes up for it.
+#[derive(Debug)]
+pub struct UnwrittenChange {
+    /// Why.
+    pub error: SessionError,
+    /// The change.
+    pub change: Change,
+}
+
+impl Sessions {
+    /// Opens the files that go with a store.
+    ///
+    /// # Errors
+    /// When the directory of files cannot be used, or the store fails.
+    pub async fn open(store: Store, settings: &Settings) -> Result<Self, FileError> {
+        Ok(Self {
+            files: FileStore::open(store.clone(), settings).await?,
+            store,
+            wait: settings.wait,
+            max_messages: settings.max_messages,
+        })
+    }
+
+    /// Waits for the right to write to a session, as long as the settings say.
+    ///
+    /// # Errors
+    /// `Busy` after that.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue.
+    pub async fn lease(&self, owner: &Owner, id: &SessionId) -> Result<Lease, SessionError> {
+        Ok(self.store.acquire(owner, id, self.wait).await?)
+    }
+
+    /// A whole conversation, or `None` where this owner has none of that id.
+    ///
+    /// # Errors
+    /// When the store fails or holds what cannot be read.
+    pub async fn load(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<StoredSession>, SessionError> {
+        Ok(self.store.load(owner, id).await?)
+    }
+
+    /// Applies a change whole or not at all; makes the session if there is none.
+    ///
+    /// # Errors
+    /// When the store fails or the lease is lost; nothing is changed then.
+    ///
+    /// # Cancel safety
+    /// A dropped future makes the change whole or not at all.
+    pub async fn write(&self, lease: &Lease, change: Change) -> Result<(), Box<UnwrittenChange>> {
+        let change = Arc::new(Change {
+            title: title::of(&change.append),
+            ..change
+        });
+        match self.store.write(lease.fence(), &change).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Box::new(UnwrittenChange {
+                error: error.into(),
+                change: Arc::unwrap_or_clone(change),
+            })),
+        }
+    }
+
+    /// Puts a session in place of what is stored under the id of the lease; its files stay. The time it was made is kept
+    /// unless it is 0.
+    ///
+    /// # Errors
+    /// When the store fails or the lease is lost; nothing is changed then.
+    pub async fn replace(
+        &self,
+        lease: &Lease,
+        session: StoredSession,
+    ) -> Result<Replaced, SessionError> {
+        let change = Arc::new(Change {
+            title: title::of(&session.messages),
+            instructions: Some(session.instructions),
+            append: session.messages,
+            ..Change::default()
+        });
+        let replaced = self
+            .store
+            .replace(lease.fence(), session.created_at, &change);
+        Ok(replaced.await?)
+    }
+
+    /// Copies a session up to (without) the message at the index that an export counts, or whole.
+    ///
+    /// Calls that the client was asked to run keep leading to the session that was copied; files are used by both.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` when the new id is taken, `Invalid` when the index is past the end; else when the store
+    /// fails.
+    pub async fn fork(
+        &self,
+        source: &Lease,
+        before_message: Option<usize>,
+        new_id: Option<SessionId>,
+    ) -> Result<SessionId, SessionError> {
+        let new_id = new_id.unwrap_or_else(SessionId::fresh);
+        let forked = self
+            .store
+            .fork(source.fence(), before_message, &new_id)
+            .await;
+        match (forked, before_message) {
+            (Ok(()), _) => Ok(new_id),
+            (Err(StoreError::PastEnd { messages }), Some(before)) => Err(SessionError::Invalid {
+                param: "before_message".to_owned(),
+                message: format!(
+                    "before_message is {before}, but the session holds {messages} messages; send 0 to {messages}, or \
+                     leave it out to copy all"
+                ),
+            }),
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    /// Deletes a session and the files that only it uses; says whether there was one.
+    ///
+    /// # Errors
+    /// When the store fails or the lease is lost.
+    pub async fn delete(&self, lease: &Lease) -> Result<bool, SessionError> {
+        let deleted = self.store.delete(lease.fence()).await?;
+        if deleted {
+            self.files.clean_up().await;
+        }
+        Ok(deleted)
+    }
+
+    /// A page of the owner's sessions, last written first, after the one named; at most 1000.
+    ///
+    /// # Errors
+    /// `NotFound` when `after` is none of the owner's; else when the store fails.
+    pub async fn list(
+        &self,
+        owner: &Owner,
+        limit: usize,
+        after: Option<&SessionId>,
+    ) -> Result<SessionPage, SessionError> {
+        Ok(self.store.list(owner, limit, after).await?)
+    }
+
+    /// Deletes the sessions that were not written for so long; returns how many.
+    ///
+    /// # Errors
+    /// When the store fails; some of them may be gone then.
+    ///
+    /// # Cancel safety
+    /// A dropped future leaves the rest for next time.
+    pub async fn expire(&self, ttl: Duration) -> Result<u64, SessionError> {
+        let deleted = self.store.expire(ttl).await?;
+        if deleted > 0 {
+            self.files.clean_up().await;
+        }
+        Ok(deleted)
+    }
+
+    /// The turn that waits for the result of this call. A store that fails counts as none.
+    pub async fn waiting_turn(&self, owner: &Owner, call_id: &str) -> Option<WaitingTurn> {
+        match self.store.waiting_turn(owner, call_id).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(%error, cause = ?std::error::Error::source(&error), "session look-up failed");
+                None
+            }
+        }
+    }
+
+    /// Keeps an unstored turn until time is up, for the results of its pending client calls.
+    pub fn park(&self, owner: &Owner, calls: &[String], turn: UnstoredTurn, until: Instant) {
+        self.store.park(owner, calls, turn, until);
+    }
+
+    /// Drops what is attached to the unstored turn that waits for this call.
+    pub fn detach(&self, owner: &Owner, call_id: &str) {
+        self.store.detach(owner, call_id);
+    }
+
+    /// Forgets the unstored turns whose time is up.
+    pub fn expire_waiting(&self) {
+        self.store.expire_waiting();
+    }
+
+    /// Whether the store answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ping(&self) -> Result<(), SessionError> {
+        Ok(self.store.ping().await?)
+    }
+
+    /// Writes out what is pending and closes the store; every later call fails.
+    pub async fn close(&self) {
+        self.store.close().await;
+        self.files.close().await;
+    }
+}
+
+impl From<StoreError> for SessionError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Busy => Self::Busy,
+            StoreError::NotFound => Self::NotFound,
+            StoreError::Exists => Self::Exists,
+            StoreError::Failed(source) => Self::Store(source),
+            other => Self::Store(Box::new(other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::openai::message::{Message, Role};
+    use crate::store::{StoreUrl, StoredMessage};
+
+    #[tokio::test]
+    async fn a_session_has_a_title_and_its_forks_say_what_is_wrong_with_an_index() {
+        let settings = Settings {
+            store: StoreUrl::Memory,
+            ttl: None,
+            wait: Duration::from_secs(1),
+            max_messages: 100,
+            files_dir: None,
+            max_file_bytes: 1024,
+            max_total_file_bytes: 1024,
+        };
+        let store = Store::open(&settings.store).await.unwrap();
+        let sessions = Sessions::open(store, &settings).await.unwrap();
+        let (owner, id) = (Owner::key("alice"), SessionId::fresh());
+        let lease = sessions.lease(&owner, &id).await.unwrap();
+        let change = Change {
+            append: vec![StoredMessage::visible(Message::text(Role::User, "hello"))],
+            ..Change::default()
+        };
+        sessions.write(&lease, change).await.unwrap();
+        let fork = sessions.fork(&lease, None, None).await.unwrap();
+        assert!(fork.as_str().starts_with("sess_"));
+        match sessions.fork(&lease, Some(2), None).await {
+            Err(SessionError::Invalid { param, message }) => {
+                assert_eq!(param, "before_message");
+                assert!(message.contains("holds 1 messages"), "{message}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let page = sessions.list(&owner, 10, None).await.unwrap();
+        let titles = page.data.iter().map(|entry| entry.title.as_deref());
+        assert_eq!(titles.collect::<Vec<_>>(), [Some("hello"); 2]);
+    }
+}

@@ -1,0 +1,338 @@
+//! SQLite through rusqlite: a file (WAL) that belongs to this process, or memory.
+//!
+//! There is one writer. Readers of a file have connections of their own and see the last committed state; in memory
+//! they share the writer's. What is larger than one short transaction is written in pieces ([`rewrite`]).
+
+mod checkpoint;
+mod connections;
+mod files;
+mod migrate;
+mod open;
+mod read;
+mod rewrite;
+mod size;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+use self::checkpoint::Checkpoints;
+use self::connections::{Connections, Executor};
+use self::read::{Cursor, LoadedPiece};
+use self::rewrite::{Kind, Rewrite};
+use self::size::{Extent, IN_TASK, PIECE};
+use self::write::Written;
+use super::clock::Clock;
+use super::lease::{Fence, Leases};
+use super::record::{Change, Replaced, SessionPage, StoredSession};
+use super::waiting::{WaitingTurn, WaitingTurns};
+use super::{StoreError, StoreUrl};
+use crate::ids::{Owner, SessionId};
+
+/// Longest wait for each step of closing; what is not written back then is in the write-ahead log.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+/// How often a long read begins again because the session was written meanwhile, before it reads all at once.
+const MAX_RESTARTS: u32 = 3;
+
+/// An SQLite database; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Sqlite(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    writer: Arc<Connections>,
+    /// The same as `writer` where the database is in memory.
+    reader: Arc<Connections>,
+    checkpoints: Option<Arc<Checkpoints>>,
+    clock: Arc<Clock>,
+    leases: Leases,
+    waiting: Mutex<WaitingTurns>,
+    /// Writes in several pieces, which go on when nobody waits for them any more.
+    tasks: TaskTracker,
+    /// Keeps other processes from the file until the store is closed.
+    lock: Mutex<Option<File>>,
+}
+
+impl Sqlite {
+    pub(super) async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
+        let url = url.clone();
+        let opened = tokio::task::spawn_blocking(move || open::open(&url)).await;
+        let opened = opened.map_err(StoreError::failed)??;
+        let writer = Arc::clone(&opened.writer);
+        let checkpoints = opened.path.map(|path| Checkpoints::of(path, writer));
+        let store = Self(Arc::new(Inner {
+            writer: opened.writer,
+            reader: opened.reader,
+            checkpoints,
+            clock: Arc::default(),
+            leases: Leases::default(),
+            waiting: Mutex::default(),
+            tasks: TaskTracker::new(),
+            lock: Mutex::new(opened.lock),
+        }));
+        if opened.leftovers {
+            // Of deletions and of writes in pieces that a crash broke off; large ones must not hold up the start.
+            let sweeper = store.clone();
+            store.0.tasks.spawn(async move {
+                if let Err(error) = sweeper.sweep().await {
+                    tracing::warn!(%error, "leftovers in the session store could not be removed yet");
+                }
+            });
+        }
+        Ok(store)
+    }
+
+    pub(super) fn leases(&self) -> &Leases {
+        &self.0.leases
+    }
+
+    pub(super) fn waiting(&self) -> MutexGuard<'_, WaitingTurns> {
+        self.0.waiting.lock()
+    }
+
+    pub(super) async fn load(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<StoredSession>, StoreError> {
+        let mut restarts = 0;
+        'again: loop {
+            let piece = if restarts < MAX_RESTARTS {
+                PIECE
+            } else {
+                Extent::ALL
+            };
+            let read = |cursor: Cursor| {
+                let (owner, id) = (owner.clone(), id.clone());
+                self.0
+                    .reader
+                    .run(cursor.executor(), move |connection, executor| {
+                        let limit = match executor {
+                            Executor::Task => IN_TASK,
+                            Executor::Thread => piece,
+                        };
+                        read::load(connection, (&owner, &id), cursor, limit, executor)
+                    })
+            };
+            let Some(LoadedPiece {
+                mut session,
+                version,
+                mut next,
+            }) = read(Cursor::Start).await?
+            else {
+                return Ok(None);
+            };
+            while let Some(from) = next {
+                match read(Cursor::Resume { from, version }).await? {
+                    Some(more) if more.version == version => {
+                        session.messages.extend(more.session.messages);
+                        next = more.next;
+                    }
+                    Some(_) | None => {
+                        restarts += 1;
+                        continue 'again;
+                    }
+                }
+            }
+            return Ok(Some(session));
+        }
+    }
+
+    pub(super) async fn write(
+        &self,
+        fence: &Fence,
+        change: &Arc<Change>,
+    ) -> Result<(), StoreError> {
+        let hold = self.0.leases.pin(fence)?;
+        let extent = Extent::of_change(change);
+        if extent.fits(PIECE) {
+            let executor = match extent.fits(IN_TASK) {
+                true => Executor::Task,
+                false => Executor::Thread,
+            };
+            let (clock, fence, change) =
+                (Arc::clone(&self.0.clock), fence.clone(), Arc::clone(change));
+            let hold = Arc::clone(&hold);
+            let written = self.0.writer.run(executor, move |connection, executor| {
+                let _until_it_ends = &hold;
+                write::write(connection, &clock, &fence, &change, executor)
+            });
+            match written.await? {
+                Written::Done => {
+                    self.wrote(extent);
+                    return Ok(());
+                }
+                Written::TooLong => {}
+            }
+        }
+        let rewrite = Rewrite::change(fence, Arc::clone(change), hold);
+        self.rewrite(rewrite).await.map(drop)
+    }
+
+    pub(super) async fn replace(
+        &self,
+        fence: &Fence,
+        created_at: i64,
+        change: &Arc<Change>,
+    ) -> Result<Replaced, StoreError> {
+        let hold = self.0.leases.pin(fence)?;
+        let kind = Kind::Import { created_at };
+        let rewrite = Rewrite::of(fence, fence.id.clone(), kind, Arc::clone(change), hold);
+        self.rewrite(rewrite).await
+    }
+
+    pub(super) async fn fork(
+        &self,
+        source: &Fence,
+        before_message: Option<usize>,
+        new_id: &SessionId,
+    ) -> Result<(), StoreError> {
+        let hold = self.0.leases.pin(source)?;
+        let kind = Kind::Fork { before_message };
+        let rewrite = Rewrite::of(source, new_id.clone(), kind, Arc::default(), hold);
+        self.rewrite(rewrite).await.map(drop)
+    }
+
+    pub(super) async fn delete(&self, fence: &Fence) -> Result<bool, StoreError> {
+        let hold = self.0.leases.pin(fence)?;
+        let fence = fence.clone();
+        let deleted = self.0.writer.run(Executor::Thread, move |connection, _| {
+            let _until_it_ends = &hold;
+            write::hide(connection, &fence.owner, &fence.id)
+        });
+        let deleted = deleted.await?;
+        if deleted {
+            self.sweep().await?;
+        }
+        Ok(deleted)
+    }
+
+    pub(super) async fn list(
+        &self,
+        owner: &Owner,
+        limit: usize,
+        after: Option<&SessionId>,
+    ) -> Result<SessionPage, StoreError> {
+        let (key, after) = (owner.clone(), after.cloned());
+        let page = self.0.reader.run(Executor::Thread, move |connection, _| {
+            read::list(connection, &key, limit, after.as_ref())
+        });
+        let mut page = page.await?;
+        for entry in &mut page.data {
+            entry.running = self.0.leases.is_leased(owner, &entry.id);
+        }
+        Ok(page)
+    }
+
+    pub(super) async fn expire(&self, ttl: Duration) -> Result<u64, StoreError> {
+        let before = self.before(ttl);
+        let mut total = 0;
+        loop {
+            let hidden = self.0.writer.run(Executor::Thread, move |connection, _| {
+                write::hide_expired(connection, before)
+            });
+            let hidden = hidden.await?;
+            total += hidden;
+            self.sweep().await?;
+            if hidden < write::EXPIRE_BATCH {
+                return Ok(total);
+            }
+        }
+    }
+
+    pub(super) async fn waiting_turn(
+        &self,
+        owner: &Owner,
+        call_id: &str,
+    ) -> Result<Option<WaitingTurn>, StoreError> {
+        if let Some(turn) = self.waiting().get(owner, call_id) {
+            return Ok(Some(WaitingTurn::Unstored(turn.clone())));
+        }
+        let (owner, call_id) = (owner.clone(), call_id.to_owned());
+        let found = self.0.reader.run(Executor::Task, move |connection, _| {
+            read::find_by_call(connection, &owner, &call_id)
+        });
+        Ok(found.await?.map(WaitingTurn::Stored))
+    }
+
+    pub(super) async fn ping(&self) -> Result<(), StoreError> {
+        self.0
+            .reader
+            .run(Executor::Task, |connection, _| read::ping(connection))
+            .await
+    }
+
+    pub(super) async fn close(&self) {
+        self.0.tasks.close();
+        let tasks = timeout(CLOSE_WAIT, self.0.tasks.wait()).await.is_ok();
+        // Readers first: the log can only be written back whole while nobody reads from it. In memory this closes the
+        // writer as well, and there is no log.
+        let readers = self.0.reader.close(CLOSE_WAIT).await;
+        let written_back = self.0.writer.is_closed()
+            || timeout(
+                CLOSE_WAIT,
+                self.0.writer.run(Executor::Thread, |connection, _| {
+                    checkpoint::write_all_back(connection)
+                }),
+            )
+            .await
+            .is_ok_and(|result| result.is_ok());
+        let writer = self.0.writer.close(CLOSE_WAIT).await;
+        drop(self.0.lock.lock().take());
+        if !(tasks && readers && written_back && writer) {
+            // Nothing is lost: what is committed is in the log and is found there by the next start.
+            tracing::warn!(
+                tasks,
+                readers,
+                written_back,
+                writer,
+                "session store not closed in order"
+            );
+        }
+    }
+
+    /// Writes in pieces, to the end even when nobody waits for it any more.
+    async fn rewrite(&self, rewrite: Rewrite) -> Result<Replaced, StoreError> {
+        let store = self.clone();
+        let running = self.0.tasks.spawn(async move {
+            let done = rewrite.run(&store).await;
+            // The session that was replaced, or what a failure has left.
+            let swept = store.sweep().await;
+            let done = done?;
+            swept.map(|()| done)
+        });
+        running.await.map_err(StoreError::failed)?
+    }
+
+    /// Removes hidden sessions, a piece at a time.
+    async fn sweep(&self) -> Result<(), StoreError> {
+        while self
+            .0
+            .writer
+            .run(Executor::Thread, |connection, _| write::sweep(connection))
+            .await?
+        {
+            self.wrote(PIECE);
+        }
+        Ok(())
+    }
+
+    /// Notes how much was written, and has the log written back once there is enough of it.
+    fn wrote(&self, extent: Extent) {
+        if let Some(checkpoints) = &self.0.checkpoints {
+            checkpoints.wrote(extent, &self.0.tasks);
+        }
+    }
+
+    fn before(&self, ttl: Duration) -> i64 {
+        let ttl_us = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
+        self.0.clock.stamp().saturating_sub(ttl_us)
+    }
+}

@@ -1,0 +1,313 @@
+//! The connections to a database, and where a statement runs.
+//!
+//! A short statement runs in the task that asks for it, provided that a connection is free; it never waits there.
+//! Everything else runs on a blocking thread, after waiting for a connection in the order of arrival.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::super::StoreError;
+
+/// Longest wait for a connection; then the store counts as failed.
+const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait of a blocking thread for another process that holds the file's lock, a backup for instance.
+pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// Prepared statements kept for each connection; there are fewer.
+const PREPARED_STATEMENTS: usize = 64;
+
+/// Where a statement runs, which decides how much it may touch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Executor {
+    /// In the task that asks. What is too much for it ends with [`Fault::TooMuch`].
+    Task,
+    /// On a thread that may block.
+    Thread,
+}
+
+/// Why a statement gave nothing.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It would touch more than may be touched in the task; nothing is changed.
+    TooMuch,
+    /// SQLite failed.
+    Sqlite(rusqlite::Error),
+    /// The store refuses.
+    Refused(StoreError),
+}
+
+/// How to open a connection.
+#[derive(Debug)]
+pub(super) enum Database {
+    /// A file, for writing or for reading only.
+    File { path: PathBuf, query_only: bool },
+    /// Memory; the connection is the database.
+    Memory,
+}
+
+/// Connections of one kind to one database, opened when they are needed.
+#[derive(Debug)]
+pub(super) struct Connections {
+    database: Database,
+    limit: u32,
+    /// One for each connection that may be in use.
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+/// A connection in use by one caller; comes back when it is dropped.
+#[derive(Debug)]
+struct Checkout {
+    connection: Option<Connection>,
+    from: Arc<Connections>,
+    /// Given back last.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Database {
+    /// Opens a connection with the settings that all of them have. Blocks.
+    pub(super) fn connect(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = match self {
+            Self::File { path, .. } => Connection::open_with_flags(path, flags)?,
+            Self::Memory => Connection::open_in_memory()?,
+        };
+        connection.busy_timeout(BUSY_WAIT)?;
+        connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+        if let Self::File { .. } = self {
+            // Checkpoints run on a thread of their own, not in the write that happens to fill the log.
+            connection.execute_batch(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0",
+            )?;
+        }
+        // Temporary tables would hold conversations; they belong in no file of a directory for everyone.
+        connection.execute_batch("PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY")?;
+        if let Self::File {
+            query_only: true, ..
+        } = self
+        {
+            connection.execute_batch("PRAGMA query_only = ON")?;
+        }
+        connection.busy_timeout(Duration::ZERO)?;
+        Ok(connection)
+    }
+}
+
+impl Connections {
+    pub(super) fn new(database: Database, limit: u32) -> Arc<Self> {
+        Arc::new(Self {
+            database,
+            limit,
+            permits: Arc::new(Semaphore::new(usize::try_from(limit).unwrap_or(1))),
+            idle: Mutex::default(),
+        })
+    }
+
+    /// Adds a connection that is open already.
+    pub(super) fn add(&self, connection: Connection) {
+        self.idle.lock().push(connection);
+    }
+
+    /// Runs work on a connection: at once in this task where it is allowed and a connection is free, else on a
+    /// blocking thread. Work that fails in the task for want of room or because the file is locked runs again on a
+    /// thread, so it must change nothing when it fails.
+    ///
+    /// # Cancel safety
+    /// Work on a thread goes on when the future is dropped.
+    pub(super) async fn run<T, W>(
+        self: &Arc<Self>,
+        first: Executor,
+        work: W,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        W: Fn(&mut Connection, Executor) -> Result<T, Fault> + Send + 'static,
+    {
+        if first == Executor::Task
+            && let Some(mut checkout) = self.try_checkout()
+            && let Some(connection) = &mut checkout.connection
+        {
+            match work(connection, Executor::Task) {
+                Err(fault) if fault.is_for_a_thread() => {}
+                done => return done.map_err(StoreError::from),
+            }
+        }
+        let mut checkout = self.checkout().await?;
+        let done = tokio::task::spawn_blocking(move || {
+            let connection = checkout.open()?;
+            connection.busy_timeout(BUSY_WAIT)?;
+            let done = work(connection, Executor::Thread);
+            connection.busy_timeout(Duration::ZERO)?;
+            done
+        });
+        done.await
+            .map_err(StoreError::failed)?
+            .map_err(StoreError::from)
+    }
+
+    /// A connection that is open and free.
+    fn try_checkout(self: &Arc<Self>) -> Option<Checkout> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        Some(Checkout {
+            connection: Some(self.idle.lock().pop()?),
+            from: Arc::clone(self),
+            _permit: permit,
+        })
+    }
+
+    /// Waits for a connection, which need not be open.
+    async fn checkout(self: &Arc<Self>) -> Result<Checkout, StoreError> {
+        let permit = timeout(CONNECTION_WAIT, Arc::clone(&self.permits).acquire_owned());
+        let permit = permit.await.map_err(StoreError::failed)?;
+        Ok(Checkout {
+            _permit: permit.map_err(StoreError::failed)?,
+            connection: self.idle.lock().pop(),
+            from: Arc::clone(self),
+        })
+    }
+
+    /// Closes the connections once they are no longer in use, or after that wait; who waits for one, or comes later, is
+    /// refused. Says whether all went in order.
+    pub(super) async fn close(&self, wait: Duration) -> bool {
+        let unused = timeout(wait, self.permits.acquire_many(self.limit)).await;
+        // Those waiting came after this and are not served.
+        self.permits.close();
+        let idle = std::mem::take(&mut *self.idle.lock());
+        let closing = tokio::task::spawn_blocking(move || {
+            let mut closed = idle.into_iter().map(Connection::close);
+            closed.all(|closed| closed.is_ok())
+        });
+        let closed = timeout(wait, closing).await;
+        unused.is_ok() && matches!(closed, Ok(Ok(true)))
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.permits.is_closed()
+    }
+}
+
+impl Checkout {
+    fn open(&mut self) -> rusqlite::Result<&mut Connection> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.from.database.connect()?,
+        };
+        Ok(self.connection.insert(connection))
+    }
+}
+
+impl Drop for Checkout {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        // A transaction rolls back when it is dropped; where even that failed, the next caller gets a new connection.
+        let settled = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
+        let replaceable = matches!(self.from.database, Database::File { .. });
+        // Under the lock, so that none is left behind by those who close.
+        let mut idle = self.from.idle.lock();
+        if !self.from.is_closed() && (settled || !replaceable) {
+            idle.push(connection);
+        }
+    }
+}
+
+impl Fault {
+    fn is_for_a_thread(&self) -> bool {
+        match self {
+            Self::TooMuch => true,
+            Self::Sqlite(error) => error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy),
+            Self::Refused(_) => false,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Refused(error) => error,
+            Fault::Sqlite(error) => Self::failed(error),
+            Fault::TooMuch => Self::failed("a statement is too large"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_is_lost_is_replaced_by_one_set_up_alike() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        std::fs::write(&path, "").unwrap();
+        let query_only = false;
+        let connections = Connections::new(Database::File { path, query_only }, 1);
+        for _ in 0..2 {
+            let mut checkout = connections.checkout().await.unwrap();
+            let set_up = "SELECT foreign_keys FROM pragma_foreign_keys";
+            let keys: i64 = checkout
+                .open()
+                .unwrap()
+                .query_row(set_up, [], |row| row.get(0))
+                .unwrap();
+            assert_eq!(keys, 1);
+            checkout.connection = None;
+        }
+        assert!(connections.close(CONNECTION_WAIT).await);
+        assert!(connections.checkout().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn closing_waits_for_those_that_hold_a_connection() {
+        let connections = Connections::new(Database::Memory, 1);
+        let mut held = connections.checkout().await.unwrap();
+        held.open().unwrap();
+        let mut closing = std::pin::pin!(connections.close(CONNECTION_WAIT));
+        assert!(closing.as_mut().now_or_never().is_none());
+        let mut waiting = std::pin::pin!(connections.checkout());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(held);
+        assert!(closing.await);
+        assert!(waiting.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_free_connection_waits_for_it_on_a_thread() {
+        let connections = Connections::new(Database::Memory, 1);
+        let held = connections.checkout().await.unwrap();
+        let work = |_: &mut Connection, executor: Executor| Ok::<_, Fault>(executor);
+        let mut waiting = std::pin::pin!(connections.run(Executor::Task, work));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(held);
+        assert_eq!(waiting.await.unwrap(), Executor::Thread);
+        assert_eq!(
+            connections.run(Executor::Task, work).await.unwrap(),
+            Executor::Task
+        );
+        let too_much = |_: &mut Connection, executor: Executor| match executor {
+            Executor::Task => Err(Fault::TooMuch),
+            Executor::Thread => Ok(()),
+        };
+        connections.run(Executor::Task, too_much).await.unwrap();
+    }
+}

@@ -1,0 +1,453 @@
+//! The rows of files.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::super::StoreError;
+use super::super::clock::seconds;
+use super::super::file::{
+    FileFilter, FileOrder, FilePage, FileRecord, FileUsage, InsertedFile, Purpose, StoredFile,
+};
+use super::Sqlite;
+use super::connections::{Executor, Fault};
+use super::size::{Extent, IN_TASK};
+use super::write::{begin, count};
+use crate::ids::{FileId, Owner, SessionId};
+
+/// Most files deleted at once, and most blobs given at once.
+const BATCH: usize = 100;
+
+/// The columns of a [`StoredFile`]; of several sessions that use it, the oldest one.
+const COLUMNS: &str =
+    "f.id, f.name, f.mime_type, f.bytes, f.purpose, f.tool, f.round, f.created_at, f.blob,
+    (SELECT s.session_id FROM session_files l JOIN sessions s ON s.id = l.session
+     WHERE l.file = f.num AND s.owner = f.owner ORDER BY s.id LIMIT 1) AS session_id";
+
+impl Sqlite {
+    pub(in crate::store) async fn file(
+        &self,
+        owner: &Owner,
+        id: &FileId,
+    ) -> Result<Option<StoredFile>, StoreError> {
+        let (owner, id) = (owner.clone(), id.clone());
+        let found = self.0.reader.run(Executor::Task, move |connection, _| {
+            get(connection, &owner, &id)
+        });
+        found.await
+    }
+
+    pub(in crate::store) async fn files(
+        &self,
+        owner: &Owner,
+        filter: &FileFilter<'_>,
+    ) -> Result<FilePage, StoreError> {
+        // The files of one session are few and found by an index; a page of all is a scan.
+        let executor = match filter.session {
+            Some(_) => Executor::Task,
+            None => Executor::Thread,
+        };
+        let filter = Filter {
+            owner: owner.clone(),
+            limit: filter.limit,
+            after: filter.after.cloned(),
+            order: filter.order,
+            purpose: filter.purpose,
+            session: filter.session.cloned(),
+        };
+        let page = self.0.reader.run(executor, move |connection, executor| {
+            filter.page(connection, executor)
+        });
+        page.await
+    }
+
+    pub(in crate::store) async fn insert_file(
+        &self,
+        file: FileRecord,
+        max_total_bytes: u64,
+    ) -> Result<InsertedFile, StoreError> {
+        let file = Arc::new(file);
+        let (store, record) = (self.clone(), Arc::clone(&file));
+        let inserted = self
+            .0
+            .writer
+            .run(Executor::Task, move |connection, executor| {
+                let transaction = begin(connection)?;
+                let known = insert(&transaction, store.0.clock.stamp(), &record)?;
+                let evicted = match executor {
+                    Executor::Task if usage(&transaction)?.bytes > max_total_bytes => {
+                        return Err(Fault::TooMuch);
+                    }
+                    Executor::Task => 0,
+                    Executor::Thread => evict_some(&transaction, &record.id, max_total_bytes)?,
+                };
+                let file = get(&transaction, &record.owner, &record.id)?;
+                transaction.commit()?;
+                Ok(InsertedFile {
+                    file,
+                    known,
+                    evicted,
+                })
+            });
+        let mut inserted = inserted.await?;
+        self.wrote(Extent::default());
+        let mut last = inserted.evicted;
+        while last == BATCH as u64 {
+            let id = file.id.clone();
+            let evicted = self.0.writer.run(Executor::Thread, move |connection, _| {
+                let transaction = begin(connection)?;
+                let evicted = evict_some(&transaction, &id, max_total_bytes)?;
+                transaction.commit()?;
+                Ok(evicted)
+            });
+            last = evicted.await?;
+            inserted.evicted += last;
+        }
+        Ok(inserted)
+    }
+
+    pub(in crate::store) async fn attach_file(
+        &self,
+        owner: &Owner,
+        id: &FileId,
+        session: &SessionId,
+    ) -> Result<(), StoreError> {
+        let (store, owner, id, session) =
+            (self.clone(), owner.clone(), id.clone(), session.clone());
+        self.change_files(Executor::Task, move |connection| {
+            let now = store.0.clock.stamp();
+            if !touch(connection, now, &owner, &id)? {
+                return Err(StoreError::NotFound.into());
+            }
+            link(connection, now, &owner, &id, &session)
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn touch_file(
+        &self,
+        owner: &Owner,
+        id: &FileId,
+    ) -> Result<(), StoreError> {
+        let (store, owner, id) = (self.clone(), owner.clone(), id.clone());
+        self.change_files(Executor::Task, move |connection| {
+            match touch(connection, store.0.clock.stamp(), &owner, &id)? {
+                true => Ok(()),
+                false => Err(StoreError::NotFound.into()),
+            }
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn delete_file(
+        &self,
+        owner: &Owner,
+        id: &FileId,
+    ) -> Result<bool, StoreError> {
+        let (owner, id) = (owner.clone(), id.clone());
+        self.change_files(Executor::Thread, move |connection| {
+            let sql = "DELETE FROM files WHERE owner = ?1 AND id = ?2";
+            Ok(connection.execute(sql, [owner.as_str(), id.as_str()])? > 0)
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn expire_files(&self, ttl: Duration) -> Result<u64, StoreError> {
+        let before = self.before(ttl);
+        let mut total = 0;
+        loop {
+            let deleted = self.change_files(Executor::Thread, move |connection| {
+                let sql = "DELETE FROM files WHERE num IN
+                    (SELECT f.num FROM files f WHERE f.last_used_at < ?1
+                       AND NOT EXISTS (SELECT 1 FROM session_files l WHERE l.file = f.num)
+                     ORDER BY f.last_used_at LIMIT ?2)";
+                Ok(connection.execute(sql, [before, count(BATCH)])?)
+            });
+            let deleted = deleted.await?;
+            total += deleted as u64;
+            if deleted < BATCH {
+                return Ok(total);
+            }
+        }
+    }
+
+    pub(in crate::store) async fn file_usage(&self) -> Result<FileUsage, StoreError> {
+        self.0
+            .reader
+            .run(Executor::Thread, |connection, _| usage(connection))
+            .await
+    }
+
+    pub(in crate::store) async fn dead_blobs(&self) -> Result<Vec<String>, StoreError> {
+        let blobs = self.0.reader.run(Executor::Task, |connection, _| {
+            let mut statement =
+                connection.prepare_cached("SELECT blob FROM dead_blobs LIMIT ?1")?;
+            let blobs = statement.query_map([count(BATCH)], |row| row.get(0))?;
+            Ok(blobs.collect::<Result<_, _>>()?)
+        });
+        blobs.await
+    }
+
+    pub(in crate::store) async fn forget_blobs(
+        &self,
+        blobs: Vec<String>,
+    ) -> Result<(), StoreError> {
+        self.change_files(Executor::Thread, move |connection| {
+            let mut statement =
+                connection.prepare_cached("DELETE FROM dead_blobs WHERE blob = ?1")?;
+            for blob in &blobs {
+                statement.execute([blob])?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn blobs_without_row(
+        &self,
+        blobs: Vec<String>,
+    ) -> Result<Vec<String>, StoreError> {
+        // Asked of the writer, so that a write on a thread that nobody waits for any more has ended.
+        let orphans = self.0.writer.run(Executor::Thread, move |connection, _| {
+            let mut statement = connection.prepare_cached("SELECT 1 FROM files WHERE blob = ?1")?;
+            let mut orphans = Vec::new();
+            for blob in &blobs {
+                if !statement.exists([blob])? {
+                    orphans.push(blob.clone());
+                }
+            }
+            Ok(orphans)
+        });
+        orphans.await
+    }
+
+    pub(in crate::store) async fn name(&self) -> Result<String, StoreError> {
+        let name =
+            self.0.reader.run(Executor::Task, |connection, _| {
+                Ok(connection
+                    .query_row("SELECT name FROM file_store LIMIT 1", [], |row| row.get(0))?)
+            });
+        name.await
+    }
+
+    /// One transaction.
+    async fn change_files<T: Send + 'static>(
+        &self,
+        executor: Executor,
+        work: impl Fn(&Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let done = self.0.writer.run(executor, move |connection, _| {
+            let transaction = begin(connection)?;
+            let done = work(&transaction)?;
+            transaction.commit()?;
+            Ok(done)
+        });
+        let done = done.await?;
+        self.wrote(Extent::default());
+        Ok(done)
+    }
+}
+
+/// Which files to list, as the thread that lists them needs it.
+struct Filter {
+    owner: Owner,
+    limit: usize,
+    after: Option<FileId>,
+    order: FileOrder,
+    purpose: Option<Purpose>,
+    session: Option<SessionId>,
+}
+
+impl Filter {
+    fn page(&self, connection: &Connection, executor: Executor) -> Result<FilePage, Fault> {
+        let owner = self.owner.as_str();
+        let (comparison, direction, mut from) = match self.order {
+            FileOrder::Ascending => (">", "ASC", (i64::MIN, i64::MIN)),
+            FileOrder::Descending => ("<", "DESC", (i64::MAX, i64::MAX)),
+        };
+        if let Some(after) = &self.after {
+            let sql = "SELECT created_at, num FROM files WHERE owner = ?1 AND id = ?2";
+            let found = connection.query_row(sql, [owner, after.as_str()], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            });
+            from = found.optional()?.ok_or(StoreError::NotFound)?;
+        }
+        let of_session = match &self.session {
+            Some(_) => {
+                "f.num IN (SELECT l.file FROM session_files l JOIN sessions s ON s.id = l.session
+                           WHERE s.owner = ?1 AND s.session_id = ?3)"
+            }
+            None => "?3 IS NULL",
+        };
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM files f
+             WHERE f.owner = ?1 AND (?2 IS NULL OR f.purpose = ?2) AND {of_session}
+               AND (f.created_at, f.num) {comparison} (?4, ?5)
+             ORDER BY f.created_at {direction}, f.num {direction} LIMIT ?6"
+        ))?;
+        // One more than asked for tells whether there are more.
+        let most = self.limit.saturating_add(1);
+        let purpose = self.purpose.map(Purpose::as_str);
+        let session = self.session.as_ref().map(SessionId::as_str);
+        let mut rows = statement.query(params![
+            owner,
+            purpose,
+            session,
+            from.0,
+            from.1,
+            count(most)
+        ])?;
+        let mut page = FilePage::default();
+        while let Some(row) = rows.next()? {
+            if page.data.len() == self.limit {
+                page.has_more = true;
+                break;
+            }
+            if executor == Executor::Task && page.data.len() == IN_TASK.rows {
+                return Err(Fault::TooMuch);
+            }
+            let file = stored_file(row)?;
+            page.data.push(match &self.session {
+                Some(session) => StoredFile {
+                    session: Some(session.clone()),
+                    ..file
+                },
+                None => file,
+            });
+        }
+        Ok(page)
+    }
+}
+
+fn get(connection: &Connection, owner: &Owner, id: &FileId) -> Result<Option<StoredFile>, Fault> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM files f WHERE f.owner = ?1 AND f.id = ?2"
+    ))?;
+    let mut rows = statement.query([owner.as_str(), id.as_str()])?;
+    rows.next()?.map(stored_file).transpose()
+}
+
+/// Says whether the owner had the file already.
+fn insert(connection: &Connection, now: i64, file: &FileRecord) -> Result<bool, Fault> {
+    let known = touch(connection, now, &file.owner, &file.id)?;
+    if !known {
+        let mut statement = connection.prepare_cached(
+            "INSERT INTO files (id, owner, bound, name, mime_type, bytes, purpose, tool, round, created_at,
+                                last_used_at, blob)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11)",
+        )?;
+        statement.execute(params![
+            file.id.as_str(),
+            file.owner.as_str(),
+            file.session.is_some(),
+            file.name,
+            file.mime_type,
+            i64::try_from(file.bytes).unwrap_or(i64::MAX),
+            file.purpose.as_str(),
+            file.tool,
+            file.round,
+            now,
+            file.blob,
+        ])?;
+    }
+    if let Some(session) = &file.session {
+        link(connection, now, &file.owner, &file.id, session)?;
+    }
+    Ok(known)
+}
+
+/// Notes that a file is used now; says whether the owner has one of that id.
+fn touch(connection: &Connection, now: i64, owner: &Owner, id: &FileId) -> Result<bool, Fault> {
+    let mut statement = connection
+        .prepare_cached("UPDATE files SET last_used_at = ?1 WHERE owner = ?2 AND id = ?3")?;
+    Ok(statement.execute(params![now, owner.as_str(), id.as_str()])? > 0)
+}
+
+/// Makes a session use a file. A session that has no messages yet is made for it.
+fn link(
+    connection: &Connection,
+    now: i64,
+    owner: &Owner,
+    id: &FileId,
+    session: &SessionId,
+) -> Result<(), Fault> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO sessions (owner, session_id, created_at, updated_at) VALUES (?1, ?2, ?3, ?3)
+         ON CONFLICT (owner, session_id) DO UPDATE SET updated_at = excluded.updated_at",
+    )?;
+    statement.execute(params![owner.as_str(), session.as_str(), now])?;
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO session_files (session, file)
+         SELECT s.id, f.num FROM sessions s, files f
+         WHERE s.owner = ?1 AND s.session_id = ?2 AND f.owner = ?1 AND f.id = ?3
+         ON CONFLICT DO NOTHING",
+    )?;
+    statement.execute([owner.as_str(), session.as_str(), id.as_str()])?;
+    Ok(())
+}
+
+/// Deletes up to [`BATCH`] files that were used longest ago until everything fits again, but never the one that was
+/// just written. Owners with more than the average of all pay first.
+fn evict_some(
+    connection: &Connection,
+    written: &FileId,
+    max_total_bytes: u64,
+) -> Result<u64, Fault> {
+    const OF_LARGE_OWNERS: &str = "DELETE FROM files WHERE num =
+        (SELECT f.num FROM files f JOIN file_usage u ON u.owner = f.owner
+         WHERE f.id <> ?1 AND u.bytes >= (SELECT avg(bytes) FROM file_usage WHERE bytes > 0)
+         ORDER BY f.last_used_at, f.num LIMIT 1)";
+    const OF_ANY: &str = "DELETE FROM files WHERE num =
+        (SELECT num FROM files WHERE id <> ?1 ORDER BY last_used_at, num LIMIT 1)";
+    let mut evicted = 0;
+    while evicted < BATCH as u64 && usage(connection)?.bytes > max_total_bytes {
+        let mut deleted = 0;
+        for sql in [OF_LARGE_OWNERS, OF_ANY] {
+            if deleted == 0 {
+                deleted = connection
+                    .prepare_cached(sql)?
+                    .execute([written.as_str()])?;
+            }
+        }
+        if deleted == 0 {
+            break;
+        }
+        evicted += 1;
+    }
+    Ok(evicted)
+}
+
+fn usage(connection: &Connection) -> Result<FileUsage, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT coalesce(sum(files), 0), coalesce(sum(bytes), 0) FROM file_usage",
+    )?;
+    let usage = statement.query_row([], |row| {
+        let (files, bytes): (i64, i64) = (row.get(0)?, row.get(1)?);
+        Ok(FileUsage {
+            files: u64::try_from(files).unwrap_or_default(),
+            bytes: u64::try_from(bytes).unwrap_or_default(),
+        })
+    });
+    Ok(usage?)
+}
+
+fn stored_file(row: &Row<'_>) -> Result<StoredFile, Fault> {
+    let damaged =
+        |what: &str| Fault::Refused(StoreError::failed(format!("a stored file has no {what}")));
+    let (id, purpose): (String, String) = (row.get("id")?, row.get("purpose")?);
+    let session: Option<String> = row.get("session_id")?;
+    let session = session.map(SessionId::try_from).transpose();
+    Ok(StoredFile {
+        id: FileId::parse(&id).ok_or_else(|| damaged("id"))?,
+        session: session.map_err(StoreError::failed)?,
+        name: row.get("name")?,
+        mime_type: row.get("mime_type")?,
+        bytes: u64::try_from(row.get::<_, i64>("bytes")?).unwrap_or_default(),
+        purpose: Purpose::parse(&purpose).ok_or_else(|| damaged("known purpose"))?,
+        tool: row.get("tool")?,
+        round: row.get("round")?,
+        created_at: seconds(row.get("created_at")?),
+        blob: row.get("blob")?,
+    })
+}

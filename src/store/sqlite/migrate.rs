@@ -1,0 +1,107 @@
+//! The schema: which migrations a database has, kept in the table and with the checksums that sqlx gave them.
+
+use std::path::Path;
+use std::time::Instant;
+
+use rusqlite::{Connection, TransactionBehavior, params};
+use sha2::{Digest, Sha384};
+
+use super::super::StoreError;
+use super::connections::Fault;
+
+/// One step of the schema. Its text never changes once it was released.
+struct Migration {
+    version: i64,
+    description: &'static str,
+    sql: &'static str,
+}
+
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        description: "sessions",
+        sql: include_str!("migrations/0001_sessions.sql"),
+    },
+    Migration {
+        version: 2,
+        description: "files",
+        sql: include_str!("migrations/0002_files.sql"),
+    },
+    Migration {
+        version: 3,
+        description: "sources",
+        sql: include_str!("migrations/0003_sources.sql"),
+    },
+];
+
+/// Brings the schema up to date. Blocks.
+pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    apply(connection, path, MIGRATIONS).map_err(StoreError::from)
+}
+
+fn apply(connection: &mut Connection, path: &Path, migrations: &[Migration]) -> Result<(), Fault> {
+    connection.execute_batch(
+        "CREATE TABLE IF NOT EXISTS _sqlx_migrations (
+            version BIGINT PRIMARY KEY,
+            description TEXT NOT NULL,
+            installed_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+            success BOOLEAN NOT NULL,
+            checksum BLOB NOT NULL,
+            execution_time BIGINT NOT NULL
+        )",
+    )?;
+    let applied = applied(connection)?;
+    let known = migrations.last().map_or(0, |last| last.version);
+    for (version, success, checksum) in &applied {
+        let problem = match migrations.iter().find(|one| one.version == *version) {
+            None => {
+                return Err(Fault::Refused(StoreError::NewerSchema {
+                    path: path.to_owned(),
+                    found: applied.last().map_or(*version, |last| last.0),
+                    known,
+                }));
+            }
+            Some(_) if !success => "was not finished",
+            Some(migration) if Sha384::digest(migration.sql)[..] != checksum[..] => {
+                "is not the one of this binary"
+            }
+            Some(_) => continue,
+        };
+        let problem = format!("migration {version} of the database {problem}");
+        return Err(Fault::Refused(StoreError::failed(problem)));
+    }
+    for migration in migrations {
+        if !applied
+            .iter()
+            .any(|(version, ..)| *version == migration.version)
+        {
+            run(connection, migration)?;
+        }
+    }
+    Ok(())
+}
+
+fn applied(connection: &Connection) -> Result<Vec<(i64, bool, Vec<u8>)>, Fault> {
+    let mut statement = connection
+        .prepare("SELECT version, success, checksum FROM _sqlx_migrations ORDER BY version")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn run(connection: &mut Connection, migration: &Migration) -> Result<(), Fault> {
+    let started = Instant::now();
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(migration.sql)?;
+    transaction.execute(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (?1, ?2, TRUE, ?3, ?4)",
+        params![
+            migration.version,
+            migration.description,
+            &Sha384::digest(migration.sql)[..],
+            i64::try_from(started.elapsed().as_nanos()).unwrap_or(i64::MAX),
+        ],
+    )?;
+    transaction.commit()?;
+    Ok(())
+}

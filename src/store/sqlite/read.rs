@@ -1,0 +1,274 @@
+//! What is asked about sessions without changing them.
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::value::RawValue;
+
+use super::super::StoreError;
+use super::super::clock::seconds;
+use super::super::record::{SessionPage, SessionSummary, StoredMessage, StoredSession};
+use super::connections::{Executor, Fault};
+use super::size::Extent;
+use super::write::count;
+use crate::ids::{Owner, SessionId};
+use crate::openai::message::Message;
+
+/// Most entries of one page.
+const MAX_PAGE: usize = 1000;
+/// Bytes of a row of messages.
+pub(super) const MESSAGE_BYTES: &str =
+    "octet_length(json) + coalesce(octet_length(view), 0) + coalesce(octet_length(full_text), 0)
+     + coalesce(octet_length(sources), 0)";
+
+/// Where a read begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Cursor {
+    /// With the instructions and the first message.
+    Start,
+    /// With a message, provided that the session is still at that version.
+    Resume { from: i64, version: i64 },
+}
+
+/// A session, or a part of its messages.
+#[derive(Debug)]
+pub(super) struct LoadedPiece {
+    pub(super) session: StoredSession,
+    /// Different after each write.
+    pub(super) version: i64,
+    /// The first message that is missing.
+    pub(super) next: Option<i64>,
+}
+
+/// Messages one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    /// The first message after them.
+    pub(super) to: i64,
+    /// There are none after them.
+    pub(super) whole: bool,
+    pub(super) extent: Extent,
+}
+
+impl Cursor {
+    pub(super) fn executor(self) -> Executor {
+        match self {
+            Self::Start => Executor::Task,
+            Self::Resume { .. } => Executor::Thread,
+        }
+    }
+}
+
+/// Reads a session, or as much of it as the limit allows; in a task all or nothing.
+pub(super) fn load(
+    connection: &mut Connection,
+    (owner, id): (&Owner, &SessionId),
+    cursor: Cursor,
+    limit: Extent,
+    executor: Executor,
+) -> Result<Option<LoadedPiece>, Fault> {
+    // All statements see the state of one moment.
+    let transaction = connection.transaction()?;
+    // Before the session is looked for, so that a damaged schema is an error for one that does not exist, too.
+    let mut messages = transaction.prepare_cached(
+        "SELECT seq, json, hidden, view, full_text, sources FROM messages
+         WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
+    )?;
+    let mut statement = transaction.prepare_cached(
+        "SELECT id, created_at, updated_at, octet_length(instructions) FROM sessions
+         WHERE owner = ?1 AND session_id = ?2",
+    )?;
+    let head = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
+        let head: (i64, i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        Ok(head)
+    });
+    let Some((session, created_at, version, bytes)) = head.optional()? else {
+        return Ok(None);
+    };
+    let from = match cursor {
+        Cursor::Start => 0,
+        Cursor::Resume { from, .. } => from,
+    };
+    let mut found = LoadedPiece {
+        session: StoredSession {
+            created_at: seconds(created_at),
+            updated_at: seconds(version),
+            ..StoredSession::default()
+        },
+        version,
+        next: None,
+    };
+    if let Cursor::Resume {
+        version: expected, ..
+    } = cursor
+        && expected != version
+    {
+        return Ok(Some(found));
+    }
+    let range = Range::of(&transaction, session, from, limit)?;
+    let Range { to, whole, .. } = range;
+    if executor == Executor::Task {
+        let instructions = Extent::of_row(bytes);
+        if !(whole && range.extent.plus(instructions).fits(limit)) {
+            return Err(Fault::TooMuch);
+        }
+    }
+    if let Cursor::Start = cursor {
+        let mut statement =
+            transaction.prepare_cached("SELECT instructions FROM sessions WHERE id = ?1")?;
+        let json: String = statement.query_row([session], |row| row.get(0))?;
+        found.session.instructions = parse_instructions(&json)?
+            .into_iter()
+            .map(|json| parse_message(json.get()))
+            .collect::<Result<_, _>>()?;
+    }
+    let mut rows = messages.query(params![session, from, to])?;
+    for expected in from.. {
+        let Some(row) = rows.next()? else { break };
+        let seq: i64 = row.get(0)?;
+        if seq != expected {
+            return Err(damaged(format!("the stored message {expected} is missing")));
+        }
+        found.session.messages.push(stored_message(seq, row)?);
+    }
+    found.next = (!whole).then_some(to);
+    Ok(Some(found))
+}
+
+impl Range {
+    /// The messages from that one on which fit the limit, one at least where there is any.
+    pub(super) fn of(
+        connection: &Connection,
+        session: i64,
+        from: i64,
+        limit: Extent,
+    ) -> Result<Self, Fault> {
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT seq, {MESSAGE_BYTES} FROM messages WHERE session = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3"
+        ))?;
+        // One more than fits tells whether there are more.
+        let most = count(limit.rows.saturating_add(1));
+        let mut rows = statement.query(params![session, from, most])?;
+        let mut range = Self {
+            to: from,
+            whole: false,
+            extent: Extent::default(),
+        };
+        while let Some(row) = rows.next()? {
+            let (seq, bytes): (i64, i64) = (row.get(0)?, row.get(1)?);
+            let next = range.extent.plus(Extent::of_row(bytes));
+            if range.extent.rows > 0 && !next.fits(limit) {
+                return Ok(range);
+            }
+            (range.extent, range.to) = (next, seq + 1);
+        }
+        range.whole = true;
+        Ok(range)
+    }
+}
+
+pub(super) fn find_by_call(
+    connection: &Connection,
+    owner: &Owner,
+    call_id: &str,
+) -> Result<Option<SessionId>, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT s.session_id FROM client_calls c JOIN sessions s ON s.id = c.session
+         WHERE c.owner = ?1 AND c.call_id = ?2 AND s.owner = ?1",
+    )?;
+    let found = statement.query_row(params![owner.as_str(), call_id], |row| row.get(0));
+    found.optional()?.map(session_id).transpose()
+}
+
+pub(super) fn list(
+    connection: &Connection,
+    owner: &Owner,
+    limit: usize,
+    after: Option<&SessionId>,
+) -> Result<SessionPage, Fault> {
+    let limit = limit.min(MAX_PAGE);
+    // Stands before every session.
+    let mut from = (i64::MAX, i64::MAX);
+    if let Some(after) = after {
+        let mut statement = connection.prepare_cached(
+            "SELECT updated_at, id FROM sessions WHERE owner = ?1 AND session_id = ?2",
+        )?;
+        let found = statement.query_row(params![owner.as_str(), after.as_str()], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        });
+        from = found.optional()?.ok_or(StoreError::NotFound)?;
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT session_id, created_at, updated_at, message_count, title FROM sessions
+         WHERE owner = ?1 AND (updated_at, id) < (?2, ?3)
+         ORDER BY updated_at DESC, id DESC LIMIT ?4",
+    )?;
+    // One more than asked for tells whether there are more.
+    let mut rows = statement.query(params![owner.as_str(), from.0, from.1, count(limit + 1)])?;
+    let mut page = SessionPage::default();
+    while let Some(row) = rows.next()? {
+        if page.data.len() == limit {
+            page.has_more = true;
+            break;
+        }
+        page.data.push(summary(row)?);
+    }
+    Ok(page)
+}
+
+pub(super) fn ping(connection: &Connection) -> Result<(), Fault> {
+    // A table of ours, because a constant would be answered without a look at the file.
+    let mut statement = connection.prepare_cached("SELECT 1 FROM sessions LIMIT 1")?;
+    statement.query_row([], |_| Ok(())).optional()?;
+    Ok(())
+}
+
+/// The instructions as JSON texts.
+pub(super) fn parse_instructions(json: &str) -> Result<Vec<Box<RawValue>>, Fault> {
+    serde_json::from_str(json).map_err(|error| Fault::Refused(StoreError::failed(error)))
+}
+
+fn parse_message(json: &str) -> Result<Message, Fault> {
+    Message::parse(json).map_err(|error| damaged(format!("a stored message {error}")))
+}
+
+fn stored_message(seq: i64, row: &Row<'_>) -> Result<StoredMessage, Fault> {
+    let json = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
+    let message =
+        Message::parse(json).map_err(|error| damaged(format!("stored message {seq} {error}")))?;
+    Ok(StoredMessage {
+        message,
+        hidden: row.get(2)?,
+        view: optional_json(row.get_ref(3)?)?,
+        full_text: row.get(4)?,
+        sources: optional_json(row.get_ref(5)?)?.unwrap_or_default(),
+    })
+}
+
+fn optional_json<T: serde::de::DeserializeOwned>(value: ValueRef<'_>) -> Result<Option<T>, Fault> {
+    match value.as_str_or_null().map_err(rusqlite::Error::from)? {
+        None => Ok(None),
+        Some(json) => serde_json::from_str(json)
+            .map(Some)
+            .map_err(|error| Fault::Refused(StoreError::failed(error))),
+    }
+}
+
+fn summary(row: &Row<'_>) -> Result<SessionSummary, Fault> {
+    Ok(SessionSummary {
+        id: session_id(row.get(0)?)?,
+        created_at: seconds(row.get(1)?),
+        updated_at: seconds(row.get(2)?),
+        message_count: u64::try_from(row.get::<_, i64>(3)?).unwrap_or_default(),
+        title: row.get(4)?,
+        running: false,
+    })
+}
+
+fn session_id(text: String) -> Result<SessionId, Fault> {
+    SessionId::try_from(text).map_err(|error| Fault::Refused(StoreError::failed(error)))
+}
+
+/// A failure that no library reports.
+fn damaged(what: String) -> Fault {
+    Fault::Refused(StoreError::failed(what))
+}

@@ -1,0 +1,373 @@
+//! Sessions that are written in pieces: imports, forks, and changes too long for one transaction.
+//!
+//! The new state is built as a hidden session, one short transaction after the other, and takes the place of the old
+//! one in a last transaction. Until then nobody sees it; what a crash leaves is removed by the next start.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, params};
+
+use super::super::StoreError;
+use super::super::clock::MICROS_PER_SECOND;
+use super::super::lease::{Fence, LeaseHold};
+use super::super::record::{Change, Replaced};
+use super::Sqlite;
+use super::connections::{Executor, Fault};
+use super::read::{Range, parse_instructions};
+use super::size::{Extent, PIECE};
+use super::write::{HIDDEN, Head, append, begin, count, hide_row, json_array, lead_back};
+use crate::ids::SessionId;
+use crate::openai::message::Message;
+
+/// A session to be written in pieces; cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Rewrite {
+    /// The session that messages are copied from, and whose lease is held.
+    source: Fence,
+    /// The session that is written.
+    target: SessionId,
+    kind: Kind,
+    change: Arc<Change>,
+    _until_it_ends: Arc<LeaseHold>,
+}
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A change of a session.
+    Change,
+    /// A session in place of the one that is there.
+    Import { created_at: i64 },
+    /// A copy under another id.
+    Fork { before_message: Option<usize> },
+}
+
+/// The hidden session, and what it is made of.
+#[derive(Debug, Clone, Copy)]
+struct Draft {
+    row: i64,
+    /// The row that messages are copied from.
+    source: Option<i64>,
+    /// How many are copied.
+    keep: i64,
+}
+
+/// What the hidden session's row holds.
+struct Content {
+    source: Option<i64>,
+    instructions: String,
+    instruction_count: i64,
+    keep: i64,
+    title_seq: Option<i64>,
+    title: Option<String>,
+    created_at: i64,
+}
+
+impl Rewrite {
+    pub(super) fn change(fence: &Fence, change: Arc<Change>, hold: Arc<LeaseHold>) -> Self {
+        Self::of(fence, fence.id.clone(), Kind::Change, change, hold)
+    }
+
+    pub(super) fn of(
+        source: &Fence,
+        target: SessionId,
+        kind: Kind,
+        change: Arc<Change>,
+        hold: Arc<LeaseHold>,
+    ) -> Self {
+        Self {
+            source: source.clone(),
+            target,
+            kind,
+            change,
+            _until_it_ends: hold,
+        }
+    }
+
+    /// Writes it, piece by piece.
+    pub(super) async fn run(self, store: &Sqlite) -> Result<Replaced, StoreError> {
+        let rewrite = self.clone();
+        let draft = self.piece(store, move |connection, now| rewrite.begin(connection, now));
+        let draft = draft.await?;
+        let done = self.fill(store, draft).await;
+        if done.is_err() {
+            let hidden = self.piece(store, move |connection, _| hide_row(connection, draft.row));
+            if let Err(error) = hidden.await {
+                tracing::warn!(%error, "an unfinished session stays until the next start");
+            }
+        }
+        done
+    }
+
+    async fn fill(&self, store: &Sqlite, draft: Draft) -> Result<Replaced, StoreError> {
+        let mut from = 0;
+        while let Some(source) = draft.source.filter(|_| from < draft.keep) {
+            let copied = self.piece(store, move |connection, _| {
+                copy(connection, draft, source, from)
+            });
+            from = copied.await?;
+        }
+        let mut from = 0;
+        while from < self.change.append.len() {
+            let rewrite = self.clone();
+            let added = self.piece(store, move |connection, _| {
+                rewrite.add(connection, draft, from)
+            });
+            from = added.await?;
+        }
+        let rewrite = self.clone();
+        let finish = self.piece(store, move |connection, now| {
+            rewrite.finish(connection, draft, now)
+        });
+        finish.await
+    }
+
+    /// One transaction.
+    async fn piece<T: Send + 'static>(
+        &self,
+        store: &Sqlite,
+        work: impl Fn(&Connection, i64) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let clock = Arc::clone(&store.0.clock);
+        let done = store.0.writer.run(Executor::Thread, move |connection, _| {
+            let transaction = begin(connection)?;
+            let done = work(&transaction, clock.stamp())?;
+            transaction.commit()?;
+            Ok(done)
+        });
+        let done = done.await;
+        store.wrote(PIECE);
+        done
+    }
+
+    /// Makes the hidden session.
+    fn begin(&self, connection: &Connection, now: i64) -> Result<Draft, Fault> {
+        let head = Head::find(connection, &self.source.owner, &self.source.id)?;
+        let content = match self.kind {
+            Kind::Change => self.changed(connection, head.as_ref(), now)?,
+            Kind::Import { created_at } => self.imported(created_at, now),
+            Kind::Fork { before_message } => {
+                let head = head.ok_or(StoreError::NotFound)?;
+                if Head::find(connection, &self.source.owner, &self.target)?.is_some() {
+                    return Err(StoreError::Exists.into());
+                }
+                forked(connection, &head, before_message, now)?
+            }
+        };
+        if let (Kind::Change, Some(source)) = (self.kind, content.source) {
+            // It must not expire meanwhile.
+            connection.execute(
+                "UPDATE sessions SET updated_at = ?2 WHERE id = ?1",
+                [source, now],
+            )?;
+        }
+        connection.execute(
+            "INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
+                                   created_at, updated_at)
+             VALUES (?1, 'draft-' || ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?2)",
+            params![
+                HIDDEN,
+                now,
+                content.instructions,
+                content.instruction_count,
+                content.instruction_count + content.keep + count(self.change.append.len()),
+                content.title_seq,
+                content.title,
+                content.created_at,
+            ],
+        )?;
+        Ok(Draft {
+            row: connection.last_insert_rowid(),
+            source: content.source,
+            keep: content.keep,
+        })
+    }
+
+    fn imported(&self, created_at: i64, now: i64) -> Content {
+        let instructions = self.change.instructions.as_deref().unwrap_or_default();
+        let title = self.change.title.clone();
+        Content {
+            source: None,
+            instructions: json_array(instructions.iter().map(Message::json_str)),
+            instruction_count: count(instructions.len()),
+            keep: 0,
+            title_seq: title.as_ref().map(|title| count(title.index)),
+            title: title.and_then(|title| title.text),
+            created_at: match created_at {
+                0 => now,
+                seconds => seconds.saturating_mul(MICROS_PER_SECOND),
+            },
+        }
+    }
+
+    fn changed(
+        &self,
+        connection: &Connection,
+        head: Option<&Head>,
+        now: i64,
+    ) -> Result<Content, Fault> {
+        let Some(head) = head else {
+            return Ok(self.imported(0, now));
+        };
+        let stored = Stored::of(connection, head.row)?;
+        let keep = head.messages.min(count(self.change.keep));
+        let title_stays = head.title_seq.is_some_and(|seq| seq < keep);
+        let title = self.change.title.clone();
+        let (instructions, instruction_count) = match self.change.instructions.as_deref() {
+            Some(list) => (
+                json_array(list.iter().map(Message::json_str)),
+                count(list.len()),
+            ),
+            None => (stored.instructions, head.instruction_count),
+        };
+        Ok(Content {
+            source: Some(head.row),
+            instructions,
+            instruction_count,
+            keep,
+            title_seq: match title_stays {
+                true => head.title_seq,
+                false => title.as_ref().map(|title| keep + count(title.index)),
+            },
+            title: match title_stays {
+                true => stored.title,
+                false => title.and_then(|title| title.text),
+            },
+            created_at: stored.created_at,
+        })
+    }
+
+    /// Adds a piece of the new messages; gives the first one that is missing then.
+    fn add(&self, connection: &Connection, draft: Draft, from: usize) -> Result<usize, Fault> {
+        let left = self.change.append.get(from..).unwrap_or_default();
+        let mut extent = Extent::default();
+        let fitting = left.iter().take_while(|message| {
+            let first = extent.rows == 0;
+            extent = extent.plus(Extent::of_message(message));
+            first || extent.fits(PIECE)
+        });
+        let piece = left.get(..fitting.count()).unwrap_or_default();
+        append(connection, draft.row, draft.keep + count(from), piece)?;
+        Ok(from + piece.len())
+    }
+
+    /// Puts the hidden session in its place.
+    fn finish(&self, connection: &Connection, draft: Draft, now: i64) -> Result<Replaced, Fault> {
+        let owner = &self.source.owner;
+        let there = Head::find(connection, owner, &self.target)?.map(|head| head.row);
+        match self.kind {
+            Kind::Fork { .. } if there.is_some() => return Err(StoreError::Exists.into()),
+            Kind::Fork { .. } => {
+                connection.execute(
+                    "INSERT INTO session_files (session, file)
+                     SELECT ?2, file FROM session_files WHERE session = ?1",
+                    params![draft.source, draft.row],
+                )?;
+            }
+            Kind::Change if draft.source.is_some() && there != draft.source => {
+                return Err(StoreError::failed("the session was deleted meanwhile").into());
+            }
+            Kind::Change | Kind::Import { .. } => {}
+        }
+        if let Some(there) = there {
+            // What belongs to the session besides its messages stays with it.
+            let moved = [there, draft.row];
+            connection.execute(
+                "UPDATE session_files SET session = ?2 WHERE session = ?1",
+                moved,
+            )?;
+            match self.kind {
+                Kind::Change => connection.execute(
+                    "UPDATE client_calls SET session = ?2 WHERE session = ?1",
+                    moved,
+                )?,
+                Kind::Import { .. } | Kind::Fork { .. } => {
+                    connection.execute("DELETE FROM client_calls WHERE session = ?1", [there])?
+                }
+            };
+            hide_row(connection, there)?;
+        }
+        connection.execute(
+            "UPDATE sessions SET owner = ?2, session_id = ?3, updated_at = ?4 WHERE id = ?1",
+            params![draft.row, owner.as_str(), self.target.as_str(), now],
+        )?;
+        lead_back(connection, draft.row, owner, &self.change.client_calls)?;
+        Ok(match there {
+            Some(_) => Replaced::Replaced,
+            None => Replaced::Created,
+        })
+    }
+}
+
+/// What of a session's row is only needed to copy it.
+struct Stored {
+    instructions: String,
+    title: Option<String>,
+    created_at: i64,
+}
+
+impl Stored {
+    fn of(connection: &Connection, row: i64) -> Result<Self, Fault> {
+        let sql = "SELECT instructions, title, created_at FROM sessions WHERE id = ?1";
+        let stored = connection.query_row(sql, [row], |row| {
+            Ok(Self {
+                instructions: row.get(0)?,
+                title: row.get(1)?,
+                created_at: row.get(2)?,
+            })
+        });
+        Ok(stored?)
+    }
+}
+
+fn forked(
+    connection: &Connection,
+    head: &Head,
+    before_message: Option<usize>,
+    now: i64,
+) -> Result<Content, Fault> {
+    let total = head.instruction_count + head.messages;
+    let before = before_message.map_or(total, count);
+    if before > total {
+        let messages = u64::try_from(total).unwrap_or_default();
+        return Err(StoreError::PastEnd { messages }.into());
+    }
+    let Stored {
+        mut instructions,
+        title,
+        ..
+    } = Stored::of(connection, head.row)?;
+    let instruction_count = head.instruction_count.min(before);
+    if instruction_count < head.instruction_count {
+        let kept = usize::try_from(instruction_count).unwrap_or_default();
+        let all = parse_instructions(&instructions)?;
+        instructions = json_array(all.iter().take(kept).map(|json| json.get()));
+    }
+    let keep = before - instruction_count;
+    let title_seq = head.title_seq.filter(|seq| *seq < keep);
+    Ok(Content {
+        source: Some(head.row),
+        instructions,
+        instruction_count,
+        keep,
+        title_seq,
+        title: title.filter(|_| title_seq.is_some()),
+        created_at: now,
+    })
+}
+
+/// Copies a piece; gives the first message that is missing then.
+fn copy(connection: &Connection, draft: Draft, source: i64, from: i64) -> Result<i64, Fault> {
+    let range = Range::of(connection, source, from, PIECE)?;
+    let to = range.to.min(draft.keep);
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
+         SELECT ?2, seq, json, hidden, view, full_text, sources FROM messages
+         WHERE session = ?1 AND seq >= ?3 AND seq < ?4",
+    )?;
+    statement.execute([source, draft.row, from, to])?;
+    match range.whole && to < draft.keep {
+        true => Err(StoreError::failed("the session was deleted meanwhile").into()),
+        false => Ok(to),
+    }
+}

@@ -1,0 +1,112 @@
+//! The suite against a file and against memory, and what only SQLite does.
+
+mod file;
+mod limits;
+mod schema;
+
+use rusqlite::params;
+
+use super::super::suite::{Subject, append, id, owner, user};
+use super::super::{Change, Store};
+use super::*;
+use crate::ids::FileId;
+
+mod in_file {
+    use crate::store::suite::suite;
+
+    suite!(super::file);
+}
+
+mod in_memory {
+    use crate::store::suite::suite;
+
+    suite!(super::memory);
+}
+
+const LONG: Duration = Duration::from_secs(30);
+
+async fn file() -> Subject {
+    let directory = tempfile::tempdir().unwrap();
+    let url = StoreUrl::Sqlite(directory.path().join("sessions.db"));
+    Subject {
+        store: Store::open(&url).await.unwrap(),
+        directory: Some(directory),
+    }
+}
+
+async fn memory() -> Subject {
+    Subject {
+        store: Store::open(&StoreUrl::Memory).await.unwrap(),
+        directory: None,
+    }
+}
+
+async fn both() -> [Subject; 2] {
+    [memory().await, file().await]
+}
+
+impl Sqlite {
+    /// Runs a statement on the writer; gives how many rows it changed.
+    async fn execute(&self, sql: &str) -> usize {
+        let sql = sql.to_owned();
+        let done = self.0.writer.run(Executor::Thread, move |connection, _| {
+            Ok(connection.execute(&sql, [])?)
+        });
+        done.await.unwrap()
+    }
+
+    async fn pragma(&self, sql: &'static str) {
+        let done = self.0.writer.run(Executor::Thread, move |connection, _| {
+            Ok(connection.execute_batch(sql)?)
+        });
+        done.await.unwrap();
+    }
+
+    async fn count(&self, sql: &'static str) -> i64 {
+        let found = self.0.writer.run(Executor::Thread, move |connection, _| {
+            Ok(connection.query_row(sql, [], |row| row.get(0))?)
+        });
+        found.await.unwrap()
+    }
+
+    pub(in crate::store) async fn set_updated_at(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+        seconds: i64,
+    ) {
+        let (owner, id) = (owner.clone(), id.clone());
+        let done = self.0.writer.run(Executor::Thread, move |connection, _| {
+            let sql = "UPDATE sessions SET updated_at = ?1 WHERE owner = ?2 AND session_id = ?3";
+            Ok(connection.execute(
+                sql,
+                params![seconds * 1_000_000, owner.as_str(), id.as_str()],
+            )?)
+        });
+        assert_eq!(done.await.unwrap(), 1);
+    }
+
+    pub(in crate::store) async fn set_unused_for(&self, id: &FileId, seconds: i64) {
+        let id = id.clone();
+        let done = self.0.writer.run(Executor::Thread, move |connection, _| {
+            let sql = "UPDATE files SET last_used_at = last_used_at - ?1 WHERE id = ?2";
+            Ok(connection.execute(sql, params![seconds * 1_000_000, id.as_str()])?)
+        });
+        assert_eq!(done.await.unwrap(), 1);
+    }
+}
+
+fn sqlite(store: &Store) -> &Sqlite {
+    match store {
+        Store::Sqlite(sqlite) => sqlite,
+    }
+}
+
+async fn write(store: &Store, session: &SessionId, change: Change) -> Result<(), StoreError> {
+    let lease = store.acquire(&owner(), session, LONG).await?;
+    store.write(lease.fence(), &Arc::new(change)).await
+}
+
+async fn loaded(store: &Store, session: &SessionId) -> StoredSession {
+    store.load(&owner(), session).await.unwrap().unwrap()
+}

@@ -1,0 +1,184 @@
+//! The schema of files that other binaries have written, and rows that cannot be read.
+
+use rusqlite::Connection;
+
+use super::*;
+
+/// The checksums in the databases of released binaries.
+const CHECKSUMS: [&str; 3] = [
+    "f70e4f2a430f9686e078a325bcd860808693efc84b355081cdd47b14dab79b7ab9a43fde6f5b8377a24b403ae0137cba",
+    "e54d14e3f97b8c390594e3c506e104712ffcbd192ff26281222c484b2bd425d666736caf64db0a7fe3d55781cd03d635",
+    "64b948cacf4d4cadcb17a0b6dff547025d175846bb3b8e2a0ed9294290b4f83d085545186af4ca4fa90340f513f98dff",
+];
+
+async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
+    let Subject { store, directory } = file().await;
+    write(&store, &id("s"), append(0, &[user("a")]))
+        .await
+        .unwrap();
+    store.close().await;
+    let directory = directory.unwrap();
+    let path = directory.path().join("sessions.db");
+    let connection = Connection::open(&path).unwrap();
+    (directory, StoreUrl::Sqlite(path), connection)
+}
+
+#[tokio::test]
+async fn migrations_are_noted_as_released_binaries_note_them() {
+    let (_directory, _, connection) = closed_file().await;
+    let mut statement = connection
+        .prepare("SELECT version, description, success, lower(hex(checksum)) FROM _sqlx_migrations ORDER BY version")
+        .unwrap();
+    let rows = statement.query_map([], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    });
+    let rows: Vec<(i64, String, bool, String)> = rows.unwrap().map(Result::unwrap).collect();
+    let expected: Vec<_> = [(1, "sessions"), (2, "files"), (3, "sources")]
+        .into_iter()
+        .zip(CHECKSUMS)
+        .map(|((version, description), checksum)| {
+            (version, description.to_owned(), true, checksum.to_owned())
+        })
+        .collect();
+    assert_eq!(rows, expected);
+}
+
+#[tokio::test]
+async fn a_database_of_the_first_version_is_brought_up_to_date() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("old.db");
+    let connection = Connection::open(&path).unwrap();
+    let first = include_str!("../migrations/0001_sessions.sql");
+    connection
+        .execute_batch(&format!(
+            "CREATE TABLE _sqlx_migrations (
+                version BIGINT PRIMARY KEY, description TEXT NOT NULL,
+                installed_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+                success BOOLEAN NOT NULL, checksum BLOB NOT NULL, execution_time BIGINT NOT NULL
+            );
+            {first}
+            INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+            VALUES (1, 'sessions', TRUE, x'{}', 1);
+            INSERT INTO sessions (owner, session_id, message_count, created_at, updated_at)
+            VALUES ('alice', 's', 1, 5000000, 6000000);
+            INSERT INTO messages (session, seq, json, hidden)
+            VALUES (1, 0, '{{\"role\":\"user\",\"content\":\"a\"}}', FALSE);",
+            CHECKSUMS[0]
+        ))
+        .unwrap();
+    drop(connection);
+    let store = Store::open(&StoreUrl::Sqlite(path)).await.unwrap();
+    let stored = loaded(&store, &id("s")).await;
+    assert_eq!(stored.messages, [user("a")]);
+    assert_eq!((stored.created_at, stored.updated_at), (5, 6));
+    write(&store, &id("s"), append(1, &[user("b")]))
+        .await
+        .unwrap();
+    assert_eq!(
+        loaded(&store, &id("s")).await.messages,
+        [user("a"), user("b")]
+    );
+}
+
+#[tokio::test]
+async fn a_schema_of_another_binary_is_refused() {
+    let set = [
+        (
+            "INSERT INTO _sqlx_migrations SELECT 9, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
+            "version 9",
+        ),
+        (
+            "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 2",
+            "migration 2",
+        ),
+        (
+            "UPDATE _sqlx_migrations SET success = FALSE WHERE version = 3",
+            "migration 3",
+        ),
+    ];
+    for (sql, named) in set {
+        let (_directory, url, connection) = closed_file().await;
+        connection.execute(sql, []).unwrap();
+        drop(connection);
+        let error = Store::open(&url).await.unwrap_err();
+        let newer = matches!(
+            error,
+            StoreError::NewerSchema {
+                found: 9,
+                known: 3,
+                ..
+            }
+        );
+        assert_eq!(newer, named == "version 9", "{error:?}");
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        let text = cause.unwrap_or_else(|| error.to_string());
+        assert!(text.contains(named), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_is_an_error() {
+    for subject in both().await {
+        let messages: Vec<_> = (0..3).map(|number| user(&number.to_string())).collect();
+        write(&subject.store, &id("s"), append(0, &messages))
+            .await
+            .unwrap();
+        for (sql, undo) in [
+            (
+                "UPDATE messages SET view = 'x'",
+                "UPDATE messages SET view = NULL",
+            ),
+            (
+                "UPDATE messages SET sources = 'x'",
+                "UPDATE messages SET sources = NULL",
+            ),
+            (
+                "UPDATE sessions SET instructions = 'x'",
+                "UPDATE sessions SET instructions = '[]'",
+            ),
+            (
+                "UPDATE messages SET seq = 7 WHERE seq = 0",
+                "UPDATE messages SET seq = 0 WHERE seq = 7",
+            ),
+            (
+                "UPDATE messages SET seq = 7 WHERE seq = 1",
+                "UPDATE messages SET seq = 1 WHERE seq = 7",
+            ),
+            ("UPDATE messages SET json = '[]'", "SELECT 1 WHERE 0"),
+        ] {
+            assert!(sqlite(&subject.store).execute(sql).await > 0);
+            let error = subject.store.load(&owner(), &id("s")).await.unwrap_err();
+            assert!(matches!(error, StoreError::Failed(_)), "{sql}: {error:?}");
+            if undo.starts_with("UPDATE") {
+                sqlite(&subject.store).execute(undo).await;
+                assert_eq!(loaded(&subject.store, &id("s")).await.messages, messages);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn hidden_rows_of_a_crash_are_removed_by_the_next_start() {
+    let (_directory, url, connection) = closed_file().await;
+    connection
+        .execute_batch(&format!(
+            "INSERT INTO sessions (id, owner, session_id, created_at, updated_at)
+             VALUES (10, '{hidden}', 'draft-1', 1, 1), (11, '{hidden}', 'deleted-11', 1, 1);
+             WITH RECURSIVE n (value) AS (SELECT 0 UNION ALL SELECT value + 1 FROM n WHERE value < 2000)
+             INSERT INTO messages (session, seq, json, hidden)
+             SELECT s.id, n.value, '{{}}', 0 FROM sessions s, n WHERE s.id >= 10;",
+            hidden = write::HIDDEN,
+        ))
+        .unwrap();
+    drop(connection);
+    let store = Store::open(&url).await.unwrap();
+    // Closing waits for what was begun at the start.
+    store.close().await;
+    let StoreUrl::Sqlite(path) = &url else {
+        panic!()
+    };
+    let connection = Connection::open(path).unwrap();
+    let count = |sql: &str| -> i64 { connection.query_row(sql, [], |row| row.get(0)).unwrap() };
+    assert_eq!(count("SELECT count(*) FROM sessions"), 1);
+    assert_eq!(count("SELECT count(*) FROM messages"), 1);
+}

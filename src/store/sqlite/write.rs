@@ -1,0 +1,337 @@
+//! What changes sessions in one short transaction.
+
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use super::super::StoreError;
+use super::super::clock::Clock;
+use super::super::lease::Fence;
+use super::super::record::{Change, StoredMessage};
+use super::connections::{Executor, Fault};
+use super::read::{MESSAGE_BYTES, Range};
+use super::size::{Extent, IN_TASK, PIECE};
+use crate::ids::{Owner, SessionId};
+use crate::openai::message::Message;
+
+/// Most expired sessions hidden at once.
+pub(super) const EXPIRE_BATCH: u64 = 64;
+/// The owner of sessions that nobody can see: those to be removed, and those that are being written in pieces. A key
+/// cannot have this name, as configured names have no control characters.
+pub(super) const HIDDEN: &str = "\u{1}hidden";
+
+/// What came of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    Done,
+    /// It is too long for one transaction; nothing is changed.
+    TooLong,
+}
+
+/// What is known of a session.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) row: i64,
+    pub(super) instruction_count: i64,
+    /// Messages after the instructions.
+    pub(super) messages: i64,
+    pub(super) title_seq: Option<i64>,
+    instructions_bytes: i64,
+}
+
+impl Head {
+    pub(super) fn find(
+        connection: &Connection,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<Self>, Fault> {
+        let mut statement = connection.prepare_cached(
+            "SELECT id, instruction_count, message_count - instruction_count, title_seq, octet_length(instructions)
+             FROM sessions WHERE owner = ?1 AND session_id = ?2",
+        )?;
+        let head = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
+            Ok(Self {
+                row: row.get(0)?,
+                instruction_count: row.get(1)?,
+                messages: row.get(2)?,
+                title_seq: row.get(3)?,
+                instructions_bytes: row.get(4)?,
+            })
+        });
+        Ok(head.optional()?)
+    }
+}
+
+/// Begins a transaction that writes. It takes the lock at once, because a read that turns into a write can fail
+/// half-way.
+pub(super) fn begin(connection: &mut Connection) -> Result<Transaction<'_>, Fault> {
+    Ok(connection.transaction_with_behavior(TransactionBehavior::Immediate)?)
+}
+
+/// Makes a change. Its cost grows with what is new and what goes, not with what is stored.
+pub(super) fn write(
+    connection: &mut Connection,
+    clock: &Clock,
+    fence: &Fence,
+    change: &Change,
+    executor: Executor,
+) -> Result<Written, Fault> {
+    let transaction = begin(connection)?;
+    let head = Head::find(&transaction, &fence.owner, &fence.id)?;
+    let stored = head.as_ref().map_or(0, |head| head.messages);
+    let kept = stored.min(count(change.keep));
+    let mut extent = Extent::of_change(change);
+    if let Some(head) = &head {
+        // The row is written anew, whatever changes in it.
+        extent = extent.plus(Extent::of_row(head.instructions_bytes));
+    }
+    if kept < stored {
+        extent = extent.plus(removed(&transaction, head.as_ref(), kept, stored)?);
+    }
+    match executor {
+        Executor::Task if !extent.fits(IN_TASK) => return Err(Fault::TooMuch),
+        Executor::Thread if !extent.fits(PIECE) => return Ok(Written::TooLong),
+        Executor::Task | Executor::Thread => {}
+    }
+    let now = clock.stamp();
+    let row = match &head {
+        None => insert_session(&transaction, fence, change, now)?,
+        Some(head) => {
+            if kept < stored {
+                let mut statement = transaction
+                    .prepare_cached("DELETE FROM messages WHERE session = ?1 AND seq >= ?2")?;
+                statement.execute(params![head.row, kept])?;
+            }
+            update_session(&transaction, head, change, kept, now)?;
+            head.row
+        }
+    };
+    append(&transaction, row, kept, &change.append)?;
+    lead_back(&transaction, row, &fence.owner, &change.client_calls)?;
+    transaction.commit()?;
+    Ok(Written::Done)
+}
+
+/// What goes when so many messages are kept. More rows than fit a piece are only counted.
+fn removed(
+    connection: &Connection,
+    head: Option<&Head>,
+    kept: i64,
+    stored: i64,
+) -> Result<Extent, Fault> {
+    let rows = usize::try_from(stored - kept).unwrap_or(usize::MAX);
+    let Some(head) = head.filter(|_| rows <= PIECE.rows) else {
+        return Ok(Extent { rows, bytes: 0 });
+    };
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT coalesce(sum({MESSAGE_BYTES}), 0) FROM messages WHERE session = ?1 AND seq >= ?2"
+    ))?;
+    let bytes = statement.query_row(params![head.row, kept], |row| row.get(0))?;
+    let Extent { bytes, .. } = Extent::of_row(bytes);
+    Ok(Extent { rows, bytes })
+}
+
+fn insert_session(
+    connection: &Connection,
+    fence: &Fence,
+    change: &Change,
+    now: i64,
+) -> Result<i64, Fault> {
+    let instructions = change.instructions.as_deref().unwrap_or_default();
+    let title = change.title.as_ref();
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
+                               created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)",
+    )?;
+    Ok(statement.insert(params![
+        fence.owner.as_str(),
+        fence.id.as_str(),
+        json_array(instructions.iter().map(Message::json_str)),
+        count(instructions.len()),
+        count(instructions.len() + change.append.len()),
+        title.map(|title| count(title.index)),
+        title.and_then(|title| title.text.as_deref()),
+        now,
+    ])?)
+}
+
+fn update_session(
+    connection: &Connection,
+    head: &Head,
+    change: &Change,
+    kept: i64,
+    now: i64,
+) -> Result<(), Fault> {
+    let instructions = change.instructions.as_deref();
+    let instruction_count = instructions.map_or(head.instruction_count, |list| count(list.len()));
+    let messages = kept + count(change.append.len());
+    // Where no user message stays, the first one is among the new ones.
+    let title_stays = head.title_seq.is_some_and(|seq| seq < kept);
+    let title = change.title.as_ref();
+    let mut statement = connection.prepare_cached(
+        "UPDATE sessions SET instructions = coalesce(?2, instructions), instruction_count = ?3, message_count = ?4,
+            title_seq = CASE WHEN ?5 THEN title_seq ELSE ?6 END, title = CASE WHEN ?5 THEN title ELSE ?7 END,
+            updated_at = ?8
+         WHERE id = ?1",
+    )?;
+    statement.execute(params![
+        head.row,
+        instructions.map(|list| json_array(list.iter().map(Message::json_str))),
+        instruction_count,
+        instruction_count + messages,
+        title_stays,
+        title.map(|title| kept + count(title.index)),
+        title.and_then(|title| title.text.as_deref()),
+        now,
+    ])?;
+    Ok(())
+}
+
+/// Adds messages from that place on.
+pub(super) fn append(
+    connection: &Connection,
+    row: i64,
+    from: i64,
+    messages: &[StoredMessage],
+) -> Result<(), Fault> {
+    let json = |error: serde_json::Error| Fault::Refused(StoreError::failed(error));
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?;
+    for (seq, stored) in (from..).zip(messages) {
+        let view = stored.view.as_ref().map(serde_json::to_string);
+        let sources = (!stored.sources.is_empty()).then(|| serde_json::to_string(&stored.sources));
+        statement.execute(params![
+            row,
+            seq,
+            stored.message.json_str(),
+            stored.hidden,
+            view.transpose().map_err(json)?,
+            stored.full_text.as_deref(),
+            sources.transpose().map_err(json)?,
+        ])?;
+    }
+    Ok(())
+}
+
+/// Makes calls lead back to a session.
+pub(super) fn lead_back(
+    connection: &Connection,
+    row: i64,
+    owner: &Owner,
+    calls: &[String],
+) -> Result<(), Fault> {
+    if calls.is_empty() {
+        return Ok(());
+    }
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO client_calls (owner, call_id, session) VALUES (?1, ?2, ?3)
+         ON CONFLICT (owner, call_id) DO UPDATE SET session = excluded.session",
+    )?;
+    for call in calls {
+        statement.execute(params![owner.as_str(), call, row])?;
+    }
+    Ok(())
+}
+
+/// Takes a session away from its owner, to be removed by [`sweep`]; says whether there was one.
+pub(super) fn hide(
+    connection: &mut Connection,
+    owner: &Owner,
+    id: &SessionId,
+) -> Result<bool, Fault> {
+    let transaction = begin(connection)?;
+    let head = Head::find(&transaction, owner, id)?;
+    if let Some(head) = &head {
+        hide_row(&transaction, head.row)?;
+    }
+    transaction.commit()?;
+    Ok(head.is_some())
+}
+
+/// The same for a session that is found already.
+pub(super) fn hide_row(connection: &Connection, row: i64) -> Result<(), Fault> {
+    let mut statement = connection.prepare_cached(
+        "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id = ?1",
+    )?;
+    statement.execute(params![row, HIDDEN])?;
+    Ok(())
+}
+
+/// The same for up to [`EXPIRE_BATCH`] sessions last written before the time; returns how many.
+pub(super) fn hide_expired(connection: &mut Connection, before: i64) -> Result<u64, Fault> {
+    let transaction = begin(connection)?;
+    let mut statement = transaction.prepare_cached(
+        "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id IN
+         (SELECT id FROM sessions WHERE updated_at < ?1 AND owner <> ?2 ORDER BY updated_at LIMIT ?3)",
+    )?;
+    let batch = i64::try_from(EXPIRE_BATCH).unwrap_or(i64::MAX);
+    let hidden = statement.execute(params![before, HIDDEN, batch])?;
+    drop(statement);
+    transaction.commit()?;
+    Ok(hidden as u64)
+}
+
+/// Marks the drafts that a crash has left as sessions to be removed; says whether there are any of these.
+pub(super) fn abandon_drafts(connection: &Connection) -> rusqlite::Result<bool> {
+    let is_hidden = "SELECT 1 FROM sessions WHERE owner = ?1 LIMIT 1";
+    let hidden = connection.prepare(is_hidden)?.exists([HIDDEN])?;
+    if hidden {
+        let sql = "UPDATE sessions SET session_id = 'deleted-' || id
+            WHERE owner = ?1 AND session_id >= 'draft-' AND session_id < 'draft.'";
+        connection.execute(sql, [HIDDEN])?;
+    }
+    Ok(hidden)
+}
+
+/// Removes one piece of the hidden sessions; says whether there may be more.
+pub(super) fn sweep(connection: &mut Connection) -> Result<bool, Fault> {
+    let transaction = begin(connection)?;
+    let mut removed = Extent::default();
+    while removed.fits(PIECE) {
+        let mut statement = transaction.prepare_cached(
+            "SELECT id FROM sessions WHERE owner = ?1 AND session_id >= 'deleted-' AND session_id < 'deleted.' LIMIT 1",
+        )?;
+        let found = statement.query_row([HIDDEN], |row| row.get::<_, i64>(0));
+        let Some(row) = found.optional()? else {
+            drop(statement);
+            transaction.commit()?;
+            return Ok(false);
+        };
+        removed = removed.plus(sweep_some(&transaction, row)?);
+    }
+    transaction.commit()?;
+    Ok(true)
+}
+
+/// Removes files and messages of a hidden session, and once there are none, the session.
+fn sweep_some(connection: &Connection, row: i64) -> Result<Extent, Fault> {
+    let mut statement = connection.prepare_cached(
+        "DELETE FROM session_files WHERE session = ?1 AND file IN
+         (SELECT file FROM session_files WHERE session = ?1 LIMIT ?2)",
+    )?;
+    let files = statement.execute(params![row, count(PIECE.rows)])?;
+    let mut statement = connection
+        .prepare_cached("SELECT coalesce(min(seq), 0) FROM messages WHERE session = ?1")?;
+    let from: i64 = statement.query_row([row], |row| row.get(0))?;
+    let range = Range::of(connection, row, from, PIECE)?;
+    let mut statement =
+        connection.prepare_cached("DELETE FROM messages WHERE session = ?1 AND seq < ?2")?;
+    statement.execute(params![row, range.to])?;
+    if range.whole && files < PIECE.rows {
+        let mut statement = connection.prepare_cached("DELETE FROM sessions WHERE id = ?1")?;
+        statement.execute([row])?;
+    }
+    Ok(range.extent.plus(Extent {
+        rows: files + 1,
+        bytes: 0,
+    }))
+}
+
+pub(super) fn json_array<'a>(items: impl Iterator<Item = &'a str>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(","))
+}
+
+pub(super) fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

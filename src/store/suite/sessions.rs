@@ -1,0 +1,174 @@
+//! What is written comes back as it was, and only to its owner.
+
+use futures_util::FutureExt;
+use futures_util::future::try_join_all;
+
+use super::*;
+
+pub(in crate::store) async fn a_change_appends_and_what_was_kept_comes_back_as_it_was(
+    subject: Subject,
+) {
+    let session = id("s");
+    assert!(subject.is_gone(&session).await);
+    let developer = r#"{ "role":"developer","content":[{"type":"text","text":"x"}],"y":1.0 }"#;
+    let first = Change {
+        instructions: Some(vec![system("be brief"), Message::parse(developer).unwrap()]),
+        ..append(0, &[user("hi"), hidden_result("r")])
+    };
+    subject.write(&session, first.clone()).await;
+    subject.write(&session, append(2, &[answer("hello")])).await;
+    let stored = subject.loaded(&session).await;
+    assert_eq!(
+        stored.messages,
+        [user("hi"), hidden_result("r"), answer("hello")]
+    );
+    assert_eq!(Some(stored.instructions), first.instructions);
+    assert!((now() - stored.created_at).abs() < 5);
+    assert!((now() - stored.updated_at).abs() < 5);
+    assert_eq!(subject.summary(&session).await.message_count, 5);
+}
+
+pub(in crate::store) async fn a_change_removes_what_it_does_not_keep(subject: Subject) {
+    let session = id("s");
+    let all = [user("a"), answer("b"), user("c"), answer("d")];
+    subject.write(&session, append(0, &all)).await;
+    let edit = Change {
+        instructions: Some(vec![system("new")]),
+        ..append(2, &[user("c2")])
+    };
+    subject.write(&session, edit).await;
+    let stored = subject.loaded(&session).await;
+    assert_eq!(stored.messages, [user("a"), answer("b"), user("c2")]);
+    assert_eq!(stored.instructions, [system("new")]);
+    assert_eq!(subject.summary(&session).await.message_count, 4);
+    // Instructions can be taken away, and a change can only cut.
+    let cut = Change {
+        instructions: Some(Vec::new()),
+        keep: 1,
+        ..Change::default()
+    };
+    subject.write(&session, cut).await;
+    let stored = subject.loaded(&session).await;
+    assert_eq!(
+        (stored.instructions, stored.messages),
+        (vec![], vec![user("a")])
+    );
+    assert_eq!(subject.summary(&session).await.message_count, 1);
+}
+
+pub(in crate::store) async fn a_change_that_keeps_more_than_there_is_leaves_no_hole(
+    subject: Subject,
+) {
+    for stored in [0, 2] {
+        let session = id(&format!("s{stored}"));
+        let there = vec![user("there"); stored];
+        if stored > 0 {
+            subject.write(&session, append(0, &there)).await;
+        }
+        let new = [user("new"), answer("answer")];
+        subject.write(&session, append(usize::MAX, &new)).await;
+        let expected = [there.as_slice(), &new].concat();
+        assert_eq!(subject.loaded(&session).await.messages, expected);
+        let count = u64::try_from(stored + 2).unwrap();
+        assert_eq!(subject.summary(&session).await.message_count, count);
+        // The next change finds its place by the count.
+        subject
+            .write(&session, append(stored + 2, &[user("next")]))
+            .await;
+        assert_eq!(subject.loaded(&session).await.messages.len(), stored + 3);
+    }
+}
+
+pub(in crate::store) async fn an_empty_session_can_be_kept(subject: Subject) {
+    let session = id("s");
+    subject.write(&session, Change::default()).await;
+    let stored = subject.loaded(&session).await;
+    assert_eq!((stored.instructions, stored.messages), (vec![], vec![]));
+}
+
+pub(in crate::store) async fn an_owner_sees_and_changes_only_what_is_its_own(subject: Subject) {
+    let session = id("same");
+    let other = Owner::key("bob");
+    let store = &subject.store;
+    let with_call = |text: &str| Change {
+        client_calls: vec!["call_x".to_owned()],
+        ..append(0, &[user(text)])
+    };
+    subject.write(&session, with_call("alice's")).await;
+    assert!(store.load(&other, &session).await.unwrap().is_none());
+    assert!(
+        store
+            .waiting_turn(&other, "call_x")
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(store.list(&other, 10, None).await.unwrap().data.is_empty());
+    let lease = store.acquire(&other, &session, LONG).await.unwrap();
+    assert!(!store.delete(lease.fence()).await.unwrap());
+    for error in [
+        store.fork(lease.fence(), None, &id("new")).await,
+        store.list(&other, 10, Some(&session)).await.map(drop),
+    ] {
+        assert!(matches!(error, Err(StoreError::NotFound)), "{error:?}");
+    }
+    // The same names for another owner are other things.
+    let replaced = store.replace(lease.fence(), 0, &Arc::default()).await;
+    assert_eq!(replaced.unwrap(), Replaced::Created);
+    subject
+        .write_as(&other, &id("bobs"), with_call("bob's"))
+        .await;
+    assert_eq!(subject.loaded(&session).await.messages, [user("alice's")]);
+    assert_eq!(
+        subject.session_of_call("call_x").await,
+        Some(session.clone())
+    );
+    let found = store.waiting_turn(&other, "call_x").await.unwrap();
+    assert!(matches!(found, Some(WaitingTurn::Stored(found)) if found == id("bobs")));
+    let everybody = Owner::everybody();
+    assert!(store.load(&everybody, &session).await.unwrap().is_none());
+}
+
+pub(in crate::store) async fn many_sessions_are_written_and_read_at_once(subject: Subject) {
+    let turns = (0..20).map(|number| {
+        let store = subject.store.clone();
+        async move {
+            let session = id(&format!("s{number}"));
+            for turn in 0..10 {
+                let lease = store.acquire(&owner(), &session, LONG).await?;
+                let change = append(turn * 2, &[user(&format!("{number}.{turn}")), answer("ok")]);
+                store.write(lease.fence(), &Arc::new(change)).await?;
+                let stored = store.load(&owner(), &session).await?.unwrap();
+                assert_eq!(stored.messages.len(), turn * 2 + 2);
+            }
+            Ok::<_, StoreError>(())
+        }
+    });
+    try_join_all(turns).await.unwrap();
+    let page = subject.store.list(&owner(), 100, None).await.unwrap();
+    assert_eq!(page.data.len(), 20);
+    assert!(page.data.iter().all(|entry| entry.message_count == 20));
+}
+
+pub(in crate::store) async fn readers_that_give_up_do_no_harm(subject: Subject) {
+    let session = id("s");
+    let messages = many(200);
+    subject.write(&session, append(0, &messages)).await;
+    for _ in 0..50 {
+        drop(subject.store.load(&owner(), &session).now_or_never());
+        drop(subject.store.list(&owner(), 1, None).now_or_never());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(subject.loaded(&session).await.messages, messages);
+}
+
+pub(in crate::store) async fn a_closed_store_refuses_everything(subject: Subject) {
+    let lease = subject.lease(&id("s")).await;
+    subject.store.ping().await.unwrap();
+    subject.store.close().await;
+    assert!(subject.store.ping().await.is_err());
+    assert!(subject.store.load(&owner(), &id("s")).await.is_err());
+    let written = subject.store.write(lease.fence(), &Arc::default()).await;
+    assert!(matches!(written, Err(StoreError::Failed(_))), "{written:?}");
+    subject.store.close().await;
+}

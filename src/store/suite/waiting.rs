@@ -1,0 +1,115 @@
+//! Turns that wait for their client.
+
+use std::time::Instant;
+
+use super::super::waiting::MAX_WAITING_OF_OWNER;
+use super::*;
+
+pub(in crate::store) async fn a_call_leads_to_the_session_that_named_it_last(subject: Subject) {
+    let change = Change {
+        client_calls: vec!["c1".to_owned(), "c2".to_owned(), "c1".to_owned()],
+        ..append(0, &[user("a")])
+    };
+    subject.write(&id("one"), change.clone()).await;
+    subject.write(&id("two"), change).await;
+    assert_eq!(subject.session_of_call("c2").await, Some(id("two")));
+    assert_eq!(subject.session_of_call("c3").await, None);
+    assert!(subject.delete(&id("two")).await);
+    assert!(!subject.delete(&id("two")).await);
+    assert_eq!(subject.session_of_call("c2").await, None);
+    assert!(subject.is_gone(&id("two")).await);
+    assert!(!subject.is_gone(&id("one")).await);
+}
+
+pub(in crate::store) async fn an_unstored_turn_waits_for_any_of_its_calls(subject: Subject) {
+    let store = &subject.store;
+    let calls = ["c1".to_owned(), "c2".to_owned()];
+    let session = StoredSession {
+        messages: vec![user("a")],
+        ..StoredSession::default()
+    };
+    let soon = || Instant::now() + Duration::from_secs(60);
+    let turn = |session: &StoredSession| UnstoredTurn {
+        session: session.clone(),
+        attached: None,
+    };
+    store.park(&owner(), &calls, turn(&session), soon());
+    assert_eq!(unstored(store, &Owner::key("bob"), "c1").await, None);
+    assert_eq!(unstored(store, &owner(), "c3").await, None);
+    for call in ["c2", "c1", "c1"] {
+        assert_eq!(unstored(store, &owner(), call).await, Some(session.clone()));
+    }
+    // A later one that waits for the same call takes the place of the earlier one.
+    store.park(&owner(), &calls[..1], UnstoredTurn::default(), soon());
+    assert_eq!(unstored(store, &owner(), "c2").await, None);
+    assert_eq!(
+        unstored(store, &owner(), "c1").await,
+        Some(StoredSession::default())
+    );
+    // It goes before a stored session with the same call.
+    let stored = Change {
+        client_calls: vec!["c1".to_owned()],
+        ..Change::default()
+    };
+    subject.write(&id("s"), stored).await;
+    assert_eq!(subject.session_of_call("c1").await, None);
+    // Time is up.
+    store.park(&owner(), &calls[..1], turn(&session), Instant::now());
+    assert_eq!(subject.session_of_call("c1").await, Some(id("s")));
+}
+
+pub(in crate::store) async fn unstored_turns_are_bounded_in_time_and_number(subject: Subject) {
+    let store = &subject.store;
+    let park = |call: String, until: Instant| {
+        store.park(&owner(), &[call], UnstoredTurn::default(), until);
+    };
+    park("late".to_owned(), Instant::now());
+    assert_eq!(unstored(store, &owner(), "late").await, None);
+    let until = Instant::now() + Duration::from_secs(60);
+    for number in 0..=MAX_WAITING_OF_OWNER {
+        park(format!("c{number}"), until);
+    }
+    assert_eq!(unstored(store, &owner(), "c0").await, None);
+    assert!(unstored(store, &owner(), "c1").await.is_some());
+    let last = format!("c{MAX_WAITING_OF_OWNER}");
+    assert!(unstored(store, &owner(), &last).await.is_some());
+}
+
+pub(in crate::store) async fn what_is_attached_goes_when_it_is_detached_or_late(subject: Subject) {
+    let store = &subject.store;
+    let until = Instant::now() + Duration::from_secs(60);
+    let park = |call: &str, until: Instant| {
+        let attached: Attachment = Arc::new(());
+        let weak = Arc::downgrade(&attached);
+        let turn = UnstoredTurn {
+            session: StoredSession::default(),
+            attached: Some(attached),
+        };
+        store.park(&owner(), &[call.to_owned()], turn, until);
+        weak
+    };
+    let detached = park("c1", until);
+    let kept = park("c2", until);
+    match store.waiting_turn(&owner(), "c1").await.unwrap() {
+        Some(WaitingTurn::Unstored(turn)) => assert!(turn.attached.is_some()),
+        other => panic!("{other:?}"),
+    }
+    store.detach(&Owner::key("bob"), "c1");
+    store.detach(&owner(), "c3");
+    assert_eq!(detached.strong_count(), 1);
+    store.detach(&owner(), "c1");
+    assert_eq!(detached.strong_count(), 0);
+    // The conversation itself can still be asked for again.
+    assert!(unstored(store, &owner(), "c1").await.is_some());
+    assert_eq!(kept.strong_count(), 1);
+    let late = park("c4", Instant::now());
+    store.expire_waiting();
+    assert_eq!((late.strong_count(), kept.strong_count()), (0, 1));
+}
+
+async fn unstored(store: &Store, owner: &Owner, call: &str) -> Option<StoredSession> {
+    match store.waiting_turn(owner, call).await.unwrap()? {
+        WaitingTurn::Unstored(turn) => Some(turn.session),
+        WaitingTurn::Stored(_) => None,
+    }
+}
