@@ -1,7 +1,10 @@
-//! The records of files, and what can be asked about them.
+//! The records of files, and what a store does with them.
+
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::{Store, StoreError};
 use crate::ids::{FileId, Owner, SessionId};
 
 /// A stored file. It is written as OpenAI's file object, with more fields.
@@ -126,6 +129,142 @@ pub struct FileUsage {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+}
+
+impl Store {
+    /// What is known of a file.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn file(&self, owner: &Owner, id: &FileId) -> Result<Option<StoredFile>, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.file(owner, id).await,
+        }
+    }
+
+    /// A page of the owner's files.
+    ///
+    /// # Errors
+    /// `NotFound` when `after` is none of the owner's; else when the store fails.
+    pub async fn files(
+        &self,
+        owner: &Owner,
+        filter: &FileFilter<'_>,
+    ) -> Result<FilePage, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.files(owner, filter).await,
+        }
+    }
+
+    /// Adds the row of a file whose bytes are in place, makes its session use it, and deletes the rows of files that
+    /// must make room. A file of the owner that has the id already is used instead.
+    ///
+    /// # Errors
+    /// When the store fails; nothing is added then.
+    ///
+    /// # Cancel safety
+    /// A dropped future adds the row or nothing.
+    pub async fn insert_file(
+        &self,
+        file: FileRecord,
+        max_total_bytes: u64,
+    ) -> Result<InsertedFile, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.insert_file(file, max_total_bytes).await,
+        }
+    }
+
+    /// Makes a session use a file, which then lives at least as long. A session without messages is made if there is
+    /// none.
+    ///
+    /// # Errors
+    /// `NotFound`; else when the store fails.
+    ///
+    /// # Cancel safety
+    /// A dropped future does it whole or not at all.
+    pub async fn attach_file(
+        &self,
+        owner: &Owner,
+        id: &FileId,
+        session: &SessionId,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.attach_file(owner, id, session).await,
+        }
+    }
+
+    /// Notes that a file is used now.
+    ///
+    /// # Errors
+    /// `NotFound`; else when the store fails.
+    pub async fn touch_file(&self, owner: &Owner, id: &FileId) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.touch_file(owner, id).await,
+        }
+    }
+
+    /// Deletes the row of a file; says whether there was one.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn delete_file(&self, owner: &Owner, id: &FileId) -> Result<bool, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.delete_file(owner, id).await,
+        }
+    }
+
+    /// Deletes the rows of files that no session uses and that were not used for so long; returns how many.
+    ///
+    /// # Errors
+    /// When the store fails; some of them may be gone then.
+    ///
+    /// # Cancel safety
+    /// As [`Store::expire`].
+    pub async fn expire_files(&self, ttl: Duration) -> Result<u64, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.expire_files(ttl).await,
+        }
+    }
+
+    /// How much is stored in files, over all owners.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn file_usage(&self) -> Result<FileUsage, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.file_usage().await,
+        }
+    }
+
+    /// Some of the blobs whose rows are gone; empty when there are none.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn dead_blobs(&self) -> Result<Vec<String>, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.dead_blobs().await,
+        }
+    }
+
+    /// Forgets dead blobs whose bytes are removed.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn forget_blobs(&self, blobs: Vec<String>) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.forget_blobs(blobs).await,
+        }
+    }
+
+    /// Those of the blobs that have no row, once every write begun before has ended.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn blobs_without_row(&self, blobs: Vec<String>) -> Result<Vec<String>, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.blobs_without_row(blobs).await,
+        }
+    }
 }
 
 impl Purpose {

@@ -10,6 +10,7 @@ pub(super) mod sessions;
 pub(super) mod waiting;
 
 use super::*;
+use crate::ids::FileId;
 use crate::openai::message::{Message, Role};
 
 /// Longer than any test waits for a lease that it gets.
