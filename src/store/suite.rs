@@ -1,5 +1,10 @@
 //! The behaviour that every store has. A variant runs all of it with [`suite`] and a function that opens an empty store.
 
+#![expect(
+    clippy::cognitive_complexity,
+    reason = "a behaviour is a sequence of states, each with its assertions"
+)]
+
 pub(super) mod files;
 pub(super) mod forks;
 pub(super) mod large;
