@@ -68,7 +68,7 @@ pub(super) fn load(
 ) -> Result<Option<LoadedPiece>, Fault> {
     // All statements see the state of one moment.
     let transaction = connection.transaction()?;
-    // Before the session is looked for, so that a damaged schema is an error for one that does not exist, too.
+    // Prepared before the session is looked for: a damaged schema is an error even if the session does not exist.
     let mut messages = transaction.prepare_cached(
         "SELECT seq, json, hidden, view, full_text, sources FROM messages
          WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
@@ -82,6 +82,8 @@ pub(super) fn load(
         Ok(head)
     });
     let Some((session, created_at, version, bytes)) = head.optional()? else {
+        // A cached statement is checked against the schema only when it runs.
+        messages.exists(params![-1, 0, 0])?;
         return Ok(None);
     };
     let from = match cursor {

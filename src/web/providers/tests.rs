@@ -91,7 +91,7 @@ async fn the_error_names_all_failed_providers() {
         providers.search(&LOOKUP, "a").await,
         Err(WebError::Failed(
             "the search failed, which says nothing about what there is to find: tavily could not be used (its quota is \
-             used up: the operator must renew it); searxng could not be used (its answer cannot be used: it is no JSON \
+             used up: the operator must renew it); searxng could not be used (its answer cannot be used: it is not JSON \
              of the documented shape)"
                 .to_owned()
         ))
