@@ -58,8 +58,8 @@ fn the_readme_is_short() {
     assert!(lines <= MOST_README_LINES, "{lines} lines");
 }
 
-/// Every `--flag` of a text.
-fn flags(text: &str) -> BTreeSet<String> {
+/// Every `--flag` of a text, in order.
+fn flags(text: &str) -> Vec<String> {
     let is_part = |one: &char| one.is_ascii_lowercase() || *one == '-';
     let names = text.split("--").skip(1);
     let names = names.map(|rest| rest.chars().take_while(is_part).collect::<String>());
@@ -72,7 +72,9 @@ fn offered() -> BTreeSet<String> {
     assert_eq!(help.status.code(), Some(0));
     let lines = text(&help.stdout).lines().map(str::trim_start);
     let lines = lines.filter(|line| line.starts_with("--"));
-    lines.filter_map(|line| flags(line).pop_first()).collect()
+    lines
+        .filter_map(|line| flags(line).into_iter().next())
+        .collect()
 }
 
 #[test]
