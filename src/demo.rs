@@ -58,7 +58,7 @@ struct WorkDirectory(PathBuf);
 
 impl Drop for WorkDirectory {
     fn drop(&mut self) {
-        // It is not there where no isolation was tried.
+        // Without a sandbox the directory was never made.
         let _nothing_is_left = fs::remove_dir_all(&self.0);
     }
 }
@@ -143,7 +143,7 @@ impl Demo {
         let tour = async {
             match self.tour.show(&base, &self.missing, self.code, out).await {
                 Err(error) if !stopping.is_cancelled() => Err(error),
-                // Shown, or cut short by a signal, which is no failure.
+                // The tour is over, or a signal cut it short; neither is a failure.
                 Ok(()) | Err(_) => std::future::pending::<anyhow::Result<()>>().await,
             }
         };
@@ -153,7 +153,7 @@ impl Demo {
             ended = model => ended.context("the scripted model stopped"),
             ended = tool => ended.context("the sample tool stopped"),
         };
-        // What runs is ended in order even so, interpreters among it.
+        // The server stops in order even then, so that no interpreter is left behind.
         stopping.cancel();
         app.await?;
         failed
@@ -170,10 +170,10 @@ fn serve_config(flags: &ServeFlags, settings: &DemoConfig) -> Result<Config, Con
     let mut config = Config::load(flags, &environment)?;
     if let Some(web) = &mut config.web {
         let pages = &mut web.web.fetch;
-        // The web of the demo is all that it may reach.
+        // Nothing but the pages of the demo can be fetched.
         pages.allow = vec![Ipv4Addr::LOCALHOST.to_string()];
         pages.private = pages.allow.clone();
-        // Nobody else is kept waiting by its own pages.
+        // The pages are the demo's own, so there is no other server to spare.
         pages.host_interval = Duration::ZERO;
         pages.per_host = web.web.search.max_pages.max(1);
     }

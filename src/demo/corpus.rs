@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const TITLE_WEIGHT: usize = 3;
 /// A word counts at most this often in one page.
 const MOST_OF_A_WORD: usize = 3;
-/// Shorter words say nothing about a page.
+/// Shorter words are ignored.
 const LEAST_CHARS: usize = 4;
 
 /// The names of the pages in their addresses, and their HTML.
@@ -38,7 +38,7 @@ struct SearchQuery {
     format: Option<String>,
 }
 
-/// The server of both.
+/// Serves the pages and the search engine.
 pub(super) fn router() -> Router {
     Router::new()
         .route("/robots.txt", get("User-agent: *\nDisallow: /search\n"))
@@ -97,7 +97,7 @@ fn ranked(query: &str) -> Vec<(&'static str, &'static str)> {
     found
 }
 
-/// What stands between two marks; nothing where they are missing.
+/// The text between two marks; empty if one is missing.
 fn between<'a>(html: &'a str, begin: &str, end: &str) -> &'a str {
     let rest = html.split_once(begin).map(|(_, rest)| rest);
     let found = rest.and_then(|rest| rest.split_once(end));

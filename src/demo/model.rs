@@ -1,5 +1,5 @@
-//! The scripted model server of the demo: speaks the chat API as vLLM does, and says on every occasion that it is a
-//! script.
+//! The scripted model server of the demo. It speaks the chat API as vLLM does, and labels itself as a script in its answers
+//! and in the list of models.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::ids::{CallIdStyle, fresh_call_id};
 
 /// The name of the model.
 const MODEL: &str = "loopwright-demo";
-/// Who the model belongs to, which says what it is.
+/// The owner of the model, which tells clients that it is a script.
 const OWNER: &str = "loopwright demo (scripted, not a language model)";
 /// `created` of the model; the day that the script was written.
 const MODEL_CREATED: u64 = 1_795_132_800;

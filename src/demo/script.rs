@@ -1,8 +1,9 @@
 //! The answers of the scripted model: recorded turns, found by the words of the prompt and filled from tool results.
 //!
-//! The turns are data (`turns.json`); a prompt can match several, whose calls are then made together. In their texts
-//! `{{all}}` is every result that is an object, `{{said:words}}` an earlier prompt with these words, `{{plot.py}}` that file, `{{web}}` the
-//! address of the sample pages, and any other name a field or section of the latest result that has it.
+//! The turns are data (`turns.json`). A prompt can match several of them, whose calls are then made together. In their
+//! texts `{{all}}` is every result that is an object, `{{said:words}}` an earlier prompt with these words, `{{plot.py}}`
+//! that file, `{{web}}` the address of the sample pages, and any other name a field or section of the latest result that
+//! has it.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ pub(super) struct Script {
     turns: Vec<RecordedTurn>,
 }
 
-/// What is said around the calls of a tool; the first report whose values the result has is used.
+/// The texts around the calls of a tool. The first report whose values exist in the result is used.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ToolTexts {
@@ -32,7 +33,7 @@ struct ToolTexts {
     unoffered: String,
 }
 
-/// What a prompt with all of these words leads to: batches of calls, or only an answer.
+/// The recorded reaction to a prompt with all of these words: batches of calls, or an answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecordedTurn {
@@ -53,7 +54,7 @@ pub(super) struct RecordedCall {
     quotes: Vec<String>,
 }
 
-/// What the model says next, and the calls that it makes.
+/// The next message of the model: a text and calls.
 #[derive(Debug, Default)]
 pub(super) struct ScriptedReply {
     pub(super) text: String,
@@ -135,7 +136,7 @@ impl Script {
         }
     }
 
-    /// What is said of a result; one of another form is repeated as it is.
+    /// The sentence about a result. A result that no report fits is repeated as it is.
     fn report(&self, call: &RecordedCall, result: &String) -> String {
         let quotes = call.quotes.iter();
         let cited =
@@ -155,7 +156,7 @@ impl Script {
 }
 
 impl RecordedCall {
-    /// The call with values in its arguments; nothing if one is missing.
+    /// The call with its arguments filled in; `None` if a value is missing.
     fn filled(&self, results: &[String]) -> Option<Self> {
         let arguments = self.arguments.iter();
         let arguments = arguments.map(|(name, text)| Some((name.clone(), fill(text, results)?)));
@@ -166,7 +167,7 @@ impl RecordedCall {
     }
 }
 
-/// Puts values of earlier texts into a text; nothing if one is missing.
+/// Replaces the placeholders of a template with values from earlier texts; `None` if one is missing.
 fn fill(template: &str, earlier: &[String]) -> Option<String> {
     let (mut text, mut rest) = (String::new(), template);
     while let Some((before, after)) = rest.split_once("{{") {
@@ -206,7 +207,7 @@ fn field_of(result: &str, name: &str) -> Option<String> {
         };
     }
     let (_, section) = result.split_once(&format!("{name}:\n"))?;
-    // A section ends with an empty line or a note of the server's.
+    // A section ends at an empty line or at a note of the server.
     let section = section.split("\n\n").next()?;
     section.split("\n[").next().map(str::to_owned)
 }

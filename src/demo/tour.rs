@@ -21,7 +21,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(50);
 /// What every PNG file begins with.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// What the demo sends itself, and what it proposes afterwards.
+/// The requests that the demo sends, and those that it proposes afterwards.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tour {
@@ -43,13 +43,14 @@ pub(super) struct TourRequest {
     pub(super) request: Box<RawValue>,
 }
 
-/// One answer, as lines for people.
+/// Turns one answer into lines for people.
 #[derive(Debug, Default)]
-struct Shown {
+struct AnswerPrinter {
     lines: Vec<String>,
-    /// The text so far, and how much of it is not among the lines yet.
+    /// The whole text so far.
     text: String,
-    unsaid: String,
+    /// The part of it that is not among the lines yet.
+    pending: String,
     links: Vec<Value>,
     /// Files that were produced.
     files: Vec<Value>,
@@ -100,7 +101,7 @@ impl Tour {
     }
 }
 
-async fn ask(client: &Client, base: &str, body: &str) -> anyhow::Result<Shown> {
+async fn ask(client: &Client, base: &str, body: &str) -> anyhow::Result<AnswerPrinter> {
     let request = client.post(format!("{base}/v1/chat/completions"));
     let request = request.header("content-type", "application/json");
     let response = request.body(body.to_owned()).send().await;
@@ -111,7 +112,7 @@ async fn ask(client: &Client, base: &str, body: &str) -> anyhow::Result<Shown> {
         status.is_success(),
         "the demo's own request got {status}: {answer}"
     );
-    let mut shown = Shown::default();
+    let mut shown = AnswerPrinter::default();
     let request: Value = serde_json::from_str(body)?;
     shown.line("user", text(&request["messages"][0], "content"));
     // An answer in one piece is one line, too.
@@ -131,7 +132,7 @@ async fn ask(client: &Client, base: &str, body: &str) -> anyhow::Result<Shown> {
     Ok(shown)
 }
 
-impl Shown {
+impl AnswerPrinter {
     /// Adds a chunk, or an answer in one piece.
     fn add(&mut self, chunk: &Value) -> anyhow::Result<()> {
         ensure!(
@@ -149,7 +150,7 @@ impl Shown {
         let choice = &chunk["choices"][0];
         for part in ["delta", "message"] {
             self.text.push_str(text(&choice[part], "content"));
-            self.unsaid.push_str(text(&choice[part], "content"));
+            self.pending.push_str(text(&choice[part], "content"));
             self.links
                 .extend_from_slice(list(&choice[part]["annotations"]));
         }
@@ -161,8 +162,8 @@ impl Shown {
             _ => {}
         }
         if choice["finish_reason"].is_string() {
-            self.say();
-            self.cite()?;
+            self.flush_text();
+            self.print_links()?;
             let (agent, session) = (&chunk["agent"], &chunk["session_id"]);
             if agent.is_object() {
                 let reason = text(agent, "stop_reason");
@@ -186,14 +187,14 @@ impl Shown {
     }
 
     /// Moves the text to the lines.
-    fn say(&mut self) {
-        let text = std::mem::take(&mut self.unsaid);
+    fn flush_text(&mut self) {
+        let text = std::mem::take(&mut self.pending);
         for line in text.lines().filter(|line| !line.is_empty()) {
             self.line("assistant", line);
         }
     }
 
-    /// What happens to a call, in the line of its round.
+    /// Adds a line about a call, labelled with its round.
     fn call(&mut self, call: &Value, text: &str) {
         self.line(&format!("round {}", call["round"]), text);
     }
@@ -204,7 +205,7 @@ impl Shown {
     }
 
     fn calling(&mut self, chunk: &Value) {
-        self.say();
+        self.flush_text();
         let (data, name) = (&chunk["data"], text(chunk, "tool_name"));
         let arguments = match text(data, "tool_type") {
             "code_execution" => String::new(),
@@ -237,8 +238,8 @@ impl Shown {
         Ok(())
     }
 
-    /// The links, each once, under the marks that stand for them in the text.
-    fn cite(&mut self) -> anyhow::Result<()> {
+    /// Adds each cited source once, with the mark that refers to it.
+    fn print_links(&mut self) -> anyhow::Result<()> {
         for citation in std::mem::take(&mut self.links) {
             let citation = &citation["url_citation"];
             let place = |key: &str| usize::try_from(citation[key].as_u64().unwrap_or_default());
@@ -246,7 +247,7 @@ impl Shown {
             let mark: String = self.text.chars().take(end).skip(start).collect();
             ensure!(
                 mark.starts_with('[') && mark.ends_with(']'),
-                "a citation is said to stand at the characters {start} to {end}, where {mark:?} is"
+                "a citation points at the characters {start} to {end}, which are {mark:?}"
             );
             let cited = format!("{mark} {}", text(citation, "title"));
             if !self.lines.iter().any(|line| line.ends_with(&cited)) {
@@ -282,16 +283,16 @@ mod tests {
 
     #[test]
     fn links_are_shown_once_and_only_where_their_marks_are() {
-        let with = |links: Vec<Value>| Shown {
+        let with = |links: Vec<Value>| AnswerPrinter {
             text: "Zürich – so [1], and [1].".to_owned(),
             links,
-            ..Shown::default()
+            ..AnswerPrinter::default()
         };
         let mut shown = with(vec![citation(12, 15, "Zürich"), citation(21, 24, "Zürich")]);
-        shown.cite().unwrap();
+        shown.print_links().unwrap();
         let expected = "    cited      [1] Zürich\n               http://a.test/";
         assert_eq!(shown.lines.join("\n"), expected);
-        let wrong = with(vec![citation(13, 16, "Zürich")]).cite();
+        let wrong = with(vec![citation(13, 16, "Zürich")]).print_links();
         assert!(wrong.unwrap_err().to_string().contains("13 to 16"));
     }
 }
