@@ -14,7 +14,7 @@ use super::calls::ResolvedCall;
 use super::event::{AgentEvent, Notice, ProducedFile, ToolCallRecord};
 use super::policy::CallDecision;
 use super::transcript;
-use crate::openai::citation::Source;
+use crate::openai::citation::CitedSource;
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
@@ -49,7 +49,7 @@ struct CallAnswer {
     content: String,
     /// The whole text, if it was shortened.
     full_text: Option<String>,
-    sources: Vec<Source>,
+    sources: Vec<CitedSource>,
     images: Vec<String>,
     terminate: bool,
 }

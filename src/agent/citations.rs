@@ -3,7 +3,7 @@
 //! The whole text is read at once when it is complete, so that it does not matter how it was cut into pieces on its way.
 //! A mark counts only if the source exists, and not within code, where brackets mean something else.
 
-use crate::openai::citation::{Source, UrlCitation};
+use crate::openai::citation::{CitedSource, UrlCitation};
 
 /// Longest mark that is looked at, in characters.
 const MAX_MARK: usize = 64;
@@ -11,7 +11,7 @@ const MAX_MARK: usize = 64;
 const MAX_CITATIONS: usize = 1000;
 
 /// The citations of a text, in its order. Their places count Unicode scalar values, and enclose the mark itself.
-pub(super) fn find(text: &str, source: impl Fn(u32) -> Option<Source>) -> Vec<UrlCitation> {
+pub(super) fn find(text: &str, source: impl Fn(u32) -> Option<CitedSource>) -> Vec<UrlCitation> {
     let mut found = Vec::new();
     let mut characters = 0;
     let mut fence: Option<(char, usize)> = None;
@@ -58,7 +58,7 @@ fn is_bare(line: &str, kind: char) -> bool {
 fn in_line(
     line: &str,
     begins: usize,
-    source: &impl Fn(u32) -> Option<Source>,
+    source: &impl Fn(u32) -> Option<CitedSource>,
     found: &mut Vec<UrlCitation>,
 ) {
     let characters: Vec<char> = line.chars().collect();
@@ -130,8 +130,8 @@ fn mark(rest: &[char]) -> Option<(usize, Vec<u32>)> {
 mod tests {
     use super::*;
 
-    fn known(number: u32) -> Option<Source> {
-        (number <= 3 && number > 0).then(|| Source {
+    fn known(number: u32) -> Option<CitedSource> {
+        (number <= 3 && number > 0).then(|| CitedSource {
             number,
             url: format!("https://example.org/{number}"),
             title: if number == 3 {

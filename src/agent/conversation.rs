@@ -9,7 +9,7 @@ use super::inputs::Keeper;
 use super::turn::TurnRequest;
 use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{Owner, SessionId};
-use crate::openai::citation::Source;
+use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::session::{
     Attachment, Change, Lease, StoredMessage, StoredSession, UnstoredTurn, UnwrittenChange,
@@ -34,7 +34,7 @@ pub(super) struct Conversation {
     /// The call of an unstored turn that this request answers.
     answers: Option<String>,
     /// What results that are still part of it found.
-    sources: Vec<Source>,
+    sources: Vec<CitedSource>,
 }
 
 /// Where the conversation is kept.
@@ -149,13 +149,13 @@ impl Conversation {
         }
     }
 
-    fn knowing(mut self, sources: Vec<Source>) -> Self {
+    fn knowing(mut self, sources: Vec<CitedSource>) -> Self {
         self.sources = sources;
         self
     }
 
     /// What earlier results found, as far as they are still part of the conversation.
-    pub(super) fn sources(&self) -> Vec<Source> {
+    pub(super) fn sources(&self) -> Vec<CitedSource> {
         self.sources.clone()
     }
 
@@ -292,7 +292,7 @@ fn join(
 }
 
 /// What the messages that stay found.
-fn sources(stored: &StoredSession, change: &Change) -> Vec<Source> {
+fn sources(stored: &StoredSession, change: &Change) -> Vec<CitedSource> {
     let kept = stored.messages.iter().take(change.keep);
     kept.flat_map(|stored| stored.sources.iter().cloned())
         .collect()

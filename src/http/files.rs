@@ -25,7 +25,7 @@ const MAX_LIMIT: usize = 10_000;
 
 /// The query of a list.
 #[derive(Debug, Deserialize)]
-pub(super) struct ListQuery {
+pub(super) struct FileListQuery {
     limit: Option<String>,
     after: Option<String>,
     order: Option<String>,
@@ -37,7 +37,7 @@ pub(super) struct ListQuery {
 pub(super) async fn list(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<FileListQuery>,
 ) -> Result<Response, ApiError> {
     let limit = page_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let order = match query.order.as_deref() {

@@ -23,7 +23,7 @@ const MAX_LIMIT: usize = 100;
 
 /// The query of a list.
 #[derive(Debug, Deserialize)]
-pub(super) struct ListQuery {
+pub(super) struct SessionListQuery {
     limit: Option<String>,
     after: Option<String>,
 }
@@ -32,7 +32,7 @@ pub(super) struct ListQuery {
 pub(super) async fn list(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<SessionListQuery>,
 ) -> Result<Response, ApiError> {
     let limit = page_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let after = query

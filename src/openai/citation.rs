@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 /// Something that a tool found and an answer may refer to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct CitedSource {
     /// By which the model refers to it: `[1]`. The same for as long as the conversation remembers it.
     pub number: u32,
     /// Where it is.

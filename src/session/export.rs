@@ -17,7 +17,7 @@ use self::mistral::Images;
 use super::files::StoredFile;
 use super::{SessionError, StoredMessage, StoredSession, View};
 use crate::ids::SessionId;
-use crate::openai::citation::Source;
+use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 
@@ -33,7 +33,7 @@ struct Meta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_text: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    sources: Vec<Source>,
+    sources: Vec<CitedSource>,
 }
 
 /// Writes a session as JSON.

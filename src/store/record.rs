@@ -1,7 +1,7 @@
 //! The records of sessions.
 
 use crate::ids::SessionId;
-use crate::openai::citation::Source;
+use crate::openai::citation::CitedSource;
 use crate::openai::message::Message;
 
 /// A message of a stored conversation.
@@ -16,7 +16,7 @@ pub struct StoredMessage {
     /// A tool result's whole text, where the model was given a shortened one.
     pub full_text: Option<String>,
     /// What a tool result found, by the numbers under which an answer refers to it.
-    pub sources: Vec<Source>,
+    pub sources: Vec<CitedSource>,
 }
 
 /// What a client saw of one response: one assistant message.
@@ -129,7 +129,7 @@ impl StoredMessage {
             let calls = view.call_ids.iter().map(String::len).sum::<usize>();
             view.text.len() + view.final_text.len() + calls
         });
-        let of_source = |source: &Source| source.url.len() + source.title.len();
+        let of_source = |source: &CitedSource| source.url.len() + source.title.len();
         self.message.json().len()
             + view
             + self.full_text.as_ref().map_or(0, String::len)

@@ -199,7 +199,7 @@ fn hidden_result(text: &str) -> StoredMessage {
         full_text: Some(format!(
             "{text}, the whole of it\0with a NUL and \"quotes\""
         )),
-        sources: vec![crate::openai::citation::Source {
+        sources: vec![crate::openai::citation::CitedSource {
             number: 1,
             url: "https://example.com/".to_owned(),
             title: text.to_owned(),

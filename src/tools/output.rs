@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::openai::citation::Source;
+use crate::openai::citation::CitedSource;
 
 /// What a call brought back.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,7 +27,7 @@ pub struct ToolOutput {
     /// Details for the client, besides the text.
     pub detail: Option<Box<ToolDetail>>,
     /// The sources that it found, with the numbers under which the answer may refer to them.
-    pub sources: Vec<Source>,
+    pub sources: Vec<CitedSource>,
     /// Notices about the run as a whole.
     pub notices: Vec<ToolNotice>,
 }
@@ -62,7 +62,7 @@ pub struct WebDetail {
     pub sources: Vec<String>,
     /// The sources themselves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub results: Vec<Source>,
+    pub results: Vec<CitedSource>,
 }
 
 /// The outcome of a piece of code, part by part.

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::openai::citation::Source;
+use crate::openai::citation::CitedSource;
 
 /// Most sources of a conversation; later ones get no number.
 const MAX_SOURCES: usize = 10_000;
 
 /// The sources that a conversation knows, by number; cheap to clone. Calls that run at the same time share it.
 #[derive(Debug, Clone, Default)]
-pub struct SourceBook(Arc<Mutex<Vec<Source>>>);
+pub struct SourceBook(Arc<Mutex<Vec<CitedSource>>>);
 
 impl SourceBook {
     /// A book of what earlier results found.
-    pub fn of(known: impl IntoIterator<Item = Source>) -> Self {
+    pub fn of(known: impl IntoIterator<Item = CitedSource>) -> Self {
         let book = Self::default();
         let mut sources = book.0.lock();
         for source in known {
@@ -28,9 +28,9 @@ impl SourceBook {
     }
 
     /// The source at a URL, with the number that it has or now gets.
-    pub fn enter(&self, url: &str, title: &str) -> Option<Source> {
+    pub fn enter(&self, url: &str, title: &str) -> Option<CitedSource> {
         let mut sources = self.0.lock();
-        let same = |known: &&Source| without_fragment(&known.url) == without_fragment(url);
+        let same = |known: &&CitedSource| without_fragment(&known.url) == without_fragment(url);
         if let Some(known) = sources.iter().find(same) {
             return Some(known.clone());
         }
@@ -38,7 +38,7 @@ impl SourceBook {
             return None;
         }
         let last = sources.iter().map(|source| source.number).max();
-        let source = Source {
+        let source = CitedSource {
             number: last.unwrap_or(0).checked_add(1)?,
             url: url.to_owned(),
             title: title.to_owned(),
@@ -48,7 +48,7 @@ impl SourceBook {
     }
 
     /// The source with a number.
-    pub fn find(&self, number: u32) -> Option<Source> {
+    pub fn find(&self, number: u32) -> Option<CitedSource> {
         let sources = self.0.lock();
         sources.iter().find(|known| known.number == number).cloned()
     }
@@ -67,8 +67,8 @@ fn without_fragment(url: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn source(number: u32, url: &str) -> Source {
-        Source {
+    fn source(number: u32, url: &str) -> CitedSource {
+        CitedSource {
             number,
             url: url.to_owned(),
             title: "t".to_owned(),

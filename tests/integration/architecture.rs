@@ -377,3 +377,70 @@ fn retries_and_fail_over_have_one_driver() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Type names that may stand for the one subject of several modules.
+const SUBJECTS: &[&str] = &["Settings", "Error"];
+
+/// The types of a file that other files can name.
+fn visible_types(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in code.lines() {
+        let line = line.trim_start();
+        let Some(rest) = line.strip_prefix("pub") else {
+            continue;
+        };
+        let rest = match rest.strip_prefix('(') {
+            Some(scope) => scope.split_once(')').map_or("", |(_, rest)| rest),
+            None => rest,
+        };
+        let mut words = rest.split_whitespace();
+        if matches!(
+            words.next(),
+            Some("struct" | "enum" | "trait" | "type" | "union")
+        ) && let Some(name) = words.next()
+        {
+            let end = name
+                .find(|c: char| !(c.is_alphanumeric() || c == '_'))
+                .unwrap_or(name.len());
+            found.push(name[..end].to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn a_type_name_means_one_thing_in_the_whole_crate() {
+    let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (path, code) in sources() {
+        let path = path.to_str().unwrap();
+        if path.contains("tests") || path.contains("/suite") {
+            continue;
+        }
+        for name in visible_types(without_tests(&code)) {
+            owners.entry(name).or_default().push(path.to_owned());
+        }
+    }
+    assert!(owners.len() > 400, "only {} types were found", owners.len());
+    let shared: Vec<String> = owners
+        .into_iter()
+        .filter(|(name, files)| files.len() > 1 && !SUBJECTS.contains(&name.as_str()))
+        .map(|(name, files)| format!("{name}: {}", files.join(", ")))
+        .collect();
+    assert!(shared.is_empty(), "{}", shared.join("\n"));
+}
+
+#[test]
+fn sql_is_written_in_the_store_alone() {
+    let mut wrong = Vec::new();
+    for (path, code) in sources() {
+        if module_of(&path) == "store" {
+            continue;
+        }
+        for word in ["SELECT ", "INSERT INTO", "UPDATE sessions", "DELETE FROM"] {
+            if without_tests(&code).contains(word) {
+                wrong.push(format!("{}: {word}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

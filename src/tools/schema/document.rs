@@ -27,19 +27,19 @@ pub(super) struct SchemaDocument {
     /// Most entries of one keyword.
     pub(super) widest: usize,
     /// The largest extent of any schema.
-    pub(super) extent: Extent,
+    pub(super) extent: SchemaExtent,
 }
 
 /// The schemas that apply to one value because of one schema.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Extent {
+pub(super) struct SchemaExtent {
     /// Length of the longest chain.
     pub(super) chain: usize,
     /// Number of schemas, each counted as often as it applies.
     pub(super) schemas: usize,
 }
 
-impl Extent {
+impl SchemaExtent {
     const ONE: Self = Self {
         chain: 1,
         schemas: 1,
@@ -57,7 +57,7 @@ impl SchemaDocument {
             anchors: HashMap::new(),
             patterns: 0,
             widest: 0,
-            extent: Extent::ONE,
+            extent: SchemaExtent::ONE,
         };
         document.scan(&root, "", 1, id_keyword(&root))?;
         document.root = root;
@@ -129,7 +129,7 @@ impl SchemaDocument {
         &'a self,
         value: &'a Value,
         known: &mut Extents<'a>,
-    ) -> Result<Extent, SchemaError> {
+    ) -> Result<SchemaExtent, SchemaError> {
         let mut largest = self.extent(value, 1, known)?;
         let mut add = |child| {
             let extent = self.measure(child, known)?;
@@ -150,9 +150,9 @@ impl SchemaDocument {
         schema: &'a Value,
         level: usize,
         known: &mut Extents<'a>,
-    ) -> Result<Extent, SchemaError> {
+    ) -> Result<SchemaExtent, SchemaError> {
         let Value::Object(node) = schema else {
-            return Ok(Extent::ONE);
+            return Ok(SchemaExtent::ONE);
         };
         let address = std::ptr::from_ref(node);
         match known.get(&address) {
@@ -164,7 +164,7 @@ impl SchemaDocument {
             return Err(SchemaError::Alternatives);
         }
         known.insert(address, None);
-        let mut extent = Extent::ONE;
+        let mut extent = SchemaExtent::ONE;
         for (keyword, value) in node {
             for next in self.in_place(keyword, value)? {
                 let below = self.extent(next, level + 1, known)?;
@@ -212,7 +212,7 @@ impl SchemaDocument {
 }
 
 /// Extents by the address of the schema; `None` while one is being measured.
-type Extents<'a> = HashMap<*const Map<String, Value>, Option<Extent>>;
+type Extents<'a> = HashMap<*const Map<String, Value>, Option<SchemaExtent>>;
 
 fn id_keyword(schema: &Value) -> &'static str {
     match schema.get("$schema").and_then(Value::as_str) {

@@ -3,7 +3,7 @@
 //! Text of the web is quoted: every line of it begins with `> `, so that nothing in it can pass itself off as another
 //! source, as a note of this server's or as the end of the result.
 
-use crate::openai::citation::Source;
+use crate::openai::citation::CitedSource;
 use crate::tools::sources::SourceBook;
 use crate::tools::{ToolDetail, ToolOutput, WebDetail};
 use crate::web::{PageContent, SearchResults};
@@ -72,7 +72,7 @@ pub(super) fn reading(reading: &PageContent, find: Option<&str>, book: &SourceBo
 }
 
 /// The line that names a source.
-fn heading(source: Option<&Source>, title: &str, date: Option<&str>) -> String {
+fn heading(source: Option<&CitedSource>, title: &str, date: Option<&str>) -> String {
     let number = source.map_or_else(
         || "[not numbered]".to_owned(),
         |source| format!("[{}]", source.number),
@@ -144,7 +144,7 @@ fn bounded(text: &str, most: usize) -> String {
     }
 }
 
-fn output(content: String, sources: Vec<Source>) -> ToolOutput {
+fn output(content: String, sources: Vec<CitedSource>) -> ToolOutput {
     let mut hosts: Vec<String> = Vec::new();
     for source in &sources {
         let host = url::Url::parse(&source.url).ok();

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::ids::Owner;
-use crate::openai::citation::Source;
+use crate::openai::citation::CitedSource;
 use crate::tools::ask::ContextSize;
 use crate::tools::sources::SourceBook;
 use crate::tools::{CallContext, ProgressSender, ToolDetail};
@@ -131,7 +131,7 @@ async fn read(reading: PageContent, arguments: Value) -> ToolOutput {
 
 #[tokio::test]
 async fn what_is_found_is_quoted_under_its_number() {
-    let book = SourceBook::of([Source {
+    let book = SourceBook::of([CitedSource {
         number: 4,
         url: "https://example.org/2".to_owned(),
         title: "Known".to_owned(),
