@@ -76,7 +76,7 @@ fn load(text: &str) -> Result<Config, String> {
     })
 }
 
-/// Validation that `text` is refused with the file, a line, the key and a part of the remedy, and without secrets.
+/// Checks that `text` is refused with the file, a line, the key and a part of the remedy, and without secrets.
 fn check(text: &str, key: &str, part: &str) {
     let refused = load(text).unwrap_err();
     let place = refused.strip_prefix("FILE, line ").unwrap_or_default();
