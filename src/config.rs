@@ -139,7 +139,7 @@ impl Config {
         let session = agent::session(&mut file, &checks)?;
         let web = search::settings(&mut file, &upstreams, &mut checks)?;
         Ok(Self {
-            http: http::settings(&file, &mut checks)?,
+            http: http::settings(&mut file, &mut checks)?,
             upstreams,
             retry: upstreams::retry(&file, &checks)?,
             tools: tools::settings(&mut file, &mut checks)?,

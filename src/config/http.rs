@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::ConfigError;
 use super::file::{ApiKeySection, File};
+use super::text::SessionHeader;
 use super::validation::Validation;
 use crate::http::settings::{ApiKey, Settings};
 
@@ -16,7 +17,10 @@ const MIN_KEY_CHARS: usize = 16;
 /// The header that always carries a session id.
 const SESSION_HEADER: HeaderName = HeaderName::from_static("x-session-id");
 
-pub(super) fn settings(file: &File, checks: &mut Validation<'_>) -> Result<Settings, ConfigError> {
+pub(super) fn settings(
+    file: &mut File,
+    checks: &mut Validation<'_>,
+) -> Result<Settings, ConfigError> {
     let api_keys = api_keys(file, checks)?;
     let listen = file.listen.0;
     if api_keys.is_empty() && !is_loopback(listen) {
@@ -28,6 +32,8 @@ pub(super) fn settings(file: &File, checks: &mut Validation<'_>) -> Result<Setti
             session_headers.push(header.0.clone());
         }
     }
+    let shown = session_headers.iter().cloned().map(SessionHeader);
+    file.session_headers = shown.collect();
     Ok(Settings {
         listen,
         max_body_bytes: file.max_body_bytes.into(),

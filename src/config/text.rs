@@ -1,10 +1,11 @@
 //! Types of the texts in the file. Each is read once, and shown in the form in which it is written.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ::http::{HeaderName, HeaderValue, Method};
-use serde::de::Error;
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
 
@@ -20,6 +21,21 @@ const DEFAULT_USER_AGENT: &str = concat!(
     " (page reader; reads one page at a user's request)"
 );
 
+/// Reads a text. The errors of the function arise inside the visitor: only then do they have a position.
+struct TextVisitor<T>(fn(&str) -> Result<T, String>);
+
+impl<T> Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        (self.0)(text).map_err(E::custom)
+    }
+}
+
 /// Types of texts: the inner type, how it is read, how it is shown, and the default if there is one.
 macro_rules! texts {
     ($($(#[$doc:meta])* $name:ident($inner:ty) = $parse:path, $show:expr $(, $default:expr)?;)*) => {$(
@@ -29,8 +45,7 @@ macro_rules! texts {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                $parse(&text).map(Self).map_err(D::Error::custom)
+                deserializer.deserialize_str(TextVisitor($parse)).map(Self)
             }
         }
 

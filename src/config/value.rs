@@ -96,9 +96,32 @@ pub(super) struct NamePatterns(pub(super) Vec<NamePattern>);
 impl<const MIN: u64, const DEFAULT: u64, const MAX: u64, const BYTES: bool>
     Number<MIN, DEFAULT, MAX, BYTES>
 {
+    const FORM: &str = if BYTES { SIZE } else { WHOLE_NUMBER };
+
     /// A default that the program works out.
     pub(super) fn computed(number: impl TryInto<u64>) -> Self {
         Self(number.try_into().unwrap_or(MAX).clamp(MIN, MAX))
+    }
+
+    fn read(scalar: Scalar) -> Result<Self, String> {
+        let unit = if BYTES { " bytes" } else { "" };
+        let number = match scalar {
+            Scalar::Integer(number) => u64::try_from(number).map_err(|_| {
+                format!("{number} is negative; write a whole number, {MIN} or more")
+            })?,
+            Scalar::Text(text) if BYTES => parse::size(&text)?,
+            Scalar::Text(text) => return Err(wrong_type(Unexpected::Str(&text), Self::FORM)),
+            Scalar::Float(number) => {
+                return Err(wrong_type(Unexpected::Float(number), Self::FORM));
+            }
+        };
+        if number < MIN {
+            return Err(format!("{number}{unit} is too small; write {MIN} or more"));
+        }
+        if number > MAX {
+            return Err(format!("{number}{unit} is too large; write {MAX} or less"));
+        }
+        Ok(Self(number))
     }
 }
 
@@ -114,32 +137,10 @@ impl<'de, const MIN: u64, const DEFAULT: u64, const MAX: u64, const BYTES: bool>
     for Number<MIN, DEFAULT, MAX, BYTES>
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (form, unit) = if BYTES {
-            (SIZE, " bytes")
-        } else {
-            (WHOLE_NUMBER, "")
-        };
-        let refused = |problem: String| Err(D::Error::custom(problem));
-        let number = match deserializer.deserialize_any(ScalarVisitor(form))? {
-            Scalar::Integer(number) => u64::try_from(number).map_err(|_| {
-                let form = "write a whole number";
-                D::Error::custom(format!("{number} is negative; {form}, {MIN} or more"))
-            })?,
-            Scalar::Text(text) if BYTES => parse::size(&text).map_err(D::Error::custom)?,
-            Scalar::Text(text) => {
-                return Err(D::Error::invalid_type(Unexpected::Str(&text), &form));
-            }
-            Scalar::Float(number) => {
-                return Err(D::Error::invalid_type(Unexpected::Float(number), &form));
-            }
-        };
-        if number < MIN {
-            return refused(format!("{number}{unit} is too small; write {MIN} or more"));
-        }
-        if number > MAX {
-            return refused(format!("{number}{unit} is too large; write {MAX} or less"));
-        }
-        Ok(Self(number))
+        deserializer.deserialize_any(ScalarVisitor {
+            form: Self::FORM,
+            read: Self::read,
+        })
     }
 }
 
@@ -168,15 +169,23 @@ impl<'de, const DEFAULT_MS: u64, const MAY_BE_ZERO: bool> Deserialize<'de>
     for Seconds<DEFAULT_MS, MAY_BE_ZERO>
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let time = match deserializer.deserialize_any(ScalarVisitor(TIME))? {
+        deserializer.deserialize_any(ScalarVisitor {
+            form: TIME,
+            read: Self::read,
+        })
+    }
+}
+
+impl<const DEFAULT_MS: u64, const MAY_BE_ZERO: bool> Seconds<DEFAULT_MS, MAY_BE_ZERO> {
+    fn read(scalar: Scalar) -> Result<Self, String> {
+        let time = match scalar {
             Scalar::Integer(seconds) => parse::duration(&seconds.to_string()),
             Scalar::Float(seconds) => parse::seconds(seconds),
             Scalar::Text(text) => parse::duration(&text),
-        };
-        let time = time.map_err(D::Error::custom)?;
+        }?;
         if time.is_zero() && !MAY_BE_ZERO {
             let remedy = "write a time such as 30, \"500ms\" or \"5m\"";
-            return Err(D::Error::custom(format!("must be longer than 0; {remedy}")));
+            return Err(format!("must be longer than 0; {remedy}"));
         }
         Ok(Self(time))
     }
@@ -319,25 +328,32 @@ enum Scalar {
     Text(String),
 }
 
-/// Reads a [`Scalar`]; holds the words for what is expected.
-struct ScalarVisitor(&'static str);
+/// Reads a value from a [`Scalar`]. The errors of `read` arise inside the visitor: only then do they have a position.
+struct ScalarVisitor<T> {
+    form: &'static str,
+    read: fn(Scalar) -> Result<T, String>,
+}
 
-impl Visitor<'_> for ScalarVisitor {
-    type Value = Scalar;
+impl<T> Visitor<'_> for ScalarVisitor<T> {
+    type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.0)
+        formatter.write_str(self.form)
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
-        Ok(Scalar::Integer(number))
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        (self.read)(Scalar::Integer(number)).map_err(E::custom)
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
-        Ok(Scalar::Float(number))
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        (self.read)(Scalar::Float(number)).map_err(E::custom)
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
-        Ok(Scalar::Text(text.to_owned()))
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        (self.read)(Scalar::Text(text.to_owned())).map_err(E::custom)
     }
+}
+
+fn wrong_type(found: Unexpected<'_>, form: &str) -> String {
+    format!("invalid type: {found}, expected {form}")
 }

@@ -138,7 +138,7 @@ fn a_wrong_shape_is_refused_with_its_line_and_key() {
             "line 2: sandbox.network: unknown variant `all`, expected `none` or `full`",
         ),
         (
-            "[sandbox]\nuids = [1]",
+            "[sandbox]\nuids = [60100]",
             "line 2: sandbox.uids: invalid length 1",
         ),
         (

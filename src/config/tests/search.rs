@@ -26,7 +26,7 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
     (
         "search_provider = \"brave\"\n[[search.providers]]\nname = \"duckduckgo\"",
         "search_provider",
-        "take one of the two away",
+        "remove one of the two",
     ),
     (
         "[[search.providers]]\nname = \"bing\"",
