@@ -129,8 +129,8 @@ impl FileStore {
         draft.finish(owner, file).await
     }
 
-    /// Stores a file that a client sends along with every request of a conversation: the same name and bytes of the
-    /// same owner are the same file.
+    /// Stores a file that a client sends with every request of a conversation: equal name and bytes of the same owner
+    /// give the same file.
     ///
     /// # Errors
     /// As [`FileStore::put`].
@@ -159,7 +159,7 @@ impl FileStore {
         draft.finish_as(id, owner, file).await
     }
 
-    /// Begins a file whose content comes in pieces and before its name.
+    /// Begins a file whose content arrives in pieces, before its name.
     ///
     /// # Errors
     /// When the disk fails.
@@ -285,7 +285,7 @@ impl FileStore {
         &self.0.limits
     }
 
-    /// Deletes the directory where it is not to outlive the process.
+    /// Deletes the directory if it is temporary.
     pub(super) async fn close(&self) {
         let blobs = self.blobs().clone();
         let deleted = blocking("delete temporary files", move || blobs.delete_temporary());
@@ -294,7 +294,7 @@ impl FileStore {
         }
     }
 
-    /// The file with that id if it is there, made to be used by the session.
+    /// The file with that id, if there is one, attached to the session.
     async fn known(
         &self,
         owner: &Owner,

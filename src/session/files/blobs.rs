@@ -1,7 +1,7 @@
 //! The bytes of files on disk: written under a temporary name, moved into place, removed.
 //!
-//! Several databases may keep their files in one directory, so every name begins with the database's own. Whatever is
-//! begun and not finished is cleaned up by a [`Leftover`], or else by the next start.
+//! Several databases may keep their files in one directory, so every name begins with that of the database. A file
+//! that is begun and not finished is removed by its [`Leftover`], or else by the next start.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -27,11 +27,11 @@ pub(super) const SHARDS: u32 = 256;
 #[derive(Debug)]
 pub(super) struct Blobs {
     root: PathBuf,
-    /// The name of the database, which all files of it begin with.
+    /// The name of the database; the prefix of its files.
     store: String,
-    /// Goes with this.
+    /// Deleted when this is dropped.
     temporary: bool,
-    /// Held for as long as the files are in use; who cleans up has to have it alone.
+    /// Held shared while the files are in use, and exclusively while leftovers are removed.
     lock: File,
     /// Blobs whose row may or may not have been written.
     in_doubt: Mutex<Vec<String>>,
@@ -39,7 +39,7 @@ pub(super) struct Blobs {
     unfinished_bytes: AtomicU64,
 }
 
-/// A file that is being written, or is in place and has no row yet. Cleans up after itself when it is dropped.
+/// A file that is being written, or is in place and has no row yet. Dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct Leftover {
     blobs: Arc<Blobs>,
@@ -55,10 +55,10 @@ enum State {
     Kept,
 }
 
-/// Whether somebody else may be writing.
+/// Whether another process may be writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// This process alone: what is unfinished is left over.
+    /// Only this process uses the directory, so every unfinished file is a leftover.
     Alone,
     /// Another process has the files of this database open.
     Shared,
@@ -93,7 +93,7 @@ impl Blobs {
         Ok((blobs, used))
     }
 
-    /// Lets other processes in once what was left over is gone.
+    /// Lets other processes in once the leftovers are removed.
     pub(super) fn share(&self) -> io::Result<()> {
         self.lock.lock_shared()
     }
@@ -127,7 +127,7 @@ impl Blobs {
         Ok((file, leftover))
     }
 
-    /// Removes a blob; one that is not there is as good.
+    /// Removes a blob, if it exists.
     pub(super) fn remove(&self, blob: &str) -> io::Result<()> {
         gone(std::fs::remove_file(self.path(blob)))
     }
@@ -143,12 +143,12 @@ impl Blobs {
         self.in_doubt.lock().clone()
     }
 
-    /// They have a row or are removed.
+    /// Forgets blobs that were in doubt: they have a row or are removed.
     pub(super) fn settled(&self, blobs: &[String]) {
         self.in_doubt.lock().retain(|blob| !blobs.contains(blob));
     }
 
-    /// Removes the blobs, and gives those that are gone; the first failure ends it.
+    /// Removes the blobs up to the first failure; returns those that are removed.
     pub(super) fn remove_all(&self, blobs: Vec<String>) -> (Vec<String>, io::Result<()>) {
         let mut removed = Vec::with_capacity(blobs.len());
         for blob in blobs {
@@ -160,7 +160,7 @@ impl Blobs {
         (removed, Ok(()))
     }
 
-    /// Deletes everything, where it is not to outlive the process.
+    /// Deletes the directory if it is temporary.
     pub(super) fn delete_temporary(&self) -> io::Result<()> {
         match self.temporary {
             true => gone(std::fs::remove_dir_all(&self.root)),
@@ -168,7 +168,7 @@ impl Blobs {
         }
     }
 
-    /// Removes what a process that has ended was writing; says how many.
+    /// Removes unfinished files; returns how many.
     pub(super) fn remove_unfinished(&self) -> io::Result<u64> {
         let mut removed = 0;
         for blob in self.blobs_in(UNFINISHED)? {
@@ -183,7 +183,7 @@ impl Blobs {
         self.blobs_in(&shard_name(shard))
     }
 
-    /// Those of this database; whatever else lies there is not touched.
+    /// The blobs of this database in a folder; other files are ignored.
     fn blobs_in(&self, folder: &str) -> io::Result<Vec<String>> {
         let entries = match std::fs::read_dir(self.root.join(folder)) {
             Ok(entries) => entries,
@@ -224,7 +224,7 @@ impl Leftover {
         self.blobs.unfinished_path(&self.blob)
     }
 
-    /// Counts bytes that are about to be written; gives the sum over all files that are being written.
+    /// Counts bytes that are about to be written; returns the sum over all files that are being written.
     pub(super) fn grow(&mut self, bytes: u64) -> u64 {
         self.bytes += bytes;
         let others = self
@@ -253,7 +253,7 @@ impl Leftover {
         self.state = State::Kept;
     }
 
-    /// Leaves everything as a crash does.
+    /// Leaves the file, as a crash does.
     #[cfg(test)]
     pub(super) fn abandon(mut self) {
         self.state = State::Kept;
@@ -280,7 +280,7 @@ impl Drop for Leftover {
                     tracing::warn!(%error, "an unfinished file could not be removed");
                 }
             }
-            // The row may be written although nobody waited for the answer.
+            // The row may have been written although nobody waited for it.
             State::Placed => self
                 .blobs
                 .in_doubt
@@ -296,7 +296,7 @@ pub(super) fn shard_name(shard: u32) -> String {
     format!("{shard:0SHARD_DIGITS$x}")
 }
 
-/// Runs what blocks on a thread where it may.
+/// Runs blocking work on a blocking thread.
 pub(super) async fn blocking<T: Send + 'static>(
     doing: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

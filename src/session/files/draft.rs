@@ -1,4 +1,4 @@
-//! A file on its way in: it has a row only once all of it is on disk.
+//! A file that is being stored: its row is written once all of it is on disk.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::ids::{FileId, Owner};
 use crate::media::MediaSniffer;
 use crate::store::FileRecord;
 
-/// Bytes put together to one write.
+/// Bytes that are collected for one write.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// A file that is being written. Dropped before it is finished, it leaves nothing behind.
@@ -61,7 +61,7 @@ impl Draft {
         Ok(self.leftover.path())
     }
 
-    /// The media type of what was written so far, given a name and what somebody claims.
+    /// The media type of what was written so far, given the name and the claimed type.
     pub fn media_type(&self, file_name: &str, claimed: Option<&str>) -> String {
         self.sniffer.media_type(file_name, claimed)
     }
@@ -77,7 +77,7 @@ impl Draft {
         self.finish_as(FileId::fresh(), owner, file).await
     }
 
-    /// The same under an id; a file that has it already is taken instead.
+    /// The same under an id. If the owner has a file with that id, that file is kept instead.
     pub(super) async fn finish_as(
         mut self,
         id: FileId,

@@ -1,4 +1,4 @@
-//! What is given to be stored.
+//! A file that is to be stored.
 
 use tokio::io::AsyncRead;
 
@@ -13,7 +13,7 @@ pub struct NewFile<'a> {
     pub session: Option<&'a SessionId>,
     /// Its name, as it was given.
     pub name: &'a str,
-    /// The media type that somebody claims; believed where the content allows it.
+    /// The claimed media type; used where the content allows it.
     pub mime_type: Option<&'a str>,
     /// What it is for.
     pub purpose: Purpose,
@@ -23,7 +23,7 @@ pub struct NewFile<'a> {
     pub round: Option<u32>,
 }
 
-/// Where a content comes from.
+/// Where the content of a file comes from.
 pub enum FileSource<'a> {
     /// Memory.
     Bytes(&'a [u8]),

@@ -43,7 +43,7 @@ impl FileStore {
     }
 }
 
-/// Where the files are kept, and whether they go with the process.
+/// Where the files are kept, and whether they are temporary.
 fn directory(settings: &Settings) -> Result<(PathBuf, bool), FileError> {
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|source| FileError::Directory {

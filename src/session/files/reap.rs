@@ -1,4 +1,4 @@
-//! Files that go: those not used for long, the bytes of deleted ones, and what writes that broke off have left.
+//! Removing unused files, the bytes of deleted files, and leftovers of writes that broke off.
 
 use std::time::Duration;
 
