@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use url::Url;
 
 use self::request::{Outgoing, Signer};
-use self::retry::{Failure, Retry, RetryDelays};
+use self::retry::{Failure, RetryCondition, RetryDelays};
 use super::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
 use super::{Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource};
 use crate::net::ClientOptions;
@@ -159,9 +159,9 @@ impl Endpoint {
                 Err(failure) => failure,
             };
             let may_retry = match failure.retry {
-                Retry::Always => true,
-                Retry::IfIdempotent => self.policy.idempotent,
-                Retry::Never => false,
+                RetryCondition::Always => true,
+                RetryCondition::IfIdempotent => self.policy.idempotent,
+                RetryCondition::Never => false,
             };
             let left = give_up.map(|moment| moment.saturating_duration_since(Instant::now()));
             match delays.next(failure.retry_after, left) {

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::parts::{self, Parts};
+use super::parts::{self, ContentParts};
 use super::retry::Problem;
 use crate::openai::raw::RawObject;
 use crate::tools::{OutputStatus, ToolOutput};
@@ -47,7 +47,7 @@ fn plain(content: String) -> ToolOutput {
 }
 
 fn from_object(object: &RawObject<'_>, content: &RawValue) -> Result<ToolOutput, Problem> {
-    let Parts { text, mut images } = content_parts(content)?;
+    let ContentParts { text, mut images } = content_parts(content)?;
     if let Some(more) = object.get_some("images") {
         images.extend(parts::images(more)?);
     }
@@ -67,16 +67,16 @@ fn from_object(object: &RawObject<'_>, content: &RawValue) -> Result<ToolOutput,
     })
 }
 
-fn content_parts(content: &RawValue) -> Result<Parts, Problem> {
+fn content_parts(content: &RawValue) -> Result<ContentParts, Problem> {
     if let Some(text) = scalar_text(content) {
-        return Ok(Parts {
+        return Ok(ContentParts {
             text,
             images: Vec::new(),
         });
     }
     match parts::content(content)? {
         Some(parts) => Ok(parts),
-        None => Ok(Parts {
+        None => Ok(ContentParts {
             text: compact(content.get()),
             images: Vec::new(),
         }),

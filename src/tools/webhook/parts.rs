@@ -20,7 +20,7 @@ const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 /// Content for the model.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Parts {
+pub(super) struct ContentParts {
     pub(super) text: String,
     pub(super) images: Vec<String>,
 }
@@ -65,7 +65,7 @@ struct RawFile {
 ///
 /// # Errors
 /// When a part names a known type but has not its form.
-pub(super) fn content(json: &RawValue) -> Result<Option<Parts>, Problem> {
+pub(super) fn content(json: &RawValue) -> Result<Option<ContentParts>, Problem> {
     let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(json.get()) else {
         return Ok(None);
     };
@@ -97,7 +97,7 @@ pub(super) fn content(json: &RawValue) -> Result<Option<Parts>, Problem> {
             }
         }
     }
-    Ok(Some(Parts {
+    Ok(Some(ContentParts {
         text: texts.join("\n"),
         images,
     }))

@@ -1,4 +1,4 @@
-//! An answer while it arrives: the whole of a body, or the events of a stream; never more than was allowed.
+//! Reads an answer, a whole body or a stream of events, up to a limit.
 
 use ::http::HeaderMap;
 use ::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -30,7 +30,7 @@ pub(super) async fn read(
     }
 }
 
-/// Reads events up to the result, which ends the stream; live output is handed on at once.
+/// Reads events up to the result, which ends the stream. Live output is forwarded at once.
 async fn events(
     mut body: CappedBody,
     most: usize,
@@ -63,7 +63,7 @@ async fn events(
     }
 }
 
-/// What an event of a stream says.
+/// The meaning of an event.
 enum Meaning {
     Nothing,
     Progress(String),

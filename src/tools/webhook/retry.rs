@@ -1,4 +1,4 @@
-//! What can go wrong with a call, and when it is made again.
+//! Failures of calls, and when a call is repeated.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,37 +8,37 @@ use ::http::{HeaderMap, StatusCode};
 use crate::net::{Backoff, BodyError, retry_after};
 use crate::tools::ToolError;
 
-/// Longest delay that is not asked for by the endpoint.
+/// Longest delay that the endpoint does not request.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(250),
     max: MAX_DELAY,
     jitter: 0.25,
 };
-/// Longest delay that an endpoint may ask for; beyond it the call fails at once.
+/// Longest delay that an endpoint may request. Beyond it the call fails at once.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// A failed attempt.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) problem: Problem,
-    pub(super) retry: Retry,
-    /// The delay that the endpoint asked for.
+    pub(super) retry: RetryCondition,
+    /// The delay that the endpoint requests.
     pub(super) retry_after: Option<Duration>,
 }
 
-/// What a failure says about making the call again.
+/// When a failed call may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Retry {
-    /// The call surely did nothing yet.
+pub(super) enum RetryCondition {
+    /// Always: the call had no effect.
     Always,
-    /// The call may have been carried out.
+    /// Only for idempotent tools: the call may have had an effect.
     IfIdempotent,
-    /// The answer is final.
+    /// Never: the answer is final.
     Never,
 }
 
-/// Why a call failed. The texts are for the model: they hold no URL, header or part of the answer.
+/// Why a call failed. The texts are for the model and hold no URL, header or part of the answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
     #[error("the tool endpoint could not be reached")]
@@ -67,13 +67,13 @@ pub(super) enum Problem {
 }
 
 impl Failure {
-    /// No answer came at all.
+    /// There was no response.
     pub(super) fn no_head(error: reqwest::Error) -> Self {
         let error = error.without_url();
         let (problem, retry) = if error.is_connect() {
-            (Problem::Unreachable(error), Retry::Always)
+            (Problem::Unreachable(error), RetryCondition::Always)
         } else {
-            (Problem::Broken(error), Retry::IfIdempotent)
+            (Problem::Broken(error), RetryCondition::IfIdempotent)
         };
         Self {
             problem,
@@ -82,14 +82,14 @@ impl Failure {
         }
     }
 
-    /// The answer is no success.
+    /// The status is not a success.
     pub(super) fn status(status: StatusCode, headers: &HeaderMap) -> Self {
         let retry_after = retry_after(headers);
         let retry = match status.as_u16() {
-            429 => Retry::Always,
-            503 if retry_after.is_some() => Retry::Always,
-            500..=599 => Retry::IfIdempotent,
-            _ => Retry::Never,
+            429 => RetryCondition::Always,
+            503 if retry_after.is_some() => RetryCondition::Always,
+            500..=599 => RetryCondition::IfIdempotent,
+            _ => RetryCondition::Never,
         };
         let problem = if status.is_redirection() {
             Problem::Redirect(status)
@@ -105,11 +105,11 @@ impl Failure {
 }
 
 impl From<Problem> for Failure {
-    /// A failure that another attempt would not mend.
+    /// A failure that another attempt would repeat.
     fn from(problem: Problem) -> Self {
         Self {
             problem,
-            retry: Retry::Never,
+            retry: RetryCondition::Never,
             retry_after: None,
         }
     }
@@ -121,7 +121,7 @@ impl From<BodyError> for Failure {
             BodyError::TooLarge(limit) => Problem::TooLarge(limit).into(),
             BodyError::Broken(error) => Self {
                 problem: Problem::Broken(error.without_url()),
-                retry: Retry::IfIdempotent,
+                retry: RetryCondition::IfIdempotent,
                 retry_after: None,
             },
         }
@@ -137,7 +137,7 @@ impl From<Problem> for ToolError {
     }
 }
 
-/// The delays of one call, each longer than the one before.
+/// The delays between the attempts of one call, which increase.
 #[derive(Debug)]
 pub(super) struct RetryDelays {
     made: u32,
@@ -149,8 +149,8 @@ impl RetryDelays {
         Self { made: 0, most }
     }
 
-    /// The delay before the next attempt; `None` when there is none to make: the retries are used up, the endpoint
-    /// asked for too much patience, or too little time is left to wait.
+    /// The delay before the next attempt. There is no further attempt if the retries are used up, the endpoint requests too
+    /// long a delay, or the delay exceeds the time that is left.
     pub(super) fn next(
         &mut self,
         asked: Option<Duration>,
@@ -183,16 +183,16 @@ mod tests {
     #[test]
     fn only_what_surely_did_nothing_is_retried_for_every_tool() {
         for (status, retry_after, expected) in [
-            (429, None, Retry::Always),
-            (503, Some("1"), Retry::Always),
-            (503, None, Retry::IfIdempotent),
-            (503, Some("soon"), Retry::IfIdempotent),
-            (500, Some("1"), Retry::IfIdempotent),
-            (502, None, Retry::IfIdempotent),
-            (400, Some("1"), Retry::Never),
-            (404, None, Retry::Never),
-            (408, None, Retry::Never),
-            (302, None, Retry::Never),
+            (429, None, RetryCondition::Always),
+            (503, Some("1"), RetryCondition::Always),
+            (503, None, RetryCondition::IfIdempotent),
+            (503, Some("soon"), RetryCondition::IfIdempotent),
+            (500, Some("1"), RetryCondition::IfIdempotent),
+            (502, None, RetryCondition::IfIdempotent),
+            (400, Some("1"), RetryCondition::Never),
+            (404, None, RetryCondition::Never),
+            (408, None, RetryCondition::Never),
+            (302, None, RetryCondition::Never),
         ] {
             assert_eq!(
                 failure(status, retry_after).retry,
