@@ -66,7 +66,7 @@ impl Sandbox {
     /// # Errors
     /// When there is no usable Python, or the host does not allow the required isolation. The text names the remedy.
     pub async fn start(settings: Settings, tasks: &TaskTracker) -> Result<Self, SandboxError> {
-        close_to_others();
+        make_undumpable();
         let (plan, report) = selftest::choose(settings).await?;
         log(&report);
         let pool = Pool::new(plan, tasks.clone())?;
@@ -172,14 +172,14 @@ impl Sandbox {
         if let Some(fresh) = guard.take_restart() {
             notices.push(fresh.text().to_owned());
         }
-        notices.extend(place(&mut guard, inputs).await);
+        notices.extend(place_inputs(&mut guard, inputs).await);
         Ok((guard, notices))
     }
 }
 
 /// Denies other processes of the server's user access to the server's memory, environment and descriptors, and tracing.
 /// Weaker isolation levels leave these open to code of the same user.
-fn close_to_others() {
+fn make_undumpable() {
     if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%error, "the server could not deny other processes of its user access to its memory");
     }
@@ -195,7 +195,7 @@ fn log(report: &IsolationReport) {
 }
 
 /// Places input files that are missing in the working directory. Returns notices about failures and changed names.
-async fn place(guard: &mut WorkerGuard, inputs: &[WorkFile]) -> Vec<String> {
+async fn place_inputs(guard: &mut WorkerGuard, inputs: &[WorkFile]) -> Vec<String> {
     let Some((worker, placed)) = guard.parts() else {
         return Vec::new();
     };

@@ -15,7 +15,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// The oldest version that supports the worker's syntax and modules.
 const OLDEST: (u32, u32) = (3, 9);
 /// The Python program that answers the query.
-pub(super) const QUESTIONS: &str = include_str!("interpreter.py");
+pub(super) const QUERY: &str = include_str!("interpreter.py");
 
 /// A Python interpreter.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub(super) struct Interpreter {
 }
 
 #[derive(Debug, Deserialize)]
-struct Answers {
+struct QueryResult {
     version: (u32, u32, u32),
     executable: PathBuf,
     paths: Vec<PathBuf>,
@@ -52,7 +52,7 @@ impl Interpreter {
         })?;
         let mut command = Command::new(&program);
         command
-            .args(["-I", "-B", "-c", QUESTIONS])
+            .args(["-I", "-B", "-c", QUERY])
             .env_clear()
             .stdin(Stdio::null())
             .stderr(Stdio::null())
@@ -70,7 +70,7 @@ impl Interpreter {
     }
 
     /// An interpreter inside an external command, about which nothing is known yet.
-    pub(super) fn beyond(settings: &Settings) -> Self {
+    pub(super) fn unknown(settings: &Settings) -> Self {
         Self {
             program: settings.python.clone(),
             version: String::new(),
@@ -80,14 +80,14 @@ impl Interpreter {
         }
     }
 
-    /// Reads an interpreter's answer to [`QUESTIONS`].
-    pub(super) fn of(name: &str, answers: &[u8]) -> Result<Self, SandboxError> {
-        let answers: Answers = serde_json::from_slice(answers).map_err(|_| {
+    /// Reads an interpreter's answer to [`QUERY`].
+    pub(super) fn of(name: &str, result: &[u8]) -> Result<Self, SandboxError> {
+        let result: QueryResult = serde_json::from_slice(result).map_err(|_| {
             SandboxError::NoPython(format!(
                 "'{name}' is not a working Python interpreter; see the output of: {name} -I -c 'import json'"
             ))
         })?;
-        let (major, minor, patch) = answers.version;
+        let (major, minor, patch) = result.version;
         if (major, minor) < OLDEST {
             return Err(SandboxError::NoPython(format!(
                 "the Python interpreter '{name}' is version {major}.{minor}; code execution needs {}.{} or newer",
@@ -95,11 +95,11 @@ impl Interpreter {
             )));
         }
         Ok(Self {
-            program: answers.executable,
+            program: result.executable,
             version: format!("{major}.{minor}.{patch}"),
-            trees: trees(answers.paths),
-            links: answers.links,
-            packages: answers.packages,
+            trees: trees(result.paths),
+            links: result.links,
+            packages: result.packages,
         })
     }
 }
@@ -172,11 +172,11 @@ mod tests {
 
     /// Queries an interpreter.
     fn asked(program: &Path) -> Interpreter {
-        let answers = std::process::Command::new(program)
-            .args(["-I", "-B", "-c", QUESTIONS])
+        let result = std::process::Command::new(program)
+            .args(["-I", "-B", "-c", QUERY])
             .output()
             .unwrap();
-        Interpreter::of("test", &answers.stdout).unwrap()
+        Interpreter::of("test", &result.stdout).unwrap()
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub fn main() -> ExitCode {
     match outcome.and_then(|spec| launch(&spec, &mut server)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            tell(&mut server, &failure);
+            report_failure(&mut server, &failure);
             ExitCode::FAILURE
         }
     }
@@ -93,7 +93,7 @@ fn launch(spec: &Spec, server: &mut ServerSocket) -> StepResult<()> {
 }
 
 /// Reports a failure to the server, if that still exists.
-fn tell(server: &mut ServerSocket, failure: &StepError) {
+fn report_failure(server: &mut ServerSocket, failure: &StepError) {
     let message = LauncherMessage::Failed {
         step: failure.step.to_owned(),
         errno: failure.source.raw_os_error().unwrap_or(0),

@@ -67,8 +67,8 @@ impl LauncherSocket {
     }
 
     /// Sends a command without waiting: it is far smaller than the socket's buffer, which the launcher keeps empty.
-    pub(super) fn order(&self, order: LauncherCommand) -> io::Result<()> {
-        let body = serde_json::to_vec(&order).map_err(io::Error::other)?;
+    pub(super) fn send_command(&self, command: LauncherCommand) -> io::Result<()> {
+        let body = serde_json::to_vec(&command).map_err(io::Error::other)?;
         let length = u32::try_from(body.len()).map_err(io::Error::other)?;
         let bytes = [&length.to_le_bytes()[..], &body].concat();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

@@ -36,24 +36,24 @@ pub(super) struct MemoryUse {
 /// A process and all its descendants that have not been reaped, the process itself first. A process whose parent has
 /// ended belongs to the tree of the process that adopts orphans.
 pub(super) fn tree(root: Pid) -> Vec<Pid> {
-    tree_telling(root, |_| {})
+    walk_tree(root, |_| {})
 }
 
-/// Like [`tree`]; calls `tell` for each descendant as soon as it is found, before its children are read.
-pub(super) fn tree_telling(root: Pid, tell: impl FnMut(Pid)) -> Vec<Pid> {
+/// Like [`tree`]; calls `on_found` for each descendant as soon as it is found, before its children are read.
+pub(super) fn walk_tree(root: Pid, on_found: impl FnMut(Pid)) -> Vec<Pid> {
     /// Kernels without `CONFIG_PROC_CHILDREN` have no such lists.
     static LISTED: LazyLock<bool> =
         LazyLock::new(|| Path::new("/proc/thread-self/children").exists());
     if *LISTED {
         let mut tasks_left = MAX_TASKS;
-        descend(root, |process| children(process, &mut tasks_left), tell)
+        descend(root, |process| children(process, &mut tasks_left), on_found)
     } else {
-        tree_by_parents(root, tell)
+        tree_by_parents(root, on_found)
     }
 }
 
 /// Builds the tree from the parent ids of all processes of the machine, which takes longer.
-fn tree_by_parents(root: Pid, tell: impl FnMut(Pid)) -> Vec<Pid> {
+fn tree_by_parents(root: Pid, on_found: impl FnMut(Pid)) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -68,14 +68,14 @@ fn tree_by_parents(root: Pid, tell: impl FnMut(Pid)) -> Vec<Pid> {
     descend(
         root,
         |process| children.remove(&process).unwrap_or_default(),
-        tell,
+        on_found,
     )
 }
 
 fn descend(
     root: Pid,
     mut children: impl FnMut(Pid) -> Vec<Pid>,
-    mut tell: impl FnMut(Pid),
+    mut on_found: impl FnMut(Pid),
 ) -> Vec<Pid> {
     let mut found = vec![root];
     let mut known = HashSet::from([root]);
@@ -84,7 +84,7 @@ fn descend(
         next += 1;
         for child in children(process) {
             if found.len() < MAX_TASKS && known.insert(child) {
-                tell(child);
+                on_found(child);
                 found.push(child);
             }
         }

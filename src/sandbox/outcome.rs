@@ -224,10 +224,10 @@ pub enum SandboxError {
         source: std::io::Error,
     },
     /// Python did not start.
-    #[error("Python did not start: {said}")]
+    #[error("Python did not start: {stderr}")]
     Python {
         /// The last lines of its stderr.
-        said: String,
+        stderr: String,
         /// The cause.
         #[source]
         source: std::io::Error,

@@ -20,7 +20,7 @@ pub(super) struct OutputBuffer {
     /// The first bytes of a character that is still incomplete.
     partial: Vec<u8>,
     line: Line,
-    kept: HeadAndTail,
+    retained: HeadAndTail,
     total: u64,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct Captured {
 }
 
 impl OutputBuffer {
-    /// Keeps about `kept` bytes: three quarters from the beginning, the rest from the end.
-    pub(super) fn new(kept: usize) -> Self {
+    /// Retains about `max_bytes` bytes: three quarters from the beginning, the rest from the end.
+    pub(super) fn new(max_bytes: usize) -> Self {
         Self {
             cleaner: Cleaner::default(),
             partial: Vec::new(),
             line: Line::default(),
-            kept: HeadAndTail::new(kept),
+            retained: HeadAndTail::new(max_bytes),
             total: 0,
         }
     }
@@ -52,7 +52,7 @@ impl OutputBuffer {
         let text = self.decode(bytes);
         let mut live = String::new();
         self.cleaner.clean(&text, &mut live);
-        self.line.push(&live, &mut self.kept);
+        self.line.push(&live, &mut self.retained);
         (!live.is_empty()).then_some(live)
     }
 
@@ -66,12 +66,12 @@ impl OutputBuffer {
         if !mem::take(&mut self.partial).is_empty() {
             let mut end = String::new();
             self.cleaner.clean("\u{fffd}", &mut end);
-            self.line.push(&end, &mut self.kept);
+            self.line.push(&end, &mut self.retained);
         }
         self.cleaner = Cleaner::default();
         self.total = 0;
-        mem::take(&mut self.line).finish(&mut self.kept);
-        self.kept.take()
+        mem::take(&mut self.line).finish(&mut self.retained);
+        self.retained.take()
     }
 
     /// Decodes the complete characters; at most three bytes wait in `partial`.
@@ -243,41 +243,41 @@ struct Line {
 }
 
 impl Line {
-    fn push(&mut self, text: &str, kept: &mut HeadAndTail) {
+    fn push(&mut self, text: &str, retained: &mut HeadAndTail) {
         let mut rest = text;
         while let Some(end) = rest.find(['\n', '\r']) {
             let (part, after) = rest.split_at(end);
-            self.add(part, kept);
+            self.add(part, retained);
             let mut after = after.chars();
             if after.next() == Some('\n') || self.begun {
-                self.end(kept);
+                self.end(retained);
             } else {
                 self.text.clear();
             }
             rest = after.as_str();
         }
-        self.add(rest, kept);
+        self.add(rest, retained);
     }
 
-    fn add(&mut self, part: &str, kept: &mut HeadAndTail) {
+    fn add(&mut self, part: &str, retained: &mut HeadAndTail) {
         if self.begun || self.text.len() + part.len() > MAX_REWRITTEN_LINE {
             self.begun = true;
-            kept.push(&mem::take(&mut self.text));
-            kept.push(part);
+            retained.push(&mem::take(&mut self.text));
+            retained.push(part);
         } else {
             self.text.push_str(part);
         }
     }
 
-    fn end(&mut self, kept: &mut HeadAndTail) {
+    fn end(&mut self, retained: &mut HeadAndTail) {
         self.text.push('\n');
-        kept.push(&self.text);
+        retained.push(&self.text);
         self.text.clear();
         self.begun = false;
     }
 
-    fn finish(self, kept: &mut HeadAndTail) {
-        kept.push(&self.text);
+    fn finish(self, retained: &mut HeadAndTail) {
+        retained.push(&self.text);
     }
 }
 
@@ -294,11 +294,11 @@ struct HeadAndTail {
 }
 
 impl HeadAndTail {
-    fn new(kept: usize) -> Self {
-        let max_tail = kept / 4;
+    fn new(max_bytes: usize) -> Self {
+        let max_tail = max_bytes / 4;
         Self {
             head: String::new(),
-            max_head: kept - max_tail,
+            max_head: max_bytes - max_tail,
             head_is_full: false,
             tail: String::new(),
             max_tail,
@@ -464,8 +464,8 @@ mod tests {
     fn memory_does_not_grow_with_what_is_pushed() {
         let mut capture = OutputBuffer::new(32 * 1024);
         let held = |capture: &OutputBuffer| {
-            capture.kept.head.capacity()
-                + capture.kept.tail.capacity()
+            capture.retained.head.capacity()
+                + capture.retained.tail.capacity()
                 + capture.line.text.capacity()
                 + capture.partial.capacity()
         };

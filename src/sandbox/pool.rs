@@ -126,7 +126,7 @@ impl Pool {
             slot = saving.await?;
         }
         if slot.permitted.is_some() {
-            return Ok(self.held(id, workspace, slot));
+            return Ok(self.guard(id, workspace, slot));
         }
         let (permitted, was_spare) = tokio::select! {
             biased;
@@ -139,12 +139,12 @@ impl Pool {
             slot.permitted = Some(permitted);
             slot.was_spare = was_spare;
             slot.restart = pool.restore(&id, &mut slot).await;
-            pool.held(&id, workspace, slot)
+            pool.guard(&id, workspace, slot)
         });
         preparing.await
     }
 
-    fn held(
+    fn guard(
         self: &Arc<Self>,
         id: &WorkspaceId,
         workspace: Arc<Workspace>,
@@ -238,7 +238,7 @@ impl Pool {
         if let Some(PermittedWorker { worker, .. }) = &slot.permitted {
             worker.pause();
         }
-        workspace.settle(Some(Instant::now()));
+        workspace.set_idle_since(Some(Instant::now()));
         drop(slot);
         if self.scheduler.waiting() > 0 {
             self.evict_idle();

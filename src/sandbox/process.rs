@@ -110,7 +110,7 @@ impl Process {
     /// Suspends the interpreter and its processes. Processes behind a command cannot be suspended; they continue.
     pub(super) fn pause(&self) {
         match self {
-            Self::Launched(process) => process.order(LauncherCommand::Pause),
+            Self::Launched(process) => process.send_command(LauncherCommand::Pause),
             Self::Relayed(_) => {}
         }
     }
@@ -118,7 +118,7 @@ impl Process {
     /// Resumes suspended processes.
     pub(super) fn resume(&self) {
         match self {
-            Self::Launched(process) => process.order(LauncherCommand::Resume),
+            Self::Launched(process) => process.send_command(LauncherCommand::Resume),
             Self::Relayed(_) => {}
         }
     }
@@ -140,10 +140,10 @@ impl Process {
     }
 
     /// Takes what the isolating command itself wrote to stderr, for the operator.
-    pub(super) fn said(&mut self) -> String {
+    pub(super) fn command_stderr(&mut self) -> String {
         match self {
             Self::Launched(_) => String::new(),
-            Self::Relayed(process) => process.said(),
+            Self::Relayed(process) => process.command_stderr(),
         }
     }
 }

@@ -35,7 +35,7 @@ pub(super) const THREAD_VARIABLES: [&str; 4] = [
 /// Time limit for Python to start and to preload modules.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Interval between interrupts, and between reads of abandoned output.
-const AGAIN: Duration = Duration::from_millis(100);
+const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
 /// Time limit for deleting the variables.
 const RESET_LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of stderr that are kept before the interpreter is ready.
@@ -106,7 +106,7 @@ impl Worker {
             Ok(()) => return Ok(worker),
             Err(Lost::Launch(step, source)) => SandboxError::Launch { step, source },
             Err(Lost::Other(source)) => SandboxError::Python {
-                said: worker.stderr_tail(),
+                stderr: worker.stderr_tail(),
                 source,
             },
         };
@@ -143,14 +143,18 @@ impl Worker {
 
     /// The last lines of stderr of an interpreter that did not start, for the operator.
     fn stderr_tail(&mut self) -> String {
-        let said = &mut self.stderr;
+        let stderr = &mut self.stderr;
         self.process.take_output(|stream, bytes| {
             if stream == OutputStream::Stderr {
-                let _live = said.push(bytes);
+                let _live = stderr.push(bytes);
             }
         });
-        let said = format!("{}\n{}", self.process.said(), self.stderr.take().text);
-        let lines: Vec<&str> = said
+        let text = format!(
+            "{}\n{}",
+            self.process.command_stderr(),
+            self.stderr.take().text
+        );
+        let lines: Vec<&str> = text
             .lines()
             .rev()
             .filter(|line| !line.is_empty())
@@ -180,7 +184,7 @@ impl Worker {
                     return WorkerStatus::Ended;
                 }
                 // Output is read meanwhile, because a full pipe would block the code.
-                match timeout(AGAIN, self.next_frame()).await {
+                match timeout(REPEAT_INTERVAL, self.next_frame()).await {
                     Ok(Ok(WorkerMessage::Done { id })) if id == self.last_id => {
                         return WorkerStatus::Ready;
                     }

@@ -24,22 +24,22 @@ impl WorkDir {
         limits: &InterpreterLimits,
     ) -> FileCapture {
         let after = self.snapshot();
-        let mut taking = CaptureBuilder::new(limits);
+        let mut builder = CaptureBuilder::new(limits);
         for name in CaptureBuilder::bounded(declared) {
             match self.open(name) {
-                Ok((name, file, meta)) => taking.take(&name, file, &meta),
-                Err(refusal) => taking.refused(name, refusal),
+                Ok((name, file, meta)) => builder.take(&name, file, &meta),
+                Err(refusal) => builder.reject(name, refusal),
             }
         }
         for name in after.changed_since(before) {
             match self.open(name) {
-                Ok((name, file, meta)) => taking.take(&name, file, &meta),
+                Ok((name, file, meta)) => builder.take(&name, file, &meta),
                 // Deleted since the snapshot.
                 Err(Refusal::Missing) => {}
-                Err(refusal) => taking.refused(name, refusal),
+                Err(refusal) => builder.reject(name, refusal),
             }
         }
-        taking.finish(before, &after)
+        builder.finish(before, &after)
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) struct CaptureBuilder<'a> {
     limits: &'a InterpreterLimits,
     capture: FileCapture,
     /// Bytes.
-    taken: u64,
+    total_bytes: u64,
     too_many: Vec<String>,
     unnamed: usize,
 }
@@ -58,7 +58,7 @@ impl<'a> CaptureBuilder<'a> {
         Self {
             limits,
             capture: FileCapture::default(),
-            taken: 0,
+            total_bytes: 0,
             too_many: Vec::new(),
             unnamed: 0,
         }
@@ -78,21 +78,21 @@ impl<'a> CaptureBuilder<'a> {
         if self.has(name) {
             return;
         }
-        if let Some(max) = self.room(name, meta.size, meta.stored) {
+        if let Some(max) = self.byte_limit(name, meta.size, meta.stored) {
             match read(file, meta.size, max) {
-                Ok((bytes, whole)) => self.taken(name, bytes, whole),
-                Err(_) => self.refuse(name, "reading it failed"),
+                Ok((bytes, whole)) => self.add(name, bytes, whole),
+                Err(_) => self.note_rejected(name, "reading it failed"),
             }
         }
     }
 
     /// The most bytes that may be read of a file of this size; `None` if the file is rejected.
-    pub(super) fn room(&mut self, name: &str, size: u64, stored: u64) -> Option<u64> {
+    pub(super) fn byte_limit(&mut self, name: &str, size: u64, stored: u64) -> Option<u64> {
         if self.capture.files.len() >= self.limits.files {
             self.too_many.push(name.to_owned());
             return None;
         }
-        let left = self.limits.captured_total.saturating_sub(self.taken);
+        let left = self.limits.captured_total.saturating_sub(self.total_bytes);
         let max = self.limits.captured_file.min(left);
         if size > self.limits.captured_file {
             let max = self.limits.captured_file;
@@ -101,7 +101,7 @@ impl<'a> CaptureBuilder<'a> {
             } else {
                 ""
             };
-            self.refuse(
+            self.note_rejected(
                 name,
                 &format!("it has {size} bytes{sparse}; {max} are the most"),
             );
@@ -110,14 +110,14 @@ impl<'a> CaptureBuilder<'a> {
         if size > max {
             let total = self.limits.captured_total;
             let problem = format!("all files of one call would have more than {total} bytes");
-            self.refuse(name, &problem);
+            self.note_rejected(name, &problem);
             return None;
         }
         Some(max)
     }
 
     /// Adds a file, or its beginning.
-    pub(super) fn taken(&mut self, name: &str, bytes: Bytes, whole: bool) {
+    pub(super) fn add(&mut self, name: &str, bytes: Bytes, whole: bool) {
         if !whole {
             self.note(format!(
                 "'{}' grew while it was read; its first {} bytes are handed back",
@@ -125,7 +125,7 @@ impl<'a> CaptureBuilder<'a> {
                 bytes.len()
             ));
         }
-        self.taken += bytes.len() as u64;
+        self.total_bytes += bytes.len() as u64;
         self.capture.files.push(CapturedFile {
             name: name.to_owned(),
             bytes,
@@ -133,14 +133,14 @@ impl<'a> CaptureBuilder<'a> {
     }
 
     /// Records a file that cannot be read.
-    pub(super) fn refused(&mut self, name: &str, refusal: Refusal) {
+    pub(super) fn reject(&mut self, name: &str, refusal: Refusal) {
         match refusal {
             Refusal::Missing => self.capture.missing.push(shown(name)),
-            Refusal::Reason(problem) => self.refuse(name, problem),
+            Refusal::Reason(problem) => self.note_rejected(name, problem),
         }
     }
 
-    fn refuse(&mut self, name: &str, problem: &str) {
+    fn note_rejected(&mut self, name: &str, problem: &str) {
         self.note(format!("'{}' is not handed back: {problem}", shown(name)));
     }
 

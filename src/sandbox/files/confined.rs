@@ -278,10 +278,10 @@ impl ConfinedDir {
 
     fn by_components(&self, path: &RelativePath, flags: OFlags) -> Result<OwnedFd, Errno> {
         let step = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let mut held = None;
+        let mut current = None;
         let mut parts = path.parts().peekable();
         while let Some(part) = parts.next() {
-            let directory = held
+            let directory = current
                 .as_ref()
                 .map_or_else(|| self.fd.as_fd(), OwnedFd::as_fd);
             let last = parts.peek().is_none();
@@ -298,7 +298,7 @@ impl ConfinedDir {
             if last {
                 return Ok(opened);
             }
-            held = Some(opened);
+            current = Some(opened);
         }
         Err(Errno::NOENT)
     }

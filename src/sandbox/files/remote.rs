@@ -128,25 +128,25 @@ impl<'r> RemoteDir<'r> {
         limits: &InterpreterLimits,
     ) -> io::Result<(FileCapture, Snapshot)> {
         let after = self.snapshot().await?;
-        let mut taking = CaptureBuilder::new(limits);
+        let mut builder = CaptureBuilder::new(limits);
         for name in CaptureBuilder::bounded(declared) {
             match relative(name, &self.relayed.directory) {
                 Ok(path) => {
                     let name = String::from_utf8_lossy(path.bytes()).into_owned();
-                    self.take(&name, &mut taking, true).await;
+                    self.take(&name, &mut builder, true).await;
                 }
-                Err(refusal) => taking.refused(name, refusal),
+                Err(refusal) => builder.reject(name, refusal),
             }
         }
         for name in after.changed_since(before) {
-            self.take(name, &mut taking, false).await;
+            self.take(name, &mut builder, false).await;
         }
-        Ok((taking.finish(before, &after), after))
+        Ok((builder.finish(before, &after), after))
     }
 
     /// Adds one file of a cell.
-    async fn take(&mut self, name: &str, taking: &mut CaptureBuilder<'_>, declared: bool) {
-        if taking.has(name) {
+    async fn take(&mut self, name: &str, builder: &mut CaptureBuilder<'_>, declared: bool) {
+        if builder.has(name) {
             return;
         }
         let asked = FileRequest::Get {
@@ -158,9 +158,9 @@ impl<'r> RemoteDir<'r> {
             Ok(reply) => reply,
             // Deleted since the snapshot.
             Err(RequestFailure::Refused(Refusal::Missing)) if !declared => return,
-            Err(failure) => return taking.refused(name, failure.refusal()),
+            Err(failure) => return builder.reject(name, failure.refusal()),
         };
-        let Some(most) = taking.room(name, reply.size, reply.stored) else {
+        let Some(most) = builder.byte_limit(name, reply.size, reply.stored) else {
             return;
         };
         let limit = usize::try_from(most).unwrap_or(usize::MAX);
@@ -168,9 +168,9 @@ impl<'r> RemoteDir<'r> {
             Ok((mut bytes, _)) => {
                 let whole = bytes.len() <= limit;
                 bytes.truncate(limit);
-                taking.taken(name, bytes, whole);
+                builder.add(name, bytes, whole);
             }
-            Err(refusal) => taking.refused(name, refusal),
+            Err(refusal) => builder.reject(name, refusal),
         }
     }
 
@@ -190,9 +190,9 @@ impl<'r> RemoteDir<'r> {
                 most: asked,
             };
             let reply = self.ask(request).await.map_err(RequestFailure::refusal)?;
-            let came = reply.body.get(..asked).unwrap_or(&reply.body);
-            bytes.extend_from_slice(came);
-            if came.len() < asked || bytes.len() >= most {
+            let received = reply.body.get(..asked).unwrap_or(&reply.body);
+            bytes.extend_from_slice(received);
+            if received.len() < asked || bytes.len() >= most {
                 return Ok((bytes.freeze(), reply));
             }
         }

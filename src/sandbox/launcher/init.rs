@@ -20,14 +20,16 @@ use super::raw::{self, Forked};
 use super::root::{self, PrivateRoot};
 use super::server_socket::ServerSocket;
 use super::spec::{CONTROL_FD, INNER_ID, Isolation, LauncherCommand, LauncherMessage, Spec};
-use super::{AtStep, Descriptors, StepError, StepResult, filter, identity, limits, rules, tell};
+use super::{
+    AtStep, Descriptors, StepError, StepResult, filter, identity, limits, report_failure, rules,
+};
 use crate::sandbox::monitor;
 
 /// Most rounds of killing. Each round ends one generation, and the number of processes is limited.
-const SWEEPS: usize = 1000;
+const MAX_KILL_ROUNDS: usize = 1000;
 /// Time limit of a command. It is shorter than the server's wait for the end of an interpreter, because the socket is
 /// not read meanwhile.
-const OBEY_LIMIT: Duration = Duration::from_secs(1);
+const COMMAND_LIMIT: Duration = Duration::from_secs(1);
 
 /// Starts the interpreter and runs until it has exited or the server has closed the socket.
 pub(super) fn run(spec: &Spec, server: &mut ServerSocket) -> StepResult<()> {
@@ -47,7 +49,7 @@ pub(super) fn run(spec: &Spec, server: &mut ServerSocket) -> StepResult<()> {
     let child = match raw::fork().at("starting the interpreter")? {
         Forked::Child => {
             let Err(failure) = become_interpreter(spec, landlock, theirs.as_fd());
-            tell(&mut for_child, &failure);
+            report_failure(&mut for_child, &failure);
             raw::exit(1)
         }
         Forked::Parent(child) => child,
@@ -175,8 +177,8 @@ fn supervise(
         drain(signals);
         let link_closed = match of_link {
             PollFlags::IN => match server.receive() {
-                Ok(order) => {
-                    obey(spec, order);
+                Ok(command) => {
+                    execute_command(spec, command);
                     false
                 }
                 Err(_) => true,
@@ -189,7 +191,7 @@ fn supervise(
         }
     };
     if !spec.isolation.has_namespaces() {
-        sweep();
+        kill_descendants();
     }
     if let Some(ended) = ended {
         let _server_may_be_gone = server.send(&ended, &[]);
@@ -217,8 +219,8 @@ fn reap(interpreter: Pid) -> Option<LauncherMessage> {
 }
 
 /// Ends every descendant. All are stopped first, so none can escape by forking. Orphans are reparented to this process.
-fn sweep() {
-    for _ in 0..SWEEPS {
+fn kill_descendants() {
+    for _ in 0..MAX_KILL_ROUNDS {
         let found = descendants();
         if found.is_empty() {
             return;
@@ -235,8 +237,8 @@ fn sweep() {
 }
 
 /// Stops or resumes everything but this process.
-fn obey(spec: &Spec, order: LauncherCommand) {
-    let signal = match order {
+fn execute_command(spec: &Spec, command: LauncherCommand) {
+    let signal = match command {
         LauncherCommand::Pause => Signal::STOP,
         LauncherCommand::Resume => Signal::CONT,
     };
@@ -248,16 +250,16 @@ fn obey(spec: &Spec, order: LauncherCommand) {
     // A stopped process cannot fork: when a pass finds no new process, all are stopped. Each process is signalled as
     // soon as it is found, because some live only until they have started the next.
     let began = Instant::now();
-    let mut told = HashSet::new();
-    while began.elapsed() < OBEY_LIMIT {
-        let before = told.len();
-        monitor::tree_telling(rustix::process::getpid(), |pid| {
-            if told.insert(pid) {
+    let mut signalled = HashSet::new();
+    while began.elapsed() < COMMAND_LIMIT {
+        let before = signalled.len();
+        monitor::walk_tree(rustix::process::getpid(), |pid| {
+            if signalled.insert(pid) {
                 let _may_have_ended = kill_process(pid, signal);
             }
         });
         // A resumed process may fork without end. Stopped ones cannot, so one pass suffices.
-        if told.len() == before || order == LauncherCommand::Resume {
+        if signalled.len() == before || command == LauncherCommand::Resume {
             return;
         }
     }

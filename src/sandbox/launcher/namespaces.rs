@@ -10,7 +10,7 @@ use rustix::thread::UnshareFlags;
 use super::raw::{self, Forked};
 use super::server_socket::ServerSocket;
 use super::spec::{INNER_ID, Isolation, Spec};
-use super::{AtStep, StepError, StepResult, identity, tell};
+use super::{AtStep, StepError, StepResult, identity, report_failure};
 use crate::sandbox::settings::Network;
 
 /// Enters new namespaces; the next child is the first process in them.
@@ -54,7 +54,7 @@ pub(super) fn run_as_first(
             let status = match done {
                 Ok(()) => 0,
                 Err(failure) => {
-                    tell(&mut for_child, &failure);
+                    report_failure(&mut for_child, &failure);
                     1
                 }
             };

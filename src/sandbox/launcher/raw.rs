@@ -38,9 +38,9 @@ pub(super) fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
 
 /// Closes every descriptor except the standard three and the server socket.
 pub(super) fn close_all_but(server: &ServerSocket) -> io::Result<()> {
-    let kept = u32::try_from(server.raw()).map_err(io::Error::other)?;
-    close_range(3, kept.saturating_sub(1))?;
-    close_range(kept.saturating_add(1), u32::MAX)
+    let server = u32::try_from(server.raw()).map_err(io::Error::other)?;
+    close_range(3, server.saturating_sub(1))?;
+    close_range(server.saturating_add(1), u32::MAX)
 }
 
 /// Closes the descriptors of a range, both ends included.

@@ -45,7 +45,7 @@ pub(super) struct PrivateRoot {
 /// A cloned tree of the host that will be moved into the root.
 struct Tree {
     /// Below the new root.
-    place: PathBuf,
+    path: PathBuf,
     is_directory: bool,
     mount: OwnedFd,
 }
@@ -57,15 +57,15 @@ pub(super) fn enter(spec: &Spec, id: u32) -> StepResult<PrivateRoot> {
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
     )
     .at("making mounts private")?;
-    let trees = pick_up(spec)?;
+    let trees = clone_mounts(spec)?;
     mount_tmpfs(STAGE, ROOT_OPTIONS, MountFlags::NOSUID | MountFlags::NODEV)
         .at("mounting the root")?;
     std::env::set_current_dir(STAGE).at("entering the root")?;
     // First, because an interpreter's tree may lie below a writable directory, which would hide it.
     let proc = mount_writable(spec, id)?;
-    put_down(&trees)?;
+    attach_mounts(&trees)?;
     make_links().at("linking the system's directories")?;
-    lead_to_interpreter(&spec.links).at("linking the interpreter")?;
+    link_interpreter(&spec.links).at("linking the interpreter")?;
     make_etc(id).at("making /etc")?;
     rustix::process::pivot_root(".", ".").at("changing the root")?;
     unmount(".", UnmountFlags::DETACH).at("leaving the old root")?;
@@ -82,7 +82,7 @@ pub(super) fn enter(spec: &Spec, id: u32) -> StepResult<PrivateRoot> {
 }
 
 /// Clones the mounts of everything the root will hold, detached and read-only, before anything hides them.
-fn pick_up(spec: &Spec) -> StepResult<Vec<Tree>> {
+fn clone_mounts(spec: &Spec) -> StepResult<Vec<Tree>> {
     let mut paths: Vec<PathBuf> = vec!["/usr".into()];
     paths.extend(spec.trees.iter().cloned());
     let top = TOP.iter().map(|name| Path::new("/").join(name));
@@ -100,7 +100,7 @@ fn pick_up(spec: &Spec) -> StepResult<Vec<Tree>> {
         // Paths inside a tree that is already cloned come with it.
         if trees
             .iter()
-            .any(|tree| path.starts_with(Path::new("/").join(&tree.place)))
+            .any(|tree| path.starts_with(Path::new("/").join(&tree.path)))
         {
             continue;
         }
@@ -122,23 +122,23 @@ fn tree(path: &Path, attributes: u64) -> StepResult<Tree> {
         .at("cloning the mounts of the interpreter's files")?;
     raw::set_mount(mount.as_fd(), attributes, true)
         .at("making the interpreter's files read-only")?;
-    let place = path.strip_prefix("/").unwrap_or(path).to_owned();
+    let path = path.strip_prefix("/").unwrap_or(path).to_owned();
     Ok(Tree {
-        place,
+        path,
         is_directory,
         mount,
     })
 }
 
 /// Attaches the cloned trees at their paths on the host. The current directory is the new root.
-fn put_down(trees: &[Tree]) -> StepResult<()> {
+fn attach_mounts(trees: &[Tree]) -> StepResult<()> {
     for tree in trees {
         prepare(tree).at("making a mount point for the interpreter's files")?;
         move_mount(
             &tree.mount,
             "",
             CWD,
-            &tree.place,
+            &tree.path,
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
         )
         .at("mounting the interpreter's files")?;
@@ -148,12 +148,12 @@ fn put_down(trees: &[Tree]) -> StepResult<()> {
 
 fn prepare(tree: &Tree) -> io::Result<()> {
     if tree.is_directory {
-        return directory(&tree.place, 0o755);
+        return directory(&tree.path, 0o755);
     }
-    if let Some(parent) = tree.place.parent() {
+    if let Some(parent) = tree.path.parent() {
         directory(parent, 0o755)?;
     }
-    fs::File::create(&tree.place).map(drop)
+    fs::File::create(&tree.path).map(drop)
 }
 
 /// Creates the links of a merged `/usr`, as on the host.
@@ -174,16 +174,16 @@ fn make_links() -> io::Result<()> {
 }
 
 /// Creates the links that lead to the interpreter, except those that came with a tree.
-fn lead_to_interpreter(links: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+fn link_interpreter(links: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     for (link, target) in links {
-        let place = link.strip_prefix("/").unwrap_or(link);
-        if place.symlink_metadata().is_ok() {
+        let path = link.strip_prefix("/").unwrap_or(link);
+        if path.symlink_metadata().is_ok() {
             continue;
         }
-        if let Some(parent) = place.parent() {
+        if let Some(parent) = path.parent() {
             directory(parent, 0o755)?;
         }
-        symlink(target, place)?;
+        symlink(target, path)?;
     }
     Ok(())
 }
@@ -231,20 +231,20 @@ fn mount_writable(spec: &Spec, id: u32) -> StepResult<bool> {
     };
     let executable = MountFlags::NOSUID | MountFlags::NODEV;
     let data = DATA.trim_start_matches('/');
-    for (place, bytes, flags) in [
+    for (path, bytes, flags) in [
         (data, limits.disk, executable),
         ("tmp", limits.tmp, executable),
         ("dev/shm", limits.tmp, flags),
     ] {
-        directory(Path::new(place), 0o755).at("making a writable directory")?;
-        mount_tmpfs(place, &options(bytes), flags).at("mounting a writable directory")?;
+        directory(Path::new(path), 0o755).at("making a writable directory")?;
+        mount_tmpfs(path, &options(bytes), flags).at("mounting a writable directory")?;
     }
     Ok(proc)
 }
 
-fn mount_tmpfs(place: &str, options: &str, flags: MountFlags) -> io::Result<()> {
+fn mount_tmpfs(path: &str, options: &str, flags: MountFlags) -> io::Result<()> {
     let options = std::ffi::CString::new(options)?;
-    mount("tmpfs", place, "tmpfs", flags, options.as_c_str()).map_err(Into::into)
+    mount("tmpfs", path, "tmpfs", flags, options.as_c_str()).map_err(Into::into)
 }
 
 fn directory(path: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {

@@ -42,7 +42,7 @@ impl Pool {
             if slot.permitted.is_none() {
                 continue;
             }
-            workspace.settle(None);
+            workspace.set_idle_since(None);
             slot.retire_if(|_| true);
             let pool = self.clone();
             self.tasks.spawn(async move {
@@ -136,7 +136,7 @@ impl Pool {
                     || worker.started.elapsed() > settings.max_age
             });
             if slot.has_retired() {
-                workspace.settle(None);
+                workspace.set_idle_since(None);
                 self.counters.evicted.fetch_add(1, Ordering::Relaxed);
                 self.save(&id, &mut slot).await;
             }

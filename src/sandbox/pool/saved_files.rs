@@ -79,8 +79,8 @@ impl SavedFiles {
                 index.note(workspace, Some(note));
             } else {
                 let path = entry.path();
-                let time = kept_at(&path).unwrap_or(SystemTime::UNIX_EPOCH);
-                index.kept(&name, size(&path), time);
+                let time = saved_at(&path).unwrap_or(SystemTime::UNIX_EPOCH);
+                index.record(&name, size(&path), time);
             }
         }
         let saved = Self(Arc::new(Inner {
@@ -101,10 +101,10 @@ impl SavedFiles {
         placed: &BTreeSet<String>,
         limits: &InterpreterLimits,
     ) -> io::Result<()> {
-        let busy = self.busy(id);
-        let kept = self.write(id, worker, placed, limits).await;
+        let in_use = self.mark_used(id);
+        let result = self.write(id, worker, placed, limits).await;
         let (saved, workspace) = (self.clone(), id.clone());
-        let note = kept.is_err().then_some(FileLoss::NotSaved);
+        let note = result.is_err().then_some(FileLoss::NotSaved);
         let counting = spawn_blocking(move || {
             saved.note(workspace.as_str(), note);
             let path = saved.directory(&workspace);
@@ -112,12 +112,12 @@ impl SavedFiles {
                 .0
                 .index
                 .lock()
-                .kept(workspace.as_str(), size(&path), SystemTime::now());
-            drop(busy);
+                .record(workspace.as_str(), size(&path), SystemTime::now());
+            drop(in_use);
             saved.shrink();
         });
         counting.await.map_err(io::Error::other)?;
-        kept
+        result
     }
 
     async fn write(
@@ -150,8 +150,8 @@ impl SavedFiles {
         id: &WorkspaceId,
         worker: &mut Worker,
     ) -> io::Result<Option<RestoredFiles>> {
-        let _busy = self.busy(id);
-        let note = self.0.index.lock().noted(id.as_str());
+        let _in_use = self.mark_used(id);
+        let note = self.0.index.lock().note_of(id.as_str());
         let directory = self.directory(id);
         let placed = match tokio::fs::read(directory.join(PLACED)).await {
             Ok(placed) => placed,
@@ -170,7 +170,7 @@ impl SavedFiles {
 
     /// Deletes the saved files of a workspace.
     pub(super) fn delete(&self, id: &WorkspaceId) -> io::Result<()> {
-        self.0.index.lock().gone(id.as_str());
+        self.0.index.lock().remove(id.as_str());
         self.note(id.as_str(), None);
         absent_is_fine(fs::remove_dir_all(self.directory(id)))
     }
@@ -209,7 +209,7 @@ impl SavedFiles {
     }
 
     fn expire_files(&self, name: &str, path: &Path, before: SystemTime) -> io::Result<()> {
-        if kept_at(path)? < before && self.0.index.lock().take(name) {
+        if saved_at(path)? < before && self.0.index.lock().remove_unless_used(name) {
             fs::remove_dir_all(path)?;
         }
         Ok(())
@@ -218,7 +218,7 @@ impl SavedFiles {
     /// Deletes the oldest saved files until the rest is within the budget.
     fn shrink(&self) {
         loop {
-            let Some(oldest) = self.0.index.lock().take_oldest(self.0.budget) else {
+            let Some(oldest) = self.0.index.lock().remove_oldest(self.0.budget) else {
                 return;
             };
             self.note(&oldest, Some(FileLoss::Evicted));
@@ -248,9 +248,9 @@ impl SavedFiles {
     }
 
     /// Protects a workspace's files from eviction and expiry while it is held.
-    fn busy(&self, id: &WorkspaceId) -> Busy {
-        self.0.index.lock().begin(id.as_str());
-        Busy {
+    fn mark_used(&self, id: &WorkspaceId) -> InUse {
+        self.0.index.lock().begin_use(id.as_str());
+        InUse {
             saved: self.clone(),
             workspace: id.clone(),
         }
@@ -261,14 +261,14 @@ impl SavedFiles {
     }
 }
 
-struct Busy {
+struct InUse {
     saved: SavedFiles,
     workspace: WorkspaceId,
 }
 
-impl Drop for Busy {
+impl Drop for InUse {
     fn drop(&mut self) {
-        self.saved.0.index.lock().end(self.workspace.as_str());
+        self.saved.0.index.lock().end_use(self.workspace.as_str());
     }
 }
 
@@ -296,7 +296,7 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
 }
 
 /// When the files in a workspace's directory were saved.
-fn kept_at(path: &Path) -> io::Result<SystemTime> {
+fn saved_at(path: &Path) -> io::Result<SystemTime> {
     fs::metadata(path.join(PLACED))
         .or_else(|_| fs::symlink_metadata(path))?
         .modified()

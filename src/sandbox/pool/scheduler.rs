@@ -67,7 +67,7 @@ struct State<W> {
     /// Spares that are being started.
     starting: usize,
     /// Number of interpreters by owner; no zero entries.
-    held: HashMap<Owner, usize>,
+    by_owner: HashMap<Owner, usize>,
     waiting: VecDeque<Waiting<W>>,
     last_number: u64,
     closed: bool,
@@ -94,7 +94,7 @@ impl<W> Scheduler<W> {
             max_waiting,
             spares: VecDeque::new(),
             starting: 0,
-            held: HashMap::new(),
+            by_owner: HashMap::new(),
             waiting: VecDeque::new(),
             last_number: 0,
             closed: false,
@@ -256,7 +256,7 @@ impl<W> Scheduler<W> {
 
 impl<W> State<W> {
     fn workers_of(&self, owner: &Owner) -> usize {
-        self.held.get(owner).copied().unwrap_or(0)
+        self.by_owner.get(owner).copied().unwrap_or(0)
     }
 
     /// Removes the next call from the queue, together with its grant.
@@ -290,7 +290,7 @@ impl<W> State<W> {
     fn assign(&mut self, permit: &mut Permit<W>, owner: Option<&Owner>) {
         let before = std::mem::replace(&mut permit.owner, owner.cloned());
         if let Some(owner) = owner {
-            *self.held.entry(owner.clone()).or_default() += 1;
+            *self.by_owner.entry(owner.clone()).or_default() += 1;
         }
         if let Some(before) = before {
             self.unassign(&before);
@@ -298,10 +298,10 @@ impl<W> State<W> {
     }
 
     fn unassign(&mut self, owner: &Owner) {
-        if let Some(held) = self.held.get_mut(owner) {
-            *held -= 1;
-            if *held == 0 {
-                self.held.remove(owner);
+        if let Some(count) = self.by_owner.get_mut(owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_owner.remove(owner);
             }
         }
     }

@@ -91,7 +91,7 @@ impl Workspace {
         *self.idle.lock()
     }
 
-    pub(super) fn settle(&self, idle_since: Option<Instant>) {
+    pub(super) fn set_idle_since(&self, idle_since: Option<Instant>) {
         *self.idle.lock() = idle_since;
     }
 

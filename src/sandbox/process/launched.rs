@@ -155,8 +155,8 @@ impl LaunchedProcess {
     }
 
     /// Suspends or resumes the interpreter. A launcher that is gone has already ended it.
-    pub(super) fn order(&self, order: LauncherCommand) {
-        if let Err(error) = self.socket.order(order) {
+    pub(super) fn send_command(&self, command: LauncherCommand) {
+        if let Err(error) = self.socket.send_command(command) {
             tracing::debug!(%error, "a code launcher accepts no commands any more");
         }
     }

@@ -32,7 +32,7 @@ const END_STEPS: [(Option<Signal>, Duration); 3] = [
     (Some(Signal::KILL), Duration::from_secs(2)),
 ];
 /// Most bytes of events that are queued while a reply is awaited; further output is dropped.
-const MAX_HELD: usize = 1024 * 1024;
+const MAX_QUEUED_BYTES: usize = 1024 * 1024;
 /// Most bytes that are read without waiting.
 const MAX_TAKEN: usize = 4 * 1024 * 1024;
 /// Bytes of the command's own stderr that are kept.
@@ -51,9 +51,9 @@ pub(crate) struct RelayedProcess {
     read: BytesMut,
     incoming: RelayDecoder,
     /// Events that arrived while a reply was awaited.
-    held: VecDeque<ProcessEvent>,
-    held_bytes: usize,
-    said: OutputBuffer,
+    queued: VecDeque<ProcessEvent>,
+    queued_bytes: usize,
+    stderr_text: OutputBuffer,
     last_request: u32,
     /// The working directory as the code sees it.
     pub(crate) directory: String,
@@ -69,7 +69,7 @@ enum Lost {
     /// A protocol violation.
     Violation,
     /// A reply did not arrive in time.
-    Deaf,
+    Timeout,
 }
 
 impl RelayedProcess {
@@ -84,8 +84,8 @@ impl RelayedProcess {
     }
 
     pub(super) async fn next(&mut self) -> ProcessEvent {
-        if let Some(event) = self.held.pop_front() {
-            self.held_bytes = self.held_bytes.saturating_sub(event.size());
+        if let Some(event) = self.queued.pop_front() {
+            self.queued_bytes = self.queued_bytes.saturating_sub(event.size());
             return event;
         }
         loop {
@@ -103,7 +103,7 @@ impl RelayedProcess {
                 Some(ProcessEvent::Ended(ended)) => return ended,
                 // Nothing more will arrive; the caller has a time limit.
                 Some(ProcessEvent::Violation) => std::future::pending().await,
-                Some(event) => self.hold(event),
+                Some(event) => self.queue(event),
                 None => {}
             }
         }
@@ -119,16 +119,16 @@ impl RelayedProcess {
         for message in messages {
             let message = self.checked(message);
             if let Some(event) = self.event(message) {
-                self.hold_all(event);
+                self.queue_unbounded(event);
             }
         }
-        for event in std::mem::take(&mut self.held) {
+        for event in std::mem::take(&mut self.queued) {
             match event {
                 ProcessEvent::Output(stream, bytes) => take(stream, &bytes),
-                other => self.held.push_back(other),
+                other => self.queued.push_back(other),
             }
         }
-        self.held_bytes = self.held.iter().map(ProcessEvent::size).sum();
+        self.queued_bytes = self.queued.iter().map(ProcessEvent::size).sum();
     }
 
     /// Executes a file request.
@@ -150,7 +150,7 @@ impl RelayedProcess {
                         if let Some(event) = self.event(message) {
                             let over =
                                 matches!(event, ProcessEvent::Violation) || self.lost.is_some();
-                            self.hold(event);
+                            self.queue(event);
                             if over {
                                 return Err(io::ErrorKind::BrokenPipe.into());
                             }
@@ -162,7 +162,7 @@ impl RelayedProcess {
         match reply.await {
             Ok(reply) => reply,
             Err(_) => {
-                self.lost = Some(Lost::Deaf);
+                self.lost = Some(Lost::Timeout);
                 Err(io::ErrorKind::TimedOut.into())
             }
         }
@@ -180,7 +180,7 @@ impl RelayedProcess {
         }
         self.outgoing.extend_from_slice(&relay_protocol::kill());
         if timeout(STOP_LIMIT, self.ended()).await.is_err() {
-            self.lost = Some(Lost::Deaf);
+            self.lost = Some(Lost::Timeout);
         }
     }
 
@@ -196,7 +196,7 @@ impl RelayedProcess {
                 let _may_have_ended = kill_process_group(group, signal);
             }
             // Its output must be read, or it could block.
-            let reading = discard(&mut self.stdout, &mut self.stderr, &mut self.said);
+            let reading = discard(&mut self.stdout, &mut self.stderr, &mut self.stderr_text);
             let ended = async {
                 tokio::select! {
                     ended = self.command.wait() => drop(ended),
@@ -211,10 +211,12 @@ impl RelayedProcess {
     }
 
     /// What the command itself wrote to stderr.
-    pub(super) fn said(&mut self) -> String {
-        let said = &mut self.said;
-        drain(&self.stderr, MAX_TAKEN, |bytes| drop(said.push(bytes)));
-        said.take().text
+    pub(super) fn command_stderr(&mut self) -> String {
+        let stderr_text = &mut self.stderr_text;
+        drain(&self.stderr, MAX_TAKEN, |bytes| {
+            drop(stderr_text.push(bytes));
+        });
+        stderr_text.take().text
     }
 
     /// Waits for the next message and writes queued bytes meanwhile.
@@ -230,7 +232,7 @@ impl RelayedProcess {
                 return Err(lost);
             }
             self.read.reserve(READ_SIZE);
-            let mut said = [0; 1024];
+            let mut chunk = [0; 1024];
             let writing = !self.outgoing.is_empty();
             tokio::select! {
                 sent = write(&mut self.stdin, &self.outgoing), if writing => match sent {
@@ -247,8 +249,8 @@ impl RelayedProcess {
                     }
                     _ => self.lost = Some(Lost::Ended),
                 },
-                read = self.stderr.read(&mut said), if self.stderr_open => match read {
-                    Ok(read) if read > 0 => drop(self.said.push(said.get(..read).unwrap_or_default())),
+                read = self.stderr.read(&mut chunk), if self.stderr_open => match read {
+                    Ok(read) if read > 0 => drop(self.stderr_text.push(chunk.get(..read).unwrap_or_default())),
                     _ => self.stderr_open = false,
                 },
             }
@@ -286,12 +288,12 @@ impl RelayedProcess {
                 self.lost = Some(Lost::Violation);
                 ProcessEvent::Violation
             }
-            Err(Lost::Violation | Lost::Deaf) => ProcessEvent::Violation,
+            Err(Lost::Violation | Lost::Timeout) => ProcessEvent::Violation,
             Err(Lost::Ended) => {
                 if !self.interpreter_ended {
                     self.interpreter_ended = true;
-                    let said = self.said();
-                    tracing::warn!(said, "sandbox.command has ended by itself");
+                    let stderr = self.command_stderr();
+                    tracing::warn!(stderr, "sandbox.command has ended by itself");
                 }
                 ProcessEvent::Ended(ProcessExit::Command)
             }
@@ -299,15 +301,15 @@ impl RelayedProcess {
     }
 
     /// Queues an event, unless the queue is full.
-    fn hold(&mut self, event: ProcessEvent) {
-        if self.held_bytes + event.size() <= MAX_HELD {
-            self.hold_all(event);
+    fn queue(&mut self, event: ProcessEvent) {
+        if self.queued_bytes + event.size() <= MAX_QUEUED_BYTES {
+            self.queue_unbounded(event);
         }
     }
 
-    fn hold_all(&mut self, event: ProcessEvent) {
-        self.held_bytes += event.size();
-        self.held.push_back(event);
+    fn queue_unbounded(&mut self, event: ProcessEvent) {
+        self.queued_bytes += event.size();
+        self.queued.push_back(event);
     }
 }
 
@@ -327,7 +329,11 @@ async fn write(stdin: &mut Option<ChildStdin>, bytes: &[u8]) -> Option<usize> {
 }
 
 /// Reads and discards output, except stderr, which is for the operator.
-async fn discard(stdout: &mut ChildStdout, stderr: &mut ChildStderr, said: &mut OutputBuffer) {
+async fn discard(
+    stdout: &mut ChildStdout,
+    stderr: &mut ChildStderr,
+    stderr_text: &mut OutputBuffer,
+) {
     let out = async {
         let mut buffer = vec![0; READ_SIZE];
         while stdout.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
@@ -335,7 +341,7 @@ async fn discard(stdout: &mut ChildStdout, stderr: &mut ChildStderr, said: &mut 
     let err = async {
         let mut buffer = vec![0; 1024];
         while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
-            let _live = said.push(buffer.get(..read).unwrap_or_default());
+            let _live = stderr_text.push(buffer.get(..read).unwrap_or_default());
         }
     };
     tokio::join!(out, err);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::host::Host;
 use super::{PROBE_LIMIT, TierAttempt, probe, report};
-use crate::sandbox::interpreter::{Interpreter, QUESTIONS};
+use crate::sandbox::interpreter::{Interpreter, QUERY};
 use crate::sandbox::plan::{IsolationMethod, LaunchPlan, Reservations};
 use crate::sandbox::settings::Settings;
 use crate::sandbox::worker::Worker;
@@ -26,7 +26,7 @@ pub(super) async fn choose(
         .map(Arc::new)
         .map_err(at("opening the directory for working files"))?;
     let host = Host::set_up(&settings.work_dir).map_err(at("setting up the self-test"))?;
-    let interpreter = Interpreter::beyond(&settings);
+    let interpreter = Interpreter::unknown(&settings);
     let plan = Arc::new(LaunchPlan::new(
         settings,
         interpreter,
@@ -38,7 +38,7 @@ pub(super) async fn choose(
         .map_err(|error| {
             SandboxError::Unavailable(report::not_possible(IsolationMethod::Command, &error))
         })?;
-    let interpreter = ask(&mut worker).await;
+    let interpreter = query(&mut worker).await;
     let leaks = probe(&mut worker, &host).await;
     let preload_failed = std::mem::take(&mut worker.preload_failed);
     worker.end().await;
@@ -56,9 +56,9 @@ pub(super) async fn choose(
 }
 
 /// Queries the interpreter for its version and packages.
-async fn ask(worker: &mut Worker) -> Result<Interpreter, SandboxError> {
+async fn query(worker: &mut Worker) -> Result<Interpreter, SandboxError> {
     let cell = Cell {
-        code: QUESTIONS,
+        code: QUERY,
         outputs: &[],
         inputs: &[],
         timeout: PROBE_LIMIT,

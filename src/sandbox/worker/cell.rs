@@ -15,7 +15,7 @@ use crate::sandbox::{Cell, CellEnd, CellOutcome, OutputListener, OutputStream, R
 /// Time that code has to end after the first interrupt.
 const GRACE: Duration = Duration::from_secs(2);
 /// Interval between interrupts.
-const AGAIN: Duration = Duration::from_millis(200);
+const REPEAT_INTERVAL: Duration = Duration::from_millis(200);
 /// Protocol violations of one cell before the interpreter is ended.
 const MAX_VIOLATIONS: u32 = 3;
 /// Most frames of one cell.
@@ -77,7 +77,7 @@ impl<'w> RunningCell<'w> {
             if self.worker.process.interrupt().is_err() {
                 break;
             }
-            next += AGAIN;
+            next += REPEAT_INTERVAL;
             step = self.until(next).await;
         }
         let end = match (self.worker.exceeded_limit(), step) {

@@ -36,7 +36,7 @@ pub(super) struct ResourceWatcher {
     busy: watch::Sender<bool>,
     exceeded: watch::Receiver<Option<ResourceLimit>>,
     counts_descriptors: bool,
-    _looking: JoinSet<()>,
+    _task: JoinSet<()>,
 }
 
 /// What is measured of an interpreter.
@@ -58,7 +58,7 @@ pub(super) struct WatchTarget {
 impl ResourceWatcher {
     /// Starts the task. Must be called before user code runs.
     pub(super) async fn start(mut watch: WatchTarget, kill: KillHandle) -> Self {
-        let looking = spawn_blocking(move || {
+        let preparing = spawn_blocking(move || {
             watch.find_access();
             watch
         });
@@ -66,7 +66,7 @@ impl ResourceWatcher {
         let (found, exceeded) = watch::channel(None);
         let mut task = JoinSet::new();
         let mut counts_descriptors = false;
-        if let Ok(watch) = looking.await {
+        if let Ok(watch) = preparing.await {
             counts_descriptors = watch.access.is_some();
             task.spawn(follow(Arc::new(watch), kill, is_busy, found));
         }
@@ -74,7 +74,7 @@ impl ResourceWatcher {
             busy,
             exceeded,
             counts_descriptors,
-            _looking: task,
+            _task: task,
         }
     }
 
@@ -117,7 +117,7 @@ async fn follow(
     mut busy: watch::Receiver<bool>,
     found: watch::Sender<Option<ResourceLimit>>,
 ) {
-    let (mut looks, mut last, mut took) = (0_u32, Instant::now(), Duration::ZERO);
+    let (mut count, mut last, mut duration) = (0_u32, Instant::now(), Duration::ZERO);
     loop {
         let is_busy = *busy.borrow_and_update();
         let interval = if is_busy {
@@ -128,20 +128,20 @@ async fn follow(
         tokio::select! {
             // Code can make a measurement slow; the wait then grows with it, so that measuring never takes all of a
             // processor.
-            () = sleep_until(last + interval.max(took)) => {}
+            () = sleep_until(last + interval.max(duration)) => {}
             changed = busy.changed() => match changed {
                 Ok(()) => continue,
                 Err(_) => return,
             },
         }
-        looks = looks.wrapping_add(1);
-        let thorough = !is_busy || looks.is_multiple_of(THOROUGH_EVERY);
+        count = count.wrapping_add(1);
+        let thorough = !is_busy || count.is_multiple_of(THOROUGH_EVERY);
         let (began, watch) = (Instant::now(), watch.clone());
         let Ok(exceeded) = spawn_blocking(move || watch.exceeded(thorough)).await else {
             return;
         };
         last = Instant::now();
-        took = last - began;
+        duration = last - began;
         if exceeded.is_some() {
             // Sent first, so that the reason is known when the end is noticed.
             let _nobody_asks = found.send(exceeded);

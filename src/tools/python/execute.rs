@@ -88,7 +88,7 @@ fn shown_directory(path: &str) -> String {
 
 /// Notices about requested files that are missing and that no other notice mentions.
 fn not_there(outcome: &CellOutcome, asked: &[String]) -> Vec<String> {
-    let told = |name: &String| {
+    let is_mentioned = |name: &String| {
         let quoted = format!("'{name}'");
         outcome.files.iter().any(|file| file.name == *name)
             || outcome
@@ -96,7 +96,7 @@ fn not_there(outcome: &CellOutcome, asked: &[String]) -> Vec<String> {
                 .iter()
                 .any(|notice| notice.contains(&quoted))
     };
-    let missing = asked.iter().filter(|name| !told(name));
+    let missing = asked.iter().filter(|name| !is_mentioned(name));
     missing
         .map(|name| {
             format!("'{name}' is not handed over: there is no such file in the working directory")

@@ -36,7 +36,7 @@ impl<'a> LiveOutput<'a> {
 
     /// Forwards the waiting output, as far as the client takes it.
     pub(super) fn flush(&self) {
-        self.pass_on(&mut self.state.lock());
+        self.forward(&mut self.state.lock());
     }
 
     /// Adds a piece of output and forwards what the client takes.
@@ -63,10 +63,10 @@ impl<'a> LiveOutput<'a> {
                 stream,
             }),
         }
-        self.pass_on(&mut state);
+        self.forward(&mut state);
     }
 
-    fn pass_on(&self, state: &mut State) {
+    fn forward(&self, state: &mut State) {
         let mut waiting = std::mem::take(&mut state.waiting).into_iter();
         while let Some(progress) = waiting.next() {
             if let Err(refused) = self.progress.try_send(progress) {

@@ -114,15 +114,15 @@ impl RemoteDir<'_> {
                 Ok(reply) => reply,
                 Err(failure) => break Err(failure.into_io()),
             };
-            let came = reply.body.len();
-            if offset + came as u64 > most || came > MAX_CONTENT {
+            let received = reply.body.len();
+            if offset + received as u64 > most || received > MAX_CONTENT {
                 break Err(io::ErrorKind::QuotaExceeded.into());
             }
             let body = reply.body;
             let writing = spawn_blocking(move || file.write_all(&body).map(|()| file));
             file = writing.await.map_err(io::Error::other)??;
-            offset += came as u64;
-            if came < MAX_CONTENT {
+            offset += received as u64;
+            if received < MAX_CONTENT {
                 break Ok(offset);
             }
         };

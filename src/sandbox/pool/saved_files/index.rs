@@ -10,7 +10,7 @@ use super::FileLoss;
 pub(super) struct Index {
     entries: HashMap<String, Entry>,
     /// Current uses; a use may begin before there is an entry.
-    busy: HashMap<String, usize>,
+    in_use: HashMap<String, usize>,
     notes: HashMap<String, FileLoss>,
     total: u64,
 }
@@ -18,63 +18,63 @@ pub(super) struct Index {
 #[derive(Debug)]
 struct Entry {
     size: u64,
-    kept: SystemTime,
+    saved_at: SystemTime,
 }
 
 impl Index {
     /// Records the saved files of a workspace.
-    pub(super) fn kept(&mut self, workspace: &str, size: u64, kept: SystemTime) {
-        self.gone(workspace);
+    pub(super) fn record(&mut self, workspace: &str, size: u64, saved_at: SystemTime) {
+        self.remove(workspace);
         self.total += size;
         self.entries
-            .insert(workspace.to_owned(), Entry { size, kept });
+            .insert(workspace.to_owned(), Entry { size, saved_at });
     }
 
     /// Removes a workspace's entry.
-    pub(super) fn gone(&mut self, workspace: &str) {
+    pub(super) fn remove(&mut self, workspace: &str) {
         if let Some(entry) = self.entries.remove(workspace) {
             self.total -= entry.size;
         }
     }
 
     /// Removes a workspace's entry, so that the caller can delete its files, unless they are in use.
-    pub(super) fn take(&mut self, workspace: &str) -> bool {
-        if self.busy.contains_key(workspace) {
+    pub(super) fn remove_unless_used(&mut self, workspace: &str) -> bool {
+        if self.in_use.contains_key(workspace) {
             return false;
         }
-        self.gone(workspace);
+        self.remove(workspace);
         true
     }
 
     /// Removes the oldest unused entry if the total exceeds the budget.
-    pub(super) fn take_oldest(&mut self, budget: u64) -> Option<String> {
+    pub(super) fn remove_oldest(&mut self, budget: u64) -> Option<String> {
         if self.total <= budget {
             return None;
         }
         let idle = self
             .entries
             .iter()
-            .filter(|(workspace, _)| !self.busy.contains_key(*workspace));
-        let (oldest, _) = idle.min_by_key(|(_, entry)| entry.kept)?;
+            .filter(|(workspace, _)| !self.in_use.contains_key(*workspace));
+        let (oldest, _) = idle.min_by_key(|(_, entry)| entry.saved_at)?;
         let oldest = oldest.clone();
-        self.gone(&oldest);
+        self.remove(&oldest);
         Some(oldest)
     }
 
-    pub(super) fn begin(&mut self, workspace: &str) {
-        *self.busy.entry(workspace.to_owned()).or_default() += 1;
+    pub(super) fn begin_use(&mut self, workspace: &str) {
+        *self.in_use.entry(workspace.to_owned()).or_default() += 1;
     }
 
-    pub(super) fn end(&mut self, workspace: &str) {
-        if let Some(uses) = self.busy.get_mut(workspace) {
+    pub(super) fn end_use(&mut self, workspace: &str) {
+        if let Some(uses) = self.in_use.get_mut(workspace) {
             *uses -= 1;
             if *uses == 0 {
-                self.busy.remove(workspace);
+                self.in_use.remove(workspace);
             }
         }
     }
 
-    pub(super) fn noted(&self, workspace: &str) -> Option<FileLoss> {
+    pub(super) fn note_of(&self, workspace: &str) -> Option<FileLoss> {
         self.notes.get(workspace).copied()
     }
 

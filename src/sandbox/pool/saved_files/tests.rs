@@ -29,7 +29,7 @@ fn what_was_kept_longest_ago_is_deleted_where_all_is_too_much_and_that_is_rememb
     assert_eq!(there(folder.path(), &ids), [true, false, true]);
     let notes = |saved: &SavedFiles| {
         ids.each_ref()
-            .map(|id| saved.0.index.lock().noted(id.as_str()))
+            .map(|id| saved.0.index.lock().note_of(id.as_str()))
     };
     assert_eq!(notes(&saved), [None, Some(FileLoss::Evicted), None]);
     drop(saved);
@@ -50,19 +50,19 @@ fn what_is_being_used_is_not_deleted() {
     let ids = [(); 2].map(|()| WorkspaceId::fresh());
     put(folder.path(), &ids[0], 400 * 1024, Duration::from_secs(30));
     let saved = SavedFiles::open(folder.path(), BUDGET).unwrap();
-    let busy = saved.busy(&ids[0]);
+    let in_use = saved.mark_used(&ids[0]);
     put(folder.path(), &ids[1], 800 * 1024, Duration::ZERO);
     let much = size(&saved.directory(&ids[1]));
     saved
         .0
         .index
         .lock()
-        .kept(ids[1].as_str(), much, SystemTime::now());
+        .record(ids[1].as_str(), much, SystemTime::now());
     saved.shrink();
     assert_eq!(there(folder.path(), &ids), [true, false]);
     saved.expire(Some(Duration::from_secs(1))).unwrap();
     assert_eq!(there(folder.path(), &ids), [true, false]);
-    drop(busy);
+    drop(in_use);
     saved.expire(Some(Duration::from_secs(1))).unwrap();
     assert_eq!(there(folder.path(), &ids), [false, false]);
 }

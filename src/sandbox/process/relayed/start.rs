@@ -65,9 +65,9 @@ impl RelayedProcess {
             outgoing: BytesMut::new(),
             read: BytesMut::new(),
             incoming: RelayDecoder::default(),
-            held: VecDeque::new(),
-            held_bytes: 0,
-            said: OutputBuffer::new(KEPT_STDERR),
+            queued: VecDeque::new(),
+            queued_bytes: 0,
+            stderr_text: OutputBuffer::new(KEPT_STDERR),
             last_request: 0,
             directory: String::new(),
             interpreter_ended: false,
@@ -79,7 +79,7 @@ impl RelayedProcess {
                 relayed.directory = directory;
                 return Ok(relayed);
             }
-            Ok(Ok(_) | Err(Lost::Violation | Lost::Deaf)) => {
+            Ok(Ok(_) | Err(Lost::Violation | Lost::Timeout)) => {
                 "the output is not from the relay; nothing else may write to the command's stdout"
             }
             Ok(Err(Lost::Ended)) => "sandbox.command has ended",
@@ -87,7 +87,7 @@ impl RelayedProcess {
         };
         relayed.kill().await;
         Err(SandboxError::Python {
-            said: relayed.said(),
+            stderr: relayed.command_stderr(),
             source: io::Error::other(cause),
         })
     }
