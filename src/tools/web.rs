@@ -9,7 +9,6 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,35 +36,60 @@ const TIME_LIMIT: Duration = Duration::from_secs(90);
 /// The web and the tools for it; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct WebAccess {
-    web: Arc<dyn Browser>,
+    web: Backend,
     tools: Arc<[SharedTool]>,
     unasked: bool,
 }
 
-/// What the tools need of the web.
-///
-/// [`Web`] implements it, and what the tests put in its place. The methods mean what they mean there.
-pub(crate) trait Browser: Send + Sync + fmt::Debug {
-    /// Searches.
-    fn search<'a>(
-        &'a self,
-        query: &'a SearchQuery,
-    ) -> BoxFuture<'a, Result<SearchResults, WebError>>;
-    /// Reads a page.
-    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<PageContent, WebError>>;
-    /// How it went so far.
-    fn stats(&self) -> WebStats;
-    /// Most results of a search.
-    fn max_results(&self) -> usize;
+/// The web behind the tools, or a scripted stand-in in tests.
+#[derive(Debug, Clone)]
+enum Backend {
+    Web(Web),
+    #[cfg(test)]
+    Fake(Arc<tests::Fake>),
+}
+
+impl Backend {
+    async fn search(&self, query: &SearchQuery) -> Result<SearchResults, WebError> {
+        match self {
+            Self::Web(web) => web.search(query).await,
+            #[cfg(test)]
+            Self::Fake(fake) => fake.search(query),
+        }
+    }
+
+    async fn read(&self, query: &PageQuery) -> Result<PageContent, WebError> {
+        match self {
+            Self::Web(web) => web.read(query).await,
+            #[cfg(test)]
+            Self::Fake(fake) => fake.read(query),
+        }
+    }
+
+    fn stats(&self) -> WebStats {
+        match self {
+            Self::Web(web) => web.stats(),
+            #[cfg(test)]
+            Self::Fake(_) => WebStats::default(),
+        }
+    }
+
+    fn max_results(&self) -> usize {
+        match self {
+            Self::Web(web) => web.max_results(),
+            #[cfg(test)]
+            Self::Fake(_) => tests::MAX_RESULTS,
+        }
+    }
 }
 
 impl WebAccess {
     /// The tools over the web; offered to every request (`unasked`) or only to those that ask.
     pub fn new(web: Web, unasked: bool) -> Self {
-        Self::over(Arc::new(web), unasked)
+        Self::over(Backend::Web(web), unasked)
     }
 
-    fn over(web: Arc<dyn Browser>, unasked: bool) -> Self {
+    fn over(web: Backend, unasked: bool) -> Self {
         let tools = both(&web, &WebAsk::default());
         Self {
             web,
@@ -98,7 +122,7 @@ impl WebAccess {
     }
 }
 
-fn both(web: &Arc<dyn Browser>, ask: &WebAsk) -> Vec<SharedTool> {
+fn both(web: &Backend, ask: &WebAsk) -> Vec<SharedTool> {
     let ask = Arc::new(ask.clone());
     let search = describe::search(&ask, web.max_results());
     let read = describe::read(&ask);
@@ -130,7 +154,7 @@ enum Action {
 /// One of the tools.
 #[derive(Debug)]
 struct WebTool {
-    web: Arc<dyn Browser>,
+    web: Backend,
     ask: Arc<WebAsk>,
     action: Action,
     definition: ToolDefinition,
@@ -205,26 +229,5 @@ impl From<WebError> for ToolError {
                 source: None,
             },
         }
-    }
-}
-
-impl Browser for Web {
-    fn search<'a>(
-        &'a self,
-        query: &'a SearchQuery,
-    ) -> BoxFuture<'a, Result<SearchResults, WebError>> {
-        self.search(query).boxed()
-    }
-
-    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<PageContent, WebError>> {
-        self.read(query).boxed()
-    }
-
-    fn stats(&self) -> WebStats {
-        self.stats()
-    }
-
-    fn max_results(&self) -> usize {
-        self.max_results()
     }
 }

@@ -1,7 +1,5 @@
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -20,35 +18,27 @@ const LINE_ENDS: [&str; 11] = [
     "\u{2029}",
 ];
 
+/// Most results of a search.
+pub(super) const MAX_RESULTS: usize = 7;
+
 /// A web that always says the same, and remembers what it was asked.
 #[derive(Debug)]
-struct Fake {
+pub(super) struct Fake {
     findings: Result<SearchResults, WebError>,
     reading: Result<PageContent, WebError>,
     searched: Mutex<Vec<SearchQuery>>,
     read: Mutex<Vec<PageQuery>>,
 }
 
-impl Browser for Fake {
-    fn search<'a>(
-        &'a self,
-        query: &'a SearchQuery,
-    ) -> BoxFuture<'a, Result<SearchResults, WebError>> {
+impl Fake {
+    pub(super) fn search(&self, query: &SearchQuery) -> Result<SearchResults, WebError> {
         self.searched.lock().push(query.clone());
-        std::future::ready(self.findings.clone()).boxed()
+        self.findings.clone()
     }
 
-    fn read<'a>(&'a self, query: &'a PageQuery) -> BoxFuture<'a, Result<PageContent, WebError>> {
+    pub(super) fn read(&self, query: &PageQuery) -> Result<PageContent, WebError> {
         self.read.lock().push(query.clone());
-        std::future::ready(self.reading.clone()).boxed()
-    }
-
-    fn stats(&self) -> WebStats {
-        WebStats::default()
-    }
-
-    fn max_results(&self) -> usize {
-        7
+        self.reading.clone()
     }
 }
 
@@ -98,7 +88,7 @@ async fn call(
     (name, arguments): (&str, Value),
     book: &SourceBook,
 ) -> Result<ToolOutput, ToolError> {
-    let access = WebAccess::over(web.clone(), true);
+    let access = WebAccess::over(Backend::Fake(web.clone()), true);
     let tools = access.tools_for(ask);
     let tool = tools.iter().find(|tool| tool.definition().name == name);
     let (sender, _progress) = mpsc::channel(1);
@@ -345,7 +335,7 @@ async fn a_request_decides_how_the_web_is_asked() {
 #[test]
 fn descriptions_name_place_and_sites_and_give_way_to_the_requests_own() {
     let web = fake(Ok(findings(Vec::new(), &[])), Ok(reading(&[], true)));
-    let access = WebAccess::over(web, false);
+    let access = WebAccess::over(Backend::Fake(web), false);
     assert!(!access.is_unasked());
     let told = |ask: &WebAsk| -> Vec<String> {
         let tools = access.tools_for(ask);
