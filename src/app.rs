@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
@@ -86,7 +87,12 @@ impl App {
     ///
     /// # Errors
     /// When a part cannot be built or the address cannot be bound.
-    pub async fn build(config: Config) -> Result<Self, AppError> {
+    pub fn build(config: Config) -> LocalBoxFuture<'static, Result<Self, AppError>> {
+        // Boxed here, as a future is compiled where it is polled: once in this library, not in each binary.
+        Box::pin(Self::build_parts(config))
+    }
+
+    async fn build_parts(config: Config) -> Result<Self, AppError> {
         let address = config.http.listen;
         let listener = TcpListener::bind(address)
             .await
@@ -171,7 +177,22 @@ impl App {
     ///
     /// # Errors
     /// When serving fails.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
+    pub fn run<'a>(
+        self,
+        shutdown: impl Future<Output = ()> + 'a,
+    ) -> LocalBoxFuture<'a, Result<(), AppError>> {
+        self.run_boxed(Box::pin(shutdown))
+    }
+
+    /// Boxed for the same reason as [`App::build`].
+    fn run_boxed(
+        self,
+        shutdown: LocalBoxFuture<'_, ()>,
+    ) -> LocalBoxFuture<'_, Result<(), AppError>> {
+        Box::pin(self.serve(shutdown))
+    }
+
+    async fn serve(self, shutdown: LocalBoxFuture<'_, ()>) -> Result<(), AppError> {
         let expiry = expire(self.sessions.clone(), self.session_ttl);
         let served = tokio::select! {
             served = server::serve(self.listener, self.state, shutdown) => served,
