@@ -1,7 +1,7 @@
 //! The loop: from a chat request to a stream of events.
 //!
-//! [`machine`] decides by the rules of [`policy`], [`driver`] awaits. Knows nothing of HTTP answers, of configuration files or of how a model
-//! server or a tool is reached.
+//! [`machine`] decides by the rules of [`policy`], and [`driver`] awaits. Knows nothing of HTTP answers, of configuration
+//! files, or of the way to a model server or a tool.
 
 mod batch;
 mod calls;
@@ -61,7 +61,7 @@ pub struct AgentParts {
     pub policies: Policies,
     /// Stored conversations and their files.
     pub sessions: Sessions,
-    /// The server's caps and habits.
+    /// The server's own caps and rules.
     pub settings: settings::Settings,
     /// Most calls of a batch that run at the same time.
     pub max_parallel_tools: usize,
@@ -79,7 +79,7 @@ pub enum AgentError {
     /// The model server gave no answer.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    /// The session could not be had.
+    /// The session could not be opened.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// A limit was reached and the request wants an error then.
@@ -140,7 +140,7 @@ impl Agent {
     }
 }
 
-/// Does work that needs the processor for long without keeping the other requests of the same worker waiting.
+/// Runs work that may take long without blocking the other requests of the same worker.
 fn block_in_place_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
     let workers = tokio::runtime::Handle::current().runtime_flavor();
     match workers {

@@ -1,12 +1,12 @@
-//! Cutting a long result to size before the model is given it.
+//! Shortens a long result before the model is given it.
 //!
-//! Head and tail stay: errors and totals tend to stand at the end. The full text is not kept here.
+//! Keeps the head and the tail, as errors and totals tend to stand at the end.
 
 use std::borrow::Cow;
 
 /// Longest part kept from the end, in characters.
 const MAX_TAIL_CHARS: usize = 1024;
-/// The part of the room that the end may have: a tenth.
+/// The end gets at most this part of the characters: a tenth.
 const TAIL_SHARE: usize = 10;
 
 /// Cuts a text to at most `max_chars` characters (Unicode scalar values), the note about what was left out included.

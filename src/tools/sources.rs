@@ -14,7 +14,7 @@ const MAX_SOURCES: usize = 10_000;
 pub struct SourceBook(Arc<Mutex<Vec<CitedSource>>>);
 
 impl SourceBook {
-    /// A book of what earlier results found.
+    /// A book of the sources that earlier results found.
     pub fn of(known: impl IntoIterator<Item = CitedSource>) -> Self {
         let book = Self::default();
         let mut sources = book.0.lock();
@@ -27,7 +27,7 @@ impl SourceBook {
         book
     }
 
-    /// The source at a URL, with the number that it has or now gets.
+    /// The source at a URL. A new source gets the next number.
     pub fn enter(&self, url: &str, title: &str) -> Option<CitedSource> {
         let mut sources = self.0.lock();
         let same = |known: &&CitedSource| without_fragment(&known.url) == without_fragment(url);
