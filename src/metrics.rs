@@ -110,10 +110,14 @@ impl Metrics {
         histogram.observe(duration.as_secs_f64());
     }
 
-    /// Counts a turn: its rounds, one of the ends given to [`Metrics::new`], and the time that loopwright itself took.
-    pub fn turn_finished(&self, rounds: u32, end: &'static str, overhead: Duration) {
+    /// Counts a turn: its rounds and one of the ends given to [`Metrics::new`].
+    pub fn turn_ended(&self, rounds: u32, end: &'static str) {
         self.0.turns.get_or_create(&[("stop_reason", end)]).inc();
         self.0.turn_rounds.observe(f64::from(rounds));
+    }
+
+    /// Records the time of a turn that loopwright itself took.
+    pub fn turn_overhead(&self, overhead: Duration) {
         self.0.overhead_seconds.observe(overhead.as_secs_f64());
     }
 

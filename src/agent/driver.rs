@@ -65,6 +65,8 @@ pub struct Run {
     spent: Duration,
     /// When the current one began.
     called: Instant,
+    /// The turn is in the metrics.
+    counted: bool,
 }
 
 #[derive(Debug)]
@@ -134,6 +136,7 @@ impl Run {
             span,
             spent: started.elapsed(),
             called: started,
+            counted: false,
         })
     }
 
@@ -160,6 +163,9 @@ impl Run {
         self.called = Instant::now();
         let span = self.span.clone();
         let advanced = self.advance().instrument(span).await;
+        if let Err(error) = &advanced {
+            self.count_failure(error);
+        }
         self.spent += self.called.elapsed();
         match advanced {
             Ok(event) => Ok(event),

@@ -33,7 +33,9 @@ pub enum StopReason {
 pub enum TurnEnd {
     /// With an answer.
     Stopped(StopReason),
-    /// The client closed its connection first.
+    /// With an error that is no limit.
+    Failed,
+    /// The client closed its connection first, or the process was stopped.
     Cancelled,
 }
 
@@ -41,13 +43,14 @@ impl TurnEnd {
     /// Every end.
     pub fn all() -> impl Iterator<Item = Self> {
         let stopped = StopReason::ALL.into_iter().map(Self::Stopped);
-        stopped.chain([Self::Cancelled])
+        stopped.chain([Self::Failed, Self::Cancelled])
     }
 
     /// The label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stopped(reason) => reason.as_str(),
+            Self::Failed => "failed",
             Self::Cancelled => "cancelled",
         }
     }

@@ -26,7 +26,8 @@ fn everything_counted_is_on_the_page() {
         Duration::from_millis(20),
     );
     metrics.request_finished(RouteLabel::Other, StatusCode::NOT_FOUND, Duration::ZERO);
-    metrics.turn_finished(3, "completed", Duration::from_micros(40));
+    metrics.turn_ended(3, "completed");
+    metrics.turn_overhead(Duration::from_micros(40));
     metrics.first_token(Duration::from_millis(300));
     let tool = ToolLabel::Configured("get_ticket");
     metrics.tool_finished(tool, ToolStatus::Ok, Duration::from_millis(1));

@@ -15,6 +15,12 @@ use crate::openai::usage::FinishReason;
 use crate::session::{StoredMessage, View};
 use crate::upstream::assemble::Turn;
 
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.count_turn(TurnEnd::Cancelled);
+    }
+}
+
 impl Run {
     /// Queues buffered events for the client.
     pub(super) fn release(&mut self, buffered: Vec<AgentEvent>) {
@@ -100,11 +106,7 @@ impl Run {
             waited: self.waited,
         };
         let own_time = self.own_time();
-        self.parts.metrics.turn_finished(
-            outcome.rounds,
-            TurnEnd::Stopped(reason).as_str(),
-            own_time,
-        );
+        self.count_turn(TurnEnd::Stopped(reason));
         tracing::info!(
             stop_reason = reason.as_str(),
             rounds = outcome.rounds,
@@ -215,6 +217,28 @@ impl Run {
         if notice.kind == "retry" || !self.notices.iter().any(known) {
             self.notices.push(notice.clone());
             self.ready.push_back(AgentEvent::Notice(notice));
+        }
+    }
+
+    /// Counts a turn that ends with an error.
+    pub(super) fn count_failure(&mut self, error: &AgentError) {
+        if let AgentError::Limit(reason) = error {
+            self.count_turn(TurnEnd::Stopped(*reason));
+        } else {
+            self.count_turn(TurnEnd::Failed);
+        }
+    }
+
+    /// Counts the turn, unless it is already counted.
+    fn count_turn(&mut self, end: TurnEnd) {
+        if std::mem::replace(&mut self.counted, true) {
+            return;
+        }
+        let metrics = &self.parts.metrics;
+        metrics.turn_ended(self.machine.rounds(), end.as_str());
+        // How long a cancelled turn waited last is not known.
+        if end != TurnEnd::Cancelled {
+            metrics.turn_overhead(self.own_time());
         }
     }
 
