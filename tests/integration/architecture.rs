@@ -406,7 +406,10 @@ fn visible_types(code: &str) -> Vec<String> {
             let end = name
                 .find(|c: char| !(c.is_alphanumeric() || c == '_'))
                 .unwrap_or(name.len());
-            found.push(name[..end].to_owned());
+            // A macro names its types where it is used.
+            if end > 0 {
+                found.push(name[..end].to_owned());
+            }
         }
     }
     found
