@@ -6,6 +6,7 @@
 pub mod citation;
 pub mod error;
 pub mod event;
+pub mod file;
 pub mod fold;
 pub mod message;
 pub mod raw;

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::{Store, StoreError};
 use crate::ids::{FileId, Owner, SessionId};
+use crate::openai::file::FileObject;
 
 /// A stored file. It is written as OpenAI's file object, with more fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -304,16 +305,8 @@ impl Serialize for StoredFile {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Object<'a> {
-            id: &'a FileId,
-            object: &'static str,
-            bytes: u64,
-            created_at: i64,
-            filename: &'a str,
-            purpose: &'static str,
-            status: &'static str,
-            name: &'a str,
-            mime_type: &'a str,
-            size: u64,
+            #[serde(flatten)]
+            file: FileObject<'a>,
             session_id: Option<&'a SessionId>,
             #[serde(skip_serializing_if = "Option::is_none")]
             tool: Option<&'a str>,
@@ -321,16 +314,14 @@ impl Serialize for StoredFile {
             round: Option<u32>,
         }
         let object = Object {
-            id: &self.id,
-            object: "file",
-            bytes: self.bytes,
-            created_at: self.created_at,
-            filename: &self.name,
-            purpose: self.purpose.as_str(),
-            status: "processed",
-            name: &self.name,
-            mime_type: &self.mime_type,
-            size: self.bytes,
+            file: FileObject {
+                id: self.id.as_str(),
+                bytes: self.bytes,
+                created_at: self.created_at,
+                name: &self.name,
+                mime_type: &self.mime_type,
+                purpose: self.purpose.as_str(),
+            },
             session_id: self.session.as_ref(),
             tool: self.tool.as_deref(),
             round: self.round,

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::agent::event::{Notice, Outcome, ProducedFile, ToolCallRecord};
 use crate::ids::SessionId;
+use crate::openai::file::FileObject;
 use crate::openai::usage::Usage;
 
 /// An entry of `agentic_tool_calls`.
@@ -30,19 +31,8 @@ pub(super) struct ToolCallEntry<'a> {
 /// A file that a tool made: an OpenAI file object with loopwright's additions.
 #[derive(Debug, Serialize)]
 pub(super) struct FileEntry<'a> {
-    id: &'a str,
-    object: &'static str,
-    bytes: u64,
-    created_at: i64,
-    filename: &'a str,
-    purpose: &'static str,
-    /// OpenAI's clients expect it.
-    status: &'static str,
-    /// The plain name again, under mistral.rs's key.
-    name: &'a str,
-    mime_type: &'a str,
-    /// The size again, under mistral.rs's key.
-    size: u64,
+    #[serde(flatten)]
+    file: FileObject<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a str>,
     round: u32,
@@ -92,16 +82,14 @@ impl<'a> From<&'a ToolCallRecord> for ToolCallEntry<'a> {
 impl<'a> From<&'a ProducedFile> for FileEntry<'a> {
     fn from(file: &'a ProducedFile) -> Self {
         Self {
-            id: &file.id,
-            object: "file",
-            bytes: file.size,
-            created_at: file.created_at,
-            filename: &file.name,
-            purpose: file.purpose,
-            status: "processed",
-            name: &file.name,
-            mime_type: &file.mime_type,
-            size: file.size,
+            file: FileObject {
+                id: &file.id,
+                bytes: file.size,
+                created_at: file.created_at,
+                name: &file.name,
+                mime_type: &file.mime_type,
+                purpose: file.purpose,
+            },
             session_id: file.session_id.as_ref().map(SessionId::as_str),
             round: file.round,
             data: file.data.as_deref().map(Base64),
