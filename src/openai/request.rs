@@ -26,6 +26,11 @@ impl RequestError {
         }
     }
 
+    /// An error about one field, whose message is the field's name followed by `problem`.
+    pub fn invalid(param: &str, problem: &str) -> Self {
+        Self::field(param, format!("'{param}' {problem}"))
+    }
+
     /// An error about the body as a whole.
     pub fn body(message: impl Into<String>) -> Self {
         Self {
@@ -63,5 +68,5 @@ pub fn body_member<'a, T: Deserialize<'a>>(
         .get_some(name)
         .map(|value| serde_json::from_str(value.get()))
         .transpose()
-        .map_err(|_| RequestError::field(name, format!("'{name}' must be {expected}")))
+        .map_err(|_| RequestError::invalid(name, &format!("must be {expected}")))
 }

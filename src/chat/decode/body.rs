@@ -78,7 +78,7 @@ impl<'a> Field<'a> {
         self.raw()
             .map(|value| serde_json::from_str(value.get()))
             .transpose()
-            .map_err(|_| RequestError::field(name, format!("'{name}' must be {expected}")))
+            .map_err(|_| RequestError::invalid(name, &format!("must be {expected}")))
     }
 }
 
@@ -171,8 +171,7 @@ pub(super) fn messages(field: Field<'_>, most: usize) -> Result<Vec<Message>, Re
     }
     let parse = |(index, entry): (usize, &RawValue)| {
         let param = format!("messages[{index}]");
-        Message::parse(entry.get())
-            .map_err(|problem| RequestError::field(&param, format!("'{param}' {problem}")))
+        Message::parse(entry.get()).map_err(|problem| RequestError::invalid(&param, &problem))
     };
     entries.into_iter().enumerate().map(parse).collect()
 }

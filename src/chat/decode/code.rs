@@ -71,7 +71,7 @@ fn container(
     files: &mut Vec<NamedFile>,
 ) -> Result<(), RequestError> {
     let param = format!("{param}.container");
-    let wrong = |problem: &str| RequestError::field(&param, format!("'{param}' {problem}"));
+    let wrong = |problem: &str| RequestError::invalid(&param, problem);
     let shape = r#"must be an object such as {"type": "auto", "file_ids": []}"#;
     let Ok(outer) = RawObject::parse(entry.get()) else {
         return Ok(());
@@ -105,9 +105,8 @@ fn container(
         .ok()
         .filter(|ids: &Vec<String>| ids.len() <= MAX_FILE_IDS)
         .ok_or_else(|| {
-            let param = format!("{param}.file_ids");
-            let message = format!("'{param}' must be a list of at most {MAX_FILE_IDS} file ids");
-            RequestError::field(&param, message)
+            let problem = format!("must be a list of at most {MAX_FILE_IDS} file ids");
+            RequestError::invalid(&format!("{param}.file_ids"), &problem)
         })?;
     let named = ids.into_iter().enumerate();
     files.extend(named.map(|(index, id)| NamedFile {
@@ -140,10 +139,8 @@ fn wanted(files: Field<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
     let mut wanted: Vec<WantedFile> = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {
         let param = format!("files[{index}]");
-        let wrong = |part: &str, problem: &str| {
-            let param = format!("{param}{part}");
-            RequestError::field(&param, format!("'{param}' {problem}"))
-        };
+        let wrong =
+            |part: &str, problem: &str| RequestError::invalid(&format!("{param}{part}"), problem);
         let shape = "must be an object with the string 'name' and perhaps the strings 'format' and 'description'";
         let raw: RawWanted = serde_json::from_str(entry.get()).map_err(|_| wrong("", shape))?;
         if !is_plain_path(&raw.name) {

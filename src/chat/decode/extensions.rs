@@ -112,9 +112,10 @@ impl<'a> ExtensionFields<'a> {
         settings: &Settings,
     ) -> Result<Extensions, RequestError> {
         let session_id = match self.session_id.read::<String>("a string")? {
-            Some(text) => Some(SessionId::parse(&text).map_err(|problem| {
-                RequestError::field("session_id", format!("'session_id' {problem}"))
-            })?),
+            Some(text) => Some(
+                SessionId::parse(&text)
+                    .map_err(|problem| RequestError::invalid("session_id", &problem.to_string()))?,
+            ),
             None => session_header,
         };
         let whole_number = "a whole number of 0 or more";
@@ -268,13 +269,8 @@ fn limits(agent: &RawObject<'_>) -> Result<TurnLimits, RequestError> {
                 .filter(|duration| !duration.is_zero())
         })
         .map(|duration| {
-            duration.ok_or_else(|| {
-                let param = "agent.limits.max_seconds";
-                RequestError::field(
-                    param,
-                    format!("'{param}' must be a number of seconds above 0"),
-                )
-            })
+            let problem = "must be a number of seconds above 0";
+            duration.ok_or_else(|| RequestError::invalid("agent.limits.max_seconds", problem))
         })
         .transpose()?;
     Ok(TurnLimits {
@@ -316,10 +312,7 @@ fn permission(field: Field<'_>) -> Result<Permission, RequestError> {
             "agent_permission",
             "\"ask\" needs approvals; send \"auto\" or \"deny\"",
         ),
-        _ => RequestError::field(
-            "agent_permission",
-            "'agent_permission' must be \"auto\" or \"deny\"",
-        ),
+        _ => RequestError::invalid("agent_permission", "must be \"auto\" or \"deny\""),
     })
 }
 
@@ -343,19 +336,17 @@ fn word<T: Copy + Default>(
     let known = words.iter().find(|(name, _)| *name == asked);
     known
         .map(|(_, value)| *value)
-        .ok_or_else(|| RequestError::field(path, format!("'{path}' must be {expected}")))
+        .ok_or_else(|| RequestError::invalid(path, &format!("must be {expected}")))
 }
 
 fn unavailable(param: &str, remedy: &str) -> RequestError {
-    RequestError::field(
-        param,
-        format!("'{param}' is not available in this version of loopwright: {remedy}"),
-    )
+    let problem = format!("is not available in this version of loopwright: {remedy}");
+    RequestError::invalid(param, &problem)
 }
 
 fn object<'a>(param: &str, json: &'a str, known: &[&str]) -> Result<RawObject<'a>, RequestError> {
-    let object = RawObject::parse(json)
-        .map_err(|_| RequestError::field(param, format!("'{param}' must be an object")))?;
+    let object =
+        RawObject::parse(json).map_err(|_| RequestError::invalid(param, "must be an object"))?;
     if let Some((key, _)) = object.iter().find(|(key, _)| !known.contains(key)) {
         let name = format!("{param}.{key}");
         let message = format!("'{name}' is unknown; '{param}' takes {}", known.join(", "));
@@ -375,7 +366,7 @@ fn member<'a, T: Deserialize<'a>>(
         .get_some(key)
         .map(|value| serde_json::from_str(value.get()))
         .transpose()
-        .map_err(|_| RequestError::field(path, format!("'{path}' must be {expected}")))
+        .map_err(|_| RequestError::invalid(path, &format!("must be {expected}")))
 }
 
 fn lowest<T: PartialOrd + Copy>(first: Option<T>, second: Option<T>) -> Option<T> {

@@ -76,8 +76,7 @@ impl Declared {
                 Entry::Declared(_) | Entry::Hosted { .. } => None,
             });
         if let Some((param, problem)) = unusable {
-            let message = format!("'{param}' {problem}");
-            return Err(RequestError::field(&param, message));
+            return Err(RequestError::invalid(&param, problem));
         }
         let mut checked = Self::default();
         for entry in entries {

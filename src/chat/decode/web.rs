@@ -32,7 +32,7 @@ pub(super) fn read(
     entries: &[Entry<'_>],
 ) -> Result<Option<WebAsk>, RequestError> {
     if let Some(options) = options.raw() {
-        return options_of(options, OPTIONS).map(Some);
+        return read_options(options, OPTIONS).map(Some);
     }
     let hosted = entries
         .iter()
@@ -42,7 +42,7 @@ pub(super) fn read(
             Entry::Hosted { .. } | Entry::Declared(_) | Entry::Unusable(_) => None,
         });
     match hosted {
-        Some((index, entry)) => options_of(entry, &format!("tools[{index}]")).map(Some),
+        Some((index, entry)) => read_options(entry, &format!("tools[{index}]")).map(Some),
         None => Ok(None),
     }
 }
@@ -61,28 +61,17 @@ pub(super) fn names_web_search(kind: &str) -> bool {
         .any(|hosted| kind.strip_prefix(hosted).is_some_and(dated))
 }
 
-fn options_of(value: &RawValue, param: &str) -> Result<WebAsk, RequestError> {
-    let wrong = |part: &str, problem: &str| {
-        let param = format!("{param}{part}");
-        RequestError::field(&param, format!("'{param}' {problem}"))
-    };
-    let object = RawObject::parse(value.get()).map_err(|_| {
-        wrong(
-            "",
-            "must be an object, such as {\"search_context_size\": \"medium\"}",
-        )
-    })?;
+fn read_options(value: &RawValue, path: &str) -> Result<WebAsk, RequestError> {
+    let example = r#"{"search_context_size": "medium"}"#;
+    let options = RequestObject::read(value, path, example)?;
     let text = |name: &str| -> Result<Option<String>, RequestError> {
-        let Some(value) = object.get_some(name) else {
-            return Ok(None);
-        };
-        let text: String = serde_json::from_str(value.get())
-            .map_err(|_| wrong(&format!(".{name}"), "must be a string"))?;
-        if text.len() > MAX_DESCRIPTION_BYTES {
-            let problem = "is longer than 16 KiB; shorten it";
-            return Err(wrong(&format!(".{name}"), problem));
+        let text: Option<String> = options.member(name, "must be a string")?;
+        match text {
+            Some(text) if text.len() > MAX_DESCRIPTION_BYTES => {
+                Err(options.invalid(name, "is longer than 16 KiB; shorten it"))
+            }
+            text => Ok(text),
         }
-        Ok(Some(text))
     };
     let context_size = match text("search_context_size")?.as_deref() {
         None | Some("medium") => ContextSize::Medium,
@@ -90,25 +79,23 @@ fn options_of(value: &RawValue, param: &str) -> Result<WebAsk, RequestError> {
         Some("high") => ContextSize::High,
         Some(_) => {
             let problem = "must be \"low\", \"medium\" or \"high\"";
-            return Err(wrong(".search_context_size", problem));
+            return Err(options.invalid("search_context_size", problem));
         }
     };
-    if object
-        .get_some("external_web_access")
-        .is_some_and(|access| access.get() == "false")
-    {
+    let live_access = options.members.get_some("external_web_access");
+    if live_access.is_some_and(|access| access.get() == "false") {
         let problem = "is false, but this server has no stored copy of the web to search instead; leave out the web search";
-        return Err(wrong(".external_web_access", problem));
+        return Err(options.invalid("external_web_access", problem));
     }
-    let location = match object.get_some("user_location") {
-        Some(value) => Some(Arc::new(location(
+    let location = match options.members.get_some("user_location") {
+        Some(value) => Some(Arc::new(read_location(
             value,
-            &format!("{param}.user_location"),
+            &format!("{path}.user_location"),
         )?)),
         None => None,
     };
-    let domains = match object.get_some("filters") {
-        Some(value) => domains(value, &format!("{param}.filters"))?,
+    let domains = match options.members.get_some("filters") {
+        Some(value) => read_domains(value, &format!("{path}.filters"))?,
         None => DomainFilter::default(),
     };
     Ok(WebAsk {
@@ -118,6 +105,41 @@ fn options_of(value: &RawValue, param: &str) -> Result<WebAsk, RequestError> {
         search_description: text("search_description")?,
         extract_description: text("extract_description")?,
     })
+}
+
+/// An object of the request, and the path that names it in errors.
+#[derive(Debug)]
+struct RequestObject<'a> {
+    path: &'a str,
+    members: RawObject<'a>,
+}
+
+impl<'a> RequestObject<'a> {
+    /// Reads the object; an error shows `example`, the JSON text of a valid one.
+    fn read(value: &'a RawValue, path: &'a str, example: &str) -> Result<Self, RequestError> {
+        let members = RawObject::parse(value.get()).map_err(|_| {
+            RequestError::invalid(path, &format!("must be an object such as {example}"))
+        })?;
+        Ok(Self { path, members })
+    }
+
+    /// A member as a type, unless it is absent or `null`; `shape` says in words what it must be.
+    fn member<T: Deserialize<'a>>(
+        &self,
+        name: &str,
+        shape: &str,
+    ) -> Result<Option<T>, RequestError> {
+        self.members
+            .get_some(name)
+            .map(|value| serde_json::from_str(value.get()))
+            .transpose()
+            .map_err(|_| self.invalid(name, shape))
+    }
+
+    /// An error about a member.
+    fn invalid(&self, member: &str, problem: &str) -> RequestError {
+        RequestError::invalid(&format!("{}.{member}", self.path), problem)
+    }
 }
 
 #[derive(Deserialize)]
@@ -138,18 +160,18 @@ struct ApproximateLocation {
     timezone: Option<String>,
 }
 
-fn location(value: &RawValue, param: &str) -> Result<Location, RequestError> {
-    let wrong = |problem: &str| RequestError::field(param, format!("'{param}' {problem}"));
+fn read_location(value: &RawValue, path: &str) -> Result<Location, RequestError> {
+    let invalid = |problem: &str| RequestError::invalid(path, problem);
     let shape = r#"must be an object such as {"type": "approximate", "approximate": {"country": "GB", "city": "London"}}"#;
-    let raw: RawLocation = serde_json::from_str(value.get()).map_err(|_| wrong(shape))?;
+    let raw: RawLocation = serde_json::from_str(value.get()).map_err(|_| invalid(shape))?;
     if raw.kind.is_some_and(|kind| kind != "approximate") {
-        return Err(wrong(shape));
+        return Err(invalid(shape));
     }
     let place = raw.approximate.unwrap_or(raw.flat);
     let clean = |text: Option<String>| -> Result<Option<String>, RequestError> {
         match text {
             Some(text) if text.len() > MAX_PLACE_BYTES || text.chars().any(char::is_control) => {
-                Err(wrong(
+                Err(invalid(
                     "has a text of more than 128 bytes or with control characters",
                 ))
             }
@@ -160,7 +182,7 @@ fn location(value: &RawValue, param: &str) -> Result<Location, RequestError> {
     let two_letters =
         |country: &String| country.len() == 2 && country.bytes().all(|b| b.is_ascii_alphabetic());
     if !country.as_ref().is_none_or(two_letters) {
-        return Err(wrong(
+        return Err(invalid(
             "has a 'country' that is no two-letter code such as \"GB\"",
         ));
     }
@@ -172,29 +194,15 @@ fn location(value: &RawValue, param: &str) -> Result<Location, RequestError> {
     })
 }
 
-fn domains(value: &RawValue, param: &str) -> Result<DomainFilter, RequestError> {
-    let wrong = |part: &str, problem: &str| {
-        let param = format!("{param}{part}");
-        RequestError::field(&param, format!("'{param}' {problem}"))
-    };
-    let object = RawObject::parse(value.get()).map_err(|_| {
-        wrong(
-            "",
-            "must be an object such as {\"allowed_domains\": [\"example.org\"]}",
-        )
-    })?;
+fn read_domains(value: &RawValue, path: &str) -> Result<DomainFilter, RequestError> {
+    let filters = RequestObject::read(value, path, r#"{"allowed_domains": ["example.org"]}"#)?;
     let list = |name: &str| -> Result<Vec<String>, RequestError> {
-        let Some(value) = object.get_some(name) else {
-            return Ok(Vec::new());
-        };
-        let part = format!(".{name}");
         let shape = "must be a list of at most 100 domains such as \"example.org\", without scheme, port or path";
-        let entries: Vec<String> =
-            serde_json::from_str(value.get()).map_err(|_| wrong(&part, shape))?;
+        let entries: Vec<String> = filters.member(name, shape)?.unwrap_or_default();
         if entries.len() > MAX_DOMAINS {
-            return Err(wrong(&part, shape));
+            return Err(filters.invalid(name, shape));
         }
-        let read = |entry: String| domain(&entry).ok_or_else(|| wrong(&part, shape));
+        let read = |entry: String| domain(&entry).ok_or_else(|| filters.invalid(name, shape));
         entries.into_iter().map(read).collect()
     };
     Ok(DomainFilter {

@@ -377,7 +377,7 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
 }
 
 fn refused(field: &str, problem: &str) -> ApiError {
-    RequestError::field(field, format!("'{field}' {problem}")).into()
+    RequestError::invalid(field, problem).into()
 }
 
 fn broken(problem: &str) -> ApiError {
