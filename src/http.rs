@@ -131,7 +131,7 @@ pub fn router(state: AppState) -> axum::Router {
         .route("/v1/{*path}", any(forward::forward))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .fallback(async || {
-            ApiError::not_found("there is nothing at this path; the API begins at /v1")
+            ApiError::not_found("this path does not exist; the paths of the API begin with /v1")
         })
         // Bodies are bounded where they are read, by the configured size.
         .layer(DefaultBodyLimit::disable())

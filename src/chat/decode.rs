@@ -313,7 +313,7 @@ fn refuse_several_choices(n: Option<u64>, tools: &ToolSet) -> Result<(), Request
     let message = match n {
         None | Some(1) => return Ok(()),
         Some(n) if tools.has_server_tools() => format!(
-            "'n' is {n}, but server-side tools need 'n' to be 1; leave 'n' out or switch the tools off with \"max_tool_rounds\": 0"
+            "'n' is {n}, but server-side tools need 'n' to be 1; leave 'n' out or turn the tools off with \"max_tool_rounds\": 0"
         ),
         Some(n) => format!(
             "'n' is {n}, but a request with a session or other extensions needs 'n' to be 1; leave 'n' out"

@@ -91,7 +91,7 @@ impl ApiError {
         Self::invalid(
             StatusCode::METHOD_NOT_ALLOWED,
             Some("method_not_allowed"),
-            "this path does not take that method",
+            "this path does not support this method",
         )
     }
 
@@ -133,7 +133,7 @@ impl ApiError {
         Self::invalid(
             StatusCode::REQUEST_TIMEOUT,
             Some("request_timeout"),
-            "the request body stopped arriving",
+            "the request body did not arrive in time; send it again",
         )
     }
 
@@ -142,7 +142,7 @@ impl ApiError {
         Self::invalid(
             StatusCode::BAD_REQUEST,
             None,
-            "the request body broke off before its end",
+            "the request body is incomplete, because the connection failed; send it again",
         )
     }
 
@@ -182,7 +182,7 @@ impl ApiError {
 
     /// 503 while the process is stopping.
     pub fn shutting_down() -> Self {
-        let message = "the server is shutting down; try again";
+        let message = "the server is shutting down; try again later";
         let mut error = Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "server_error",
@@ -199,7 +199,7 @@ impl ApiError {
             StatusCode::INTERNAL_SERVER_ERROR,
             "server_error",
             Some("internal_error"),
-            "the server failed",
+            "an internal error occurred in the server",
         )
     }
 
@@ -315,7 +315,7 @@ impl From<AgentError> for ApiError {
             AgentError::Files(error) => error.into(),
             AgentError::Limit(reason) => {
                 let message = format!(
-                    "the turn reached its limit {}; raise the limit or use another agent.on_limit than \"error\"",
+                    "the turn reached the limit {}; raise the limit or set agent.on_limit to \"final_answer\" or \"stop\"",
                     reason.as_str()
                 );
                 Self::invalid(
@@ -332,17 +332,17 @@ impl From<SessionError> for ApiError {
     fn from(error: SessionError) -> Self {
         match error {
             SessionError::Busy => {
-                let message = "another turn of this session is still running; wait for it or use another session";
+                let message = "another turn of this session is still running; send the request again when it has ended, or use another session";
                 Self::invalid(StatusCode::CONFLICT, Some("session_busy"), message)
             }
-            SessionError::NotFound => Self::not_found("there is no session with this id"),
+            SessionError::NotFound => Self::not_found("no session has this id"),
             SessionError::Exists => {
-                let message = "there is already a session with this id; choose another id";
+                let message = "a session with this id exists already; choose another id";
                 Self::invalid(StatusCode::CONFLICT, Some("session_exists"), message)
             }
             SessionError::Invalid { param, message } => RequestError::field(&param, message).into(),
             SessionError::Store(source) => {
-                let message = "the session store is not available; try again";
+                let message = "the session store is not available; try again later";
                 let mut answer = Self::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "server_error",

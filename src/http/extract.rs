@@ -26,7 +26,7 @@ where
         match axum::extract::Path::from_request_parts(parts, state).await {
             Ok(axum::extract::Path(found)) => Ok(Self(found)),
             Err(_undecodable) => Err(ApiError::not_found(
-                "there is nothing at this path; percent-encode it as UTF-8",
+                "this path cannot be decoded; percent-encode it as UTF-8",
             )),
         }
     }
@@ -43,7 +43,8 @@ where
         match axum::extract::Query::from_request_parts(parts, state).await {
             Ok(axum::extract::Query(found)) => Ok(Self(found)),
             Err(_unreadable) => {
-                let message = "the query cannot be read; give each parameter once, as name=value";
+                let message =
+                    "the query string is not valid; send each parameter once, as name=value";
                 Err(RequestError::body(message).into())
             }
         }

@@ -38,7 +38,7 @@ pub(super) async fn forward(
         Fate::Forward => return pass(&state, request).await,
         Fate::Reserved => "this endpoint is not available in this version of loopwright",
         Fate::Ambiguous => {
-            "there is nothing at this path; send it without empty or dot segments, a slash at its end, encoded slashes or broken percent-encoding"
+            "this path has more than one reading; send it without empty or dot segments, a trailing slash, encoded slashes or invalid percent-encoding"
         }
     };
     let mut answer = ApiError::not_found(refused).into_response();

@@ -35,8 +35,9 @@ pub(super) async fn show(
 ) -> Result<Response, ApiError> {
     let models = all(&state, headers).await?;
     let model = models.into_iter().find(|model| model.id == id);
-    let model = model
-        .ok_or_else(|| ApiError::not_found("there is no model with this id; see GET /v1/models"))?;
+    let model = model.ok_or_else(|| {
+        ApiError::not_found("no model has this id; GET /v1/models lists the models")
+    })?;
     Ok(json_answer(model.json.into()))
 }
 

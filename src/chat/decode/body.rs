@@ -126,7 +126,7 @@ impl MessageFields<'_> {
 /// When it is missing or not a string.
 pub(super) fn model(field: Field<'_>) -> Result<String, RequestError> {
     let missing = || {
-        let message = "'model' is missing; name one of the models of GET /v1/models";
+        let message = "'model' is missing; send the id of a model that GET /v1/models lists";
         RequestError::field("model", message)
     };
     let model: Cow<'_, str> = field.read("a string")?.ok_or_else(missing)?;
@@ -164,7 +164,7 @@ pub(super) fn messages(field: Field<'_>, most: usize) -> Result<Vec<Message>, Re
     }
     if entries.len() > most {
         let message = format!(
-            "'messages' holds {} messages; at most {most} are taken",
+            "'messages' has {} messages; at most {most} are allowed",
             entries.len()
         );
         return Err(RequestError::field("messages", message));

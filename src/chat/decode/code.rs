@@ -52,10 +52,10 @@ pub(super) fn read(
     let wanted = wanted(files)?;
     if wanted.is_some() && !asked {
         let remedy = match available {
-            true => "send \"enable_code_execution\": true with it",
-            false => "which is switched off on this server; leave the field out",
+            true => "; send \"enable_code_execution\": true with it",
+            false => ", which is switched off on this server; leave the field out",
         };
-        let message = format!("'files' needs code execution: {remedy}");
+        let message = format!("'files' needs code execution{remedy}");
         return Err(RequestError::field("files", message));
     }
     let ask = asked.then(|| CodeAsk {
@@ -85,7 +85,7 @@ fn container(
     let Some(found) = found else { return Ok(()) };
     if found.get().starts_with('"') {
         return Err(wrong(
-            "names a container, which this server does not have: every session has an interpreter of its own; send \
+            "is the id of a container, but this server has no containers: every session has its own interpreter; send \
              {\"type\": \"auto\"} and the 'session_id' of the conversation",
         ));
     }
@@ -125,13 +125,13 @@ struct RawWanted {
 }
 
 fn wanted(files: Field<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
-    let expected = "a list of objects with 'name' and perhaps 'format' and 'description'";
+    let expected = "a list of objects with 'name' and optionally 'format' and 'description'";
     let Some(entries) = files.read::<Vec<&RawValue>>(expected)? else {
         return Ok(None);
     };
     if entries.len() > MAX_WANTED {
         let message = format!(
-            "'files' names {} files; at most {MAX_WANTED} are taken",
+            "'files' has {} entries; at most {MAX_WANTED} are allowed",
             entries.len()
         );
         return Err(RequestError::field("files", message));
@@ -141,12 +141,12 @@ fn wanted(files: Field<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
         let param = format!("files[{index}]");
         let wrong =
             |part: &str, problem: &str| RequestError::invalid(&format!("{param}{part}"), problem);
-        let shape = "must be an object with the string 'name' and perhaps the strings 'format' and 'description'";
+        let shape = "must be an object with the string 'name' and optionally the strings 'format' and 'description'";
         let raw: RawWanted = serde_json::from_str(entry.get()).map_err(|_| wrong("", shape))?;
         if !is_plain_path(&raw.name) {
             return Err(wrong(
                 ".name",
-                "must be a plain relative file name such as \"report.csv\", of at most 255 bytes",
+                "must be a relative path without '.' and '..', such as \"report.csv\", of at most 255 bytes",
             ));
         }
         let texts = [(".format", &raw.format), (".description", &raw.description)];
@@ -158,7 +158,10 @@ fn wanted(files: Field<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
             return Err(wrong(part, "is longer than 1024 bytes; shorten it"));
         }
         if wanted.iter().any(|known| known.name == raw.name) {
-            return Err(wrong(".name", "is named twice"));
+            return Err(wrong(
+                ".name",
+                "is the name of an earlier entry; send each name once",
+            ));
         }
         wanted.push(WantedFile {
             name: raw.name,

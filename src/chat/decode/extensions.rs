@@ -192,7 +192,7 @@ impl AgentFields {
         {
             return Err(unavailable(
                 "agent.on_disconnect",
-                "only \"cancel\" is available; leave the field out",
+                "the only value is \"cancel\"; leave the field out",
             ));
         }
         let (allow, deny) = tool_patterns(&agent)?;
@@ -349,7 +349,10 @@ fn object<'a>(param: &str, json: &'a str, known: &[&str]) -> Result<RawObject<'a
         RawObject::parse(json).map_err(|_| RequestError::invalid(param, "must be an object"))?;
     if let Some((key, _)) = object.iter().find(|(key, _)| !known.contains(key)) {
         let name = format!("{param}.{key}");
-        let message = format!("'{name}' is unknown; '{param}' takes {}", known.join(", "));
+        let message = format!(
+            "'{name}' is not a known field; the fields of '{param}' are {}",
+            known.join(", ")
+        );
         return Err(RequestError::field(&name, message));
     }
     Ok(object)

@@ -48,7 +48,7 @@ impl ToolChoice {
             return Ok(());
         }
         let message = format!(
-            "'tool_choice' names the function '{name}', which is not declared; add it to 'tools', or choose another"
+            "'tool_choice' names the function '{name}', which is not declared; add it to 'tools' or choose another function"
         );
         Err(RequestError::field("tool_choice", message))
     }

@@ -84,7 +84,8 @@ fn read_options(value: &RawValue, path: &str) -> Result<WebAsk, RequestError> {
     };
     let live_access = options.members.get_some("external_web_access");
     if live_access.is_some_and(|access| access.get() == "false") {
-        let problem = "is false, but this server has no stored copy of the web to search instead; leave out the web search";
+        let problem =
+            "is false, but this server can search the live web only; leave out the web search";
         return Err(options.invalid("external_web_access", problem));
     }
     let location = match options.members.get_some("user_location") {
@@ -172,7 +173,7 @@ fn read_location(value: &RawValue, path: &str) -> Result<Location, RequestError>
         match text {
             Some(text) if text.len() > MAX_PLACE_BYTES || text.chars().any(char::is_control) => {
                 Err(invalid(
-                    "has a text of more than 128 bytes or with control characters",
+                    "has a string of more than 128 bytes or with control characters",
                 ))
             }
             text => Ok(text.filter(|text| !text.trim().is_empty())),
@@ -183,7 +184,7 @@ fn read_location(value: &RawValue, path: &str) -> Result<Location, RequestError>
         |country: &String| country.len() == 2 && country.bytes().all(|b| b.is_ascii_alphabetic());
     if !country.as_ref().is_none_or(two_letters) {
         return Err(invalid(
-            "has a 'country' that is no two-letter code such as \"GB\"",
+            "has a 'country' that is not a two-letter code such as \"GB\"",
         ));
     }
     Ok(Location {

@@ -21,7 +21,7 @@ impl ApiError {
 
     /// 416 for a range behind the end of a file of that size.
     pub fn range_not_satisfiable(size: u64) -> Self {
-        let message = format!("the file has no such range; it has {size} bytes");
+        let message = format!("the requested range is outside the file, which has {size} bytes");
         let mut error = Self::invalid(
             StatusCode::RANGE_NOT_SATISFIABLE,
             Some("range_not_satisfiable"),
@@ -35,10 +35,10 @@ impl ApiError {
 impl From<FileError> for ApiError {
     fn from(error: FileError) -> Self {
         match error {
-            FileError::NotFound => Self::not_found("there is no file with this id"),
-            FileError::Lost => {
-                Self::not_found("the content of this file is lost; upload the file again")
-            }
+            FileError::NotFound => Self::not_found("no file has this id"),
+            FileError::Lost => Self::not_found(
+                "the content of this file is missing on the server; upload the file again",
+            ),
             FileError::TooLarge { limit } => {
                 let message = format!("'file' is larger than {limit} bytes; upload a smaller one");
                 let mut answer = Self::invalid(
@@ -51,13 +51,13 @@ impl From<FileError> for ApiError {
             }
             FileError::Full => unavailable(
                 "file_store_full",
-                "too much is being uploaded at once; try again",
+                "the uploads that are running would exceed the storage for files; try again later",
             ),
             FileError::Source(_)
             | FileError::Directory { .. }
             | FileError::Io { .. }
             | FileError::Store(_) => {
-                let message = "the file store is not available; try again";
+                let message = "the file store is not available; try again later";
                 let mut answer = unavailable("file_store_unavailable", message);
                 let source = error.source().map(|source| format!(": {source}"));
                 answer.0.cause = Some(format!("{error}{}", source.unwrap_or_default()));

@@ -50,15 +50,17 @@ impl ApiError {
         };
         let mut answer = match error {
             UpstreamError::Connect { .. } => unreachable("the model server cannot be reached"),
-            UpstreamError::Broken { .. } => unreachable("the model server broke off its answer"),
+            UpstreamError::Broken { .. } => unreachable(
+                "the connection to the model server failed before its answer was complete",
+            ),
             UpstreamError::Malformed { .. } => {
-                unreachable("the model server's answer cannot be understood")
+                unreachable("the model server sent an answer that is not valid")
             }
             UpstreamError::Timeout { .. } => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "timeout",
                 Some("upstream_timeout"),
-                "the model server was silent for too long",
+                "the model server did not respond in time",
             ),
             UpstreamError::Status {
                 status,

@@ -78,7 +78,7 @@ pub(in super::super) async fn upload(
     };
     let request = Request::from_parts(head, Body::from_stream(arriving));
     let form = Multipart::from_request(request, &state).await;
-    let form = form.map_err(|_no_boundary| broken("the content type names no boundary"))?;
+    let form = form.map_err(|_no_boundary| broken("the content type has no boundary"))?;
     let mut reader = FormReader {
         form,
         arrived,
@@ -168,7 +168,7 @@ impl FormReader {
                 "file" if file.is_some() => {
                     return Err(refused(
                         "file",
-                        "holds more than one file; upload one at a time",
+                        "is given more than once; upload one file per request",
                     ));
                 }
                 "file" => file = Some(part.file(&mut field, files).await?),
@@ -181,9 +181,7 @@ impl FormReader {
                 _ => part.skip(&mut field).await?,
             }
         }
-        Err(broken(&format!(
-            "the form has more than {MAX_FIELDS} fields"
-        )))
+        Err(broken(&format!("it has more than {MAX_FIELDS} fields")))
     }
 }
 
@@ -246,7 +244,7 @@ fn received(
     purposes: &[String],
     sessions: &[String],
 ) -> Result<Received, ApiError> {
-    let twice = |name: &str| refused(name, "is given more than once; give it once");
+    let twice = |name: &str| refused(name, "is given more than once; send it once");
     let purpose = match purposes {
         [] => Purpose::default(),
         [text] => purpose(text)?,
@@ -284,7 +282,7 @@ impl Arrived {
     fn checked<T>(&self, result: Result<T, MultipartError>) -> Result<T, ApiError> {
         let unread = self.unread.swap(0, Ordering::Relaxed);
         result.map_err(|error| match unread > MAX_UNREAD_BYTES {
-            true => broken("what comes before or between its fields is too long"),
+            true => broken("too many bytes come before or between its fields"),
             false => broken(&error.body_text()),
         })
     }
@@ -325,12 +323,12 @@ impl Stream for Arriving {
             return Poll::Ready(None);
         };
         let Ok(data) = data else {
-            return Poll::Ready(Some(Err(io::Error::other("the body broke off"))));
+            return Poll::Ready(Some(Err(io::Error::other("the body is incomplete"))));
         };
         self.resting = true;
         let before = self.arrived.unread.fetch_add(data.len(), Ordering::Relaxed);
         Poll::Ready(Some(if before > MAX_UNREAD_BYTES {
-            Err(io::Error::other("nothing comes of the body"))
+            Err(io::Error::other("too many bytes without a field"))
         } else {
             Ok(data)
         }))
@@ -382,7 +380,7 @@ fn refused(field: &str, problem: &str) -> ApiError {
 
 fn broken(problem: &str) -> ApiError {
     let message = format!(
-        "the form cannot be read ({problem}); send it as multipart/form-data with the field 'file'"
+        "the form is not valid ({problem}); send it as multipart/form-data with the field 'file'"
     );
     RequestError::body(&message).into()
 }
