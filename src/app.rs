@@ -12,7 +12,7 @@ use crate::agent::policy::Policies;
 use crate::agent::stop::TurnEnd;
 use crate::agent::{Agent, AgentParts};
 use crate::config::{Config, WebConfig};
-use crate::http::{AppState, Handles, server};
+use crate::http::{AppState, Services, server};
 use crate::metrics::Metrics;
 use crate::sandbox::compute::ComputeError;
 use crate::sandbox::{Sandbox, SandboxError};
@@ -137,14 +137,14 @@ impl App {
             metrics: metrics.clone(),
             tasks: tasks.clone(),
         });
-        let handles = Handles {
+        let services = Services {
             agent,
             router,
             sessions: sessions.clone(),
             sources,
             metrics,
         };
-        let state = AppState::new(handles, config.http);
+        let state = AppState::new(services, config.http);
         Ok(Self {
             listener,
             address,

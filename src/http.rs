@@ -1,6 +1,7 @@
-//! The HTTP edge: routes, who may ask, bodies in and answers out.
+//! The HTTP server: routes, authentication, request bodies and responses.
 //!
-//! Turns requests into runs or passes them through, and encodes what comes back. Holds no logic of the loop.
+//! A request starts a run or is passed through, and its outcome is encoded as the response. The loop itself is in
+//! [`crate::agent`].
 
 mod auth;
 mod body;
@@ -35,18 +36,18 @@ use crate::metrics::Metrics;
 use crate::session::Sessions;
 use crate::tools::source::Sources;
 use crate::upstream::router::Router;
-use auth::Gatekeeper;
+use auth::Authenticator;
 use error::ApiError;
 use operations::Readiness;
 use settings::Settings;
 
-/// What handlers are given; cheap to clone.
+/// The state that every handler gets; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct AppState(Arc<Shared>);
+pub struct AppState(Arc<StateInner>);
 
-/// The parts that handlers work with.
+/// The parts of the server that handlers use.
 #[derive(Debug)]
-pub struct Handles {
+pub struct Services {
     /// Runs turns.
     pub agent: Agent,
     /// The model servers.
@@ -55,49 +56,48 @@ pub struct Handles {
     pub sessions: Sessions,
     /// Where server-side tools come from.
     pub sources: Arc<Sources>,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Metrics,
 }
 
-/// The one copy of the state.
+/// What all clones of [`AppState`] share.
 #[derive(Debug)]
-pub struct Shared {
-    handles: Handles,
-    /// The edge's settings.
+pub struct StateInner {
+    services: Services,
     settings: Settings,
-    gatekeeper: Gatekeeper,
+    authenticator: Authenticator,
     readiness: Readiness,
-    /// No new work is taken any more.
+    /// Cancelled when the server accepts no new work.
     draining: CancellationToken,
-    /// The grace is over: what still runs ends now.
+    /// Cancelled when the grace period is over and running requests must end.
     stopping: CancellationToken,
 }
 
 impl std::ops::Deref for AppState {
-    type Target = Shared;
+    type Target = StateInner;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &StateInner {
         &self.0
     }
 }
 
-impl std::ops::Deref for Shared {
-    type Target = Handles;
+impl std::ops::Deref for StateInner {
+    type Target = Services;
 
-    fn deref(&self) -> &Handles {
-        &self.handles
+    fn deref(&self) -> &Services {
+        &self.services
     }
 }
 
 impl AppState {
     /// The state of a server.
-    pub fn new(handles: Handles, settings: Settings) -> Self {
-        let gatekeeper = Gatekeeper::new(&settings.api_keys, &settings.allowed_hosts);
+    pub fn new(services: Services, settings: Settings) -> Self {
+        let authenticator = Authenticator::new(&settings.api_keys, &settings.allowed_hosts);
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
-        Self(Arc::new(Shared {
-            handles,
+        Self(Arc::new(StateInner {
+            services,
             settings,
-            gatekeeper,
+            authenticator,
             readiness: Readiness::default(),
             draining,
             stopping,
@@ -105,13 +105,13 @@ impl AppState {
     }
 }
 
-/// Every route. What is not listed below `/v1` goes to the upstream.
+/// All routes. Requests to other paths below `/v1` are forwarded to the upstream.
 pub fn router(state: AppState) -> axum::Router {
     let cors = cors(&state.settings);
     let routes = axum::Router::new()
         .route("/v1/chat/completions", post(chat::complete))
         .route("/v1/models", get(models::list))
-        // A fine-tuned model is deleted where it lives.
+        // Fine-tuned models are deleted at the upstream.
         .route("/v1/models/{*id}", any(forward::forward).get(models::show))
         .route("/v1/agent/tools", get(models::tools))
         .route("/v1/sessions", get(sessions::list))
@@ -133,12 +133,12 @@ pub fn router(state: AppState) -> axum::Router {
         .fallback(async || {
             ApiError::not_found("this path does not exist; the paths of the API begin with /v1")
         })
-        // Bodies are bounded where they are read, by the configured size.
+        // The configured limit is applied where bodies are read.
         .layer(DefaultBodyLimit::disable())
-        .layer(CatchPanicLayer::custom(edge::panicked))
-        // Outside the panic layer, so that a panic's answer has its id, log line and count too.
+        .layer(CatchPanicLayer::custom(edge::panic_response))
+        // Outside the panic layer, so that the response to a panic also gets a request id, a log line and a count.
         .layer(middleware::from_fn_with_state(state.clone(), edge::guard));
-    // Outermost: a preflight carries no key.
+    // The outermost layer, because a preflight request carries no key.
     let routes = match cors {
         Some(cors) => routes.layer(cors),
         None => routes,

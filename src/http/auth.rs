@@ -1,4 +1,4 @@
-//! Who asks: API keys, and the host check that stands in for them where there are none.
+//! Authentication: API keys, or a check of the host name where no keys are configured.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,31 +12,31 @@ use super::error::ApiError;
 use super::settings::ApiKey;
 use crate::ids::Owner;
 
-/// Decides who may ask.
+/// Finds the owner of a request, or refuses it.
 #[derive(Debug)]
-pub(super) struct Gatekeeper {
+pub(super) struct Authenticator {
     keys: Vec<(Owner, [u8; 32])>,
     allowed_hosts: GlobSet,
 }
 
-impl Gatekeeper {
+impl Authenticator {
     pub(super) fn new(keys: &[ApiKey], allowed_hosts: &[String]) -> Self {
         Self {
             keys: keys
                 .iter()
                 .map(|key| (Owner::key(&key.name), key.sha256))
                 .collect(),
-            allowed_hosts: globs(allowed_hosts),
+            allowed_hosts: host_patterns(allowed_hosts),
         }
     }
 
-    /// Whether keys are configured; a caller's `authorization` then is one of ours and never leaves.
+    /// Whether keys are configured. The `authorization` of a request is then a key of this server and is not forwarded.
     pub(super) fn has_keys(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// Finds the owner behind a request.
-    pub(super) fn admit(&self, headers: &HeaderMap, uri: &Uri) -> Result<Owner, ApiError> {
+    /// The owner of the key that the request carries. Without configured keys, everybody whose host name is allowed.
+    pub(super) fn authenticate(&self, headers: &HeaderMap, uri: &Uri) -> Result<Owner, ApiError> {
         if self.keys.is_empty() {
             return match self.host_allowed(headers, uri) {
                 true => Ok(Owner::everybody()),
@@ -47,7 +47,7 @@ impl Gatekeeper {
         self.owner_of(key).ok_or_else(ApiError::unauthorized)
     }
 
-    /// Compares with every key, in a time that does not tell which one came close.
+    /// Compares with every key in constant time.
     fn owner_of(&self, key: &str) -> Option<Owner> {
         let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();
         let (mut found, mut index) = (Choice::from(0), 0_u64);
@@ -80,8 +80,8 @@ impl Gatekeeper {
     }
 }
 
-/// The allowed host names; what is no pattern allows nothing (the configuration refuses it).
-fn globs(hosts: &[String]) -> GlobSet {
+/// The patterns of allowed host names. The configuration has refused invalid patterns; they match nothing here.
+fn host_patterns(hosts: &[String]) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     let patterns = hosts
         .iter()
@@ -99,7 +99,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
-/// The name without its port; none for what is no host at all. Takes the characters that names in use are made of,
+/// The host name without its port; `None` if the text is not a host. Names may have letters, digits, `-`, `.` and `_`,
 /// which is less than the grammar of URLs allows.
 fn host_name(host: &str) -> Option<&str> {
     let (name, port) = match host.strip_prefix('[') {
@@ -133,7 +133,7 @@ fn is_loopback(name: &str) -> bool {
 }
 
 /// Whether a web page of another origin sends the request.
-pub(super) fn foreign_origin(headers: &HeaderMap) -> bool {
+pub(super) fn is_cross_origin(headers: &HeaderMap) -> bool {
     let Some(origin) = headers
         .get(http::header::ORIGIN)
         .and_then(|value| value.to_str().ok())
@@ -153,7 +153,7 @@ pub(super) fn foreign_origin(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn gatekeeper(keys: &[(&str, &str)]) -> Gatekeeper {
+    fn authenticator(keys: &[(&str, &str)]) -> Authenticator {
         let keys: Vec<ApiKey> = keys
             .iter()
             .map(|(name, key)| ApiKey {
@@ -161,25 +161,29 @@ mod tests {
                 sha256: Sha256::digest(key.as_bytes()).into(),
             })
             .collect();
-        Gatekeeper::new(&keys, &["Proxy.Corp".into(), "*.lab".into()])
+        Authenticator::new(&keys, &["Proxy.Corp".into(), "*.lab".into()])
     }
 
-    fn admit(gatekeeper: &Gatekeeper, header: http::HeaderName, value: &str) -> Result<Owner, u16> {
+    fn authenticate(
+        authenticator: &Authenticator,
+        header: http::HeaderName,
+        value: &str,
+    ) -> Result<Owner, u16> {
         let headers = HeaderMap::from_iter([(header, value.parse().unwrap())]);
-        gatekeeper
-            .admit(&headers, &Uri::from_static("/x"))
+        authenticator
+            .authenticate(&headers, &Uri::from_static("/x"))
             .map_err(|error| error.status().as_u16())
     }
 
     #[test]
-    fn each_key_leads_to_its_own_owner() {
-        let gatekeeper = gatekeeper(&[("a", "key-a"), ("b", "key-b")]);
+    fn each_key_has_its_own_owner() {
+        let authenticator = authenticator(&[("a", "key-a"), ("b", "key-b")]);
         assert_eq!(
-            admit(&gatekeeper, AUTHORIZATION, "Bearer key-a"),
+            authenticate(&authenticator, AUTHORIZATION, "Bearer key-a"),
             Ok(Owner::key("a"))
         );
         assert_eq!(
-            admit(&gatekeeper, AUTHORIZATION, "bearer key-b"),
+            authenticate(&authenticator, AUTHORIZATION, "bearer key-b"),
             Ok(Owner::key("b"))
         );
         for wrong in [
@@ -190,17 +194,17 @@ mod tests {
             "Bearer key-a key-b",
         ] {
             assert_eq!(
-                admit(&gatekeeper, AUTHORIZATION, wrong),
+                authenticate(&authenticator, AUTHORIZATION, wrong),
                 Err(401),
                 "{wrong}"
             );
         }
-        assert_eq!(admit(&gatekeeper, HOST, "localhost"), Err(401));
+        assert_eq!(authenticate(&authenticator, HOST, "localhost"), Err(401));
     }
 
     #[test]
-    fn without_keys_only_known_hosts_are_answered() {
-        let gatekeeper = gatekeeper(&[]);
+    fn without_keys_only_allowed_hosts_are_accepted() {
+        let authenticator = authenticator(&[]);
         for host in [
             "localhost",
             "LOCALHOST:8080",
@@ -214,7 +218,7 @@ mod tests {
             "a.b.lab",
         ] {
             assert_eq!(
-                admit(&gatekeeper, HOST, host),
+                authenticate(&authenticator, HOST, host),
                 Ok(Owner::everybody()),
                 "{host}"
             );
@@ -246,9 +250,9 @@ mod tests {
             "évil.lab",
             "",
         ] {
-            assert_eq!(admit(&gatekeeper, HOST, host), Err(403), "{host}");
+            assert_eq!(authenticate(&authenticator, HOST, host), Err(403), "{host}");
         }
-        // The whole form of a URL outranks the header.
+        // The host of an absolute URL takes precedence over the header.
         let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("localhost"))]);
         for (uri, allowed) in [
             ("http://localhost:80/x", true),
@@ -256,8 +260,8 @@ mod tests {
             ("http://evil.com/x", false),
             ("http://evil.com@localhost/x", false),
         ] {
-            let admitted = gatekeeper.admit(&headers, &uri.parse().unwrap());
-            assert_eq!(admitted.is_ok(), allowed, "{uri}");
+            let authenticated = authenticator.authenticate(&headers, &uri.parse().unwrap());
+            assert_eq!(authenticated.is_ok(), allowed, "{uri}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a request's body: bounded in size and in silence, and JSON where JSON is meant.
+//! Reading request bodies within limits of size and time, and checking their content type.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::settings::Settings;
 use crate::ids::SessionId;
 use crate::openai::request::RequestError;
 
-/// Room for a body that says no length, in bytes.
-const UNKNOWN_LENGTH_BYTES: usize = 4096;
+/// Memory reserved for a body of unknown length, in bytes.
+const UNKNOWN_LENGTH_CAPACITY: usize = 4096;
 
 /// Reads a whole body.
 pub(super) async fn read(
@@ -37,9 +37,9 @@ pub(super) async fn read(
     if declared == Some(first.len()) {
         return Ok(first);
     }
-    // A declared length is a promise, not a reason to set memory aside.
-    let room = declared.unwrap_or(UNKNOWN_LENGTH_BYTES).min(1024 * 1024);
-    let mut whole = BytesMut::with_capacity(room.max(first.len()));
+    // A client can declare any length, so the memory that is reserved for it is limited.
+    let capacity = declared.unwrap_or(UNKNOWN_LENGTH_CAPACITY).min(1024 * 1024);
+    let mut whole = BytesMut::with_capacity(capacity.max(first.len()));
     whole.extend_from_slice(&first);
     while let Some(data) = next(&mut body, settings.body_timeout).await? {
         if whole.len() + data.len() > most {
@@ -54,7 +54,7 @@ pub(super) async fn read(
     }
 }
 
-/// Refuses a body that is not declared as JSON, which a web page could send without a preflight.
+/// Refuses a body whose content type is not JSON: a web page could send it without a preflight request.
 pub(super) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     if is_json(headers) {
         Ok(())
@@ -63,7 +63,7 @@ pub(super) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Whether the content type is JSON.
+/// Whether the content type is `application/json` or `application/*+json`.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers
         .get(CONTENT_TYPE)
@@ -78,7 +78,7 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }
 
-/// The session id that one of the configured headers carries.
+/// The session id of the first configured header that the request has.
 pub(super) fn session_header(
     headers: &HeaderMap,
     names: &[HeaderName],
@@ -99,6 +99,7 @@ pub(super) fn session_header(
     Ok(Some(parsed))
 }
 
+/// The next data of the body, or none at its end; fails when nothing arrives within `limit`.
 async fn next(body: &mut Body, limit: Duration) -> Result<Option<Bytes>, ApiError> {
     loop {
         match timeout(limit, body.frame()).await {

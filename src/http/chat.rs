@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`: decides between pass-through and loop.
+//! `POST /v1/chat/completions`: passes the request through or runs a turn.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::{AppState, body, forward, turn};
 use crate::chat::decode::{ChatTurn, Decision, decode};
 use crate::ids::{Owner, RequestId};
 
-/// Marks the official SDKs.
+/// The header by which the official SDKs are recognised.
 const STAINLESS: HeaderName = HeaderName::from_static("x-stainless-lang");
 
 /// Answers a chat request.

@@ -1,4 +1,4 @@
-//! The dialects in which a turn can be answered: a closed set, and one encoder each for both forms of answer.
+//! The API dialects in which a turn can be answered. Each has an encoder for streams and a collector for whole answers.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::chat::decode::ReplyOptions;
 use crate::chat::encode::{self, AnswerHead, ChunkEncoder, CompletionCollector, Delivery};
 use crate::ids::fresh_completion_id;
 
-/// How a turn is answered.
+/// The dialect of an answer, with the options of its request.
 #[derive(Debug)]
 pub(super) enum Reply {
     /// As a chat completion.
     Chat {
         /// What the request asked for.
         options: ReplyOptions,
-        /// Whether an official SDK asks.
+        /// Whether the client is an official SDK.
         official_sdk: bool,
     },
 }
@@ -84,14 +84,14 @@ impl StreamEncoder {
 }
 
 impl AnswerCollector {
-    /// Takes one event.
+    /// Adds one event.
     pub(super) fn take(&mut self, event: AgentEvent) {
         match self {
             Self::Chat(collector) => collector.take(event),
         }
     }
 
-    /// The answer's body as JSON, and the time that went to the model and to tools; none if the turn never ended.
+    /// The JSON body of the answer, and the time spent waiting for models and tools; `None` without a `Finished` event.
     pub(super) fn finish(self) -> Option<(String, Duration)> {
         match self {
             Self::Chat(collector) => collector.finish(),

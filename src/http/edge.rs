@@ -1,4 +1,4 @@
-//! What happens to every request: its id, who asks, the log line, the counts, panics as errors.
+//! The middleware around every request: request id, authentication, log line, metrics, and panics as errors.
 
 use std::any::Any;
 use std::time::Instant;
@@ -14,13 +14,13 @@ use super::error::{ApiError, Cause};
 use crate::ids::RequestId;
 use crate::metrics::RouteLabel;
 
-/// The header with a request's id, both ways.
+/// The header with the request id, in requests and responses.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
-/// Paths that say nothing of value and that probes ask without a key or a fitting host.
-const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+/// Health checks, which need no key and no allowed host and reveal no data.
+const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// What any endpoint may take. The rest is not forwarded either: TRACE would show the operator's key.
+/// The methods that are accepted. TRACE is refused because the upstream's response to it would show the operator's key.
 const METHODS: [Method; 7] = [
     Method::GET,
     Method::HEAD,
@@ -30,10 +30,10 @@ const METHODS: [Method; 7] = [
     Method::DELETE,
     Method::OPTIONS,
 ];
-/// The same as a header's value.
+/// The value of the `allow` header.
 const ALLOWED: &str = "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS";
 
-/// Wraps every request.
+/// Checks every request before it is routed, and completes, logs and counts every response.
 pub(super) async fn guard(
     State(state): State<AppState>,
     mut request: Request,
@@ -43,7 +43,7 @@ pub(super) async fn guard(
     let request_id = request_id(request.headers());
     let method = request.method().clone();
     let route = route(&request);
-    let response = match admit(&state, &request) {
+    let response = match check_request(&state, &request) {
         _ if !METHODS.contains(&method) => {
             ([(ALLOW, ALLOWED)], ApiError::method_not_allowed()).into_response()
         }
@@ -59,7 +59,7 @@ pub(super) async fn guard(
         &state,
         response,
         &request_id,
-        &Seen {
+        &RequestInfo {
             method,
             route,
             began,
@@ -69,14 +69,14 @@ pub(super) async fn guard(
 
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "the panic layer gives it away"
+    reason = "the panic layer passes it by value"
 )]
-/// Turns a panic into an error answer; its text goes to the log only.
-pub(super) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
+/// The response to a request whose handler panicked; the text of the panic is only logged.
+pub(super) fn panic_response(panic: Box<dyn Any + Send + 'static>) -> Response {
     panic_error(panic.as_ref()).into_response()
 }
 
-/// The error that stands for a panic.
+/// Logs a panic and returns the error for the client.
 pub(super) fn panic_error(panic: &(dyn Any + Send)) -> ApiError {
     tracing::error!(panic = panic_text(panic), "a request panicked");
     ApiError::internal()
@@ -91,32 +91,34 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("unknown panic")
 }
 
-struct Seen {
+struct RequestInfo {
     method: Method,
     route: RouteLabel,
     began: Instant,
 }
 
-fn admit(state: &AppState, request: &Request) -> Result<crate::ids::Owner, ApiError> {
+fn check_request(state: &AppState, request: &Request) -> Result<crate::ids::Owner, ApiError> {
     let most = state.settings.max_header_bytes;
     if head_bytes(request) > most {
         return Err(ApiError::head_too_large(most));
     }
-    if OPEN_PATHS.contains(&request.uri().path()) {
+    if PROBE_PATHS.contains(&request.uri().path()) {
         return Ok(crate::ids::Owner::everybody());
     }
-    state.gatekeeper.admit(request.headers(), request.uri())
+    state
+        .authenticator
+        .authenticate(request.headers(), request.uri())
 }
 
-/// Size of a request's head, without the few bytes of its first line that are always there.
+/// The size of the request's head in bytes: URI and headers, without method and version.
 fn head_bytes(request: &Request) -> usize {
-    // A colon, a space and a line end.
-    const AROUND: usize = 4;
+    // A colon, a space and a line end for each header.
+    const SEPARATORS: usize = 4;
     let uri = request.uri();
     let authority = uri.authority().map_or(0, |whole| whole.as_str().len());
     let path = uri.path_and_query().map_or(0, |whole| whole.as_str().len());
     let headers = request.headers().iter();
-    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + AROUND);
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + SEPARATORS);
     authority + path + headers.sum::<usize>()
 }
 
@@ -124,26 +126,26 @@ fn finish(
     state: &AppState,
     mut response: Response,
     request_id: &RequestId,
-    seen: &Seen,
+    info: &RequestInfo,
 ) -> Response {
     if !response.headers().contains_key(REQUEST_ID)
         && let Ok(value) = HeaderValue::from_str(request_id.as_str())
     {
         response.headers_mut().insert(REQUEST_ID, value);
     }
-    let duration = seen.began.elapsed();
-    // The handler knows best: a chat request may have been passed through.
+    let duration = info.began.elapsed();
+    // The handler may have set another label, such as for a chat request that was passed through.
     let route = response
         .extensions()
         .get::<RouteLabel>()
         .copied()
-        .unwrap_or(seen.route);
+        .unwrap_or(info.route);
     state
         .metrics
         .request_finished(route, response.status(), duration);
     let status = response.status().as_u16();
     let (method, route, duration_ms) = (
-        &seen.method,
+        &info.method,
         route.as_str(),
         duration.as_secs_f64() * 1000.0,
     );
@@ -166,7 +168,7 @@ fn request_id(headers: &HeaderMap) -> RequestId {
         .unwrap_or_else(RequestId::fresh)
 }
 
-/// The route for the metrics: one of a fixed set, whatever the path.
+/// The route label for the metrics, one of a fixed set.
 fn route(request: &Request) -> RouteLabel {
     let matched = request
         .extensions()
@@ -197,10 +199,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_an_error_that_tells_nothing() {
+    async fn the_text_of_a_panic_is_not_in_the_response() {
         let routes = axum::Router::new()
             .fallback(async || -> Response { panic!("a secret") })
-            .layer(CatchPanicLayer::custom(panicked));
+            .layer(CatchPanicLayer::custom(panic_response));
         let answer = routes.oneshot(Request::new(Body::empty())).await.unwrap();
         assert_eq!(answer.status(), 500);
         let body = answer.into_body().collect().await.unwrap().to_bytes();

@@ -1,6 +1,6 @@
-//! From failures to answers: the only file that chooses a status.
+//! Error responses. Statuses of errors are chosen here and nowhere else.
 //!
-//! What a client reads never holds a cause's own text; the cause is logged once, with the request.
+//! A message for the client never contains the text of the underlying cause; that is logged once, with the request.
 
 mod files;
 mod upstream;
@@ -19,13 +19,13 @@ use crate::session::SessionError;
 
 /// Tells the OpenAI SDKs not to send a request again on their own.
 pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-/// Seconds after which a client may ask again while the server is overloaded or stopping.
+/// The `retry-after` of temporary failures, in seconds.
 const RETRY_AFTER_SECONDS: u64 = 1;
 
-/// Answers that leave a body unread, and with it a connection that the client must not use again.
-const UNREAD: [StatusCode; 2] = [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::REQUEST_TIMEOUT];
+/// Statuses of responses after which the request body is unread, so that the connection must be closed.
+const BODY_UNREAD: [StatusCode; 2] = [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::REQUEST_TIMEOUT];
 
-/// An error answer; one word wide, as every handler may return one.
+/// An error response; boxed, so that the `Result` of every handler stays small.
 #[derive(Debug)]
 pub struct ApiError(Box<Inner>);
 
@@ -37,16 +37,16 @@ struct Inner {
     param: Option<String>,
     message: String,
     retry_after: Option<u64>,
-    /// How long the file is whose range was asked for.
+    /// The `content-range` of a 416: the size of the file.
     content_range: Option<HeaderValue>,
     do_not_retry: bool,
-    /// What the upstream answered, to be passed on as it came.
+    /// The response of the upstream, which is forwarded unchanged.
     upstream: Option<Box<UpstreamAnswer>>,
     /// For the log.
     cause: Option<String>,
 }
 
-/// The text of an error's cause, left in a response's extensions for the request log.
+/// The text of an error's cause. The response carries it in its extensions for the request log.
 #[derive(Debug, Clone)]
 pub(super) struct Cause(pub(super) String);
 
@@ -81,12 +81,12 @@ impl ApiError {
         Self::new(status, "invalid_request_error", code, message)
     }
 
-    /// 404 for a path or thing that is not there.
+    /// 404 for a path or an object that does not exist.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::invalid(StatusCode::NOT_FOUND, Some("not_found"), message)
     }
 
-    /// 405.
+    /// 405 for a method that the path does not support.
     pub fn method_not_allowed() -> Self {
         Self::invalid(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -95,7 +95,7 @@ impl ApiError {
         )
     }
 
-    /// 415.
+    /// 415 for a body that is not JSON.
     pub fn not_json() -> Self {
         let message = "the content type must be application/json; set the header content-type: application/json";
         Self::invalid(
@@ -105,7 +105,7 @@ impl ApiError {
         )
     }
 
-    /// 413.
+    /// 413 for a request body of more than `most_bytes` bytes.
     pub fn too_large(most_bytes: usize) -> Self {
         let message =
             format!("the request body is larger than {most_bytes} bytes; send a smaller one");
@@ -116,7 +116,7 @@ impl ApiError {
         )
     }
 
-    /// 431 for the head.
+    /// 431 for a path and headers of more than `most_bytes` bytes.
     pub fn head_too_large(most_bytes: usize) -> Self {
         let message = format!(
             "the request's path and headers are larger than {most_bytes} bytes; send fewer or shorter headers"
@@ -128,7 +128,7 @@ impl ApiError {
         )
     }
 
-    /// 408 for a body that stopped arriving.
+    /// 408 for a request body that did not arrive in time.
     pub fn body_timeout() -> Self {
         Self::invalid(
             StatusCode::REQUEST_TIMEOUT,
@@ -137,7 +137,7 @@ impl ApiError {
         )
     }
 
-    /// 400 for a body that broke off.
+    /// 400 for a request body that ended early.
     pub fn body_broken() -> Self {
         Self::invalid(
             StatusCode::BAD_REQUEST,
@@ -146,7 +146,7 @@ impl ApiError {
         )
     }
 
-    /// 401.
+    /// 401 for a missing or wrong API key.
     pub fn unauthorized() -> Self {
         let message = "the API key is missing or wrong; send it as authorization: Bearer KEY";
         Self::new(
@@ -157,7 +157,7 @@ impl ApiError {
         )
     }
 
-    /// 403 for a host name that could be a rebound one.
+    /// 403 for a host name that is not allowed; protects from DNS rebinding.
     pub fn host_not_allowed() -> Self {
         let message = "the host of this request is not allowed; use a loopback name, add the host to allowed_hosts or configure API keys";
         Self::new(
@@ -168,7 +168,7 @@ impl ApiError {
         )
     }
 
-    /// 403 for a web page of another origin.
+    /// 403 for a web page of an origin that is not configured.
     pub fn origin_not_allowed() -> Self {
         let message =
             "web pages of this origin may not send this request; add the origin to cors_origins";
@@ -180,7 +180,7 @@ impl ApiError {
         )
     }
 
-    /// 503 while the process is stopping.
+    /// 503 while the server is shutting down.
     pub fn shutting_down() -> Self {
         let message = "the server is shutting down; try again later";
         let mut error = Self::new(
@@ -193,7 +193,7 @@ impl ApiError {
         error
     }
 
-    /// 500 for what must not happen.
+    /// 500 for a panic or a broken invariant.
     pub fn internal() -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -203,14 +203,14 @@ impl ApiError {
         )
     }
 
-    /// The same error after a tool has run that must not run twice.
+    /// The same error with `x-should-retry: false`, for a request after which a tool has had side effects.
     #[must_use]
     pub fn after_side_effects(mut self) -> Self {
         self.0.do_not_retry = true;
         self
     }
 
-    /// `{"error":{…}}` as JSON text, for the body and for a stream that has begun.
+    /// `{"error":{…}}` as JSON text in one line, for a response body or an event of a stream.
     pub fn envelope(&self) -> String {
         if let Some(error) = self
             .0
@@ -234,7 +234,7 @@ impl ApiError {
         self.0.status
     }
 
-    /// What the log is told, if there is more than the answer says.
+    /// The text of the underlying cause, for the log.
     pub fn cause(&self) -> Option<&str> {
         self.0.cause.as_deref()
     }
@@ -254,7 +254,7 @@ impl IntoResponse for ApiError {
                 response
                     .headers_mut()
                     .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                if UNREAD.contains(&self.0.status) {
+                if BODY_UNREAD.contains(&self.0.status) {
                     response
                         .headers_mut()
                         .insert(CONNECTION, HeaderValue::from_static("close"));
@@ -362,6 +362,6 @@ fn upstream_error(body: &[u8]) -> Option<String> {
     let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
     let error = object.get_some("error")?;
     RawObject::parse(error.get()).ok()?.get_some("message")?;
-    // A stream's data line must stay one line.
+    // A data line of a stream must not contain line breaks.
     Some(error.get().replace(['\n', '\r'], " "))
 }

@@ -1,4 +1,4 @@
-//! Parts of a request's address, with refusals in the envelope instead of axum's plain text.
+//! Extractors for the path and the query, whose rejections are OpenAI's error envelope instead of axum's plain text.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -7,11 +7,11 @@ use serde::de::DeserializeOwned;
 use super::error::ApiError;
 use crate::openai::request::RequestError;
 
-/// The variable parts of the path, decoded.
+/// The variable parts of the path, percent-decoded.
 #[derive(Debug)]
 pub(super) struct Path<T>(pub(super) T);
 
-/// The query.
+/// The parameters of the query.
 #[derive(Debug)]
 pub(super) struct Query<T>(pub(super) T);
 
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// The number of entries that the query of a list asks for.
+/// The `limit` of a list: `default` when absent, else from 1 to `most`.
 pub(super) fn page_limit(
     asked: Option<&str>,
     default: usize,

@@ -1,4 +1,4 @@
-//! `/v1/files`: upload, list, look at, download, delete; always within the caller's own.
+//! `/v1/files`: upload, list, show, download and delete files. Requests see only the files of their owner.
 
 mod content;
 mod upload;
@@ -18,12 +18,12 @@ use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::request::RequestError;
 use crate::session::files::{FileError, FileFilter, FileOrder, Purpose};
 
-/// Entries of a page where the request does not say.
+/// The number of entries of a page when the request has no `limit`.
 const DEFAULT_LIMIT: usize = 1000;
-/// Most entries of a page, as OpenAI has it.
+/// The largest `limit` of a list, the same as OpenAI's.
 const MAX_LIMIT: usize = 10_000;
 
-/// The query of a list.
+/// The query of `GET /v1/files`.
 #[derive(Debug, Deserialize)]
 pub(super) struct FileListQuery {
     limit: Option<String>,
@@ -91,7 +91,7 @@ pub(super) async fn delete(
     Ok(Json(json!({"id": id, "object": "file", "deleted": true})).into_response())
 }
 
-/// The id of a file that should exist: what cannot be an id is not there.
+/// The id in a path. A text that is not a valid id is answered like an id of no file, with 404.
 fn path_id(text: &str) -> Result<FileId, ApiError> {
     FileId::parse(text).ok_or_else(|| FileError::NotFound.into())
 }

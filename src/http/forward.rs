@@ -1,4 +1,4 @@
-//! Pass-through: bytes in, bytes out, head and body as they are but for hop-by-hop headers.
+//! Pass-through: requests and responses are forwarded unchanged, except for hop-by-hop headers.
 
 use std::io;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use http::{HeaderMap, Method};
 use http_body::Frame;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::auth::foreign_origin;
+use super::auth::is_cross_origin;
 use super::error::ApiError;
-use super::headers::passed_on;
-use super::path::{self, Fate};
+use super::headers::forwarded_headers;
+use super::path::{self, PathClass};
 use super::{AppState, body};
 use crate::chat::decode::renamed;
 use crate::upstream::headers::strip_hop_by_hop;
@@ -26,18 +26,18 @@ use crate::upstream::{
     ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, Upstream, UpstreamError,
 };
 
-/// The prefix of our own paths, which a configured base URL brings itself.
+/// The prefix of the paths of this server. It is removed, because the base URL of an upstream includes its own.
 const PREFIX: &str = "/v1";
 
-/// Forwards any endpoint that loopwright does not have itself, streaming both ways.
+/// Forwards a request to any endpoint that loopwright does not implement. Both bodies are streamed.
 pub(super) async fn forward(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let refused = match path::fate(request.uri().path()) {
-        Fate::Forward => return pass(&state, request).await,
-        Fate::Reserved => "this endpoint is not available in this version of loopwright",
-        Fate::Ambiguous => {
+    let refused = match path::classify(request.uri().path()) {
+        PathClass::Forward => return forward_to_default(&state, request).await,
+        PathClass::Reserved => "this endpoint is not available in this version of loopwright",
+        PathClass::Ambiguous => {
             "this path has more than one reading; send it without empty or dot segments, a trailing slash, encoded slashes or invalid percent-encoding"
         }
     };
@@ -48,14 +48,15 @@ pub(super) async fn forward(
     Ok(answer)
 }
 
-async fn pass(state: &AppState, request: Request) -> Result<Response, ApiError> {
+/// Forwards a request to the default upstream.
+async fn forward_to_default(state: &AppState, request: Request) -> Result<Response, ApiError> {
     let (head, request_body) = request.into_parts();
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
     }
     let changes = !matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let simple = changes && !body::is_json(&head.headers);
-    if simple && foreign_origin(&head.headers) && !known_origin(state, &head.headers) {
+    if simple && is_cross_origin(&head.headers) && !is_configured_origin(state, &head.headers) {
         return Err(ApiError::origin_not_allowed());
     }
     let upstream = state.router.default();
@@ -77,16 +78,16 @@ async fn pass(state: &AppState, request: Request) -> Result<Response, ApiError> 
     let path_and_query = head.uri.path_and_query().map_or("", |whole| whole.as_str());
     let request = ForwardRequest {
         method: head.method,
-        path_and_query: below_prefix(path_and_query),
+        path_and_query: without_prefix(path_and_query),
         headers: upstream_headers(state, head.headers),
         body: forwarded,
     };
     let forwarded = upstream.forward(request).await;
-    let response = forwarded.map_err(ApiError::passed_through)?;
-    Ok(respond(state, response))
+    let response = forwarded.map_err(ApiError::from_forwarded)?;
+    Ok(client_response(state, response))
 }
 
-/// Passes a chat request through, with retries and fail-over as long as nothing has been answered.
+/// Forwards a chat request, with retries and fail-over until an upstream has answered.
 pub(super) async fn chat(
     state: &AppState,
     model: &str,
@@ -98,7 +99,7 @@ pub(super) async fn chat(
         .router
         .candidates(model)
         .ok_or_else(ApiError::internal)?;
-    let path_and_query = below_prefix(path_and_query);
+    let path_and_query = without_prefix(path_and_query);
     let headers = upstream_headers(state, headers);
     let mut fail_over = state.router.fail_over(route);
     let response = loop {
@@ -113,20 +114,20 @@ pub(super) async fn chat(
             Ok(response) => break response,
             Err(error) => {
                 let recovered = fail_over.recover(error).await;
-                recovered.map_err(ApiError::passed_through)?;
+                recovered.map_err(ApiError::from_forwarded)?;
                 state.metrics.upstream_retried(upstream.name());
             }
         }
     };
-    let mut answer = respond(state, response);
+    let mut answer = client_response(state, response);
     answer
         .extensions_mut()
         .insert(crate::metrics::RouteLabel::ChatForwarded);
     Ok(answer)
 }
 
-/// Headers of a request that an upstream should see: hop-by-hop ones and those about our own hop are taken out, and
-/// so are ids of sessions and a key of our own.
+/// The headers of a request that are sent to an upstream: all except hop-by-hop headers, headers about this connection,
+/// session ids and API keys of this server.
 pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT] {
@@ -135,13 +136,13 @@ pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> Head
     for name in &state.settings.session_headers {
         headers.remove(name);
     }
-    if state.gatekeeper.has_keys() {
+    if state.authenticator.has_keys() {
         headers.remove(AUTHORIZATION);
     }
     headers
 }
 
-/// One try. An error status that may be tried again comes back as an error, with its body.
+/// One attempt. A response with an error status is returned as an error with its body, so that it can be retried.
 async fn attempt(
     upstream: &dyn Upstream,
     request: ForwardRequest,
@@ -157,9 +158,9 @@ async fn attempt(
         size += data.len();
         kept.push(data);
         if size > MAX_ERROR_BODY_BYTES {
-            // Too large to be looked at: it goes on as it is.
-            let begun = futures_util::stream::iter(kept.into_iter().map(Ok));
-            response.body = begun.chain(response.body).boxed();
+            // The body is too large to be kept for a retry, so the response is forwarded.
+            let buffered = futures_util::stream::iter(kept.into_iter().map(Ok));
+            response.body = buffered.chain(response.body).boxed();
             return Ok(response);
         }
     }
@@ -171,47 +172,47 @@ async fn attempt(
     })
 }
 
-fn below_prefix(path_and_query: &str) -> String {
+fn without_prefix(path_and_query: &str) -> String {
     path_and_query
         .strip_prefix(PREFIX)
         .unwrap_or(path_and_query)
         .to_owned()
 }
 
-/// Whether a web page of a configured origin sends the request.
-pub(super) fn known_origin(state: &AppState, headers: &HeaderMap) -> bool {
+/// Whether the `origin` of the request is one of the configured origins.
+pub(super) fn is_configured_origin(state: &AppState, headers: &HeaderMap) -> bool {
     headers
         .get(http::header::ORIGIN)
         .is_some_and(|origin| state.settings.cors_origins.contains(origin))
 }
 
-fn respond(state: &AppState, response: ForwardResponse) -> Response {
+fn client_response(state: &AppState, response: ForwardResponse) -> Response {
     let size = response
         .headers
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse().ok());
-    let body = PassedBody {
+    let body = ClientBody {
         stream: response.body,
         remaining: size,
         stopping: Box::pin(state.stopping.child_token().cancelled_owned()),
-        failed: None,
+        pending_error: None,
     };
     let mut answer = Response::new(Body::new(body));
     *answer.status_mut() = response.status;
-    *answer.headers_mut() = passed_on(response.headers);
+    *answer.headers_mut() = forwarded_headers(response.headers);
     answer
 }
 
-/// An upstream's body on its way to the client; broken off when the upstream's is, or when the process ends.
-struct PassedBody {
+/// The response body for the client. It fails when the upstream's body fails or the server stops.
+struct ClientBody {
     stream: BoxStream<'static, Result<Bytes, UpstreamError>>,
     remaining: Option<u64>,
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Why it is broken off, once everything before has had its chance to be written.
-    failed: Option<UpstreamError>,
+    /// The error of the upstream, returned with the next poll.
+    pending_error: Option<UpstreamError>,
 }
 
-impl http_body::Body for PassedBody {
+impl http_body::Body for ClientBody {
     type Data = Bytes;
     type Error = UpstreamError;
 
@@ -219,7 +220,7 @@ impl http_body::Body for PassedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
-        if let Some(error) = self.failed.take() {
+        if let Some(error) = self.pending_error.take() {
             return Poll::Ready(Some(Err(error)));
         }
         let Poll::Ready(data) = Pin::new(&mut self.stream).poll_next(context) else {
@@ -235,8 +236,9 @@ impl http_body::Body for PassedBody {
         }
         match data {
             Some(Err(error)) => {
-                // The connection is dropped at an error, with what is still to be written: that goes first.
-                self.failed = Some(error);
+                // On an error hyper drops the connection and the data that it has not written. The error is returned one
+                // poll later, so that the data is written first.
+                self.pending_error = Some(error);
                 context.waker().wake_by_ref();
                 Poll::Pending
             }

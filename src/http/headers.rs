@@ -1,10 +1,10 @@
-//! Which of an upstream's headers the client sees: the only file that decides it.
+//! Which headers of an upstream's response the client gets.
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Of an answer that passes through: all of them, but for who may read it across origins, which is the edge's to say.
-pub(super) fn passed_on(mut headers: HeaderMap) -> HeaderMap {
+/// For a forwarded response: all headers except the CORS headers, which this server sets itself.
+pub(super) fn forwarded_headers(mut headers: HeaderMap) -> HeaderMap {
     let cors: Vec<_> = headers
         .keys()
         .filter(|name| name.as_str().starts_with("access-control-"))
@@ -16,9 +16,9 @@ pub(super) fn passed_on(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Of an error that loopwright met in a request of its own: the answer is ours, and only its body is the upstream's.
-pub(super) fn of_own_error(headers: &HeaderMap) -> HeaderMap {
-    let mut kept = rate_limits(headers);
+/// For an error response to a model call: the content type, `retry-after` and the renamed rate limits.
+pub(super) fn error_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = upstream_rate_limits(headers);
     for name in [CONTENT_TYPE, RETRY_AFTER] {
         if let Some(value) = headers.get(&name) {
             kept.insert(name, value.clone());
@@ -27,8 +27,8 @@ pub(super) fn of_own_error(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// The upstream's rate limits are not ours: they get a name of their own.
-pub(super) fn rate_limits(headers: &HeaderMap) -> HeaderMap {
+/// The rate limits of the upstream, renamed to `x-upstream-ratelimit-*` because they are not limits of this server.
+pub(super) fn upstream_rate_limits(headers: &HeaderMap) -> HeaderMap {
     let renamed = |(name, value): (&HeaderName, &HeaderValue)| {
         let rest = name.as_str().strip_prefix("x-ratelimit-")?;
         let name = HeaderName::try_from(format!("x-upstream-ratelimit-{rest}")).ok()?;

@@ -1,4 +1,4 @@
-//! `GET /v1/models`, merged from the upstreams, and `GET /v1/agent/tools`.
+//! `GET /v1/models`, which merges the lists of all upstreams, and `GET /v1/agent/tools`.
 
 use axum::Json;
 use axum::extract::State;
@@ -27,7 +27,7 @@ pub(super) async fn list(
     )))
 }
 
-/// `GET /v1/models/{id}`; ids may hold slashes.
+/// `GET /v1/models/{id}`; an id may contain slashes.
 pub(super) async fn show(
     State(state): State<AppState>,
     Path(id): Path<String>,

@@ -17,19 +17,19 @@ use crate::tools::source::Source;
 use crate::upstream::UpstreamError;
 use crate::upstream::models::merged;
 
-/// Longest wait for the parts that readiness asks.
-const READY_WAIT: Duration = Duration::from_secs(5);
-/// How long an answer about readiness holds.
-const READY_FOR: Duration = Duration::from_secs(1);
+/// Longest wait for the upstream and the session store.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the result of a probe is reused.
+const PROBE_MAX_AGE: Duration = Duration::from_secs(1);
 
-/// `GET /healthz`: the process answers.
+/// `GET /healthz`: always 200.
 pub(super) async fn healthz() -> Response {
     Json(json!({"status": "ok"})).into_response()
 }
 
-/// `GET /readyz`: an upstream and the session store are reachable, and the process is not stopping.
+/// `GET /readyz`: 200 if an upstream and the session store are reachable and the server is not shutting down, else 503.
 pub(super) async fn readyz(State(state): State<AppState>) -> Response {
-    let Reachable { upstream, store } = state.readiness.look(&state).await;
+    let Reachable { upstream, store } = state.readiness.check(&state).await;
     let draining = state.draining.is_cancelled();
     let word = |ok: bool| if ok { "ok" } else { "unreachable" };
     let ready = upstream && store && !draining;
@@ -50,29 +50,29 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Response {
     }
 }
 
-/// Which parts answered.
+/// The result of a probe.
 #[derive(Debug, Clone, Copy)]
 struct Reachable {
     upstream: bool,
     store: bool,
 }
 
-/// What was last found out about the parts. Everybody may ask, without a key, so one look serves all who ask within a
-/// second.
+/// The last probe and its time. The endpoint needs no key, so a result is reused for [`PROBE_MAX_AGE`].
 #[derive(Debug, Default)]
 pub(super) struct Readiness(Mutex<Option<(Instant, Reachable)>>);
 
 impl Readiness {
-    async fn look(&self, state: &AppState) -> Reachable {
+    /// The last result, or that of a new probe if it is too old.
+    async fn check(&self, state: &AppState) -> Reachable {
         let mut last = self.0.lock().await;
         if let Some((when, found)) = *last
-            && when.elapsed() < READY_FOR
+            && when.elapsed() < PROBE_MAX_AGE
         {
             return found;
         }
         let headers = HeaderMap::new();
-        let asked = async { tokio::join!(merged(&state.router, &headers), state.sessions.ping()) };
-        let found = match timeout(READY_WAIT, asked).await {
+        let probe = async { tokio::join!(merged(&state.router, &headers), state.sessions.ping()) };
+        let found = match timeout(PROBE_TIMEOUT, probe).await {
             Ok((models, ping)) => Reachable {
                 upstream: reachable(&models.map(drop)),
                 store: ping.is_ok(),
@@ -87,7 +87,7 @@ impl Readiness {
     }
 }
 
-/// `GET /metrics`: Prometheus text.
+/// `GET /metrics`: the metrics in the Prometheus text format.
 pub(super) async fn metrics(State(state): State<AppState>) -> Response {
     for source in state.sources.snapshot().iter() {
         state.metrics.source(source);
@@ -99,7 +99,7 @@ pub(super) async fn metrics(State(state): State<AppState>) -> Response {
         .into_response()
 }
 
-/// A server that answers at all is reachable, even when it wants a key that only clients bring.
+/// An upstream is reachable if it answers without a server error; a 401 is expected when only clients have its key.
 fn reachable(answer: &Result<(), UpstreamError>) -> bool {
     match answer {
         Ok(()) => true,

@@ -1,9 +1,9 @@
-//! What a path means, before anything is forwarded under the operator's key.
+//! Decides which paths are forwarded, because forwarded requests carry the operator's key.
 //!
-//! Servers and proxies behind us disagree about dot segments, doubled slashes and encoded separators. A path that
-//! some of them could read as another one is not forwarded at all, so that what is compared here is what they see.
+//! Upstream servers and proxies disagree about dot segments, doubled slashes and encoded separators. A path that one of
+//! them could read as another path is not forwarded, so that they see the path that is checked here.
 
-/// Own paths of the contract, those of later versions included: neither they nor what lies below is ever forwarded.
+/// Paths of loopwright's own API, including those of later versions. These and all paths below them are not forwarded.
 const RESERVED: [&str; 6] = [
     "/v1/agent",
     "/v1/chat/completions",
@@ -12,38 +12,38 @@ const RESERVED: [&str; 6] = [
     "/v1/permissions",
     "/v1/sessions",
 ];
-/// The one place below a reserved path that has things of the upstream in it: `DELETE /v1/models/{id}`.
+/// The exception below a reserved path, for `DELETE /v1/models/{id}`.
 const MODELS: &str = "/v1/models/";
 
-/// What may happen with a path that no route of our own has taken.
+/// What is done with a path that has no route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It goes to the upstream, byte for byte.
+pub(super) enum PathClass {
+    /// The path is forwarded unchanged.
     Forward,
-    /// It belongs to loopwright.
+    /// The path belongs to loopwright's own API.
     Reserved,
-    /// It has more than one reading.
+    /// Servers could read the path in more than one way.
     Ambiguous,
 }
 
-/// Decides about a raw path, without its query.
-pub(super) fn fate(raw: &str) -> Fate {
+/// Classifies a raw path, given without its query.
+pub(super) fn classify(raw: &str) -> PathClass {
     let Some(decoded) = decoded(raw) else {
-        return Fate::Ambiguous;
+        return PathClass::Ambiguous;
     };
     let below = |prefix: &str| {
         let rest = decoded.strip_prefix(prefix);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    // Spelled differently it would get around the route that answers the reading methods.
+    // Compared in the raw form: an encoded spelling would bypass the routes for GET and HEAD.
     let models = raw.starts_with(MODELS);
     match !models && RESERVED.into_iter().any(below) {
-        true => Fate::Reserved,
-        false => Fate::Forward,
+        true => PathClass::Reserved,
+        false => PathClass::Forward,
     }
 }
 
-/// The path with each segment percent-decoded once; none if it is not the only spelling of what it names.
+/// The path with each segment percent-decoded once; `None` if the path is ambiguous.
 fn decoded(raw: &str) -> Option<String> {
     let mut path = String::with_capacity(raw.len());
     for segment in raw.strip_prefix('/')?.split('/') {
@@ -80,10 +80,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_with_one_reading_that_are_not_ours_are_forwarded() {
+    fn only_unambiguous_paths_outside_the_own_api_are_forwarded() {
         let table = [
             (
-                Fate::Forward,
+                PathClass::Forward,
                 &[
                     "/v1/embeddings",
                     "/v1/fine_tuning/jobs/ft%3Aabc/cancel",
@@ -93,7 +93,7 @@ mod tests {
                     "/v1/x%20y",
                     "/v1/100%25",
                     "/v1/a..b/...",
-                    // Decoded once only: a second decoding would be another server's mistake.
+                    // Paths are decoded once; decoding them twice would be a mistake of the other server.
                     "/v1/%252e%252e/x",
                     "/v1/filesystem",
                     "/v1/sessions2",
@@ -103,7 +103,7 @@ mod tests {
                 ][..],
             ),
             (
-                Fate::Reserved,
+                PathClass::Reserved,
                 &[
                     "/v1/files",
                     "/v1/files/file-1/content/more",
@@ -122,7 +122,7 @@ mod tests {
                 ],
             ),
             (
-                Fate::Ambiguous,
+                PathClass::Ambiguous,
                 &[
                     "",
                     "*",
@@ -157,7 +157,7 @@ mod tests {
         ];
         for (expected, paths) in table {
             for path in paths {
-                assert_eq!(fate(path), expected, "{path}");
+                assert_eq!(classify(path), expected, "{path}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Accepting connections, and ending well: drain, then break off.
+//! Accepting connections, and the graceful shutdown.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,15 +19,16 @@ use tower::Service;
 
 use super::AppState;
 
-/// Pause after a failed accept, so that running out of descriptors does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long ended requests get to write their last words.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Delay after a failed accept, so that a lack of file descriptors does not cause a busy loop.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// How long requests that are ended at shutdown have to write the end of their response.
+const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves until `shutdown` resolves; then takes no new requests, gives the running ones their grace, and ends them.
+/// Serves until `shutdown` resolves. Then no new requests are accepted, running ones have the configured grace period,
+/// and those that still run after it are ended.
 ///
 /// # Errors
-/// When the listener has no address, which does not happen to a bound one.
+/// None at present: failures of single connections are logged.
 pub async fn serve(
     listener: TcpListener,
     state: AppState,
@@ -47,13 +48,13 @@ pub async fn serve(
         .is_err()
     {
         state.stopping.cancel();
-        // A client that reads nothing cannot hold the process.
-        let _slow_clients_are_cut = timeout(LAST_WORDS, connections.wait()).await;
+        // A client that does not read cannot delay the shutdown.
+        let _ended_or_dropped = timeout(FINAL_WRITE_TIMEOUT, connections.wait()).await;
     }
     Ok(())
 }
 
-/// Takes connections for ever.
+/// Accepts connections without end.
 async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTracker) {
     let router = super::router(state.clone());
     loop {
@@ -63,15 +64,15 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
             }
             Err(error) => {
                 tracing::warn!(%error, "accepting a connection failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
 }
 
-/// One connection, with its requests one after another.
+/// Serves the requests of one connection.
 async fn connection(stream: TcpStream, router: axum::Router, state: AppState) {
-    // Without this every small write could wait for the peer's acknowledgement.
+    // Sends small writes at once instead of waiting for the acknowledgement of the last one.
     let _best_effort = stream.set_nodelay(true);
     let settings = &state.settings;
     let service = service_fn(move |request: Request<Incoming>| {
@@ -82,7 +83,8 @@ async fn connection(stream: TcpStream, router: axum::Router, state: AppState) {
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(settings.header_timeout)
-        // What hyper refuses has no envelope and no request id, so the edge counts exactly and this is the stop behind it.
+        // The middleware applies the exact limit, because hyper's refusals have no error envelope and no request id.
+        // This limit is larger and bounds the memory.
         .max_buf_size(settings.max_header_bytes.saturating_mul(2))
         .half_close(false);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));

@@ -1,4 +1,4 @@
-//! `/v1/sessions`: list, export, import, delete, branch; always within the caller's own.
+//! `/v1/sessions`: list, export, import, delete and fork sessions. Requests see only the sessions of their owner.
 
 use axum::Json;
 use axum::extract::{Extension, Request, State};
@@ -16,12 +16,12 @@ use crate::ids::{Owner, SessionId, WorkspaceId};
 use crate::openai::request::{RequestError, body_member, body_object};
 use crate::session::{Replaced, SessionSummary, export};
 
-/// Entries of a page where the request does not say.
+/// The number of entries of a page when the request has no `limit`.
 const DEFAULT_LIMIT: usize = 20;
-/// Most entries of a page.
+/// The largest `limit` of a list.
 const MAX_LIMIT: usize = 100;
 
-/// The query of a list.
+/// The query of `GET /v1/sessions`.
 #[derive(Debug, Deserialize)]
 pub(super) struct SessionListQuery {
     limit: Option<String>,
@@ -123,6 +123,7 @@ pub(super) async fn fork(
     exported(&state, StatusCode::CREATED, &owner, &new_id).await
 }
 
+/// The body of `POST /v1/sessions/{id}/fork`.
 #[derive(Default)]
 struct ForkBody {
     before_message: Option<usize>,
@@ -142,7 +143,7 @@ fn fork_body(bytes: &[u8]) -> Result<ForkBody, RequestError> {
     })
 }
 
-/// The id of a session that should exist: what cannot be an id is not there.
+/// The id in a path. A text that is not a valid id is answered like an id of no session, with 404.
 fn path_id(text: &str) -> Result<SessionId, ApiError> {
     SessionId::parse(text).map_err(|_| crate::session::SessionError::NotFound.into())
 }
@@ -153,7 +154,7 @@ fn parse_id(param: &str, text: &str) -> Result<SessionId, RequestError> {
     })
 }
 
-/// A session as it is stored, with what is known of its files.
+/// A response with the stored session and the records of its files.
 async fn exported(
     state: &AppState,
     status: StatusCode,

@@ -1,11 +1,11 @@
-//! What can be configured about the HTTP edge.
+//! The settings of the HTTP server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
 
-/// Everything about the edge.
+/// The settings of the HTTP server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The address to listen on.
@@ -16,30 +16,30 @@ pub struct Settings {
     pub max_header_bytes: usize,
     /// Most messages in one request.
     pub max_messages: usize,
-    /// Longest wait for a request's head.
+    /// Longest wait for the head of a request.
     pub header_timeout: Duration,
-    /// Longest silence while a request's body arrives.
+    /// Longest wait for the next data of a request body.
     pub body_timeout: Duration,
-    /// Longest time that a stream's head waits for the first model call.
+    /// Longest time for which the head of a streamed response waits for the first model call.
     pub first_byte_wait: Duration,
-    /// Silence after which a keep-alive comment is sent.
+    /// Time without data after which a keep-alive comment is sent on a stream.
     pub keep_alive: Duration,
-    /// How long running requests get at shutdown.
+    /// How long running requests may take after the shutdown has begun.
     pub shutdown_grace: Duration,
     /// Headers that carry a session id, `x-session-id` among them.
     pub session_headers: Vec<HeaderName>,
-    /// Host names accepted besides loopback ones where no keys are configured.
+    /// Globs of host names that are accepted besides loopback names when no keys are configured.
     pub allowed_hosts: Vec<String>,
-    /// Origins that a browser may call from.
+    /// Origins of web pages that may send requests (CORS).
     pub cors_origins: Vec<HeaderValue>,
-    /// The keys.
+    /// The configured API keys; empty when requests need no key.
     pub api_keys: Vec<ApiKey>,
 }
 
 /// One configured API key.
 #[derive(Debug, Clone)]
 pub struct ApiKey {
-    /// The name, which everything made with the key belongs to.
+    /// The name, which is the owner of sessions and files.
     pub name: String,
     /// SHA-256 of the key.
     pub sha256: [u8; 32],

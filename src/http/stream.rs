@@ -1,5 +1,5 @@
-//! The body of a streamed answer: events are encoded as they come, silence is kept alive, and the stream ends as its
-//! dialect has it whatever happens.
+//! The body of a streamed response. Events are encoded as they arrive, comments keep an idle connection open, and every
+//! stream gets the end that its dialect prescribes, also after an error or a panic.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -21,14 +21,15 @@ use crate::agent::RunError;
 use crate::agent::event::AgentEvent;
 use crate::metrics::{Metrics, StreamGuard};
 
-/// A comment that keeps a connection open; one newline, as some decoders mistake a blank line for an event.
+/// A comment that keeps the connection open. It has no blank line, which some decoders would take for an event.
 const KEEP_ALIVE: &[u8] = b": keep-alive\n";
-/// Events that are ready at once are sent together up to about this many bytes.
+/// Events that are ready together are sent in one frame of about this many bytes.
 const FRAME_BYTES: usize = 16 * 1024;
 
-/// A stream's body: encodes, keeps the connection alive, and ends with `[DONE]` whatever happens.
+/// The body of a streamed response.
 pub(super) struct EventBody {
     encoder: StreamEncoder,
+    /// Events that arrived before the head of the response was sent.
     early: VecDeque<AgentEvent>,
     events: Option<Events>,
     keep_alive: Duration,
@@ -41,32 +42,32 @@ pub(super) struct EventBody {
     _open: StreamGuard,
 }
 
-/// What a stream's body needs besides its events.
+/// What [`EventBody`] needs besides events and encoder.
 #[derive(Debug)]
-pub(super) struct StreamFrame {
-    /// Silence after which a comment is sent.
+pub(super) struct StreamContext {
+    /// Time without data after which a comment is sent.
     pub(super) keep_alive: Duration,
-    /// Cancelled when what still runs must end.
+    /// Cancelled when running requests must end.
     pub(super) stopping: CancellationToken,
-    /// What is counted.
+    /// The metrics.
     pub(super) metrics: Metrics,
-    /// When the request came.
+    /// When the request arrived.
     pub(super) began: Instant,
 }
 
 impl EventBody {
     pub(super) fn new(
-        frame: StreamFrame,
+        context: StreamContext,
         encoder: StreamEncoder,
         early: Vec<AgentEvent>,
         events: Events,
     ) -> Self {
-        let StreamFrame {
+        let StreamContext {
             keep_alive,
             stopping,
             metrics,
             began,
-        } = frame;
+        } = context;
         Self {
             encoder,
             early: early.into(),
@@ -74,7 +75,7 @@ impl EventBody {
             keep_alive,
             timer: Box::pin(tokio::time::sleep(keep_alive)),
             last_data: tokio::time::Instant::now(),
-            // A token of its own: the chunks of different streams meet at no lock.
+            // A child token for each stream, so that polling does not contend for the lock of the shared one.
             stopping: Box::pin(stopping.child_token().cancelled_owned()),
             began,
             first_text_seen: false,
@@ -148,7 +149,7 @@ impl http_body::Body for EventBody {
             this.last_data = tokio::time::Instant::now();
             return Poll::Ready(Some(Ok(Frame::data(out.freeze()))));
         }
-        // The timer is moved only when it fires, not with every chunk.
+        // The timer is reset when it fires instead of with every chunk.
         while this.timer.as_mut().poll(context).is_ready() {
             let due = this.last_data + this.keep_alive;
             if due <= tokio::time::Instant::now() {
@@ -178,13 +179,13 @@ mod tests {
         };
         let encoder = ChunkEncoder::new(head, Delivery::Named, false);
         let encoder = StreamEncoder::Chat(encoder);
-        let frame = StreamFrame {
+        let context = StreamContext {
             keep_alive,
             stopping: CancellationToken::new(),
             metrics: Metrics::new([], [], []),
             began: Instant::now(),
         };
-        EventBody::new(frame, encoder, Vec::new(), events)
+        EventBody::new(context, encoder, Vec::new(), events)
     }
 
     #[tokio::test]
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_stream_is_kept_alive_by_a_comment_every_so_often() {
+    async fn an_idle_stream_gets_keep_alive_comments() {
         let events = futures_util::stream::pending().boxed();
         let mut body = body(events, Duration::from_secs(10));
         let began = tokio::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Runs a turn and answers with its events, in whichever dialect the request came.
+//! Runs a turn and answers with its events, in the dialect of the request.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use super::dialect::{AnswerCollector, Reply, StreamEncoder};
 use super::edge::panic_error;
 use super::error::ApiError;
-use super::headers::rate_limits;
-use super::stream::{EventBody, StreamFrame};
+use super::headers::upstream_rate_limits;
+use super::stream::{EventBody, StreamContext};
 use super::{AppState, body, forward};
 use crate::agent::RunError;
 use crate::agent::driver::Run;
@@ -25,7 +25,7 @@ use crate::agent::event::AgentEvent;
 use crate::agent::turn::{Caller, TurnRequest};
 use crate::ids::{Owner, RequestId, fresh_traceparent};
 
-/// The session's id, both ways.
+/// The header with the session id, in requests and responses.
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 const PROCESSING_MS: HeaderName = HeaderName::from_static("openai-processing-ms");
 const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-ms");
@@ -33,7 +33,7 @@ const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-m
 /// The events of a run.
 pub(super) type Events = BoxStream<'static, Result<AgentEvent, RunError>>;
 
-/// Who asks, and what came with the request besides its body.
+/// The owner of the request and the data of its headers.
 pub(super) fn caller(
     state: &AppState,
     owner: Owner,
@@ -42,7 +42,7 @@ pub(super) fn caller(
 ) -> Result<Caller, ApiError> {
     let session_header = body::session_header(headers, &state.settings.session_headers)?;
     let mut upstream = forward::upstream_headers(state, headers.clone());
-    // The loop makes its own bodies, several of them, and reads the answers itself.
+    // The loop writes the bodies of its model calls and reads the responses itself.
     for name in [
         ACCEPT,
         ACCEPT_ENCODING,
@@ -58,7 +58,7 @@ pub(super) fn caller(
     if !trace.contains_key("traceparent")
         && let Ok(fresh) = HeaderValue::from_str(&fresh_traceparent())
     {
-        // A state without its parent belongs to no trace.
+        // `tracestate` is meaningless without `traceparent`.
         trace.clear();
         trace.insert("traceparent", fresh);
     }
@@ -71,7 +71,7 @@ pub(super) fn caller(
     })
 }
 
-/// Runs the loop and answers with its outcome.
+/// Runs a turn and returns its answer, streamed or whole.
 pub(super) async fn answer(
     state: &AppState,
     request: TurnRequest,
@@ -90,11 +90,11 @@ pub(super) async fn answer(
             false => collected(state, reply.collector(), events, began).await,
         }
     };
-    let mut response = match whole(Box::pin(answering), &side_effects).await {
+    let mut response = match with_retry_advice(Box::pin(answering), &side_effects).await {
         Ok(response) => response,
         Err(failure) => {
             let mut response = failure.error.into_response();
-            set_times(response.headers_mut(), began, failure.waited);
+            set_timing_headers(response.headers_mut(), began, failure.waited);
             response
         }
     };
@@ -104,11 +104,11 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-/// Why a run gave no answer.
+/// Why a run has no answer.
 #[derive(Debug)]
 struct Failure {
     error: ApiError,
-    /// Time that was spent waiting for models and tools, where the run lived to tell.
+    /// The time spent waiting for models and tools; unknown after a panic.
     waited: Option<Duration>,
 }
 
@@ -130,8 +130,8 @@ impl From<RunError> for Failure {
     }
 }
 
-/// An answer whose failure, a panic included, tells whether the request may be sent again.
-async fn whole(
+/// Turns a panic into a failure, and adds `x-should-retry: false` to a failure after a tool has had side effects.
+async fn with_retry_advice(
     answering: impl Future<Output = Result<Response, Failure>>,
     side_effects: &AtomicBool,
 ) -> Result<Response, Failure> {
@@ -158,7 +158,8 @@ fn events(run: Run) -> Events {
     futures_util::stream::unfold(run, step).boxed()
 }
 
-/// The head of a stream waits for the first model call, so that its error keeps its status, but not for ever.
+/// Answers with a stream. Its head is sent when the first model call has begun to answer, so that an error of that call
+/// keeps its status, or after the configured wait.
 async fn streamed(
     state: &AppState,
     encoder: StreamEncoder,
@@ -180,17 +181,17 @@ async fn streamed(
     tokio::select! {
         () = state.stopping.cancelled() => return Err(ApiError::shutting_down().into()),
         first = timeout(state.settings.first_byte_wait, first) => match first {
-            Ok(started) => headers = rate_limits(&started?),
+            Ok(started) => headers = upstream_rate_limits(&started?),
             Err(_elapsed) => {}
         },
     }
-    let frame = StreamFrame {
+    let context = StreamContext {
         keep_alive: state.settings.keep_alive,
         stopping: state.stopping.clone(),
         metrics: state.metrics.clone(),
         began,
     };
-    let body = EventBody::new(frame, encoder, early, events);
+    let body = EventBody::new(context, encoder, early, events);
     let mut response = Response::new(Body::new(body));
     *response.headers_mut() = headers;
     response.headers_mut().insert(
@@ -201,7 +202,7 @@ async fn streamed(
         http::header::CACHE_CONTROL,
         HeaderValue::from_static("no-cache"),
     );
-    // Tells nginx in front of us not to buffer the stream.
+    // Tells an nginx in front of this server not to buffer the stream.
     response.headers_mut().insert(
         HeaderName::from_static("x-accel-buffering"),
         HeaderValue::from_static("no"),
@@ -209,6 +210,7 @@ async fn streamed(
     Ok(response)
 }
 
+/// Answers with one body after the end of the run.
 async fn collected(
     state: &AppState,
     mut collector: AnswerCollector,
@@ -219,7 +221,9 @@ async fn collected(
         let mut headers = HeaderMap::new();
         while let Some(event) = events.next().await {
             match event? {
-                AgentEvent::Started { headers: upstream } => headers = rate_limits(&upstream),
+                AgentEvent::Started { headers: upstream } => {
+                    headers = upstream_rate_limits(&upstream);
+                }
                 event => collector.take(event),
             }
         }
@@ -235,12 +239,12 @@ async fn collected(
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    set_times(response.headers_mut(), began, Some(waited));
+    set_timing_headers(response.headers_mut(), began, Some(waited));
     Ok(response)
 }
 
-/// Says how long an answer took, and how much of that was our own doing where this is known.
-fn set_times(headers: &mut HeaderMap, began: Instant, waited: Option<Duration>) {
+/// Sets the total time of the request and, if known, the part of it that was not spent waiting for models and tools.
+fn set_timing_headers(headers: &mut HeaderMap, began: Instant, waited: Option<Duration>) {
     let total = began.elapsed();
     let processing = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
     headers.insert(PROCESSING_MS, HeaderValue::from(processing));
@@ -257,14 +261,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_after_a_tool_has_run_is_not_to_be_sent_again() {
+    async fn a_panic_after_side_effects_must_not_be_retried() {
         for (ran, expected) in [(true, Some("false")), (false, None)] {
             let failing = async { panic!("in a test") };
-            let failure = whole(failing, &AtomicBool::new(ran)).await.unwrap_err();
+            let failure = with_retry_advice(failing, &AtomicBool::new(ran))
+                .await
+                .unwrap_err();
             let answer = failure.error.into_response();
             assert_eq!(answer.status(), 500);
-            let said = answer.headers().get(SHOULD_RETRY);
-            assert_eq!(said.map(|value| value.to_str().unwrap()), expected);
+            let header = answer.headers().get(SHOULD_RETRY);
+            assert_eq!(header.map(|value| value.to_str().unwrap()), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Answers to failures of the file store.
+//! Responses to failures of the file store.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use super::{ApiError, RETRY_AFTER_SECONDS};
 use crate::session::files::FileError;
 
 impl ApiError {
-    /// 415 for an upload that is no form.
+    /// 415 for an upload that is not a multipart form.
     pub fn not_a_form() -> Self {
         let message = "the content type must be multipart/form-data; send the file as the field 'file' of a form";
         Self::invalid(
@@ -19,7 +19,7 @@ impl ApiError {
         )
     }
 
-    /// 416 for a range behind the end of a file of that size.
+    /// 416 for a range outside a file of `size` bytes.
     pub fn range_not_satisfiable(size: u64) -> Self {
         let message = format!("the requested range is outside the file, which has {size} bytes");
         let mut error = Self::invalid(

@@ -1,23 +1,23 @@
-//! What a model server's failure looks like to the client.
+//! Responses to failures of an upstream.
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{ApiError, UpstreamAnswer};
-use crate::http::headers::{of_own_error, passed_on};
+use crate::http::headers::{error_headers, forwarded_headers};
 use crate::openai::raw::RawObject;
 use crate::upstream::UpstreamError;
 
-/// Of a request that loopwright made itself.
+/// For a failed model call of the loop: the response keeps few of the upstream's headers.
 impl From<UpstreamError> for ApiError {
     fn from(error: UpstreamError) -> Self {
-        Self::of_upstream(error, |headers, body| {
-            // No coding was asked for, and what is named as coded is not read.
+        Self::from_upstream(error, |headers, body| {
+            // The request did not accept content codings, so a body that has one is not used.
             let coding = headers.get(CONTENT_ENCODING);
             let plain = coding.is_none_or(|coding| coding == "identity");
             plain.then(|| UpstreamAnswer {
-                headers: of_own_error(&headers),
+                headers: error_headers(&headers),
                 body,
             })
         })
@@ -25,17 +25,17 @@ impl From<UpstreamError> for ApiError {
 }
 
 impl ApiError {
-    /// Of a request that passed through, whose answer is the upstream's.
-    pub(in crate::http) fn passed_through(error: UpstreamError) -> Self {
-        Self::of_upstream(error, |headers, body| {
+    /// For a forwarded request: the response keeps the upstream's headers.
+    pub(in crate::http) fn from_forwarded(error: UpstreamError) -> Self {
+        Self::from_upstream(error, |headers, body| {
             Some(UpstreamAnswer {
-                headers: passed_on(headers),
+                headers: forwarded_headers(headers),
                 body,
             })
         })
     }
 
-    fn of_upstream(
+    fn from_upstream(
         error: UpstreamError,
         answer_of: impl FnOnce(HeaderMap, Bytes) -> Option<UpstreamAnswer>,
     ) -> Self {
@@ -96,7 +96,7 @@ fn describe(error: &UpstreamError) -> String {
     text
 }
 
-/// An error that an upstream reported inside a stream, as an answer of its own.
+/// The response for an error that an upstream reported inside a stream.
 fn in_stream_answer(error: &str) -> Option<Box<UpstreamAnswer>> {
     RawObject::parse(error).ok()?.get_some("message")?;
     let mut headers = HeaderMap::new();
@@ -141,7 +141,7 @@ mod tests {
     ];
 
     #[test]
-    fn an_error_of_our_own_request_has_little_of_the_upstreams_head() {
+    fn an_error_of_a_model_call_keeps_few_headers_of_the_upstream() {
         let answer = ApiError::from(answered(&SENT)).into_response();
         assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
         let mut names: Vec<&str> = answer
@@ -161,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_passes_through_keeps_its_head_but_for_cors() {
-        let answer = ApiError::passed_through(answered(&SENT)).into_response();
+    fn a_forwarded_error_keeps_all_headers_except_cors() {
+        let answer = ApiError::from_forwarded(answered(&SENT)).into_response();
         let missing: Vec<_> = SENT
             .iter()
             .filter(|(name, _)| !answer.headers().contains_key(*name))
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coded_body_is_not_passed_off_as_plain() {
+    fn a_body_with_a_content_coding_is_not_used() {
         let coded = answered(&[("content-type", "text/html"), ("content-encoding", "gzip")]);
         let answer = ApiError::from(coded);
         assert!(answer.envelope().contains("upstream_error"));

@@ -1,4 +1,4 @@
-//! `GET /v1/files/{id}/content`: the bytes, whole or a range of them, never as something that a browser would run.
+//! `GET /v1/files/{id}/content`: a file or a range of its bytes, with headers that keep browsers from running it.
 
 use std::io::SeekFrom;
 
@@ -21,7 +21,7 @@ use super::path_id;
 use crate::ids::Owner;
 use crate::session::files::{FileError, StoredFile};
 
-/// Bytes read from the disk at once.
+/// The size of one read from the disk, in bytes.
 const READ_BYTES: usize = 128 * 1024;
 
 /// `GET /v1/files/{id}/content`
@@ -34,21 +34,21 @@ pub(in super::super) async fn content(
 ) -> Result<Response, ApiError> {
     let files = &state.sessions.files;
     let (stored, mut file) = files.open_content(&owner, &path_id(&id)?).await?;
-    // A file never changes under its id.
+    // The content of an id never changes, so the id is its validator.
     let etag = format!("\"{}\"", stored.id);
-    if matches_any(&headers, &etag) {
-        let validators = [(ETAG, etag), (CACHE_CONTROL, CACHING.to_owned())];
+    if if_none_match_holds(&headers, &etag) {
+        let validators = [(ETAG, etag), (CACHE_CONTROL, CACHE_POLICY.to_owned())];
         return Ok((StatusCode::NOT_MODIFIED, validators).into_response());
     }
     // A range is only defined for GET.
-    let wanted = match method == Method::GET && range_holds(&headers, &etag) {
-        true => Wanted::of(&headers, stored.bytes),
-        false => Wanted::Whole,
+    let range = match method == Method::GET && if_range_holds(&headers, &etag) {
+        true => RequestedRange::of(&headers, stored.bytes),
+        false => RequestedRange::Whole,
     };
-    let (status, start, length) = match wanted {
-        Wanted::Whole => (StatusCode::OK, 0, stored.bytes),
-        Wanted::Part { start, length } => (StatusCode::PARTIAL_CONTENT, start, length),
-        Wanted::Unsatisfiable => return Err(ApiError::range_not_satisfiable(stored.bytes)),
+    let (status, start, length) = match range {
+        RequestedRange::Whole => (StatusCode::OK, 0, stored.bytes),
+        RequestedRange::Part { start, length } => (StatusCode::PARTIAL_CONTENT, start, length),
+        RequestedRange::Unsatisfiable => return Err(ApiError::range_not_satisfiable(stored.bytes)),
     };
     let seek = file.seek(SeekFrom::Start(start)).await;
     seek.map_err(|source| FileError::Io {
@@ -57,37 +57,37 @@ pub(in super::super) async fn content(
     })?;
     let body = Body::from_stream(ReaderStream::with_capacity(file.take(length), READ_BYTES));
     let mut response = (status, head(&stored, &etag, length), body).into_response();
-    if let Wanted::Part { start, length } = wanted {
-        let range = format!("bytes {start}-{}/{}", start + length - 1, stored.bytes);
-        if let Ok(range) = HeaderValue::from_str(&range) {
-            response.headers_mut().insert(CONTENT_RANGE, range);
+    if let RequestedRange::Part { start, length } = range {
+        let content_range = format!("bytes {start}-{}/{}", start + length - 1, stored.bytes);
+        if let Ok(value) = HeaderValue::from_str(&content_range) {
+            response.headers_mut().insert(CONTENT_RANGE, value);
         }
     }
     Ok(response)
 }
 
-/// Private, and only good as long as the file is there.
-const CACHING: &str = "private, no-cache";
+/// Caches must be private and must ask again, because the file can be deleted.
+const CACHE_POLICY: &str = "private, no-cache";
 
 fn head(stored: &StoredFile, etag: &str, length: u64) -> HeaderMap {
     let fields: [(HeaderName, &str); 8] = [
         (CONTENT_TYPE, &stored.mime_type),
         (CONTENT_LENGTH, &length.to_string()),
-        (CONTENT_DISPOSITION, &disposition(&stored.name)),
-        // Nothing of it may run, or load anything, whatever a browser makes of it.
+        (CONTENT_DISPOSITION, &content_disposition(&stored.name)),
+        // A browser must not detect another type, run scripts or load resources.
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
         (ACCEPT_RANGES, "bytes"),
         (ETAG, etag),
-        (CACHE_CONTROL, CACHING),
+        (CACHE_CONTROL, CACHE_POLICY),
     ];
     let valid =
         |(name, value): (HeaderName, &str)| Some((name, HeaderValue::from_str(value).ok()?));
     fields.into_iter().filter_map(valid).collect()
 }
 
-/// The name in ASCII for old clients, and whole for the others (RFC 6266).
-fn disposition(name: &str) -> String {
+/// The name as ASCII for old clients, and in full as `filename*` (RFC 6266).
+fn content_disposition(name: &str) -> String {
     let plain = |char: char| match char {
         '"' | '\\' | '%' => '_',
         ' '..='~' => char,
@@ -105,8 +105,8 @@ fn disposition(name: &str) -> String {
     format!("attachment; filename=\"{fallback}\"; filename*=UTF-8''{encoded}")
 }
 
-/// Whether the client has the content already.
-fn matches_any(headers: &HeaderMap, etag: &str) -> bool {
+/// Whether `if-none-match` names this ETag, so that the client has the content already.
+fn if_none_match_holds(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(IF_NONE_MATCH).iter();
     let mut tags = values
         .filter_map(|value| value.to_str().ok())
@@ -115,28 +115,28 @@ fn matches_any(headers: &HeaderMap, etag: &str) -> bool {
     tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
-/// Whether the content is still the one that the range is of.
-fn range_holds(headers: &HeaderMap, etag: &str) -> bool {
+/// Whether `if-range` is absent or names this ETag.
+fn if_range_holds(headers: &HeaderMap, etag: &str) -> bool {
     headers
         .get(IF_RANGE)
         .is_none_or(|tag| tag.as_bytes() == etag.as_bytes())
 }
 
-/// Which bytes are sent.
+/// The bytes that a `range` header asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    /// All, also for several ranges and for a malformed one, as RFC 9110 permits.
+enum RequestedRange {
+    /// The whole file; also for several ranges or a malformed range, which RFC 9110 permits to ignore.
     Whole,
     Part {
         start: u64,
         /// At least 1.
         length: u64,
     },
-    /// The range lies outside of the file.
+    /// The range is outside the file.
     Unsatisfiable,
 }
 
-impl Wanted {
+impl RequestedRange {
     fn of(headers: &HeaderMap, size: u64) -> Self {
         let mut values = headers.get_all(RANGE).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
@@ -157,8 +157,10 @@ impl Wanted {
     }
 }
 
-/// The numbers before and after the dash. Crates for this refuse leading zeros, numbers beyond 64 bits or a suffix that
-/// is longer than the file, all of which RFC 9110 permits.
+/// The numbers before and after the dash of a single byte range.
+///
+/// It accepts leading zeros, numbers beyond 64 bits and suffixes longer than the file. RFC 9110 permits them, and the
+/// available crates refuse them.
 fn single_range(value: &str) -> Option<(Option<u64>, Option<u64>)> {
     let (unit, range) = value.split_once('=')?;
     let (first, last) = range.trim().split_once('-')?;
@@ -176,8 +178,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_single_range_is_taken_and_anything_else_is_the_whole() {
-        let part = |start, length| Wanted::Part { start, length };
+    fn a_single_range_is_honoured_and_others_are_ignored() {
+        let part = |start, length| RequestedRange::Part { start, length };
         let table = [
             ("bytes=0-0", part(0, 1)),
             ("bytes=0-", part(0, 10)),
@@ -187,35 +189,41 @@ mod tests {
             ("bytes=9-99999999999999999999999", part(9, 1)),
             ("bytes=-3", part(7, 3)),
             ("bytes=-99", part(0, 10)),
-            ("bytes=10-", Wanted::Unsatisfiable),
-            ("bytes=99999999999999999999999-", Wanted::Unsatisfiable),
-            ("bytes=-0", Wanted::Unsatisfiable),
-            ("bytes=0-1,3-4", Wanted::Whole),
-            ("bytes=5-3", Wanted::Whole),
-            ("bytes=-", Wanted::Whole),
-            ("bytes=a-b", Wanted::Whole),
-            ("bytes=+1-2", Wanted::Whole),
-            ("bytes=1 - 2", Wanted::Whole),
-            ("lines=1-2", Wanted::Whole),
-            ("", Wanted::Whole),
+            ("bytes=10-", RequestedRange::Unsatisfiable),
+            (
+                "bytes=99999999999999999999999-",
+                RequestedRange::Unsatisfiable,
+            ),
+            ("bytes=-0", RequestedRange::Unsatisfiable),
+            ("bytes=0-1,3-4", RequestedRange::Whole),
+            ("bytes=5-3", RequestedRange::Whole),
+            ("bytes=-", RequestedRange::Whole),
+            ("bytes=a-b", RequestedRange::Whole),
+            ("bytes=+1-2", RequestedRange::Whole),
+            ("bytes=1 - 2", RequestedRange::Whole),
+            ("lines=1-2", RequestedRange::Whole),
+            ("", RequestedRange::Whole),
         ];
         for (value, expected) in table {
             let headers = HeaderMap::from_iter([(RANGE, HeaderValue::from_static(value))]);
-            assert_eq!(Wanted::of(&headers, 10), expected, "{value}");
+            assert_eq!(RequestedRange::of(&headers, 10), expected, "{value}");
         }
-        assert_eq!(Wanted::of(&HeaderMap::new(), 10), Wanted::Whole);
+        assert_eq!(
+            RequestedRange::of(&HeaderMap::new(), 10),
+            RequestedRange::Whole
+        );
         for value in ["bytes=0-", "bytes=-1"] {
             let headers = HeaderMap::from_iter([(RANGE, HeaderValue::from_static(value))]);
             assert_eq!(
-                Wanted::of(&headers, 0),
-                Wanted::Unsatisfiable,
+                RequestedRange::of(&headers, 0),
+                RequestedRange::Unsatisfiable,
                 "{value} of nothing"
             );
         }
     }
 
     #[test]
-    fn names_travel_whole_and_cannot_break_out() {
+    fn file_names_are_sent_in_full_and_escaped() {
         let table = [
             (
                 "a.csv",
@@ -232,7 +240,7 @@ mod tests {
             ),
         ];
         for (name, expected) in table {
-            assert_eq!(disposition(name), expected);
+            assert_eq!(content_disposition(name), expected);
         }
     }
 }

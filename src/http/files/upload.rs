@@ -1,4 +1,4 @@
-//! `POST /v1/files`: a form with one file, which goes to the disk while it arrives.
+//! `POST /v1/files`: a multipart form with one file, which is written to the disk while it arrives.
 
 use std::io;
 use std::pin::Pin;
@@ -20,30 +20,31 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::super::AppState;
-use super::super::auth::foreign_origin;
+use super::super::auth::is_cross_origin;
 use super::super::error::ApiError;
-use super::super::forward::known_origin;
+use super::super::forward::is_configured_origin;
 use super::{purpose, session_id};
 use crate::ids::{Owner, SessionId};
 use crate::openai::request::RequestError;
 use crate::session::files::{Draft, FileError, FileStore, NewFile, Purpose};
 
-/// Room for what a form holds besides the file, in bytes.
-const FORM_BYTES: u64 = 1024 * 1024;
-/// Longest value of a field that is no file, in bytes.
+/// Allowance for the other parts of a form besides the file, in bytes.
+const FORM_OVERHEAD_BYTES: u64 = 1024 * 1024;
+/// Longest value of a field other than the file, in bytes.
 const MAX_VALUE_BYTES: usize = 1024;
-/// Most bytes that are held because no part of the form has come of them yet.
-const MAX_UNREAD_BYTES: usize = 256 * 1024;
+/// Most bytes that the parser may hold before it yields a field or a piece of one.
+const MAX_UNPARSED_BYTES: usize = 256 * 1024;
 /// Most fields of a form.
 const MAX_FIELDS: usize = 32;
-/// Longest upload of an empty file; the largest one gets the time that it takes at the slowest rate besides.
-const BASE_WAIT: Duration = Duration::from_secs(60);
-/// The slowest rate at which the largest file still arrives in time, in bytes per second.
-const SLOWEST_RATE: u64 = 32 * 1024;
-/// How much of a refused body is read for nothing, and for how long: most clients look for an answer only once all is
-/// sent, and would be told of a broken connection instead of the reason.
-const LINGER_BYTES: u64 = 256 * 1024 * 1024;
-const LINGER: Duration = Duration::from_secs(10);
+/// The time limit of an upload, to which the time of the largest file at [`MIN_UPLOAD_RATE`] is added.
+const BASE_UPLOAD_TIME: Duration = Duration::from_secs(60);
+/// The rate at which the largest file must arrive, in bytes per second.
+const MIN_UPLOAD_RATE: u64 = 32 * 1024;
+/// Most bytes of a refused body that are read and discarded. Most clients read the response only after they have sent
+/// everything; if the connection were closed before, they would report that instead of the error.
+const MAX_DISCARDED_BYTES: u64 = 256 * 1024 * 1024;
+/// Longest time for which a refused body is read and discarded.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `POST /v1/files`
 pub(in super::super) async fn upload(
@@ -56,35 +57,37 @@ pub(in super::super) async fn upload(
     }
     let headers = request.headers();
     require_form(headers)?;
-    // A page can send a form without asking first.
-    if foreign_origin(headers) && !known_origin(&state, headers) {
+    // A web page can send a form without a preflight request.
+    if is_cross_origin(headers) && !is_configured_origin(&state, headers) {
         return Err(ApiError::origin_not_allowed());
     }
     let files = &state.sessions.files;
     let most = files.limits().max_file_bytes;
-    if declared_length(headers).is_some_and(|length| length > most.saturating_add(FORM_BYTES)) {
+    if declared_length(headers)
+        .is_some_and(|length| length > most.saturating_add(FORM_OVERHEAD_BYTES))
+    {
         if !headers.contains_key(EXPECT) {
             discard(request.into_body().into_data_stream()).await;
         }
         return Err(FileError::TooLarge { limit: most }.into());
     }
     let (head, body) = request.into_parts();
-    let arrived = Arc::new(Arrived::default());
+    let progress = Arc::new(ParserProgress::default());
     let body = SharedBody(Arc::new(Mutex::new(body.into_data_stream())));
-    let arriving = Arriving {
+    let input = ParserInput {
         body: body.clone(),
-        arrived: Arc::clone(&arrived),
-        resting: false,
+        progress: Arc::clone(&progress),
+        paused: false,
     };
-    let request = Request::from_parts(head, Body::from_stream(arriving));
+    let request = Request::from_parts(head, Body::from_stream(input));
     let form = Multipart::from_request(request, &state).await;
-    let form = form.map_err(|_no_boundary| broken("the content type has no boundary"))?;
+    let form = form.map_err(|_no_boundary| form_error("the content type has no boundary"))?;
     let mut reader = FormReader {
         form,
-        arrived,
+        progress,
         idle: state.settings.body_timeout,
     };
-    let received = match reader.read_in_time(files, longest(most)).await {
+    let received = match reader.read_within(files, max_upload_time(most)).await {
         Ok(received) => received,
         Err(error) => {
             if error.status() != StatusCode::REQUEST_TIMEOUT {
@@ -105,9 +108,9 @@ pub(in super::super) async fn upload(
     Ok(Json(stored).into_response())
 }
 
-/// A whole form.
+/// A complete form, checked.
 #[derive(Debug)]
-struct Received {
+struct UploadForm {
     draft: Draft,
     name: String,
     mime_type: Option<String>,
@@ -115,58 +118,59 @@ struct Received {
     session: Option<SessionId>,
 }
 
-/// The file of a form.
+/// The file of a form, not yet stored.
 #[derive(Debug)]
-struct ReceivedFile {
+struct UploadedFile {
     draft: Draft,
     name: String,
     mime_type: Option<String>,
 }
 
+/// Reads a form from the body of a request.
 #[derive(Debug)]
 struct FormReader {
     form: Multipart,
-    arrived: Arc<Arrived>,
-    /// Longest silence.
+    progress: Arc<ParserProgress>,
+    /// Longest wait for the next data.
     idle: Duration,
 }
 
-/// Longest upload where files may have so many bytes.
-fn longest(most: u64) -> Duration {
-    BASE_WAIT.saturating_add(Duration::from_secs(most / SLOWEST_RATE))
+/// The time limit of an upload when files may have up to `most` bytes.
+fn max_upload_time(most: u64) -> Duration {
+    BASE_UPLOAD_TIME.saturating_add(Duration::from_secs(most / MIN_UPLOAD_RATE))
 }
 
 impl FormReader {
-    /// Reads the form, which has this much time however steadily it comes.
-    async fn read_in_time(
+    /// Reads the form within the time `total`.
+    async fn read_within(
         &mut self,
         files: &FileStore,
         total: Duration,
-    ) -> Result<Received, ApiError> {
+    ) -> Result<UploadForm, ApiError> {
         let received = timeout(total, self.read(files)).await;
         received.unwrap_or_else(|_elapsed| Err(ApiError::body_timeout()))
     }
 
     /// Reads the form to its end; the fields may come in any order.
-    async fn read(&mut self, files: &FileStore) -> Result<Received, ApiError> {
+    async fn read(&mut self, files: &FileStore) -> Result<UploadForm, ApiError> {
         let Self {
             form,
-            arrived,
+            progress,
             idle,
         } = self;
         let (mut file, mut purposes, mut sessions) = (None, Vec::new(), Vec::new());
         for _ in 0..MAX_FIELDS {
-            let next = in_time(*idle, form.next_field()).await?;
-            let Some(mut field) = arrived.checked(next)? else {
-                return received(file, &purposes, &sessions);
+            let next = within(*idle, form.next_field()).await?;
+            let Some(mut field) = progress.checked(next)? else {
+                return checked_form(file, &purposes, &sessions);
             };
-            let mut part = Part {
-                arrived,
+            let mut part = FieldReader {
+                progress,
                 idle: *idle,
             };
             match field.name().unwrap_or_default().to_owned().as_str() {
                 "file" if file.is_some() => {
-                    return Err(refused(
+                    return Err(field_error(
                         "file",
                         "is given more than once; upload one file per request",
                     ));
@@ -176,43 +180,46 @@ impl FormReader {
                 "session_id" => sessions.push(part.value(&mut field, "session_id").await?),
                 name if name.starts_with("expires_after") => {
                     let problem = "is not available in this version; leave it out";
-                    return Err(refused("expires_after", problem));
+                    return Err(field_error("expires_after", problem));
                 }
                 _ => part.skip(&mut field).await?,
             }
         }
-        Err(broken(&format!("it has more than {MAX_FIELDS} fields")))
+        Err(form_error(&format!("it has more than {MAX_FIELDS} fields")))
     }
 }
 
-/// How one field is read.
+/// Reads one field of a form.
 #[derive(Debug)]
-struct Part<'a> {
-    arrived: &'a Arrived,
+struct FieldReader<'a> {
+    progress: &'a ParserProgress,
     idle: Duration,
 }
 
-impl Part<'_> {
+impl FieldReader<'_> {
     async fn next(&mut self, field: &mut Field<'_>) -> Result<Option<Bytes>, ApiError> {
-        let chunk = in_time(self.idle, field.chunk()).await?;
-        self.arrived.checked(chunk)
+        let chunk = within(self.idle, field.chunk()).await?;
+        self.progress.checked(chunk)
     }
 
     async fn file(
         &mut self,
         field: &mut Field<'_>,
         files: &FileStore,
-    ) -> Result<ReceivedFile, ApiError> {
+    ) -> Result<UploadedFile, ApiError> {
         let name = field.file_name().unwrap_or_default().to_owned();
         if name.is_empty() {
-            return Err(refused("file", "must be a file with a name (filename=…)"));
+            return Err(field_error(
+                "file",
+                "must be a file with a name (filename=…)",
+            ));
         }
         let mime_type = field.content_type().map(ToOwned::to_owned);
         let mut draft = files.draft().await?;
         while let Some(bytes) = self.next(field).await? {
             draft.write(&bytes).await?;
         }
-        Ok(ReceivedFile {
+        Ok(UploadedFile {
             draft,
             name,
             mime_type,
@@ -225,26 +232,26 @@ impl Part<'_> {
             value.extend_from_slice(&bytes);
             if value.len() > MAX_VALUE_BYTES {
                 let problem = format!("is longer than {MAX_VALUE_BYTES} bytes; send a shorter one");
-                return Err(refused(name, &problem));
+                return Err(field_error(name, &problem));
             }
         }
-        String::from_utf8(value).map_err(|_| refused(name, "is not UTF-8; encode it as UTF-8"))
+        String::from_utf8(value).map_err(|_| field_error(name, "is not UTF-8; encode it as UTF-8"))
     }
 
-    /// Reads over a field that means nothing here.
+    /// Skips an unknown field.
     async fn skip(&mut self, field: &mut Field<'_>) -> Result<(), ApiError> {
         let name = field.name().unwrap_or_default().to_owned();
         self.value(field, &name).await.map(drop)
     }
 }
 
-/// What a form with these fields asks for.
-fn received(
-    file: Option<ReceivedFile>,
+/// Checks the fields of a form.
+fn checked_form(
+    file: Option<UploadedFile>,
     purposes: &[String],
     sessions: &[String],
-) -> Result<Received, ApiError> {
-    let twice = |name: &str| refused(name, "is given more than once; send it once");
+) -> Result<UploadForm, ApiError> {
+    let twice = |name: &str| field_error(name, "is given more than once; send it once");
     let purpose = match purposes {
         [] => Purpose::default(),
         [text] => purpose(text)?,
@@ -255,13 +262,14 @@ fn received(
         [text] => Some(session_id(text)?),
         _ => return Err(twice("session_id")),
     };
-    let file = file.ok_or_else(|| refused("file", "is missing; send the file in this field"))?;
-    let ReceivedFile {
+    let file =
+        file.ok_or_else(|| field_error("file", "is missing; send the file in this field"))?;
+    let UploadedFile {
         draft,
         name,
         mime_type,
     } = file;
-    Ok(Received {
+    Ok(UploadForm {
         draft,
         name,
         mime_type,
@@ -270,25 +278,25 @@ fn received(
     })
 }
 
-/// What the form's parser has taken from the body.
+/// How many bytes the parser has taken since it last yielded something; shared by the body and the reader.
 #[derive(Debug, Default)]
-struct Arrived {
-    /// Bytes of which no part of the form has come yet.
-    unread: AtomicUsize,
+struct ParserProgress {
+    /// Bytes that the parser has taken and not yielded.
+    unparsed: AtomicUsize,
 }
 
-impl Arrived {
-    /// What came of the bytes so far.
+impl ParserProgress {
+    /// Resets the count after the parser has yielded a result, and turns an error of the parser into a response.
     fn checked<T>(&self, result: Result<T, MultipartError>) -> Result<T, ApiError> {
-        let unread = self.unread.swap(0, Ordering::Relaxed);
-        result.map_err(|error| match unread > MAX_UNREAD_BYTES {
-            true => broken("too many bytes come before or between its fields"),
-            false => broken(&error.body_text()),
+        let unparsed = self.unparsed.swap(0, Ordering::Relaxed);
+        result.map_err(|error| match unparsed > MAX_UNPARSED_BYTES {
+            true => form_error("too many bytes come before or between its fields"),
+            false => form_error(&error.body_text()),
         })
     }
 }
 
-/// A body that can still be read when the parser has given it up.
+/// A body that can still be read after the parser has failed.
 #[derive(Clone)]
 struct SharedBody(Arc<Mutex<BodyDataStream>>);
 
@@ -300,22 +308,23 @@ impl Stream for SharedBody {
     }
 }
 
-/// A body on its way to the parser, which takes and holds all that it is offered.
-struct Arriving {
+/// The body as the parser reads it. The parser buffers everything that is ready, so this stream pauses after each chunk
+/// and fails when the parser holds too much.
+struct ParserInput {
     body: SharedBody,
-    arrived: Arc<Arrived>,
-    /// The parser is to use what it has been given before it gets more.
-    resting: bool,
+    progress: Arc<ParserProgress>,
+    /// Whether the next poll returns pending, so that the parser processes what it has.
+    paused: bool,
 }
 
-impl Stream for Arriving {
+impl Stream for ParserInput {
     type Item = io::Result<Bytes>;
 
     fn poll_next(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Bytes>>> {
-        if std::mem::take(&mut self.resting) {
+        if std::mem::take(&mut self.paused) {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -325,9 +334,12 @@ impl Stream for Arriving {
         let Ok(data) = data else {
             return Poll::Ready(Some(Err(io::Error::other("the body is incomplete"))));
         };
-        self.resting = true;
-        let before = self.arrived.unread.fetch_add(data.len(), Ordering::Relaxed);
-        Poll::Ready(Some(if before > MAX_UNREAD_BYTES {
+        self.paused = true;
+        let before = self
+            .progress
+            .unparsed
+            .fetch_add(data.len(), Ordering::Relaxed);
+        Poll::Ready(Some(if before > MAX_UNPARSED_BYTES {
             Err(io::Error::other("too many bytes without a field"))
         } else {
             Ok(data)
@@ -335,16 +347,16 @@ impl Stream for Arriving {
     }
 }
 
-async fn in_time<T>(idle: Duration, work: impl Future<Output = T>) -> Result<T, ApiError> {
+async fn within<T>(idle: Duration, work: impl Future<Output = T>) -> Result<T, ApiError> {
     timeout(idle, work)
         .await
         .map_err(|_elapsed| ApiError::body_timeout())
 }
 
-/// Reads on for nothing, within bounds.
+/// Reads and discards the rest of a body, up to [`MAX_DISCARDED_BYTES`] and [`DISCARD_TIMEOUT`].
 async fn discard<E>(mut rest: impl Stream<Item = Result<Bytes, E>> + Unpin) {
     let reading = async {
-        let mut left = LINGER_BYTES;
+        let mut left = MAX_DISCARDED_BYTES;
         while let Some(Ok(data)) = rest.next().await {
             let Some(less) = left.checked_sub(data.len() as u64) else {
                 break;
@@ -352,7 +364,7 @@ async fn discard<E>(mut rest: impl Stream<Item = Result<Bytes, E>> + Unpin) {
             left = less;
         }
     };
-    let _enough_in_any_case = timeout(LINGER, reading).await;
+    let _ended_or_timed_out = timeout(DISCARD_TIMEOUT, reading).await;
 }
 
 fn require_form(headers: &HeaderMap) -> Result<(), ApiError> {
@@ -374,11 +386,11 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn refused(field: &str, problem: &str) -> ApiError {
+fn field_error(field: &str, problem: &str) -> ApiError {
     RequestError::invalid(field, problem).into()
 }
 
-fn broken(problem: &str) -> ApiError {
+fn form_error(problem: &str) -> ApiError {
     let message = format!(
         "the form is not valid ({problem}); send it as multipart/form-data with the field 'file'"
     );
@@ -395,11 +407,11 @@ mod tests {
     use crate::store::Store;
 
     #[tokio::test]
-    async fn a_form_that_never_falls_silent_and_never_ends_is_given_up() {
-        assert_eq!(longest(0), BASE_WAIT);
+    async fn a_form_that_arrives_slowly_without_end_is_refused() {
+        assert_eq!(max_upload_time(0), BASE_UPLOAD_TIME);
         assert_eq!(
-            longest(SLOWEST_RATE * 10),
-            BASE_WAIT + Duration::from_secs(10)
+            max_upload_time(MIN_UPLOAD_RATE * 10),
+            BASE_UPLOAD_TIME + Duration::from_secs(10)
         );
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings {
@@ -424,11 +436,11 @@ mod tests {
             .unwrap();
         let mut reader = FormReader {
             form: Multipart::from_request(request, &()).await.unwrap(),
-            arrived: Arc::default(),
+            progress: Arc::default(),
             idle: Duration::from_secs(60),
         };
         let total = Duration::from_millis(300);
-        let given_up = reader.read_in_time(&store.files, total).await;
-        assert_eq!(given_up.unwrap_err().status(), StatusCode::REQUEST_TIMEOUT);
+        let result = reader.read_within(&store.files, total).await;
+        assert_eq!(result.unwrap_err().status(), StatusCode::REQUEST_TIMEOUT);
     }
 }
