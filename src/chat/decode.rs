@@ -1,7 +1,7 @@
-//! From a request's body to a turn, or to the finding that the request passes through.
+//! Decodes a chat request into a turn, or decides that the request passes through.
 //!
-//! Each field is read once: reading consumes it. A request that no server-side tool can touch is looked at only as far as
-//! that takes.
+//! Each field is read once: reading consumes it. For a request that passes through, only the fields that this decision
+//! needs are read.
 
 mod body;
 mod code;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use self::body::{Fields, MessageFields};
+use self::body::{ChatFields, MessageFields};
 use self::extensions::{ExtensionFields, Extensions};
 use self::tool_choice::ToolChoice;
-use self::tools::Declared;
+use self::tools::DeclaredTools;
 use crate::agent::offer::ServerOffer;
 use crate::agent::turn::{
     Asks, CallTemplate, Caller, Capability, NamedFile, Route, ToolSet, TurnRequest,
@@ -28,7 +28,7 @@ use crate::openai::request::{RequestError, body_object};
 
 pub use self::extensions::ProgressMode;
 
-/// Members that a model call writes itself.
+/// Members that every model call replaces by its own.
 const REWRITTEN: [&str; 6] = [
     "model",
     "messages",
@@ -37,30 +37,30 @@ const REWRITTEN: [&str; 6] = [
     "stream",
     "stream_options",
 ];
-/// OpenAI's name for a budget that the loop keeps itself.
+/// Members of OpenAI's API that the loop applies itself and does not send to the upstream.
 const CONSUMED: [&str; 1] = ["max_tool_calls"];
-/// Members that servers refuse in a call without tools.
-const ABOUT_TOOLS: [&str; 1] = ["parallel_tool_calls"];
+/// Members that servers refuse in a model call without tools.
+const TOOLS_ONLY: [&str; 1] = ["parallel_tool_calls"];
 
-/// What becomes of a chat request.
+/// How a chat request is processed.
 #[derive(Debug)]
 pub enum Decision<'a> {
-    /// It goes to the upstream as it is.
+    /// It is forwarded to the upstream, unless a suspended turn waits for it.
     PassThrough(Box<PassThrough<'a>>),
-    /// It enters the loop.
+    /// It is run as a turn.
     Turn(Box<ChatTurn>),
 }
 
-/// A turn, and how this client is answered.
+/// A turn, and the options of its answer.
 #[derive(Debug)]
 pub struct ChatTurn {
-    /// What the loop is given.
+    /// The input of the loop.
     pub turn: TurnRequest,
-    /// What the encoder is given.
+    /// The options of the encoder.
     pub reply: ReplyOptions,
 }
 
-/// How a client is answered.
+/// How the client wants the answer.
 #[derive(Debug, Clone)]
 pub struct ReplyOptions {
     /// The model as the client named it.
@@ -73,26 +73,27 @@ pub struct ReplyOptions {
     pub progress: ProgressMode,
 }
 
-/// A request that passes through, unless a turn waits for what it brings.
+/// A request that passes through, unless a suspended turn waits for the tool result that it carries.
 #[derive(Debug)]
 pub struct PassThrough<'a> {
-    request: ReadSoFar<'a>,
-    asked: Asked<'a>,
+    request: PartialRequest<'a>,
+    extensions: ExtensionState<'a>,
+    /// Whether `max_tool_rounds` is 0, so that the field is removed from the body.
     without_rounds: bool,
 }
 
-/// The extensions of a request, and with them its tools.
+/// The extensions of a request, and the tools that follow from them.
 #[derive(Debug)]
-enum Asked<'a> {
-    /// Nothing depended on them so far.
+enum ExtensionState<'a> {
+    /// Not read, because the decision did not depend on them.
     Unread(ExtensionFields<'a>),
-    /// They were read to decide.
+    /// Read for the decision.
     Read(Extensions, ToolSet),
 }
 
-/// A request of which the model, the tools and the hosted capabilities have been read.
+/// A request of which the model, the tools and the requested capabilities have been read.
 #[derive(Debug)]
-struct ReadSoFar<'a> {
+struct PartialRequest<'a> {
     object: RawObject<'a>,
     messages: MessageFields<'a>,
     caller: Caller,
@@ -101,15 +102,15 @@ struct ReadSoFar<'a> {
     model: String,
     asks: Asks,
     files: Vec<NamedFile>,
-    declared: Declared,
+    declared: DeclaredTools,
     has_functions: bool,
     max_messages: usize,
 }
 
-/// Decides what becomes of a chat request.
+/// Decides how a chat request is processed, given the JSON text of its body.
 ///
 /// # Errors
-/// When a field that loopwright acts on is wrong; what passes through is left for the upstream to judge.
+/// When a field that loopwright acts on is invalid. Other fields are left for the upstream to check.
 pub fn decode<'a>(
     body: &'a [u8],
     caller: Caller,
@@ -117,36 +118,36 @@ pub fn decode<'a>(
     max_messages: usize,
 ) -> Result<Decision<'a>, RequestError> {
     let object = body_object(body)?;
-    let Fields {
+    let ChatFields {
         model,
-        asks,
+        tools: tool_fields,
         extensions,
         messages,
         has_functions,
-    } = Fields::sort(&object);
+    } = ChatFields::sort(&object);
     let model = body::model(model)?;
     let route = offer.route(&model)?;
-    let entries = tools::entries(asks.tools)?;
-    let own = |kind: &str| tools::capability(kind).and_then(|kind| offer.tool_for(kind));
+    let entries = tools::entries(tool_fields.tools)?;
+    let server_tool = |kind: &str| tools::capability(kind).and_then(|kind| offer.tool_for(kind));
     let has = |capability| offer.tool_for(capability).is_some();
     let code = code::read(
-        asks.enable_code_execution,
-        asks.files,
+        tool_fields.enable_code_execution,
+        tool_fields.files,
         &entries,
         has(Capability::Code),
     )?;
     let web = match has(Capability::Web) {
-        true => web::read(asks.web_search_options, &entries)?,
+        true => web::read(tool_fields.web_search_options, &entries)?,
         false => None,
     };
-    let declared = Declared::check(entries, &route.quirks.hosted_tools, own)?;
+    let declared = DeclaredTools::check(entries, &route.quirks.hosted_tools, server_tool)?;
     let (code, files) = code.map_or_else(Default::default, |(ask, files)| (Some(ask), files));
     let asks = Asks { code, web };
     let used = extensions.used() || caller.session_header.is_some() || asks.any();
     let without_rounds = !used && extensions.max_tool_rounds.is("0");
-    // The legacy `functions` API knows no tool messages: what it offers can only be run by the client.
+    // The legacy `functions` API has no tool messages, so only the client can run what it declares.
     let client_only = without_rounds || !offer.offers_unasked() || has_functions;
-    let mut request = ReadSoFar {
+    let mut request = PartialRequest {
         object,
         messages,
         caller,
@@ -159,29 +160,29 @@ pub fn decode<'a>(
         has_functions,
         max_messages,
     };
-    let asked = if used || !client_only {
-        let (extensions, tools) = request.asked(extensions)?;
+    let extensions = if used || !client_only {
+        let (extensions, tools) = request.read_extensions(extensions)?;
         if used || tools.has_server_tools() {
             return Ok(Decision::Turn(request.turn(extensions, tools)?));
         }
-        Asked::Read(extensions, tools)
+        ExtensionState::Read(extensions, tools)
     } else {
-        Asked::Unread(extensions)
+        ExtensionState::Unread(extensions)
     };
     Ok(Decision::PassThrough(Box::new(PassThrough {
         request,
-        asked,
+        extensions,
         without_rounds,
     })))
 }
 
 impl PassThrough<'_> {
-    /// The call that the last message answers, if it is a tool's result: a turn may wait for it.
+    /// The id of the call that the last message answers, if that is a tool result. A suspended turn may wait for it.
     pub fn answered_call(&self) -> Option<String> {
         self.request.messages.answered_call()
     }
 
-    /// The key behind the request.
+    /// The owner of the request.
     pub fn owner(&self) -> &Owner {
         &self.request.caller.owner
     }
@@ -191,7 +192,7 @@ impl PassThrough<'_> {
         &self.request.model
     }
 
-    /// The body to send, where it is not the very bytes that came.
+    /// The body to forward, if it differs from the received one.
     pub fn edited_body(&self) -> Option<Bytes> {
         self.without_rounds.then(|| {
             let members = self.request.object.members_without(&["max_tool_rounds"]);
@@ -199,23 +200,23 @@ impl PassThrough<'_> {
         })
     }
 
-    /// The same request as a turn.
+    /// Turns the request into a turn.
     ///
     /// # Errors
     /// When a field that loopwright acts on is wrong.
     pub fn into_turn(self) -> Result<Box<ChatTurn>, RequestError> {
         let mut request = self.request;
-        let (extensions, tools) = match self.asked {
-            Asked::Read(extensions, tools) => (extensions, tools),
-            Asked::Unread(fields) => request.asked(fields)?,
+        let (extensions, tools) = match self.extensions {
+            ExtensionState::Read(extensions, tools) => (extensions, tools),
+            ExtensionState::Unread(fields) => request.read_extensions(fields)?,
         };
         request.turn(extensions, tools)
     }
 }
 
-impl ReadSoFar<'_> {
-    /// Reads the extensions and finds the tools.
-    fn asked(
+impl PartialRequest<'_> {
+    /// Reads the extensions and determines the tools.
+    fn read_extensions(
         &mut self,
         fields: ExtensionFields<'_>,
     ) -> Result<(Extensions, ToolSet), RequestError> {
@@ -227,12 +228,13 @@ impl ReadSoFar<'_> {
         Ok((extensions, set.with_hosted(&self.declared.hosted)))
     }
 
-    /// Reads what is left.
+    /// Reads the remaining fields.
     fn turn(self, extensions: Extensions, tools: ToolSet) -> Result<Box<ChatTurn>, RequestError> {
         let fields = self.messages;
         refuse_several_choices(fields.n.read("a whole number")?, &tools)?;
         let offer = &self.offer;
-        let own = |kind: &str| tools::capability(kind).and_then(|kind| offer.tool_for(kind));
+        let server_tool =
+            |kind: &str| tools::capability(kind).and_then(|kind| offer.tool_for(kind));
         let tool_choice = ToolChoice::read(fields.tool_choice);
         if !self.has_functions {
             let declared = &self.declared.names;
@@ -256,12 +258,12 @@ impl ReadSoFar<'_> {
         let stream_options = fields.stream_options.raw();
         let include_usage = body::include_usage(stream_options)?;
         let messages = body::messages(fields.messages, self.max_messages)?;
-        let (first_choice, later_choice) = tool_choice.for_rounds(&tools, own);
+        let (first_choice, later_choice) = tool_choice.for_rounds(&tools, server_tool);
         let call = CallTemplate {
             fields: self.object.members_without(&left_out).into(),
             fields_without_tools: self
                 .object
-                .members_without(&[&left_out[..], &ABOUT_TOOLS].concat())
+                .members_without(&[&left_out[..], &TOOLS_ONLY].concat())
                 .into(),
             stream_options: stream_options.map(|options| options.get().into()),
             first_choice,
@@ -291,8 +293,8 @@ impl ReadSoFar<'_> {
     }
 }
 
-/// The body with the model's name as an upstream has it; the same bytes where the names are equal.
-pub fn renamed(bytes: &Bytes, model: &str, name: &str) -> Bytes {
+/// The body with the upstream's name of the model; the same bytes if the names are equal.
+pub fn with_model_name(bytes: &Bytes, model: &str, name: &str) -> Bytes {
     if name == model {
         return bytes.clone();
     }

@@ -20,7 +20,7 @@ use super::error::ApiError;
 use super::headers::forwarded_headers;
 use super::path::{self, PathClass};
 use super::{AppState, body};
-use crate::chat::decode::renamed;
+use crate::chat::decode::with_model_name;
 use crate::upstream::headers::strip_hop_by_hop;
 use crate::upstream::{
     ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, Upstream, UpstreamError,
@@ -108,7 +108,7 @@ pub(super) async fn chat(
             method: Method::POST,
             path_and_query: path_and_query.clone(),
             headers: headers.clone(),
-            body: ForwardBody::Full(renamed(&bytes, model, upstream.model_name(model))),
+            body: ForwardBody::Full(with_model_name(&bytes, model, upstream.model_name(model))),
         };
         match attempt(upstream.as_ref(), request).await {
             Ok(response) => break response,
@@ -236,8 +236,8 @@ impl http_body::Body for ClientBody {
         }
         match data {
             Some(Err(error)) => {
-                // On an error hyper drops the connection and the data that it has not written. The error is returned one
-                // poll later, so that the data is written first.
+                // On an error hyper drops the connection and all data that is not yet written. The error is returned
+                // one poll later, so that the data is written first.
                 self.pending_error = Some(error);
                 context.waker().wake_by_ref();
                 Poll::Pending

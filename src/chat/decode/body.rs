@@ -1,4 +1,4 @@
-//! The members of a chat request, sorted once into those that loopwright acts on and the others.
+//! The members of a chat request that loopwright acts on.
 
 use std::borrow::Cow;
 
@@ -10,28 +10,28 @@ use crate::openai::message::{Message, Role};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 
-/// A member of the body by its name. Reading consumes it, so that none is read twice.
+/// A member of the body and its name. Reading consumes it, so that no member is read twice.
 #[derive(Debug)]
 pub(super) struct Field<'a> {
     name: &'static str,
-    /// As it came, `null` included.
+    /// The unparsed value, which may be `null`.
     value: Option<&'a RawValue>,
 }
 
-/// The members that loopwright acts on, in the order in which they are needed.
+/// The members that loopwright acts on, in the order in which they are read.
 #[derive(Debug)]
-pub(super) struct Fields<'a> {
+pub(super) struct ChatFields<'a> {
     pub(super) model: Field<'a>,
-    pub(super) asks: AskFields<'a>,
+    pub(super) tools: ToolFields<'a>,
     pub(super) extensions: ExtensionFields<'a>,
     pub(super) messages: MessageFields<'a>,
     /// Whether the body has the legacy `functions`.
     pub(super) has_functions: bool,
 }
 
-/// The members that ask for tools.
+/// The members that declare tools or request capabilities.
 #[derive(Debug)]
-pub(super) struct AskFields<'a> {
+pub(super) struct ToolFields<'a> {
     pub(super) tools: Field<'a>,
     pub(super) enable_code_execution: Field<'a>,
     pub(super) files: Field<'a>,
@@ -56,12 +56,12 @@ impl<'a> Field<'a> {
         Self { name, value }
     }
 
-    /// Whether the value is this JSON text.
+    /// Whether the value has exactly this JSON text.
     pub(super) fn is(&self, json: &str) -> bool {
         self.value.is_some_and(|value| value.get() == json)
     }
 
-    /// The value as it came, unless it is absent or `null`.
+    /// The unparsed value, unless it is absent or `null`.
     pub(super) fn raw(self) -> Option<&'a RawValue> {
         self.value.filter(|value| value.get() != "null")
     }
@@ -82,12 +82,12 @@ impl<'a> Field<'a> {
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ChatFields<'a> {
     pub(super) fn sort(object: &RawObject<'a>) -> Self {
         let field = |name| Field::of(object, name);
         Self {
             model: field("model"),
-            asks: AskFields {
+            tools: ToolFields {
                 tools: field("tools"),
                 enable_code_execution: field("enable_code_execution"),
                 files: field("files"),
@@ -108,7 +108,7 @@ impl<'a> Fields<'a> {
 }
 
 impl MessageFields<'_> {
-    /// The call that the last message answers, if it is a tool's result.
+    /// The id of the call that the last message answers, if that is a tool result.
     pub(super) fn answered_call(&self) -> Option<String> {
         let messages = self.messages.value?.get();
         // Most conversations hold no results at all, and are not read any further here.
@@ -120,7 +120,7 @@ impl MessageFields<'_> {
     }
 }
 
-/// The model's name.
+/// The name of the model.
 ///
 /// # Errors
 /// When it is missing or not a string.
@@ -155,7 +155,7 @@ pub(super) fn include_usage(options: Option<&RawValue>) -> Result<bool, RequestE
 /// The messages.
 ///
 /// # Errors
-/// When there are none, more than `most`, or one has the wrong shape.
+/// When there is none, there are more than `most`, or one has the wrong shape.
 pub(super) fn messages(field: Field<'_>, most: usize) -> Result<Vec<Message>, RequestError> {
     let entries: Vec<&RawValue> = field.read("an array of messages")?.unwrap_or_default();
     if entries.is_empty() {
@@ -181,21 +181,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_fields_are_named_with_a_remedy() {
+    fn errors_name_the_invalid_field() {
         let param = |json: &str| {
             let object = RawObject::parse(json).unwrap();
-            let Fields {
+            let ChatFields {
                 model: name,
-                asks,
+                tools,
                 messages: fields,
                 ..
-            } = Fields::sort(&object);
+            } = ChatFields::sort(&object);
             let result = model(name)
                 .map(drop)
                 .and_then(|()| fields.stream.read::<bool>("true or false").map(drop))
                 .and_then(|()| include_usage(fields.stream_options.raw()).map(drop))
                 .and_then(|()| messages(fields.messages, 2).map(drop))
-                .and_then(|()| super::super::tools::entries(asks.tools).map(drop));
+                .and_then(|()| super::super::tools::entries(tools.tools).map(drop));
             result.unwrap_err().param.unwrap_or_default()
         };
         for (json, expected) in [

@@ -1,33 +1,34 @@
-//! What a request asks of code execution: `enable_code_execution`, `code_interpreter` in `tools[]`, and `files`.
+//! The fields of code execution: `enable_code_execution`, `code_interpreter` in `tools[]`, and `files`.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::body::Field;
-use super::tools::Entry;
+use super::tools::ToolEntry;
 use crate::agent::turn::{CodeAsk, NamedFile, WantedFile};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 
-/// OpenAI's hosted tool that means the same.
+/// OpenAI's hosted tool type for code execution.
 pub(super) const CODE_INTERPRETER: &str = "code_interpreter";
-/// Most files that a request may want produced.
+/// Most entries of `files`, the output files that a request asks for.
 const MAX_WANTED: usize = 20;
-/// Longest name of one, in bytes.
+/// Longest name of an output file, in bytes.
 const MAX_NAME_BYTES: usize = 255;
-/// Longest text about one, in bytes: all of them go into every model call.
+/// Longest format or description of an output file, in bytes; these texts are part of every model call.
 const MAX_TEXT_BYTES: usize = 1024;
-/// Most files that a request may name for the working directory.
+/// Most ids of a `file_ids` list.
 const MAX_FILE_IDS: usize = 100;
 
-/// Reads what a request asks for, and the stored files that belong among the working files; `None` where it does not ask.
+/// Reads the request for code execution and the ids of stored files for the working directory; `None` if code execution
+/// is not requested.
 ///
 /// # Errors
-/// When it asks for what is switched off, or a field has the wrong form.
+/// When code execution is requested but switched off, or a field is invalid.
 pub(super) fn read(
     enable: Field<'_>,
     files: Field<'_>,
-    entries: &[Entry<'_>],
+    entries: &[ToolEntry<'_>],
     available: bool,
 ) -> Result<Option<(CodeAsk, Vec<NamedFile>)>, RequestError> {
     let enabled = enable.read::<bool>("true or false")? == Some(true);
@@ -36,21 +37,21 @@ pub(super) fn read(
             "'enable_code_execution' asks for code execution, which is switched off on this server";
         return Err(RequestError::field("enable_code_execution", message));
     }
-    let mut asked = enabled;
+    let mut requested = enabled;
     let mut named = Vec::new();
-    // What is switched off here may still be the upstream's own; that is judged with the other hosted tools.
+    // If switched off here, the upstream may still run the hosted tool; `DeclaredTools::check` decides that.
     if available {
         for (index, entry) in entries.iter().enumerate() {
-            if let Entry::Hosted { kind, json } = entry
+            if let ToolEntry::Hosted { kind, json } = entry
                 && kind == CODE_INTERPRETER
             {
-                asked = true;
-                container(json, &format!("tools[{index}]"), &mut named)?;
+                requested = true;
+                read_container(json, &format!("tools[{index}]"), &mut named)?;
             }
         }
     }
-    let wanted = wanted(files)?;
-    if wanted.is_some() && !asked {
+    let wanted = read_output_files(files)?;
+    if wanted.is_some() && !requested {
         let remedy = match available {
             true => "; send \"enable_code_execution\": true with it",
             false => ", which is switched off on this server; leave the field out",
@@ -58,14 +59,15 @@ pub(super) fn read(
         let message = format!("'files' needs code execution{remedy}");
         return Err(RequestError::field("files", message));
     }
-    let ask = asked.then(|| CodeAsk {
+    let ask = requested.then(|| CodeAsk {
         wanted: wanted.unwrap_or_default(),
     });
     Ok(ask.map(|ask| (ask, named)))
 }
 
-/// Reads `container` of a `code_interpreter` entry, which stands in the entry itself or in an object of the type's name.
-fn container(
+/// Reads the file ids of `container`, which is a member of the `code_interpreter` entry or of an object in it that is
+/// named after the type.
+fn read_container(
     entry: &RawValue,
     param: &str,
     files: &mut Vec<NamedFile>,
@@ -116,15 +118,16 @@ fn container(
     Ok(())
 }
 
+/// An entry of `files`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawWanted {
+struct OutputFileFields {
     name: String,
     format: Option<String>,
     description: Option<String>,
 }
 
-fn wanted(files: Field<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
+fn read_output_files(files: Field<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
     let expected = "a list of objects with 'name' and optionally 'format' and 'description'";
     let Some(entries) = files.read::<Vec<&RawValue>>(expected)? else {
         return Ok(None);
@@ -142,7 +145,8 @@ fn wanted(files: Field<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
         let wrong =
             |part: &str, problem: &str| RequestError::invalid(&format!("{param}{part}"), problem);
         let shape = "must be an object with the string 'name' and optionally the strings 'format' and 'description'";
-        let raw: RawWanted = serde_json::from_str(entry.get()).map_err(|_| wrong("", shape))?;
+        let raw: OutputFileFields =
+            serde_json::from_str(entry.get()).map_err(|_| wrong("", shape))?;
         if !is_plain_path(&raw.name) {
             return Err(wrong(
                 ".name",
@@ -172,6 +176,7 @@ fn wanted(files: Field<'_>) -> Result<Option<Vec<WantedFile>>, RequestError> {
     Ok(Some(wanted))
 }
 
+/// Whether the name is a relative path without `.` and `..`, backslashes and control characters.
 fn is_plain_path(name: &str) -> bool {
     name.len() <= MAX_NAME_BYTES
         && !name.contains(|character: char| character == '\\' || character.is_control())
@@ -184,7 +189,7 @@ fn is_plain_path(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    use super::super::body::Fields;
+    use super::super::body::ChatFields;
     use super::super::tools::entries;
 
     fn parse(
@@ -192,13 +197,18 @@ mod tests {
         available: bool,
     ) -> Result<Option<(CodeAsk, Vec<NamedFile>)>, RequestError> {
         let object = RawObject::parse(json).unwrap();
-        let asks = Fields::sort(&object).asks;
-        let entries = entries(asks.tools).unwrap();
-        read(asks.enable_code_execution, asks.files, &entries, available)
+        let fields = ChatFields::sort(&object).tools;
+        let entries = entries(fields.tools).unwrap();
+        read(
+            fields.enable_code_execution,
+            fields.files,
+            &entries,
+            available,
+        )
     }
 
     #[test]
-    fn a_request_asks_by_the_field_or_by_openais_tool() {
+    fn code_execution_is_requested_by_the_field_or_the_hosted_tool() {
         let asks = |json: &str| parse(json, true).unwrap().is_some();
         assert!(!asks("{}"));
         assert!(!asks(r#"{"enable_code_execution":false,"tools":[]}"#));
@@ -218,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_switched_off_only_the_hosted_tool_is_left_to_others() {
+    fn when_switched_off_only_the_hosted_tool_is_not_refused() {
         assert_eq!(
             parse(r#"{"tools":[{"type":"code_interpreter"}]}"#, false),
             Ok(None)
@@ -235,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_field_is_named() {
+    fn errors_name_the_invalid_field() {
         let files = |files: &str| format!(r#"{{"enable_code_execution":true,"files":{files}}}"#);
         let tool = |container: &str| {
             format!(r#"{{"tools":[{{"type":"code_interpreter","container":{container}}}]}}"#)
@@ -277,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn wanted_files_keep_the_callers_words() {
+    fn output_files_keep_the_texts_of_the_request() {
         let json = r#"{"enable_code_execution":true,"files":[{"name":"out/a.csv","format":"csv","description":"sums"},{"name":"b"}]}"#;
         let wanted = parse(json, true).unwrap().unwrap().0.wanted;
         assert_eq!(wanted[0].name, "out/a.csv");

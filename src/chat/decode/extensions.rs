@@ -1,4 +1,4 @@
-//! The request extensions of the loop: checked, unknown keys refused.
+//! Loopwright's extensions of the request. Unknown keys inside `agent` are refused.
 
 use std::time::Duration;
 
@@ -38,15 +38,15 @@ pub enum ProgressMode {
     /// `Chunk` for the official SDKs, else `Named`.
     #[default]
     Auto,
-    /// With an `event:` line.
+    /// As chunks with an `event:` line.
     Named,
-    /// Without one.
+    /// As chunks without an `event:` line.
     Chunk,
-    /// Not at all.
+    /// Progress is not sent.
     None,
 }
 
-/// What the extensions of a request say; the server's caps are already applied.
+/// The extensions of a request, with the limits of the server applied.
 #[derive(Debug)]
 pub(super) struct Extensions {
     pub(super) options: Options,
@@ -54,7 +54,7 @@ pub(super) struct Extensions {
     pub(super) filter: ToolFilter,
 }
 
-/// The members that are loopwright's own, and those of OpenAI's that bound a turn.
+/// The members of the extensions, and members of OpenAI's API that limit a turn or its storage.
 #[derive(Debug)]
 pub(super) struct ExtensionFields<'a> {
     session_id: Field<'a>,
@@ -63,7 +63,7 @@ pub(super) struct ExtensionFields<'a> {
     agent_permission: Field<'a>,
     max_tool_calls: Field<'a>,
     store: Field<'a>,
-    /// Whether the request uses an extension, which keeps it from passing through.
+    /// Whether the request uses an extension, so that it does not pass through.
     used: bool,
 }
 
@@ -102,10 +102,10 @@ impl<'a> ExtensionFields<'a> {
         self.used
     }
 
-    /// Reads the members. `session_header` is the id that a header carried.
+    /// Reads the members. `session_header` is the session id of a header, which applies if the body has none.
     ///
     /// # Errors
-    /// When a field has the wrong type, is unknown, or asks for what this version does not have.
+    /// When a field has the wrong type, is unknown, or is not available in this version.
     pub(super) fn read(
         self,
         session_header: Option<SessionId>,
@@ -143,7 +143,7 @@ impl<'a> ExtensionFields<'a> {
             text: agent.text,
             ephemeral: self.store.read::<bool>("true or false")? == Some(false),
         };
-        // Read before the other lists, so that an error names the right one.
+        // Read before the lists of `agent.tools`, so that the error of this list is reported first.
         let client_tools = globs("agent.client_tools", agent.client_tools.as_deref())?;
         let allow = agent.allow.as_deref();
         let allow = allow.map(|list| globs("agent.tools", Some(list)));
@@ -316,7 +316,7 @@ fn permission(field: Field<'_>) -> Result<Permission, RequestError> {
     })
 }
 
-/// Reads a member that is one of a few words; the default where it is absent.
+/// Reads a member that is one of the given words; the default if it is absent.
 fn word<T: Copy + Default>(
     object: &RawObject<'_>,
     path: &str,
@@ -344,6 +344,7 @@ fn unavailable(param: &str, remedy: &str) -> RequestError {
     RequestError::invalid(param, &problem)
 }
 
+/// Reads an object and refuses unknown keys.
 fn object<'a>(param: &str, json: &'a str, known: &[&str]) -> Result<RawObject<'a>, RequestError> {
     let object =
         RawObject::parse(json).map_err(|_| RequestError::invalid(param, "must be an object"))?;
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_lowers_the_servers_caps_and_never_raises_them() {
+    fn a_request_can_only_lower_the_limits_of_the_server() {
         let rounds = |json: &str| parse(json).unwrap().max_tool_rounds;
         assert_eq!(
             (
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_extension_is_named() {
+    fn errors_name_the_invalid_extension() {
         for (json, param) in [
             (r#"{"session_id":"a b"}"#, "session_id"),
             (r#"{"session_id":7}"#, "session_id"),
@@ -462,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn only_extensions_end_pass_through() {
+    fn only_extensions_prevent_pass_through() {
         let used = |json: &str| ExtensionFields::of(&RawObject::parse(json).unwrap()).used();
         assert!(!used(
             r#"{"model":"m","store":true,"max_tool_calls":3,"web_search_options":{}}"#

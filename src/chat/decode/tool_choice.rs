@@ -1,4 +1,4 @@
-//! `tool_choice`: what it names must be declared, what names a hosted tool means the tool that does its work here.
+//! `tool_choice`: a named function must be declared, and hosted tools are replaced by server-side tools.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use super::body::Field;
 use crate::agent::turn::ToolSet;
 use crate::openai::request::RequestError;
 
-/// The kinds of choice that name a tool.
-const NAMING: [&str; 2] = ["function", "custom"];
+/// The types of a choice that names one tool.
+const NAMED_TYPES: [&str; 2] = ["function", "custom"];
 
-/// A request's tool choice, read once.
+/// The tool choice of a request; `None` if it is absent or `null`.
 #[derive(Debug)]
 pub(super) struct ToolChoice(Option<Choice>);
 
 #[derive(Debug)]
 struct Choice {
-    /// As it came.
+    /// The JSON text of the request.
     text: Arc<str>,
     value: Value,
 }
@@ -30,8 +30,8 @@ impl ToolChoice {
         }))
     }
 
-    /// Refuses a choice that names a function which is neither offered nor `known`. A tool that the request's own filters leave out
-    /// was declared: the choice is then left out with it.
+    /// Refuses a choice that names a function which is neither offered nor `known`. A function that the filters of the
+    /// request exclude is known; the choice is then dropped with it.
     ///
     /// # Errors
     /// When the function is not known.
@@ -53,12 +53,12 @@ impl ToolChoice {
         Err(RequestError::field("tool_choice", message))
     }
 
-    /// The choice of the first round and that of the rounds after it, as JSON text; one that names a tool which is not
-    /// offered is none.
+    /// The choice of the first round and that of later rounds, as JSON text; `None` if it names a tool that is not
+    /// offered.
     pub(super) fn for_rounds(
         self,
         tools: &ToolSet,
-        own: impl Fn(&str) -> Option<&'static str>,
+        server_tool: impl Fn(&str) -> Option<&'static str>,
     ) -> (Option<Arc<str>>, Option<Arc<str>>) {
         let Some(Choice {
             mut text,
@@ -67,49 +67,51 @@ impl ToolChoice {
         else {
             return (None, None);
         };
-        if replace_hosted(&mut value, tools, own) {
+        if replace_hosted(&mut value, tools, server_tool) {
             text = value.to_string().into();
         }
-        let named = NAMING.iter().find_map(|kind| value[kind]["name"].as_str());
+        let named = NAMED_TYPES
+            .iter()
+            .find_map(|kind| value[kind]["name"].as_str());
         if named.is_some_and(|name| !tools.offers(name)) {
             return (None, None);
         }
-        let later = freed(&text, value);
+        let later = later_choice(&text, value);
         (Some(text), Some(later))
     }
 }
 
-/// Replaces OpenAI's hosted tools by those that do their work here, as `own` says. Returns whether there was one.
+/// Replaces hosted tools by the server-side tools that `server_tool` gives. Returns whether there were any.
 fn replace_hosted(
     value: &mut Value,
     tools: &ToolSet,
-    own: impl Fn(&str) -> Option<&'static str>,
+    server_tool: impl Fn(&str) -> Option<&'static str>,
 ) -> bool {
-    let ours = |value: &Value| {
-        let by_type = value["type"].as_str().and_then(&own);
+    let replacement = |value: &Value| {
+        let by_type = value["type"].as_str().and_then(&server_tool);
         let name = value["function"]["name"].as_str();
         let undeclared = name.filter(|name| !tools.offers(name));
-        let name = by_type.or_else(|| undeclared.and_then(&own))?;
+        let name = by_type.or_else(|| undeclared.and_then(&server_tool))?;
         Some(json!({"type": "function", "function": {"name": name}}))
     };
-    if let Some(ours) = ours(value) {
-        *value = ours;
+    if let Some(replacement) = replacement(value) {
+        *value = replacement;
         return true;
     }
     let mut replaced = false;
     let allowed = value.pointer_mut("/allowed_tools/tools");
     for entry in allowed.and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(ours) = ours(entry) {
-            *entry = ours;
+        if let Some(replacement) = replacement(entry) {
+            *entry = replacement;
             replaced = true;
         }
     }
     replaced
 }
 
-/// The choice of the rounds after the first: a forced call binds the first round only.
-fn freed(text: &Arc<str>, mut value: Value) -> Arc<str> {
-    let forced = NAMING.iter().any(|kind| value["type"] == *kind);
+/// The choice of the rounds after the first: a forced call applies to the first round only.
+fn later_choice(text: &Arc<str>, mut value: Value) -> Arc<str> {
+    let forced = NAMED_TYPES.iter().any(|kind| value["type"] == *kind);
     if forced || value == "required" {
         return "\"auto\"".into();
     }
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forced_choice_is_freed_and_others_stay() {
+    fn a_forced_choice_becomes_auto_in_later_rounds() {
         for (asked, later) in [
             ("\"required\"", "\"auto\""),
             (r#"{"type":"function","function":{"name":"f"}}"#, "\"auto\""),
@@ -148,12 +150,12 @@ mod tests {
             ),
         ] {
             let value = serde_json::from_str(asked).unwrap();
-            assert_eq!(&*freed(&asked.into(), value), later);
+            assert_eq!(&*later_choice(&asked.into(), value), later);
         }
     }
 
     #[test]
-    fn a_choice_that_names_what_is_not_offered_is_none() {
+    fn a_choice_of_a_tool_that_is_not_offered_is_dropped() {
         let tools = ToolSet::default();
         let named = r#"{"type":"function","function":{"name":"f"}}"#;
         let choice_of = |json| choice(json).for_rounds(&tools, |_| None);
@@ -164,18 +166,18 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_of_a_hosted_tool_means_the_one_that_does_its_work() {
+    fn a_choice_of_a_hosted_tool_becomes_the_server_side_tool() {
         let none = ToolSet::default();
-        let own = |kind: &str| (kind == "code_interpreter").then_some("execute_python");
+        let server_tool = |kind: &str| (kind == "code_interpreter").then_some("execute_python");
         let sent = |asked: &str| {
             let mut value = serde_json::from_str(asked).unwrap();
-            replace_hosted(&mut value, &none, own).then(|| value.to_string())
+            replace_hosted(&mut value, &none, server_tool).then(|| value.to_string())
         };
-        let ours = r#"{"function":{"name":"execute_python"},"type":"function"}"#;
+        let replacement = r#"{"function":{"name":"execute_python"},"type":"function"}"#;
         let of_type = r#"{"type":"code_interpreter"}"#;
         let of_name = r#"{"type":"function","function":{"name":"code_interpreter"}}"#;
-        assert_eq!(sent(of_type).as_deref(), Some(ours));
-        assert_eq!(sent(of_name).as_deref(), Some(ours));
+        assert_eq!(sent(of_type).as_deref(), Some(replacement));
+        assert_eq!(sent(of_name).as_deref(), Some(replacement));
         assert_eq!(sent(r#"{"type":"function","function":{"name":"f"}}"#), None);
         assert_eq!(sent("\"required\""), None);
         let allowed = |tool: &str| {
@@ -183,7 +185,7 @@ mod tests {
                 r#"{{"allowed_tools":{{"mode":"auto","tools":[{tool}]}},"type":"allowed_tools"}}"#
             )
         };
-        assert_eq!(sent(&allowed(of_type)), Some(allowed(ours)));
+        assert_eq!(sent(&allowed(of_type)), Some(allowed(replacement)));
     }
 
     #[test]

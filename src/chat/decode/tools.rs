@@ -1,4 +1,4 @@
-//! `tools[]`: each entry read once, as a function that somebody runs or as one of OpenAI's hosted tools.
+//! `tools[]`: function and custom tools, and OpenAI's hosted tools.
 
 use serde_json::value::RawValue;
 
@@ -10,28 +10,28 @@ use crate::openai::tool::{ToolDefinition, ToolDefinitionError};
 
 /// An entry of `tools[]`.
 #[derive(Debug)]
-pub(super) enum Entry<'a> {
+pub(super) enum ToolEntry<'a> {
     /// A function or custom tool.
     Declared(ToolDefinition),
     /// A hosted tool.
     Hosted {
-        /// Its type.
+        /// The type.
         kind: String,
         /// The whole entry.
         json: &'a RawValue,
     },
-    /// Neither; the text says why.
+    /// Invalid; the text is the problem, for the client.
     Unusable(String),
 }
 
 /// The checked entries of `tools[]`.
 #[derive(Debug, Default)]
-pub(super) struct Declared {
+pub(super) struct DeclaredTools {
     /// Tools that the server or the client runs.
     pub(super) functions: Vec<ToolDefinition>,
-    /// Their names.
+    /// The names of these tools.
     pub(super) names: Vec<String>,
-    /// Entries that the upstream runs itself, as JSON text.
+    /// Entries of hosted tools that the upstream runs, as JSON text.
     pub(super) hosted: Vec<String>,
 }
 
@@ -39,41 +39,42 @@ pub(super) struct Declared {
 pub(super) fn capability(kind: &str) -> Option<Capability> {
     match kind {
         code::CODE_INTERPRETER => Some(Capability::Code),
-        kind if web::names_web_search(kind) => Some(Capability::Web),
+        kind if web::is_web_search(kind) => Some(Capability::Web),
         _ => None,
     }
 }
 
-/// Reads the entries.
+/// Reads the entries of `tools[]`.
 ///
 /// # Errors
 /// When `tools` is not an array.
-pub(super) fn entries(field: Field<'_>) -> Result<Vec<Entry<'_>>, RequestError> {
+pub(super) fn entries(field: Field<'_>) -> Result<Vec<ToolEntry<'_>>, RequestError> {
     let entries: Option<Vec<&RawValue>> = field.read("an array of tool definitions")?;
     let read = |json| match ToolDefinition::parse(json) {
-        Ok(definition) => Entry::Declared(definition),
-        Err(ToolDefinitionError::Hosted(kind)) => Entry::Hosted { kind, json },
-        Err(ToolDefinitionError::Shape(problem)) => Entry::Unusable(problem),
+        Ok(definition) => ToolEntry::Declared(definition),
+        Err(ToolDefinitionError::Hosted(kind)) => ToolEntry::Hosted { kind, json },
+        Err(ToolDefinitionError::Shape(problem)) => ToolEntry::Unusable(problem),
     };
     Ok(entries.unwrap_or_default().into_iter().map(read).collect())
 }
 
-impl Declared {
-    /// Checks the entries: a hosted tool is run here, by the tool that `own` names, or `known` to the upstream.
+impl DeclaredTools {
+    /// Checks the entries. A hosted tool is run by the server-side tool that `server_tool` gives for its type, or by the
+    /// upstream if `upstream_types` has its type.
     ///
     /// # Errors
-    /// When an entry cannot be used.
+    /// When an entry is invalid, or nobody runs its hosted tool.
     pub(super) fn check(
-        entries: Vec<Entry<'_>>,
-        known: &[String],
-        own: impl Fn(&str) -> Option<&'static str>,
+        entries: Vec<ToolEntry<'_>>,
+        upstream_types: &[String],
+        server_tool: impl Fn(&str) -> Option<&'static str>,
     ) -> Result<Self, RequestError> {
         let unusable = entries
             .iter()
             .enumerate()
             .find_map(|(index, entry)| match entry {
-                Entry::Unusable(problem) => Some((format!("tools[{index}]"), problem)),
-                Entry::Declared(_) | Entry::Hosted { .. } => None,
+                ToolEntry::Unusable(problem) => Some((format!("tools[{index}]"), problem)),
+                ToolEntry::Declared(_) | ToolEntry::Hosted { .. } => None,
             });
         if let Some((param, problem)) = unusable {
             return Err(RequestError::invalid(&param, problem));
@@ -81,15 +82,15 @@ impl Declared {
         let mut checked = Self::default();
         for entry in entries {
             match entry {
-                Entry::Declared(definition) => {
+                ToolEntry::Declared(definition) => {
                     checked.names.push(definition.name.clone());
                     checked.functions.push(definition);
                 }
-                Entry::Hosted { kind, json } => {
-                    if own(&kind).is_some() {
+                ToolEntry::Hosted { kind, json } => {
+                    if server_tool(&kind).is_some() {
                         continue;
                     }
-                    if !known.contains(&kind) {
+                    if !upstream_types.contains(&kind) {
                         let message = format!(
                             "the hosted tool type '{kind}' is not offered by this server; leave it out of 'tools'"
                         );
@@ -97,7 +98,7 @@ impl Declared {
                     }
                     checked.hosted.push(json.get().to_owned());
                 }
-                Entry::Unusable(_) => {}
+                ToolEntry::Unusable(_) => {}
             }
         }
         Ok(checked)

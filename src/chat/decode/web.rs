@@ -1,4 +1,4 @@
-//! What a request asks of the web: `web_search_options`, and `web_search` in `tools[]`.
+//! The fields of web search: `web_search_options`, and `web_search` in `tools[]`.
 
 use std::sync::Arc;
 
@@ -7,29 +7,29 @@ use serde_json::value::RawValue;
 use url::Host;
 
 use super::body::Field;
-use super::tools::Entry;
+use super::tools::ToolEntry;
 use crate::agent::turn::{ContextSize, DomainFilter, Location, WebAsk};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 
-/// The field that asks for search.
+/// The field that requests web search.
 pub(super) const OPTIONS: &str = "web_search_options";
-/// OpenAI's hosted tools that mean the same; versions are dated, such as `web_search_2025_08_26`.
+/// OpenAI's hosted tool types for web search; they may be followed by a date, as in `web_search_2025_08_26`.
 const HOSTED: [&str; 2] = ["web_search_preview", "web_search"];
-/// Most domains of a list.
+/// Most entries of a list of domains.
 const MAX_DOMAINS: usize = 100;
-/// Longest text of a location, in bytes.
-const MAX_PLACE_BYTES: usize = 128;
+/// Longest string of a location, in bytes.
+const MAX_LOCATION_BYTES: usize = 128;
 /// Longest description of a tool, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
 
-/// Reads what a request asks for; `None` where it does not ask.
+/// Reads the request for web search; `None` if the request does not ask for it.
 ///
 /// # Errors
-/// When a field has the wrong form.
+/// When a field is invalid.
 pub(super) fn read(
     options: Field<'_>,
-    entries: &[Entry<'_>],
+    entries: &[ToolEntry<'_>],
 ) -> Result<Option<WebAsk>, RequestError> {
     if let Some(options) = options.raw() {
         return read_options(options, OPTIONS).map(Some);
@@ -38,8 +38,8 @@ pub(super) fn read(
         .iter()
         .enumerate()
         .find_map(|(index, entry)| match entry {
-            Entry::Hosted { kind, json } if names_web_search(kind) => Some((index, *json)),
-            Entry::Hosted { .. } | Entry::Declared(_) | Entry::Unusable(_) => None,
+            ToolEntry::Hosted { kind, json } if is_web_search(kind) => Some((index, *json)),
+            ToolEntry::Hosted { .. } | ToolEntry::Declared(_) | ToolEntry::Unusable(_) => None,
         });
     match hosted {
         Some((index, entry)) => read_options(entry, &format!("tools[{index}]")).map(Some),
@@ -47,8 +47,8 @@ pub(super) fn read(
     }
 }
 
-/// Whether a type of `tools[]` or `tool_choice` is the hosted tool.
-pub(super) fn names_web_search(kind: &str) -> bool {
+/// Whether a type of `tools[]` or `tool_choice` is a hosted web search.
+pub(super) fn is_web_search(kind: &str) -> bool {
     let dated = |rest: &str| {
         rest.is_empty()
             || (rest.starts_with('_')
@@ -147,7 +147,7 @@ impl<'a> RequestObject<'a> {
 struct RawLocation {
     #[serde(rename = "type")]
     kind: Option<String>,
-    /// Where chat completions have the rest; the Responses API has it beside `type`.
+    /// The place in requests of the chat completions API; the Responses API has its members beside `type`.
     approximate: Option<ApproximateLocation>,
     #[serde(flatten)]
     flat: ApproximateLocation,
@@ -168,10 +168,10 @@ fn read_location(value: &RawValue, path: &str) -> Result<Location, RequestError>
     if raw.kind.is_some_and(|kind| kind != "approximate") {
         return Err(invalid(shape));
     }
-    let place = raw.approximate.unwrap_or(raw.flat);
+    let location = raw.approximate.unwrap_or(raw.flat);
     let clean = |text: Option<String>| -> Result<Option<String>, RequestError> {
         match text {
-            Some(text) if text.len() > MAX_PLACE_BYTES || text.chars().any(char::is_control) => {
+            Some(text) if text.len() > MAX_LOCATION_BYTES || text.chars().any(char::is_control) => {
                 Err(invalid(
                     "has a string of more than 128 bytes or with control characters",
                 ))
@@ -179,7 +179,7 @@ fn read_location(value: &RawValue, path: &str) -> Result<Location, RequestError>
             text => Ok(text.filter(|text| !text.trim().is_empty())),
         }
     };
-    let country = clean(place.country)?.map(|country| country.to_ascii_uppercase());
+    let country = clean(location.country)?.map(|country| country.to_ascii_uppercase());
     let two_letters =
         |country: &String| country.len() == 2 && country.bytes().all(|b| b.is_ascii_alphabetic());
     if !country.as_ref().is_none_or(two_letters) {
@@ -189,9 +189,9 @@ fn read_location(value: &RawValue, path: &str) -> Result<Location, RequestError>
     }
     Ok(Location {
         country,
-        region: clean(place.region)?,
-        city: clean(place.city)?,
-        timezone: clean(place.timezone)?,
+        region: clean(location.region)?,
+        city: clean(location.city)?,
+        timezone: clean(location.timezone)?,
     })
 }
 
@@ -212,7 +212,7 @@ fn read_domains(value: &RawValue, path: &str) -> Result<DomainFilter, RequestErr
     })
 }
 
-/// A domain in the form in which a URL has its host.
+/// The domain in the normal form of a host in a URL; `None` if it is not a domain or an IPv4 address.
 fn domain(entry: &str) -> Option<String> {
     let entry = entry.trim().trim_end_matches('.');
     let plain = !entry.is_empty() && !entry.contains(['/', ':', '@', '?', '#', '*', ' ']);
@@ -225,19 +225,19 @@ fn domain(entry: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::body::Fields;
+    use super::super::body::ChatFields;
     use super::super::tools::entries;
     use super::*;
 
     fn read(json: &str) -> Result<Option<WebAsk>, RequestError> {
         let object = RawObject::parse(json).unwrap();
-        let asks = Fields::sort(&object).asks;
-        let entries = entries(asks.tools).unwrap();
-        super::read(asks.web_search_options, &entries)
+        let fields = ChatFields::sort(&object).tools;
+        let entries = entries(fields.tools).unwrap();
+        super::read(fields.web_search_options, &entries)
     }
 
     #[test]
-    fn a_request_asks_by_the_field_or_by_openais_tools() {
+    fn web_search_is_requested_by_the_field_or_a_hosted_tool() {
         assert_eq!(read("{}").unwrap(), None);
         assert_eq!(
             read(r#"{"tools":[{"type":"web_searching"}]}"#).unwrap(),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn both_of_openais_forms_of_a_location_are_read() {
+    fn both_shapes_of_a_location_are_read() {
         let nested = r#"{"web_search_options":{"search_context_size":"high","user_location":{"type":"approximate","approximate":{"country":"gb","city":"London"}},
             "filters":{"allowed_domains":["Example.org","bücher.test."],"blocked_domains":["x.example.org"]},"search_description":"s","extract_description":"e"}}"#;
         let flat = r#"{"tools":[{"type":"web_search","search_context_size":"high","user_location":{"type":"approximate","country":"gb","city":"London"},
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_field_is_named() {
+    fn errors_name_the_invalid_field() {
         let options = |inner: &str| format!(r#"{{"web_search_options":{inner}}}"#);
         for (json, param) in [
             (options("true"), "web_search_options"),
