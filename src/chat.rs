@@ -1,6 +1,6 @@
-//! The dialect of `/v1/chat/completions`, both ways: a request's body becomes a turn, the events of a turn become bytes.
+//! The dialect of `/v1/chat/completions`: decoding a request's body into a turn, and encoding the events of a turn.
 //!
-//! Knows no sockets, no status codes and no stores.
+//! It does not depend on connections, status codes and stores.
 
 pub mod decode;
 pub mod encode;

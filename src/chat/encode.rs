@@ -1,4 +1,4 @@
-//! From the events of a turn to the bytes of an answer: a stream of chunks, or one completion.
+//! Encodes the events of a turn as an answer: a stream of chunks or one completion.
 
 mod chunks;
 mod completion;
@@ -7,15 +7,15 @@ mod records;
 
 pub use self::chunks::{ChunkEncoder, fail};
 pub use self::completion::CompletionCollector;
-pub use self::progress::Delivery;
+pub use self::progress::ProgressDelivery;
 
-/// What every chunk of an answer says, and the completion too.
+/// The members that every chunk of an answer and the completion have.
 #[derive(Debug, Clone)]
 pub struct AnswerHead {
-    /// The completion's id.
+    /// The id of the completion.
     pub id: String,
-    /// Seconds since 1970.
+    /// When the answer was begun, in seconds since 1970.
     pub created: i64,
-    /// The model as the client named it; the model's own name for itself replaces it.
+    /// The model as the client named it, until the upstream reports its name of the model.
     pub model: String,
 }

@@ -8,7 +8,7 @@ use super::error::ApiError;
 use crate::agent::event::AgentEvent;
 use crate::agent::unix_seconds;
 use crate::chat::decode::ReplyOptions;
-use crate::chat::encode::{self, AnswerHead, ChunkEncoder, CompletionCollector, Delivery};
+use crate::chat::encode::{self, AnswerHead, ChunkEncoder, CompletionCollector, ProgressDelivery};
 use crate::ids::fresh_completion_id;
 
 /// The dialect of an answer, with the options of its request.
@@ -50,7 +50,7 @@ impl Reply {
                 options,
                 official_sdk,
             } => {
-                let delivery = Delivery::choose(options.progress, *official_sdk);
+                let delivery = ProgressDelivery::choose(options.progress, *official_sdk);
                 let encoder = ChunkEncoder::new(head(options), delivery, options.include_usage);
                 StreamEncoder::Chat(encoder)
             }

@@ -169,7 +169,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::chat::encode::{AnswerHead, ChunkEncoder, Delivery};
+    use crate::chat::encode::{AnswerHead, ChunkEncoder, ProgressDelivery};
 
     fn body(events: Events, keep_alive: Duration) -> EventBody {
         let head = AnswerHead {
@@ -177,7 +177,7 @@ mod tests {
             created: 1,
             model: "m".into(),
         };
-        let encoder = ChunkEncoder::new(head, Delivery::Named, false);
+        let encoder = ChunkEncoder::new(head, ProgressDelivery::Named, false);
         let encoder = StreamEncoder::Chat(encoder);
         let context = StreamContext {
             keep_alive,

@@ -3,39 +3,39 @@
 use bytes::BytesMut;
 
 use super::AnswerHead;
-use super::progress::{Delivery, ProgressEvent};
+use super::progress::{ProgressDelivery, ProgressEvent};
 use super::records::AgentSummary;
 use crate::agent::event::{AgentEvent, ExtraFields, ExtraLevel, Outcome};
 use crate::openai::raw::{push_entry, quoted};
 
 /// The end of every stream.
 const DONE: &[u8] = b"data: [DONE]\n\n";
-/// Room for one chunk, in bytes.
-const CHUNK_BYTES: usize = 512;
+/// Memory reserved for a chunk besides its value, in bytes.
+const CHUNK_OVERHEAD: usize = 512;
 
-/// Turns events into chunks.
+/// Encodes events as chunks of an event stream.
 #[derive(Debug)]
 pub struct ChunkEncoder {
     answer: AnswerHead,
     extra: ExtraFields,
-    /// Everything of a chunk up to its choices; made when the first chunk is.
+    /// The JSON text of every chunk up to its choices; `None` before the first chunk.
     head: Option<String>,
-    delivery: Delivery,
+    delivery: ProgressDelivery,
     include_usage: bool,
 }
 
 /// Ends a stream with an error: `envelope` is the JSON of an OpenAI error.
 pub fn fail(envelope: &str, out: &mut BytesMut) {
     out.extend_from_slice(b"data: ");
-    // An upstream's own error may be spread over lines, which can only end between its tokens.
+    // An upstream's error may contain line breaks. In valid JSON they occur between tokens only.
     out.extend_from_slice(envelope.replace(['\n', '\r'], " ").as_bytes());
     out.extend_from_slice(b"\n\n");
     out.extend_from_slice(DONE);
 }
 
 impl ChunkEncoder {
-    /// An encoder that has written nothing.
-    pub fn new(answer: AnswerHead, delivery: Delivery, include_usage: bool) -> Self {
+    /// An encoder at the start of a stream.
+    pub fn new(answer: AnswerHead, delivery: ProgressDelivery, include_usage: bool) -> Self {
         Self {
             answer,
             extra: Vec::new(),
@@ -45,7 +45,7 @@ impl ChunkEncoder {
         }
     }
 
-    /// Encodes one event.
+    /// Encodes one event and appends it to `out`.
     pub fn encode(&mut self, event: AgentEvent, out: &mut BytesMut) {
         match event {
             AgentEvent::Started { .. } | AgentEvent::Waiting { .. } => {}
@@ -128,7 +128,7 @@ impl ChunkEncoder {
 
     fn delta(&mut self, out: &mut BytesMut, key: &str, value: &str) {
         self.begin(out);
-        out.reserve(CHUNK_BYTES.max(value.len() + CHUNK_BYTES));
+        out.reserve(value.len() + CHUNK_OVERHEAD);
         out.extend_from_slice(b"data: ");
         out.extend_from_slice(self.head.as_deref().unwrap_or_default().as_bytes());
         out.extend_from_slice(br#"{"index":0,"delta":{""#);
@@ -151,17 +151,17 @@ impl ChunkEncoder {
     }
 
     fn progress(&mut self, out: &mut BytesMut, event: impl FnOnce() -> ProgressEvent) {
-        if self.delivery == Delivery::None {
+        if self.delivery == ProgressDelivery::None {
             return;
         }
         self.begin(out);
         let event = event();
-        if self.delivery == Delivery::Named {
+        if self.delivery == ProgressDelivery::Named {
             for part in ["event: ", event.name, "\n"] {
                 out.extend_from_slice(part.as_bytes());
             }
         }
-        // The event's members follow the chunk's own ones inside one object.
+        // The members of the event are appended to those of the chunk.
         let inside = event
             .members
             .strip_prefix('{')
@@ -175,7 +175,7 @@ impl ChunkEncoder {
         );
     }
 
-    /// Sends the first chunk, which carries the role, unless it is sent.
+    /// Writes the first chunk, which has the role, unless it is written already.
     fn begin(&mut self, out: &mut BytesMut) {
         if self.head.is_none() {
             self.make_head();

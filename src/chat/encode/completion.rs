@@ -1,4 +1,4 @@
-//! The answer in one piece: the events of a turn as one `chat.completion`.
+//! Encodes the events of a turn as one `chat.completion`.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct CompletionCollector {
 }
 
 impl CompletionCollector {
-    /// A collector that has seen nothing.
+    /// A collector without events.
     pub fn new(head: AnswerHead) -> Self {
         Self {
             head,
@@ -44,7 +44,7 @@ impl CompletionCollector {
         }
     }
 
-    /// Takes one event.
+    /// Adds one event.
     pub fn take(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::Model(model) if !self.model_known => {
@@ -77,10 +77,10 @@ impl CompletionCollector {
         }
     }
 
-    /// The answer's body as JSON, and the time that went to the model and to tools; none if the turn never ended.
+    /// The JSON body of the answer, and the time spent waiting for models and tools; `None` without a `Finished` event.
     pub fn finish(mut self) -> Option<(String, Duration)> {
         let outcome = self.outcome.take()?;
-        // Reported in the order of the calls, whatever the order in which they finished.
+        // Records arrive in the order in which calls finish, and are reported in the order of the calls.
         self.records
             .sort_by_key(|record| (record.round, record.index));
         let mut json = String::from("{");

@@ -1,6 +1,6 @@
-//! Progress of tools on a stream: `agentic_tool_call_progress` and its siblings.
+//! Progress events on a stream: tool calls and their output, produced files, notices.
 //!
-//! Every event is a valid chunk with an empty delta, so that no OpenAI client breaks on it.
+//! Every event is a valid chunk with an empty delta, so that OpenAI clients accept it.
 
 use std::borrow::Cow;
 
@@ -13,14 +13,14 @@ use crate::agent::event::{
 };
 use crate::chat::decode::ProgressMode;
 
-/// How progress reaches this client.
+/// How progress is sent to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
-    /// With an `event:` line.
+pub enum ProgressDelivery {
+    /// As chunks with an `event:` line.
     Named,
-    /// Without one.
+    /// As chunks without an `event:` line.
     Chunk,
-    /// Not at all.
+    /// Progress is not sent.
     None,
 }
 
@@ -41,28 +41,28 @@ struct ToolCallProgress<'a> {
     tool_call_id: &'a str,
     phase: &'static str,
     #[serde(flatten)]
-    ended: Option<Ended<'a>>,
-    data: Data<'a>,
+    call_result: Option<CallResult<'a>>,
+    data: ProgressData<'a>,
 }
 
 #[derive(Serialize)]
-struct Ended<'a> {
+struct CallResult<'a> {
     status: &'static str,
     duration_ms: u64,
     file_ids: &'a [String],
 }
 
 #[derive(Serialize)]
-struct Data<'a> {
+struct ProgressData<'a> {
     tool_type: &'static str,
     #[serde(flatten)]
-    of_kind: OfKind<'a>,
+    tool_data: ToolData<'a>,
 }
 
-/// What an event says depends on the kind of tool.
+/// The members of `data` that depend on the kind of the tool.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum OfKind<'a> {
+enum ToolData<'a> {
     Custom {
         arguments: Box<RawValue>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ enum OfKind<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         code: Option<Cow<'a, str>>,
     },
-    CodeRan {
+    CodeResult {
         #[serde(flatten)]
         detail: Cow<'a, CodeDetail>,
         #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -84,49 +84,49 @@ enum OfKind<'a> {
     },
     Web {
         #[serde(flatten)]
-        asked: Asked<'a>,
+        arguments: WebArguments<'a>,
         #[serde(skip_serializing_if = "Option::is_none", flatten)]
-        found: Option<Cow<'a, WebDetail>>,
+        result: Option<Cow<'a, WebDetail>>,
     },
 }
 
-/// What a call of the web asks for.
+/// The arguments of a web tool that are shown.
 #[derive(Debug, Default, Deserialize, Serialize)]
-struct Asked<'a> {
+struct WebArguments<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     query: Option<Cow<'a, str>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     url: Option<Cow<'a, str>>,
 }
 
-impl<'a> Data<'a> {
+impl<'a> ProgressData<'a> {
     fn calling(calling: &'a Calling) -> Self {
-        let of_kind = match calling.kind {
-            ToolKind::Custom => OfKind::Custom {
+        let tool_data = match calling.kind {
+            ToolKind::Custom => ToolData::Custom {
                 arguments: as_json(&calling.arguments),
                 content: None,
             },
-            ToolKind::CodeExecution => OfKind::Code {
+            ToolKind::CodeExecution => ToolData::Code {
                 code: code(&calling.arguments),
             },
-            ToolKind::WebSearch => OfKind::Web {
-                asked: asked(&calling.arguments),
-                found: None,
+            ToolKind::WebSearch => ToolData::Web {
+                arguments: web_arguments(&calling.arguments),
+                result: None,
             },
         };
         Self {
             tool_type: calling.kind.as_str(),
-            of_kind,
+            tool_data,
         }
     }
 
     fn complete(record: &'a ToolCallRecord) -> Self {
-        let of_kind = match (record.kind, &record.detail) {
-            (ToolKind::Custom, _) => OfKind::Custom {
+        let tool_data = match (record.kind, &record.detail) {
+            (ToolKind::Custom, _) => ToolData::Custom {
                 arguments: as_json(&record.arguments),
                 content: Some(&record.content),
             },
-            (ToolKind::CodeExecution, detail) => OfKind::CodeRan {
+            (ToolKind::CodeExecution, detail) => ToolData::CodeResult {
                 detail: match detail.as_deref() {
                     Some(ToolDetail::Code(detail)) => Cow::Borrowed(detail),
                     _ => Cow::Owned(not_run(record)),
@@ -135,9 +135,9 @@ impl<'a> Data<'a> {
                 video_frames_base64: &record.frames,
                 video_frame_count: record.frames.len(),
             },
-            (ToolKind::WebSearch, detail) => OfKind::Web {
-                asked: asked(&record.arguments),
-                found: Some(match detail.as_deref() {
+            (ToolKind::WebSearch, detail) => ToolData::Web {
+                arguments: web_arguments(&record.arguments),
+                result: Some(match detail.as_deref() {
                     Some(ToolDetail::Web(detail)) => Cow::Borrowed(detail),
                     _ => Cow::Owned(WebDetail::default()),
                 }),
@@ -145,12 +145,12 @@ impl<'a> Data<'a> {
         };
         Self {
             tool_type: record.kind.as_str(),
-            of_kind,
+            tool_data,
         }
     }
 }
 
-/// What is told of code that did not come to run: why.
+/// The detail of code that was not run: the exception is the text that the model got.
 fn not_run(record: &ToolCallRecord) -> CodeDetail {
     CodeDetail {
         code: code(&record.arguments).unwrap_or_default().into_owned(),
@@ -160,7 +160,7 @@ fn not_run(record: &ToolCallRecord) -> CodeDetail {
     }
 }
 
-fn asked(arguments: &str) -> Asked<'_> {
+fn web_arguments(arguments: &str) -> WebArguments<'_> {
     serde_json::from_str(arguments).unwrap_or_default()
 }
 
@@ -183,7 +183,7 @@ fn is_zero(count: &usize) -> bool {
 }
 
 #[derive(Serialize)]
-struct ToolOutput<'a> {
+struct ToolOutputEvent<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     round: u32,
@@ -194,14 +194,14 @@ struct ToolOutput<'a> {
 }
 
 #[derive(Serialize)]
-struct FileProduced<'a> {
+struct FileProducedEvent<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     file: FileEntry<'a>,
 }
 
 #[derive(Serialize)]
-struct AgenticNotice<'a> {
+struct NoticeEvent<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     notice: NoticeEntry<'a>,
@@ -212,10 +212,11 @@ const TOOL_OUTPUT: &str = "agentic_tool_output";
 const FILE_PRODUCED: &str = "file_produced";
 const NOTICE: &str = "agentic_notice";
 
-impl Delivery {
-    /// The delivery that a request asks for; `auto` spares the official SDKs, some of which misread named events.
-    pub fn choose(asked: ProgressMode, official_sdk: bool) -> Self {
-        match asked {
+impl ProgressDelivery {
+    /// The delivery for the mode of a request. With `auto` the official SDKs get no named events, because some misread
+    /// them.
+    pub fn choose(mode: ProgressMode, official_sdk: bool) -> Self {
+        match mode {
             ProgressMode::Auto if official_sdk => Self::Chunk,
             ProgressMode::Auto | ProgressMode::Named => Self::Named,
             ProgressMode::Chunk => Self::Chunk,
@@ -232,8 +233,8 @@ impl ProgressEvent {
             tool_name: &calling.name,
             tool_call_id: &calling.tool_call_id,
             phase: "calling",
-            ended: None,
-            data: Data::calling(calling),
+            call_result: None,
+            data: ProgressData::calling(calling),
         };
         Self::new(TOOL_CALL_PROGRESS, &progress)
     }
@@ -245,18 +246,18 @@ impl ProgressEvent {
             tool_name: &record.name,
             tool_call_id: &record.tool_call_id,
             phase: "complete",
-            ended: Some(Ended {
+            call_result: Some(CallResult {
                 status: record.status.as_str(),
                 duration_ms: record.duration_ms(),
                 file_ids: &record.file_ids,
             }),
-            data: Data::complete(record),
+            data: ProgressData::complete(record),
         };
         Self::new(TOOL_CALL_PROGRESS, &progress)
     }
 
     pub(super) fn output(of: &Calling, text: &str, stream: &str) -> Self {
-        let output = ToolOutput {
+        let output = ToolOutputEvent {
             kind: TOOL_OUTPUT,
             round: of.round,
             tool_name: &of.name,
@@ -268,7 +269,7 @@ impl ProgressEvent {
     }
 
     pub(super) fn file(file: &ProducedFile) -> Self {
-        let produced = FileProduced {
+        let produced = FileProducedEvent {
             kind: FILE_PRODUCED,
             file: file.into(),
         };
@@ -276,7 +277,7 @@ impl ProgressEvent {
     }
 
     pub(super) fn notice(notice: &Notice) -> Self {
-        let notice = AgenticNotice {
+        let notice = NoticeEvent {
             kind: NOTICE,
             notice: notice.into(),
         };
@@ -291,9 +292,9 @@ impl ProgressEvent {
     }
 }
 
-/// The text as JSON if it is JSON, else as a JSON string; for showing arguments as an object.
+/// Arguments as a JSON value: the text itself if it is JSON, else the text as a JSON string.
 fn as_json(text: &str) -> Box<RawValue> {
-    // A line end can stand only between tokens, and would end a line of an event stream.
+    // In JSON, line breaks occur between tokens only. On an event stream they would end the data line.
     let line = match memchr::memchr2(b'\n', b'\r', text.as_bytes()) {
         None => Cow::Borrowed(text),
         Some(_) => Cow::Owned(text.replace(['\n', '\r'], " ")),
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_told_as_code_and_other_calls_by_their_arguments() {
+    fn code_is_shown_as_code_and_other_calls_by_their_arguments() {
         let code = calling_of(ToolKind::CodeExecution, r#"{"code":"print(\"a\")"}"#);
         assert_eq!(
             data(&ProgressEvent::calling(&code)),
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_code_came_to_is_told_part_by_part_without_empty_ones() {
+    fn the_result_of_code_has_no_empty_members() {
         let detail = CodeDetail {
             code: "1+1".into(),
             result: Some("2".into()),

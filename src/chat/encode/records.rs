@@ -28,7 +28,7 @@ pub(super) struct ToolCallEntry<'a> {
     repairs: &'a [String],
 }
 
-/// A file that a tool made: an OpenAI file object with loopwright's additions.
+/// An entry of `files`: an OpenAI file object with additional members.
 #[derive(Debug, Serialize)]
 pub(super) struct FileEntry<'a> {
     #[serde(flatten)]
@@ -58,7 +58,7 @@ pub(super) struct AgentSummary<'a> {
     notices: Vec<NoticeEntry<'a>>,
 }
 
-/// Bytes that are written as base64; encoded on the way out, so that they lie in memory once.
+/// Bytes that are serialized as base64, without a copy of the encoded text in memory.
 #[derive(Debug)]
 struct Base64<'a>(&'a [u8]);
 
@@ -133,7 +133,7 @@ mod tests {
     use crate::agent::event::{CodeDetail, ToolDetail, ToolKind, ToolStatus};
 
     #[test]
-    fn the_record_of_a_call_holds_nothing_but_the_contracts_fields() {
+    fn an_entry_of_a_call_has_the_documented_fields_only() {
         let record = ToolCallRecord {
             index: 0,
             round: 0,
