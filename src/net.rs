@@ -1,5 +1,5 @@
-//! Outgoing HTTP, as far as all callers share it: how a client is built, how long to wait between attempts, and how much
-//! of a body is read. Which failures are worth another attempt is the caller's policy.
+//! Outgoing HTTP: building clients, delays between attempts and reading bodies within a limit. Which failures are retried
+//! is the policy of the callers.
 
 mod backoff;
 mod body;

@@ -1,7 +1,7 @@
-//! The wire vocabulary of the OpenAI chat API.
+//! The wire types of the OpenAI chat API.
 //!
-//! Types name only the fields that loopwright acts on; everything else is kept as the JSON text it came in and
-//! written out again untouched. Knows nothing of sockets, sessions or tools that run.
+//! Types have fields only for what loopwright acts on. Everything else is kept as JSON text and written out unchanged.
+//! This module does not depend on connections, sessions and the execution of tools.
 
 pub mod citation;
 pub mod error;

@@ -26,7 +26,10 @@ pub(crate) enum BodyError {
 }
 
 impl CappedBody {
-    /// A body that is announced to exceed the limit fails at once.
+    /// Limits a response body to `limit` bytes.
+    ///
+    /// # Errors
+    /// `TooLarge` if `content-length` exceeds the limit.
     pub(crate) fn new(response: Response, limit: usize) -> Result<Self, BodyError> {
         let announced = response.content_length();
         if announced.is_some_and(|bytes| usize::try_from(bytes).map_or(true, |bytes| bytes > limit))
@@ -52,7 +55,7 @@ impl CappedBody {
         Ok(chunk)
     }
 
-    /// The rest of the body.
+    /// Reads the rest of the body.
     pub(crate) async fn whole(mut self) -> Result<Bytes, BodyError> {
         let announced = self.response.content_length().unwrap_or_default();
         let capacity = usize::try_from(announced).unwrap_or(INITIAL_CAPACITY);

@@ -1,4 +1,4 @@
-//! The one place where HTTP clients are built.
+//! Builds the HTTP clients of all modules.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use reqwest::Client;
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
 
-/// What clients differ in. No client uses a proxy of the environment or sends a `referer`.
+/// The options of a client. No client uses the proxy of the environment or sends a `referer`.
 #[derive(Debug)]
 pub(crate) struct ClientOptions {
     /// The `user-agent` of requests that have none.
@@ -30,7 +30,7 @@ pub(crate) struct ClientOptions {
     pub(crate) untrusted: Option<UntrustedHosts>,
 }
 
-/// Limits for connections to hosts that nobody vouches for. Requests are never repeated by the client itself.
+/// Limits for connections to untrusted hosts. A client with these limits does not repeat requests.
 pub(crate) struct UntrustedHosts {
     /// Resolves names and refuses forbidden addresses.
     pub(crate) resolver: Arc<dyn Resolve>,

@@ -1,30 +1,30 @@
-//! Sources of an answer, and the annotations that lead to them.
+//! The sources that an answer cites, and its annotations.
 
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Something that a tool found and an answer may refer to.
+/// A source that a tool has found and that an answer may cite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CitedSource {
-    /// By which the model refers to it: `[1]`. The same for as long as the conversation remembers it.
+    /// The number by which the model cites the source, as in `[1]`. It is stable within a session.
     pub number: u32,
-    /// Where it is.
+    /// The URL of the source.
     pub url: String,
-    /// Its title, or empty.
+    /// The title; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
 }
 
-/// One entry of `annotations`: which part of a text a source stands behind.
+/// One entry of `annotations`: a range of the text and the source that it cites.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlCitation {
-    /// Where the part begins, in characters (Unicode scalar values) of the whole text.
+    /// The first character of the range, counted in Unicode scalar values from the start of the text.
     pub start_index: usize,
-    /// Where it ends: the character after the last one.
+    /// The end of the range, exclusive.
     pub end_index: usize,
-    /// The source's title; its URL where it has none.
+    /// The title of the source, or its URL if it has no title.
     pub title: String,
-    /// Where the source is.
+    /// The URL of the source.
     pub url: String,
 }
 

@@ -1,11 +1,11 @@
-//! What one streamed chunk of a model says, independent of how its server spelled it.
+//! The events of a model call, independent of the dialect of the upstream.
 
 use super::tool::CallKind;
 use super::usage::{FinishReason, Usage};
 
-/// A piece of a model's answer, in arrival order.
+/// A piece of a model's answer.
 ///
-/// The upstream client turns every dialect into these; nothing past it looks at a chunk again.
+/// The upstream client decodes the chunks of every dialect into these events, in the order in which they arrive.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelEvent {
     /// Visible text; never empty.
@@ -14,37 +14,38 @@ pub enum ModelEvent {
     Reasoning {
         /// The text.
         text: String,
-        /// The field that the server used, so that the history carries the same one back.
+        /// The field that the upstream used. The history is sent with the same field.
         field: &'static str,
     },
     /// A piece of a tool call.
     ToolCall(ToolCallDelta),
     /// Fields of the delta that loopwright does not act on (`refusal`, `annotations`, `audio`, …): key, JSON text.
     DeltaExtra(Vec<(String, Box<str>)>),
-    /// Fields of the choice that loopwright does not act on (`logprobs`, …), which belong to the event before: key, JSON text.
+    /// Fields of the choice that loopwright does not act on (`logprobs`, …): key, JSON text. They belong to the
+    /// previous event.
     ChoiceExtra(Vec<(String, Box<str>)>),
     /// Fields of the chunk that loopwright does not act on (`system_fingerprint`, `service_tier`, …): key, JSON text.
     ChunkExtra(Vec<(String, Box<str>)>),
-    /// The model stopped.
+    /// The reason why the model stopped.
     Finish(FinishReason),
-    /// Token counts of the whole call; where a server sends several the last one counts.
+    /// Token counts of the whole call. If an upstream sends several, the last one is valid.
     Usage(Usage),
-    /// The model's own name for itself.
+    /// The name of the model, as the upstream reports it.
     Model(String),
 }
 
-/// A piece of a tool call, as far as the server said which call it belongs to.
+/// A piece of a tool call. Upstreams differ in the members that they send with each piece.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolCallDelta {
-    /// The position that the server gave, if it did.
+    /// The position of the call in the message, if the upstream sent it.
     pub index: Option<u32>,
-    /// The id, if it was given and not empty.
+    /// The id of the call, if it was sent and is not empty.
     pub id: Option<String>,
-    /// The name or, with servers that split names, a piece of it; never empty.
+    /// The name of the tool, or a piece of it from upstreams that split names; never empty.
     pub name: Option<String>,
     /// A piece of the arguments' JSON text.
     pub arguments: Option<String>,
-    /// The arguments came whole (as an object, or in a message that was not streamed).
+    /// Whether the arguments are complete: they were an object, or the message was not streamed.
     pub whole: bool,
     /// How the tool is called.
     pub kind: CallKind,

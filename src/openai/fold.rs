@@ -1,16 +1,16 @@
-//! Fields of a streamed message, folded from their pieces.
+//! Folds the pieces of the fields of a streamed message.
 //!
-//! One rule for the answer and for the history: texts and lists grow, objects are folded member by member, `null`
-//! changes nothing, any other value replaces the one before it. Values keep the spelling in which they came.
+//! The answer and the history use the same rules: strings and arrays are concatenated, objects are folded member by
+//! member, `null` changes nothing, and any other value replaces the previous one. The JSON text of values is kept.
 
 use std::collections::HashMap;
 
 use super::raw::{RawObject, push_entry, quoted};
 
-/// Deepest object that is folded; a deeper one is replaced, so that hostile nesting cannot exhaust the stack.
+/// The depth up to which objects are folded. Deeper ones are replaced, so that nesting cannot exhaust the stack.
 const MAX_DEPTH: usize = 64;
 
-/// Fields folded so far, in the order in which they began.
+/// The folded fields, in the order of their first pieces.
 #[derive(Debug, Default)]
 pub struct FoldedFields {
     entries: Vec<(String, Folded)>,
@@ -22,7 +22,7 @@ pub struct FoldedFields {
 #[derive(Debug)]
 enum Folded {
     Text(String),
-    /// The inside of an array.
+    /// The JSON text of an array without its brackets.
     List(String),
     Object(FoldedFields),
     /// A number, a literal, or an object of a single piece.
@@ -30,7 +30,7 @@ enum Folded {
 }
 
 impl FoldedFields {
-    /// Folds one piece, given as JSON text, into the field of this key.
+    /// Folds a piece, given as JSON text, into the field of this key.
     pub fn push(&mut self, key: &str, json: &str) {
         self.push_at(0, key, json);
     }
@@ -95,7 +95,7 @@ impl Folded {
         }
     }
 
-    /// The members of this object, if it and the next piece are objects that are to be folded.
+    /// The fields of this object, if it and the next piece are objects that are folded.
     fn fields(&mut self, depth: usize, next: &str) -> Option<&mut FoldedFields> {
         if depth >= MAX_DEPTH || !next.starts_with('{') {
             return None;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_folded_by_their_kind_and_keep_their_spelling() {
+    fn pieces_are_folded_by_their_type_and_keep_their_text() {
         for (pieces, expected) in [
             (&[r#""Hel""#, r#""lo""#][..], r#""Hello""#),
             (&["[1.0, 2]", "[ ]", "[3e0]"], "[1.0, 2,3e0]"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_keep_the_order_in_which_they_began() {
+    fn fields_keep_the_order_of_their_first_pieces() {
         let mut fields = FoldedFields::default();
         for (key, json) in [("b", "\"1\""), ("a", "1"), ("b", "\"2\"")] {
             fields.push(key, json);

@@ -1,4 +1,4 @@
-//! Chat messages: the JSON text as it is sent, with the few fields that loopwright acts on read out of it.
+//! Chat messages: their JSON text, and the parsed fields that loopwright acts on.
 
 use std::borrow::Cow;
 
@@ -9,20 +9,20 @@ use serde_json::value::RawValue;
 use super::raw::{RawObject, push_entry, quoted};
 use super::tool::{CallKind, ToolCall};
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
     /// Instructions.
     System,
-    /// Instructions, in OpenAI's newer word.
+    /// Instructions, under OpenAI's newer name.
     Developer,
-    /// The person or program that asks.
+    /// The end user.
     User,
     /// The model.
     Assistant,
     /// The result of a tool call.
     Tool,
-    /// Any other word, the legacy `function` included; passed on as it is.
+    /// Any other role, such as the legacy `function`; sent unchanged.
     Other(Box<str>),
 }
 
@@ -35,21 +35,21 @@ pub struct Message {
     tool_call_id: Option<String>,
 }
 
-/// What an assistant message is made of.
+/// The parts from which an assistant message is built.
 #[derive(Debug, Clone, Default)]
 pub struct AssistantParts<'a> {
     /// The visible text; empty for none.
     pub text: &'a str,
-    /// Reasoning text and the field that it goes into.
+    /// The name of the field for the reasoning text, and the text.
     pub reasoning: Option<(&'a str, &'a str)>,
-    /// The calls that the model made.
+    /// The tool calls.
     pub tool_calls: &'a [ToolCall],
-    /// Other fields to keep: key and JSON text.
+    /// Other fields: key and JSON text.
     pub extra: &'a [(String, Box<str>)],
 }
 
 impl Role {
-    /// Reads the word.
+    /// Parses the value of `role`.
     pub fn parse(word: &str) -> Self {
         match word {
             "system" => Self::System,
@@ -61,7 +61,7 @@ impl Role {
         }
     }
 
-    /// The word for the wire.
+    /// The value of `role`.
     pub fn as_str(&self) -> &str {
         match self {
             Self::System => "system",
@@ -75,11 +75,11 @@ impl Role {
 }
 
 impl Message {
-    /// Reads a message and keeps its text as it is.
+    /// Parses a message and keeps its JSON text unchanged.
     ///
     /// # Errors
-    /// When it is not an object with a `role`, or its `tool_calls` or `tool_call_id` have the wrong shape; the text
-    /// says which, for the client.
+    /// When it is not an object with a `role`, or its `tool_calls` or `tool_call_id` have the wrong shape. The text is
+    /// the problem, for the client.
     pub fn parse(json: &str) -> Result<Self, String> {
         let object = RawObject::parse(json).map_err(|_| "must be an object".to_owned())?;
         let role = object.get_some("role").ok_or("has no role")?;
@@ -142,7 +142,7 @@ impl Message {
         }
     }
 
-    /// What the model said in one round. `content` is `null` when there is no text but a call, as OpenAI has it.
+    /// An assistant message. As in OpenAI's messages, `content` is `null` if there are tool calls and no text.
     pub fn assistant(parts: &AssistantParts<'_>) -> Self {
         let mut json = String::from(r#"{"role":"assistant""#);
         let null = parts.text.is_empty() && !parts.tool_calls.is_empty();
@@ -179,27 +179,27 @@ impl Message {
         }
     }
 
-    /// Who speaks.
+    /// The author.
     pub fn role(&self) -> &Role {
         &self.role
     }
 
-    /// The JSON text as it is sent.
+    /// The JSON text, as bytes.
     pub fn json(&self) -> &Bytes {
         &self.json
     }
 
-    /// The JSON text as it is sent.
+    /// The JSON text.
     pub fn json_str(&self) -> &str {
         std::str::from_utf8(&self.json).unwrap_or_default()
     }
 
-    /// The calls of an assistant message.
+    /// The tool calls of an assistant message.
     pub fn tool_calls(&self) -> &[ToolCall] {
         &self.tool_calls
     }
 
-    /// The call that a tool message answers.
+    /// The id of the call that a tool message answers.
     pub fn tool_call_id(&self) -> Option<&str> {
         self.tool_call_id.as_deref()
     }
@@ -209,7 +209,7 @@ impl Message {
         matches!(self.role, Role::System | Role::Developer)
     }
 
-    /// The text of the content: a string as it is, of content parts the text parts one after another.
+    /// The text of the content: the string, or the concatenated texts of the content parts.
     pub fn content_text(&self) -> String {
         self.content()
             .map_or_else(String::new, |content| match content {
@@ -222,11 +222,11 @@ impl Message {
             })
     }
 
-    /// The content in the form that two messages are compared by: white space at the ends is ignored, a list of
-    /// text parts equals the plain text, other parts compare by their JSON.
+    /// A normal form of the content for comparing messages: white space at the ends is ignored, a list of text parts
+    /// equals the same text as a string, and other parts are compared by their JSON.
     pub fn content_key(&self) -> String {
         let key = match self.content() {
-            // What is nested too deeply to be read is compared as it was written.
+            // Content that is nested too deeply for the parser is compared by its JSON text.
             None => self.content_json().unwrap_or_default().to_owned(),
             Some(Value::Null) => String::new(),
             Some(Value::String(text)) => text,
@@ -239,7 +239,7 @@ impl Message {
         }
     }
 
-    /// The same message with some of its fields left out or replaced; for repair.
+    /// The message with some fields left out or replaced.
     #[must_use]
     pub fn with_fields(&self, change: impl Fn(&str) -> FieldChange) -> Self {
         let Ok(object) = RawObject::parse(self.json_str()) else {
@@ -257,7 +257,7 @@ impl Message {
         Self::parse(&json).unwrap_or_else(|_| self.clone())
     }
 
-    /// The same assistant message with other tool calls (none: the field is left out).
+    /// The assistant message with other tool calls; without calls the field is left out.
     #[must_use]
     pub fn with_tool_calls(&self, calls: &[ToolCall]) -> Self {
         let list: Vec<String> = calls.iter().map(|call| call.to_json(None)).collect();
@@ -281,11 +281,11 @@ impl Message {
 /// What [`Message::with_fields`] does with one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FieldChange {
-    /// Stays as it is.
+    /// The field is kept.
     Keep,
-    /// Left out.
+    /// The field is left out.
     Drop,
-    /// Replaced by this JSON text.
+    /// The value is replaced by this JSON text.
     Set(String),
 }
 
@@ -302,8 +302,8 @@ fn parse_calls(calls: &RawValue) -> Result<Vec<ToolCall>, String> {
     entries.into_iter().map(parse_call).collect()
 }
 
-/// Reads one call; a missing id or name becomes empty and arguments given as a value become their text, for history
-/// repair to deal with.
+/// Parses one call. A missing id or name becomes empty, and arguments that are not a string become their JSON text; the
+/// repair of the history corrects such calls.
 fn parse_call(entry: &RawValue) -> Result<ToolCall, String> {
     let object = RawObject::parse(entry.get()).map_err(|_| "tool_calls must hold objects")?;
     let text = |object: &RawObject<'_>, key: &str| -> Result<String, String> {
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_keeps_the_text_it_came_in() {
+    fn a_message_keeps_its_json_text() {
         let json = r#"{"role":"assistant","content":null,"x":1.0,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]}"#;
         let message = Message::parse(json).unwrap();
         assert_eq!(message.json_str(), json);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_shapes_are_named() {
+    fn errors_name_the_field_with_the_wrong_shape() {
         for (json, word) in [
             ("3", "object"),
             ("{}", "role"),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn content_compares_by_what_it_says() {
+    fn equal_content_has_equal_keys() {
         let key = |content: &str| {
             Message::parse(&format!(r#"{{"role":"user","content":{content}}}"#))
                 .unwrap()

@@ -1,4 +1,4 @@
-//! A JSON object whose values stay as the text they came in.
+//! JSON objects with unparsed values.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,16 +6,16 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The entries of a JSON object in their order, values unparsed.
+/// The entries of a JSON object in their order, with unparsed values.
 ///
-/// Reading one is a single pass over the text and copies nothing but keys that hold escapes.
+/// Parsing is a single pass over the text and copies only keys that contain escapes.
 #[derive(Debug, Default, Clone)]
 pub struct RawObject<'a> {
     entries: Vec<(Cow<'a, str>, &'a RawValue)>,
 }
 
 impl<'a> RawObject<'a> {
-    /// Reads an object.
+    /// Parses an object.
     ///
     /// # Errors
     /// When the text is not one JSON object.
@@ -23,7 +23,7 @@ impl<'a> RawObject<'a> {
         serde_json::from_str(json)
     }
 
-    /// The value of a key: the last one where the key is repeated, as JSON parsers have it.
+    /// The value of a key; if the key is repeated, the last one, as usual for JSON parsers.
     pub fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.entries
             .iter()
@@ -44,7 +44,7 @@ impl<'a> RawObject<'a> {
             .map(|(key, value)| (key.as_ref(), *value))
     }
 
-    /// Keeps the entries for which the test holds.
+    /// Keeps the entries for whose key `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
         self.entries.retain(|(key, _)| keep(key));
     }
@@ -54,7 +54,7 @@ impl<'a> RawObject<'a> {
         self.entries.is_empty()
     }
 
-    /// The members other than the given ones, as JSON text without braces.
+    /// The members except the given ones, as JSON text without braces.
     pub fn members_without(&self, left_out: &[&str]) -> String {
         let mut members = String::new();
         for (key, value) in self.iter().filter(|(key, _)| !left_out.contains(key)) {
@@ -68,7 +68,7 @@ impl<'a> RawObject<'a> {
         members
     }
 
-    /// Writes the object as compact JSON, values as they came.
+    /// The object as JSON text, with unchanged values and without white space between the members.
     pub fn to_json(&self) -> String {
         let mut json = String::from("{");
         for (key, value) in self.iter() {
@@ -79,7 +79,7 @@ impl<'a> RawObject<'a> {
     }
 }
 
-/// Appends `"key":value` to an object that is being written, with the comma that it may need.
+/// Appends `"key":value` to the JSON text of an unfinished object, with a comma if it has members.
 pub fn push_entry(object: &mut String, key: &str, value_json: &str) {
     if !object.ends_with('{') {
         object.push(',');
@@ -89,9 +89,9 @@ pub fn push_entry(object: &mut String, key: &str, value_json: &str) {
     object.push_str(value_json);
 }
 
-/// Appends a text as a JSON string, quotes included.
+/// Appends a text as a JSON string, with quotes.
 ///
-/// Written by hand since it is done for each piece of a streamed text: serde's way makes two copies more.
+/// It is written by hand because it runs for each piece of a streamed text, where serde would make two more copies.
 pub fn push_string(json: &mut String, text: &str) {
     json.reserve(text.len() + 2);
     json.push('"');
@@ -120,7 +120,7 @@ pub fn push_string(json: &mut String, text: &str) {
     json.push('"');
 }
 
-/// The text as a JSON string, quotes included.
+/// The text as a JSON string, with quotes.
 pub fn quoted(text: &str) -> String {
     let mut json = String::new();
     push_string(&mut json, text);
@@ -140,7 +140,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for RawObject<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::with_capacity(8);
-                while let Some(Key(key)) = map.next_key()? {
+                while let Some(ObjectKey(key)) = map.next_key()? {
                     entries.push((key, map.next_value()?));
                 }
                 Ok(RawObject { entries })
@@ -151,26 +151,26 @@ impl<'de: 'a, 'a> Deserialize<'de> for RawObject<'a> {
     }
 }
 
-/// A key that is borrowed where it holds no escapes (`Cow` alone would always be copied).
-pub(crate) struct Key<'a>(pub(crate) Cow<'a, str>);
+/// The key of an object, borrowed if it has no escapes. A plain `Cow` would always be deserialized as a copy.
+pub(crate) struct ObjectKey<'a>(pub(crate) Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ObjectKey<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
 
         impl<'de> Visitor<'de> for Text {
-            type Value = Key<'de>;
+            type Value = ObjectKey<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a string")
             }
 
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Borrowed(text)))
+                Ok(ObjectKey(Cow::Borrowed(text)))
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(text.to_owned())))
+                Ok(ObjectKey(Cow::Owned(text.to_owned())))
             }
         }
 
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_back_as_they_were_written() {
+    fn values_keep_their_json_text() {
         let text =
             r#"{"a":1.50,"b": {"x":[1, 2]},"c":"\u00e4","big":123456789012345678901234567890}"#;
         let object = RawObject::parse(text).unwrap();

@@ -1,18 +1,18 @@
-//! Bodies of requests as JSON objects, and what can be wrong with them.
+//! Request bodies as JSON objects, and the errors of requests.
 
 use serde::Deserialize;
 
 use super::raw::RawObject;
 
-/// What is wrong with a request, for the client.
+/// Why a request is refused, for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestError {
-    /// The field at fault.
+    /// The invalid field; `None` for the body as a whole.
     pub param: Option<String>,
-    /// The field, the value's problem and the remedy.
+    /// The field, the problem with its value and the remedy.
     pub message: String,
-    /// The field names a thing that does not exist.
+    /// Whether the field names an object that does not exist, so that the status is 404.
     pub missing: bool,
 }
 
@@ -41,7 +41,7 @@ impl RequestError {
     }
 }
 
-/// A request's body as an object whose values stay as they came.
+/// Parses a request body as an object with unparsed values.
 ///
 /// # Errors
 /// When it is not one JSON object in UTF-8.
@@ -55,7 +55,7 @@ pub fn body_object(body: &[u8]) -> Result<RawObject<'_>, RequestError> {
     })
 }
 
-/// A member of a body as a type, unless it is absent or `null`; `expected` says in words what it must be.
+/// A member of a body as a type; `None` if it is absent or `null`. `expected` describes the type in the error.
 ///
 /// # Errors
 /// When the value is of another type.

@@ -1,52 +1,52 @@
-//! Tool definitions, the calls a model makes and the choice a request asks for.
+//! Tool definitions and tool calls.
 
 use serde_json::value::RawValue;
 
 use super::raw::{RawObject, push_entry, push_string, quoted};
 
-/// What kind of call a tool takes.
+/// The type of a tool and of its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CallKind {
     /// `{"type":"function"}`: JSON arguments.
     #[default]
     Function,
-    /// `{"type":"custom"}`: free text; only a client can run these.
+    /// `{"type":"custom"}`: free text. Only clients can run custom tools.
     Custom,
 }
 
-/// A function tool as a model is offered it.
+/// A tool, as it is declared to a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolDefinition {
-    /// The name that the model calls.
+    /// The name.
     pub name: String,
-    /// The JSON Schema of the arguments, as JSON text; absent when the declaration had none.
+    /// The JSON Schema of the arguments as JSON text; `None` if the declaration has none.
     pub parameters: Option<Box<str>>,
-    /// The whole entry of `tools[]`, as it is sent upstream.
+    /// The JSON text of the entry of `tools[]`, as it is sent to the upstream.
     pub json: Box<str>,
-    /// How it is called.
+    /// The type.
     pub kind: CallKind,
 }
 
-/// One call made by a model, whole.
+/// A complete tool call of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// The id that its result answers.
+    /// The id, which the message with the result repeats.
     pub id: String,
-    /// The tool that is called.
+    /// The name of the tool.
     pub name: String,
-    /// The arguments as JSON text (free text for a custom tool).
+    /// The arguments: JSON text, or free text for a custom tool.
     pub arguments: String,
-    /// How the tool is called.
+    /// The type of the call.
     pub kind: CallKind,
 }
 
-/// Why an entry of `tools[]` cannot be used.
+/// Why an entry of `tools[]` is not a function or custom tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolDefinitionError {
-    /// The entry or a part of it has the wrong shape.
+    /// The entry or a member of it has the wrong shape.
     #[error("{0}")]
     Shape(String),
-    /// The entry is a hosted tool of the given type.
+    /// The entry is a hosted tool of this type.
     #[error("hosted tool type '{0}'")]
     Hosted(String),
 }
@@ -67,10 +67,10 @@ impl ToolDefinition {
         }
     }
 
-    /// Reads one entry of a request's `tools[]`.
+    /// Parses an entry of `tools[]`.
     ///
     /// # Errors
-    /// When the entry has no usable name, or is a hosted tool.
+    /// When the entry has the wrong shape or no name, or is a hosted tool.
     pub fn parse(entry: &RawValue) -> Result<Self, ToolDefinitionError> {
         let shape = |text: &str| ToolDefinitionError::Shape(text.to_owned());
         let object = RawObject::parse(entry.get()).map_err(|_| shape("must be an object"))?;
@@ -102,7 +102,7 @@ impl ToolDefinition {
         })
     }
 
-    /// The description, decoded; empty when there is none.
+    /// The description; empty if there is none.
     pub fn description(&self) -> String {
         let read = || -> Option<String> {
             let object = RawObject::parse(&self.json).ok()?;
@@ -114,7 +114,7 @@ impl ToolDefinition {
 }
 
 impl ToolCall {
-    /// The call as an entry of an assistant message's `tool_calls`; with `index` as a stream delta.
+    /// The JSON text of the call as an entry of `tool_calls`: of a message, or with `index` of a delta.
     pub fn to_json(&self, index: Option<usize>) -> String {
         let mut json = String::from("{");
         if let Some(index) = index {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_function_keeps_its_own_text() {
+    fn a_declared_function_keeps_its_json_text() {
         let json = r#"{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object"}}}"#;
         let definition = parse(json).unwrap();
         assert_eq!(definition.name, "f");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn hosted_and_malformed_entries_are_errors() {
         assert_eq!(
             parse(r#"{"type":"web_search"}"#),
             Err(ToolDefinitionError::Hosted("web_search".into()))
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_written_as_message_entry_and_as_delta() {
+    fn a_call_is_written_as_an_entry_of_a_message_or_a_delta() {
         let call = ToolCall {
             id: "c".into(),
             name: "n".into(),

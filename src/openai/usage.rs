@@ -1,24 +1,24 @@
-//! Token counts and why a model stopped.
+//! Token counts and finish reasons.
 
 use serde_json::{Map, Value};
 
-/// Why a model stopped, in OpenAI's words.
+/// Why a model stopped: the values of `finish_reason`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FinishReason {
-    /// The model was done.
+    /// The answer is complete.
     Stop,
-    /// The token limit cut the answer.
+    /// The token limit was reached.
     Length,
-    /// The model asks for tools.
+    /// The model calls tools.
     ToolCalls,
-    /// The answer was withheld.
+    /// A content filter stopped the answer.
     ContentFilter,
-    /// A word of the upstream's own, passed on as it is.
+    /// Another value of the upstream, sent unchanged.
     Other(String),
 }
 
 impl FinishReason {
-    /// Reads the word; the legacy `function_call` counts as tool calls.
+    /// Parses the value of `finish_reason`; the legacy `function_call` becomes `ToolCalls`.
     pub fn parse(word: &str) -> Self {
         match word {
             "stop" => Self::Stop,
@@ -29,7 +29,7 @@ impl FinishReason {
         }
     }
 
-    /// The word for the wire.
+    /// The value of `finish_reason`.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Stop => "stop",
@@ -41,12 +41,12 @@ impl FinishReason {
     }
 }
 
-/// A `usage` object: whatever numbers the upstream reports, addable key by key, nested details included.
+/// A `usage` object with all members that the upstream reports.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Usage(Map<String, Value>);
 
 impl Usage {
-    /// Reads a usage object; anything that is not an object is none.
+    /// Parses a usage object; `None` if the text is not an object or is an empty one.
     pub fn parse(json: &str) -> Option<Self> {
         serde_json::from_str::<Map<String, Value>>(json)
             .ok()
@@ -54,12 +54,12 @@ impl Usage {
             .map(Self)
     }
 
-    /// Adds the counts of another call to these.
+    /// Adds the numbers of another usage object, member by member, nested objects included.
     pub fn add(&mut self, other: &Self) {
         add_maps(&mut self.0, &other.0);
     }
 
-    /// Tokens in and out together.
+    /// The sum of prompt and completion tokens, as reported or else computed.
     pub fn total_tokens(&self) -> u64 {
         self.number("total_tokens").unwrap_or_else(|| {
             self.prompt_tokens()
@@ -67,17 +67,17 @@ impl Usage {
         })
     }
 
-    /// Tokens of the prompt.
+    /// The number of prompt tokens; 0 if not reported.
     pub fn prompt_tokens(&self) -> u64 {
         self.number("prompt_tokens").unwrap_or(0)
     }
 
-    /// Tokens written by the model.
+    /// The number of completion tokens; 0 if not reported.
     pub fn completion_tokens(&self) -> u64 {
         self.number("completion_tokens").unwrap_or(0)
     }
 
-    /// The object for the wire.
+    /// The object as JSON.
     pub fn to_value(&self) -> Value {
         Value::Object(self.0.clone())
     }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_add_up_with_their_details() {
+    fn counts_are_added_with_their_details() {
         let mut sum = Usage::parse(
             r#"{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,"prompt_tokens_details":null,"cost":0.5}"#,
         )
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_beyond_all_measure_stop_at_the_largest_number() {
+    fn sums_saturate_at_the_largest_number() {
         let huge = r#"{"prompt_tokens":18446744073709551615,"completion_tokens":5}"#;
         let mut sum = Usage::parse(huge).unwrap();
         assert_eq!(sum.total_tokens(), u64::MAX);

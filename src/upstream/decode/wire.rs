@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::repeat::TextKind;
 use super::text::{flat_text, is_falsy};
-use crate::openai::raw::Key;
+use crate::openai::raw::ObjectKey;
 
 /// Unknown fields in their order.
 pub(super) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
@@ -238,7 +238,7 @@ impl<'de, T: Fields<'de>> Deserialize<'de> for Object<T> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
                 let mut object = T::default();
-                while let Some(Key(key)) = map.next_key()? {
+                while let Some(ObjectKey(key)) = map.next_key()? {
                     object.field(key, &mut map)?;
                 }
                 Ok(object)
