@@ -35,7 +35,11 @@ impl Authenticator {
         !self.keys.is_empty()
     }
 
-    /// The owner of the key that the request carries. Without configured keys, everybody whose host name is allowed.
+    /// The owner of the key that the request carries. Without configured keys it is [`Owner::everybody`], if the host name
+    /// of the request is allowed.
+    ///
+    /// # Errors
+    /// 401 for a missing or wrong key, 403 for a host name that is not allowed.
     pub(super) fn authenticate(&self, headers: &HeaderMap, uri: &Uri) -> Result<Owner, ApiError> {
         if self.keys.is_empty() {
             return match self.host_allowed(headers, uri) {

@@ -47,6 +47,6 @@ pub struct ToolCallDelta {
     pub arguments: Option<String>,
     /// Whether the arguments are complete: they were an object, or the message was not streamed.
     pub whole: bool,
-    /// How the tool is called.
+    /// The type of the call.
     pub kind: CallKind,
 }

@@ -66,7 +66,7 @@ impl<'a> Field<'a> {
         self.value.filter(|value| value.get() != "null")
     }
 
-    /// The value as a type; `expected` says in words what it must be.
+    /// The value as a type; `None` if it is absent or `null`. `expected` describes the type in the error.
     ///
     /// # Errors
     /// When the value is of another type.
@@ -111,7 +111,7 @@ impl MessageFields<'_> {
     /// The id of the call that the last message answers, if that is a tool result.
     pub(super) fn answered_call(&self) -> Option<String> {
         let messages = self.messages.value?.get();
-        // Most conversations hold no results at all, and are not read any further here.
+        // The messages are parsed only if the text can contain a tool result; most requests have none.
         memchr::memmem::find(messages.as_bytes(), b"tool_call_id")?;
         let entries: Vec<&RawValue> = serde_json::from_str(messages).ok()?;
         let last = Message::parse(entries.last()?.get()).ok()?;

@@ -63,7 +63,7 @@ impl DeclaredTools {
     /// upstream if `upstream_types` has its type.
     ///
     /// # Errors
-    /// When an entry is invalid, or nobody runs its hosted tool.
+    /// When an entry is invalid, or neither the server nor the upstream runs its hosted tool.
     pub(super) fn check(
         entries: Vec<ToolEntry<'_>>,
         upstream_types: &[String],

@@ -124,7 +124,8 @@ impl<'a> RequestObject<'a> {
         Ok(Self { path, members })
     }
 
-    /// A member as a type, unless it is absent or `null`; `shape` says in words what it must be.
+    /// A member as a type; `None` if it is absent or `null`. `shape` is the problem in the error, such as
+    /// `must be a string`.
     fn member<T: Deserialize<'a>>(
         &self,
         name: &str,
