@@ -37,8 +37,8 @@ macro_rules! suite {
 
             suite!(@tests $world, $kind,
                 files: crate::files::stay_closed;
-                links: crate::capture::links_are_not_followed;
-                swaps: crate::capture::swapping_does_not_help;
+                links: crate::capture::links::links_are_not_followed;
+                swaps: crate::capture::links::swapping_does_not_help;
                 odd_files: crate::capture::odd_files_do_not_block;
                 floods: crate::capture::floods_and_names_are_bounded;
                 images: crate::capture::images_are_checked;
@@ -50,9 +50,9 @@ macro_rules! suite {
                 late_output: crate::lives::late_output_is_told_apart;
                 interrupts: crate::lives::interrupts_between_cells_are_harmless;
                 process_bombs: crate::resources::bombs_of_processes_are_contained;
-                memory: crate::resources::memory_is_bounded;
-                disk: crate::resources::disk_is_bounded;
-                time: crate::resources::time_is_bounded;
+                memory: crate::resources::memory::memory_is_bounded;
+                disk: crate::resources::disk::disk_is_bounded;
+                time: crate::resources::time::time_is_bounded;
                 output: crate::resources::output_is_bounded;
                 nameless: crate::unseen::files_without_names_are_counted;
                 sockets: crate::unseen::sockets_count_as_memory;

@@ -6,7 +6,8 @@ use loopwright::ids::WorkspaceId;
 use loopwright::sandbox::settings::InterpreterLimits;
 use loopwright::sandbox::{CellEnd, ResourceLimit};
 
-use crate::resources::{MEMORY_SLACK, MIB, Peak, limits};
+use crate::resources::memory::{MEMORY_SLACK, Peak};
+use crate::resources::{MIB, limits};
 use crate::stage::play;
 use crate::world::World;
 
