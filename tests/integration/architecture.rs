@@ -1,8 +1,12 @@
 //! Holds the house together: who may import whom, and in which room each outside crate lives.
 
+mod test_items;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use test_items::without_tests;
 
 /// Which modules of the crate a module may name.
 const IMPORTS: &[(&str, &[&str])] = &[
@@ -144,11 +148,6 @@ fn module_of(path: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// The code before a file's own tests.
-fn without_tests(code: &str) -> &str {
-    code.split("#[cfg(test)]").next().unwrap_or(code)
-}
-
 /// The identifiers that follow `prefix::` in the code, brace lists included.
 fn names_after(code: &str, prefix: &str) -> Vec<String> {
     let mut names = Vec::new();
@@ -201,7 +200,7 @@ fn modules_import_only_what_the_table_allows() {
             ));
             continue;
         };
-        for name in names_after(without_tests(&code), "crate::") {
+        for name in names_after(&without_tests(&code), "crate::") {
             if name != module && !allowed.contains(&name.as_str()) {
                 wrong.push(format!("{}: names crate::{name}", path.display()));
             }
@@ -217,8 +216,9 @@ fn settings_are_all_that_config_takes_from_the_parts() {
         .into_iter()
         .filter(|(path, _)| module_of(path) == "config")
     {
+        let code = without_tests(&code);
         for part in ["agent", "http", "upstream", "tools", "sandbox", "session"] {
-            for name in names_after(without_tests(&code), &format!("crate::{part}::")) {
+            for name in names_after(&code, &format!("crate::{part}::")) {
                 if !CONFIG_MAY_NAME.contains(&name.as_str()) {
                     wrong.push(format!("{}: names crate::{part}::{name}", path.display()));
                 }
@@ -233,8 +233,9 @@ fn outside_crates_stay_in_their_rooms() {
     let mut wrong = Vec::new();
     for (path, code) in sources() {
         let module = module_of(&path);
+        let code = without_tests(&code);
         for (name, rooms) in ROOMS {
-            let named = !names_after(without_tests(&code), &format!("{name}::")).is_empty();
+            let named = !names_after(&code, &format!("{name}::")).is_empty();
             if named && !rooms.contains(&module.as_str()) {
                 wrong.push(format!("{}: uses {name}", path.display()));
             }
@@ -252,11 +253,7 @@ fn http_clients_are_built_in_one_place() {
         if is_test || file == "net/client.rs" {
             continue;
         }
-        // Declarations of test modules at the head of a file must not hide the rest of it.
-        let code = code
-            .split("#[cfg(test)]\nmod tests {")
-            .next()
-            .unwrap_or_default();
+        let code = without_tests(&code);
         for word in [
             "Client::builder(",
             " Client::new(",
@@ -372,9 +369,10 @@ fn retries_and_fail_over_have_one_driver() {
     ];
     let mut wrong = Vec::new();
     for (path, code) in sources() {
+        let code = without_tests(&code);
         for (call, files) in may_use {
             let known = files.contains(&path.to_str().unwrap());
-            if without_tests(&code).contains(call) && !known {
+            if code.contains(call) && !known {
                 wrong.push(format!("{}: calls {call}", path.display()));
             }
         }
@@ -423,7 +421,7 @@ fn a_type_name_means_one_thing_in_the_whole_crate() {
         if path.contains("tests") || path.contains("/suite") {
             continue;
         }
-        for name in visible_types(without_tests(&code)) {
+        for name in visible_types(&without_tests(&code)) {
             owners.entry(name).or_default().push(path.to_owned());
         }
     }
@@ -443,8 +441,9 @@ fn sql_is_written_in_the_store_alone() {
         if module_of(&path) == "store" {
             continue;
         }
+        let code = without_tests(&code);
         for word in ["SELECT ", "INSERT INTO", "UPDATE sessions", "DELETE FROM"] {
-            if without_tests(&code).contains(word) {
+            if code.contains(word) {
                 wrong.push(format!("{}: {word}", path.display()));
             }
         }
