@@ -113,11 +113,11 @@ impl App {
         let mut web = None;
         if let Some(WebConfig {
             web: settings,
-            unasked,
+            by_default,
         }) = &config.web
         {
             let found = Web::new(settings, &tasks)?;
-            sources.push(Source::Web(WebAccess::new(found.clone(), *unasked)));
+            sources.push(Source::Web(WebAccess::new(found.clone(), *by_default)));
             web = Some(found);
         }
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);

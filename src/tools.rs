@@ -3,20 +3,20 @@
 //! Knows nothing of the loop, of sessions as stored things or of HTTP answers. A failed call is reported
 //! to the model and is never an error of the request.
 
-pub mod ask;
 pub mod batch;
 pub mod cap;
+pub mod cited_sources;
 pub mod configured;
 pub mod gate;
 mod invocation;
 mod output;
 pub mod python;
 pub mod repair;
+pub mod requested;
 pub mod schema;
 pub mod set;
 pub mod settings;
 pub mod source;
-pub mod sources;
 pub mod web;
 pub mod webhook;
 

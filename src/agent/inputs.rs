@@ -26,7 +26,7 @@ use crate::openai::message::Message;
 use crate::openai::request::RequestError;
 use crate::session::files::{Draft, FileError, NewFile, Purpose, StoredFile, name};
 use crate::tools::WorkFile;
-use crate::tools::ask::Capability;
+use crate::tools::requested::Capability;
 
 /// Largest file that is sent to a model inline, in bytes.
 const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;

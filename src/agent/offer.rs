@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::settings::Settings;
 use crate::openai::request::RequestError;
 use crate::openai::tool::ToolDefinition;
-use crate::tools::ask::{Asks, Capability};
+use crate::tools::requested::{Capability, RequestedTools};
 use crate::tools::set::{ToolFilter, ToolSet};
 use crate::tools::source::SourceList;
 use crate::upstream::router::{Route, Router};
@@ -57,8 +57,8 @@ impl<'a> ServerOffer<'a> {
     }
 
     /// Whether a request gets server-side tools without asking for any.
-    pub fn offers_unasked(&self) -> bool {
-        self.sources.offers_unasked()
+    pub fn offers_by_default(&self) -> bool {
+        self.sources.offers_by_default()
     }
 
     /// The tools of a request that declares these tools and asks for those capabilities.
@@ -68,10 +68,10 @@ impl<'a> ServerOffer<'a> {
     pub fn tool_set(
         &self,
         declared: Vec<ToolDefinition>,
-        asks: &Asks,
+        requested: &RequestedTools,
         filter: &ToolFilter,
     ) -> Result<ToolSet, RequestError> {
-        let set = self.sources.tool_set(declared, asks, filter);
+        let set = self.sources.tool_set(declared, requested, filter);
         set.map_err(|error| RequestError::field("tools", error.to_string()))
     }
 

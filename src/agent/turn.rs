@@ -10,7 +10,9 @@ use crate::openai::message::Message;
 
 // What a decoder fills in: it needs no other room for it.
 pub use crate::session::SessionMode;
-pub use crate::tools::ask::{Asks, Capability, CodeAsk, ContextSize, WantedFile, WebAsk};
+pub use crate::tools::requested::{
+    Capability, CodeOptions, ContextSize, RequestedTools, WantedFile, WebOptions,
+};
 pub use crate::tools::set::{Globs, ToolFilter, ToolSet};
 pub use crate::tools::web::{DomainFilter, Location};
 pub use crate::upstream::CallTemplate;

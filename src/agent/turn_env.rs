@@ -8,8 +8,8 @@ use super::conversation::Conversation;
 use super::inputs::Inputs;
 use crate::ids::{Owner, WorkspaceId};
 use crate::tools::WorkFile;
+use crate::tools::cited_sources::CitedSources;
 use crate::tools::source::WorkspaceGuard;
-use crate::tools::sources::SourceBook;
 
 /// The environment of a turn's tools.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct TurnEnv {
     /// Ends the workspace with the turn. The workspace of a stored conversation has no guard.
     _guard: Option<Arc<WorkspaceGuard>>,
     inputs: Inputs,
-    sources: SourceBook,
+    sources: CitedSources,
 }
 
 impl TurnEnv {
@@ -30,7 +30,7 @@ impl TurnEnv {
         inputs: Inputs,
     ) -> Self {
         let known = conversation.as_deref().map(Conversation::sources);
-        let sources = SourceBook::of(known.unwrap_or_default());
+        let sources = CitedSources::of(known.unwrap_or_default());
         let session = conversation.as_deref().and_then(Conversation::session_id);
         let (workspace, guard) = match session {
             Some(session) => (WorkspaceId::of(owner, session), None),
@@ -55,7 +55,7 @@ impl TurnEnv {
         &self.workspace
     }
 
-    pub(super) fn sources(&self) -> &SourceBook {
+    pub(super) fn sources(&self) -> &CitedSources {
         &self.sources
     }
 

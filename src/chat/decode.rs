@@ -20,7 +20,7 @@ use self::tool_choice::ToolChoice;
 use self::tools::DeclaredTools;
 use crate::agent::offer::ServerOffer;
 use crate::agent::turn::{
-    Asks, CallTemplate, Caller, Capability, NamedFile, Route, ToolSet, TurnRequest,
+    CallTemplate, Caller, Capability, NamedFile, RequestedTools, Route, ToolSet, TurnRequest,
 };
 use crate::ids::Owner;
 use crate::openai::raw::{RawObject, quoted};
@@ -100,7 +100,7 @@ struct PartialRequest<'a> {
     offer: ServerOffer<'a>,
     route: Arc<Route>,
     model: String,
-    asks: Asks,
+    asks: RequestedTools,
     files: Vec<NamedFile>,
     declared: DeclaredTools,
     has_functions: bool,
@@ -142,11 +142,11 @@ pub fn decode<'a>(
     };
     let declared = DeclaredTools::check(entries, &route.quirks.hosted_tools, server_tool)?;
     let (code, files) = code.map_or_else(Default::default, |(ask, files)| (Some(ask), files));
-    let asks = Asks { code, web };
+    let asks = RequestedTools { code, web };
     let used = extensions.used() || caller.session_header.is_some() || asks.any();
     let without_rounds = !used && extensions.max_tool_rounds.is("0");
     // The legacy `functions` API has no tool messages, so only the client can run what it declares.
-    let client_only = without_rounds || !offer.offers_unasked() || has_functions;
+    let client_only = without_rounds || !offer.offers_by_default() || has_functions;
     let mut request = PartialRequest {
         object,
         messages,

@@ -10,13 +10,13 @@ use crate::web::settings::{
     EmbeddingSettings, ExtractorSettings, ProviderKind, ProviderSettings, SearchSettings, Settings,
 };
 
-/// The web as requests are offered it.
+/// Web search and page reading, and which requests are offered them.
 #[derive(Debug, Clone)]
 pub struct WebConfig {
-    /// How it is searched and read.
+    /// The settings of search and page reading.
     pub web: Settings,
-    /// Whether also requests that do not ask for the tools are offered them.
-    pub unasked: bool,
+    /// Whether requests are offered the tools without asking for them.
+    pub by_default: bool,
 }
 
 /// The settings, if search is on. They are checked even if it is off.
@@ -28,8 +28,8 @@ pub(super) fn settings(
     let section = file.search.take();
     let is_given = section.is_some();
     let mut section = section.unwrap_or_default();
-    let unasked = file.enable_search;
-    let offered = unasked || section.on_request;
+    let by_default = file.enable_search;
+    let offered = by_default || section.on_request;
     single_to_list(file, &mut section, offered, checks)?;
     let web = Settings {
         providers: providers(&mut section.providers, checks)?,
@@ -62,7 +62,7 @@ pub(super) fn settings(
     }
     section.on_request = true;
     file.search = Some(section);
-    Ok(Some(WebConfig { web, unasked }))
+    Ok(Some(WebConfig { web, by_default }))
 }
 
 /// Makes `search_provider` and `search_url` the one entry of `search.providers`, if the file lists none.

@@ -6,8 +6,8 @@ use ::http::HeaderMap;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
+use super::cited_sources::CitedSources;
 use super::gate::Permission;
-use super::sources::SourceBook;
 use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
 use crate::sandbox::WorkFile;
 
@@ -48,7 +48,7 @@ pub struct CallContext {
     /// The owner of the request.
     pub owner: Owner,
     /// The sources of the conversation and their numbers.
-    pub sources: SourceBook,
+    pub sources: CitedSources,
     /// What server-side tools may do in this turn.
     pub permission: Permission,
 }
@@ -99,7 +99,7 @@ impl CallContext {
             workspace: WorkspaceId::fresh(),
             files: Arc::default(),
             owner: Owner::everybody(),
-            sources: SourceBook::default(),
+            sources: CitedSources::default(),
             permission: Permission::Auto,
         }
     }

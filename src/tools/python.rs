@@ -21,7 +21,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use self::interpreters::Interpreters;
-use super::ask::WantedFile;
+use super::requested::WantedFile;
 use super::{
     SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
 };

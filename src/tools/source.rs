@@ -9,9 +9,9 @@ use parking_lot::RwLock;
 use serde_json::Value;
 
 use super::SharedTool;
-use super::ask::{Asks, Capability};
 use super::configured::Dispatch;
 use super::python::{CodeExecution, EXECUTE_PYTHON};
+use super::requested::{Capability, RequestedTools};
 use super::set::{ToolFilter, ToolSet, ToolSetBuilder, ToolSetError};
 use super::web::{WEB_SEARCH, WebAccess};
 use crate::ids::{Owner, WorkspaceId};
@@ -104,30 +104,30 @@ impl Source {
     }
 
     /// The tools that a request gets.
-    fn offer(&self, asks: &Asks) -> Vec<SharedTool> {
+    fn offer(&self, requested: &RequestedTools) -> Vec<SharedTool> {
         match self {
             _ if self.health() == Health::Down => Vec::new(),
             Self::Fixed(fixed) => fixed.tools.to_vec(),
             Self::Dispatch(_) => Vec::new(),
-            Self::Python(code) => asks
+            Self::Python(code) => requested
                 .code
                 .as_ref()
                 .map_or_else(Vec::new, |ask| code.tools_for(&ask.wanted)),
-            Self::Web(web) => match &asks.web {
+            Self::Web(web) => match &requested.web {
                 Some(ask) => web.tools_for(ask),
-                None if web.is_unasked() => web.tools().to_vec(),
+                None if web.is_offered_by_default() => web.tools().to_vec(),
                 None => Vec::new(),
             },
         }
     }
 
     /// Whether a request may get a tool of this source without asking for it.
-    fn offers_unasked(&self) -> bool {
+    fn offers_by_default(&self) -> bool {
         match self {
             Self::Fixed(fixed) => !fixed.tools.is_empty(),
             Self::Dispatch(_) => true,
             Self::Python(_) => false,
-            Self::Web(web) => web.is_unasked(),
+            Self::Web(web) => web.is_offered_by_default(),
         }
     }
 
@@ -225,8 +225,8 @@ impl SourceList {
     }
 
     /// Whether a request gets server-side tools without asking for any.
-    pub fn offers_unasked(&self) -> bool {
-        self.sources.iter().any(Source::offers_unasked)
+    pub fn offers_by_default(&self) -> bool {
+        self.sources.iter().any(Source::offers_by_default)
     }
 
     /// The tool that does the work of a capability; none where the server does not have it.
@@ -246,10 +246,13 @@ impl SourceList {
     pub fn tool_set(
         &self,
         declared: Vec<ToolDefinition>,
-        asks: &Asks,
+        requested: &RequestedTools,
         filter: &ToolFilter,
     ) -> Result<ToolSet, ToolSetError> {
-        let offered = self.sources.iter().flat_map(|source| source.offer(asks));
+        let offered = self
+            .sources
+            .iter()
+            .flat_map(|source| source.offer(requested));
         let dispatch = self.sources.iter().find_map(|source| match source {
             Source::Dispatch(dispatch) => Some(dispatch),
             Source::Fixed(_) | Source::Python(_) | Source::Web(_) => None,

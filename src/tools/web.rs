@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use self::arguments::{ReadArguments, SearchArguments};
-use super::ask::WebAsk;
+use super::requested::WebOptions;
 use super::{
     SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource,
 };
@@ -38,7 +38,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(90);
 pub struct WebAccess {
     web: Backend,
     tools: Arc<[SharedTool]>,
-    unasked: bool,
+    by_default: bool,
 }
 
 /// The web behind the tools, or a scripted stand-in in tests.
@@ -84,17 +84,17 @@ impl Backend {
 }
 
 impl WebAccess {
-    /// The tools over the web; offered to every request (`unasked`) or only to those that ask.
-    pub fn new(web: Web, unasked: bool) -> Self {
-        Self::over(Backend::Web(web), unasked)
+    /// The tools of web search. With `by_default` every request is offered them, otherwise only those that ask for them.
+    pub fn new(web: Web, by_default: bool) -> Self {
+        Self::over(Backend::Web(web), by_default)
     }
 
-    fn over(web: Backend, unasked: bool) -> Self {
-        let tools = both(&web, &WebAsk::default());
+    fn over(web: Backend, by_default: bool) -> Self {
+        let tools = both(&web, &WebOptions::default());
         Self {
             web,
             tools: tools.into(),
-            unasked,
+            by_default,
         }
     }
 
@@ -104,8 +104,8 @@ impl WebAccess {
     }
 
     /// The tools of a request that wants this of them.
-    pub fn tools_for(&self, ask: &WebAsk) -> Vec<SharedTool> {
-        match *ask == WebAsk::default() {
+    pub fn tools_for(&self, ask: &WebOptions) -> Vec<SharedTool> {
+        match *ask == WebOptions::default() {
             true => self.tools.to_vec(),
             false => both(&self.web, ask),
         }
@@ -116,13 +116,13 @@ impl WebAccess {
         self.web.stats()
     }
 
-    /// Whether requests get the tools that do not ask for them.
-    pub fn is_unasked(&self) -> bool {
-        self.unasked
+    /// Whether requests are offered the tools without asking for them.
+    pub fn is_offered_by_default(&self) -> bool {
+        self.by_default
     }
 }
 
-fn both(web: &Backend, ask: &WebAsk) -> Vec<SharedTool> {
+fn both(web: &Backend, ask: &WebOptions) -> Vec<SharedTool> {
     let ask = Arc::new(ask.clone());
     let search = describe::search(&ask, web.max_results());
     let read = describe::read(&ask);
@@ -155,7 +155,7 @@ enum Action {
 #[derive(Debug)]
 struct WebTool {
     web: Backend,
-    ask: Arc<WebAsk>,
+    ask: Arc<WebOptions>,
     action: Action,
     definition: ToolDefinition,
     policy: ToolPolicy,

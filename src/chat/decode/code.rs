@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::body::Field;
 use super::tools::ToolEntry;
-use crate::agent::turn::{CodeAsk, NamedFile, WantedFile};
+use crate::agent::turn::{CodeOptions, NamedFile, WantedFile};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 
@@ -30,7 +30,7 @@ pub(super) fn read(
     files: Field<'_>,
     entries: &[ToolEntry<'_>],
     available: bool,
-) -> Result<Option<(CodeAsk, Vec<NamedFile>)>, RequestError> {
+) -> Result<Option<(CodeOptions, Vec<NamedFile>)>, RequestError> {
     let enabled = enable.read::<bool>("true or false")? == Some(true);
     if enabled && !available {
         let message =
@@ -59,7 +59,7 @@ pub(super) fn read(
         let message = format!("'files' needs code execution{remedy}");
         return Err(RequestError::field("files", message));
     }
-    let ask = requested.then(|| CodeAsk {
+    let ask = requested.then(|| CodeOptions {
         wanted: wanted.unwrap_or_default(),
     });
     Ok(ask.map(|ask| (ask, named)))
@@ -195,7 +195,7 @@ mod tests {
     fn parse(
         json: &str,
         available: bool,
-    ) -> Result<Option<(CodeAsk, Vec<NamedFile>)>, RequestError> {
+    ) -> Result<Option<(CodeOptions, Vec<NamedFile>)>, RequestError> {
         let object = RawObject::parse(json).unwrap();
         let fields = ChatFields::sort(&object).tools;
         let entries = entries(fields.tools).unwrap();

@@ -8,7 +8,7 @@ use url::Host;
 
 use super::body::Field;
 use super::tools::ToolEntry;
-use crate::agent::turn::{ContextSize, DomainFilter, Location, WebAsk};
+use crate::agent::turn::{ContextSize, DomainFilter, Location, WebOptions};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 
@@ -30,7 +30,7 @@ const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
 pub(super) fn read(
     options: Field<'_>,
     entries: &[ToolEntry<'_>],
-) -> Result<Option<WebAsk>, RequestError> {
+) -> Result<Option<WebOptions>, RequestError> {
     if let Some(options) = options.raw() {
         return read_options(options, OPTIONS).map(Some);
     }
@@ -61,7 +61,7 @@ pub(super) fn is_web_search(kind: &str) -> bool {
         .any(|hosted| kind.strip_prefix(hosted).is_some_and(dated))
 }
 
-fn read_options(value: &RawValue, path: &str) -> Result<WebAsk, RequestError> {
+fn read_options(value: &RawValue, path: &str) -> Result<WebOptions, RequestError> {
     let example = r#"{"search_context_size": "medium"}"#;
     let options = RequestObject::read(value, path, example)?;
     let text = |name: &str| -> Result<Option<String>, RequestError> {
@@ -99,7 +99,7 @@ fn read_options(value: &RawValue, path: &str) -> Result<WebAsk, RequestError> {
         Some(value) => read_domains(value, &format!("{path}.filters"))?,
         None => DomainFilter::default(),
     };
-    Ok(WebAsk {
+    Ok(WebOptions {
         context_size,
         location,
         domains: Arc::new(domains),
@@ -230,7 +230,7 @@ mod tests {
     use super::super::tools::entries;
     use super::*;
 
-    fn read(json: &str) -> Result<Option<WebAsk>, RequestError> {
+    fn read(json: &str) -> Result<Option<WebOptions>, RequestError> {
         let object = RawObject::parse(json).unwrap();
         let fields = ChatFields::sort(&object).tools;
         let entries = entries(fields.tools).unwrap();
@@ -250,7 +250,7 @@ mod tests {
             r#"{"tools":[{"type":"web_search_preview"}]}"#,
             r#"{"tools":[{"type":"code_interpreter"},{"type":"web_search_2025_08_26"}]}"#,
         ] {
-            assert_eq!(read(json).unwrap(), Some(WebAsk::default()), "{json}");
+            assert_eq!(read(json).unwrap(), Some(WebOptions::default()), "{json}");
         }
     }
 

@@ -145,7 +145,7 @@ fn the_examples_of_the_shipped_file_are_the_defaults() {
 
 #[test]
 fn search_is_off_on_request_or_always_on() {
-    let offered = |text: &str| load(text).unwrap().web.map(|web| web.unasked);
+    let offered = |text: &str| load(text).unwrap().web.map(|web| web.by_default);
     let base = "upstream = \"http://h/v1\"\n";
     assert_eq!(offered(base), None);
     assert_eq!(offered(ON), Some(true));

@@ -10,7 +10,7 @@ use super::live::LiveOutput;
 use super::report;
 use crate::media::media_type;
 use crate::sandbox::{CapturedFile, Cell, CellOutcome, Image};
-use crate::tools::ask::WantedFile;
+use crate::tools::requested::WantedFile;
 use crate::tools::{
     CodeDetail, ToolDetail, ToolError, ToolFile, ToolInvocation, ToolNotice, ToolOutput,
 };

@@ -5,8 +5,8 @@ use serde_json::value::RawValue;
 
 use super::*;
 use crate::tools::ToolSource;
-use crate::tools::ask::Asks;
 use crate::tools::configured::{self, ConfiguredToolsError};
+use crate::tools::requested::RequestedTools;
 use crate::tools::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
 use crate::tools::source::{Source, SourceList, Sources};
 
@@ -107,7 +107,9 @@ fn owners(set: &ToolSet, names: &[&str]) -> String {
 fn check(registry: &SourceList, filter: &ToolFilter, expected: &str) {
     let mut tools = functions(&["a", "b_1", "b_2"]);
     tools.push(declared("custom", "b_c"));
-    let set = registry.tool_set(tools, &Asks::default(), filter).unwrap();
+    let set = registry
+        .tool_set(tools, &RequestedTools::default(), filter)
+        .unwrap();
     let names = ["a", "b_1", "b_2", "b_c", "h", "nobody"];
     assert_eq!(owners(&set, &names), expected);
     let server = expected.contains("dispatch") || expected.contains("http");
@@ -176,7 +178,11 @@ fn without_server_side_tools_everything_is_the_clients() {
 fn the_list_is_the_declared_entries_as_they_came_then_the_configured_ones_then_hosted_ones() {
     let registry = registry(&["h", "g"], Some(&["*"]));
     let set = registry
-        .tool_set(functions(&["z", "a"]), &Asks::default(), &everything())
+        .tool_set(
+            functions(&["z", "a"]),
+            &RequestedTools::default(),
+            &everything(),
+        )
         .unwrap();
     let own = |name| format!(r#"{{"type": "function", "function": {{"name":"{name}"}}}}"#);
     let configured = |name| {
@@ -200,7 +206,7 @@ fn the_list_is_the_declared_entries_as_they_came_then_the_configured_ones_then_h
 fn an_empty_list_is_none_until_hosted_entries_come() {
     let registry = registry(&[], Some(&["*"]));
     let set = registry
-        .tool_set(Vec::new(), &Asks::default(), &everything())
+        .tool_set(Vec::new(), &RequestedTools::default(), &everything())
         .unwrap();
     assert_eq!(set.tools_json(), None);
     let set = set.with_hosted(&[]);
@@ -209,14 +215,14 @@ fn an_empty_list_is_none_until_hosted_entries_come() {
     assert_eq!(set.tools_json().as_deref(), Some("[{}]"));
     let left_out = filter(None, &["a"], &[]);
     let set = registry
-        .tool_set(functions(&["a"]), &Asks::default(), &left_out)
+        .tool_set(functions(&["a"]), &RequestedTools::default(), &left_out)
         .unwrap();
     assert_eq!(set.tools_json(), None);
 }
 
 fn error(registry: &SourceList, tools: Vec<ToolDefinition>, filter: &ToolFilter) -> ToolSetError {
     registry
-        .tool_set(tools, &Asks::default(), filter)
+        .tool_set(tools, &RequestedTools::default(), filter)
         .unwrap_err()
 }
 
@@ -247,7 +253,7 @@ fn the_name_of_an_active_configured_tool_is_taken() {
         (&dispatching, filter(None, &["h"], &[]), "-"),
     ] {
         let set = registry
-            .tool_set(functions(&["h"]), &Asks::default(), &filter)
+            .tool_set(functions(&["h"]), &RequestedTools::default(), &filter)
             .unwrap();
         assert_eq!(owners(&set, &["h"]), expected);
     }
@@ -267,20 +273,20 @@ fn names_are_checked_where_the_server_takes_part() {
         assert_eq!(error(&registry, tools(), &everything()), expected);
         assert!(
             registry
-                .tool_set(tools(), &Asks::default(), &nothing())
+                .tool_set(tools(), &RequestedTools::default(), &nothing())
                 .is_ok()
         );
     }
     let good = ["a.b-C_9", &"a".repeat(64)];
     assert!(
         registry
-            .tool_set(functions(&good), &Asks::default(), &everything())
+            .tool_set(functions(&good), &RequestedTools::default(), &everything())
             .is_ok()
     );
     let clients = functions(&["x y", "x y"]);
     assert!(
         registry
-            .tool_set(clients, &Asks::default(), &everything())
+            .tool_set(clients, &RequestedTools::default(), &everything())
             .is_ok()
     );
 }
@@ -297,10 +303,10 @@ fn a_glob_that_cannot_be_read_is_named() {
 #[test]
 fn the_registry_knows_its_tools() {
     let with_both = registry(&["h", "g"], Some(&["*"]));
-    assert!(with_both.offers_unasked());
-    assert!(registry(&["h"], None).offers_unasked());
-    assert!(registry(&[], Some(&["*"])).offers_unasked());
-    assert!(!registry(&[], None).offers_unasked());
+    assert!(with_both.offers_by_default());
+    assert!(registry(&["h"], None).offers_by_default());
+    assert!(registry(&[], Some(&["*"])).offers_by_default());
+    assert!(!registry(&[], None).offers_by_default());
     let tools: Vec<_> = with_both.iter().flat_map(Source::tools).collect();
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.definition().name).collect();
     assert_eq!(names, ["h", "g"]);

@@ -61,7 +61,7 @@ fn offered(list: &SourceList) -> Vec<String> {
     let none = || Globs::new(&[]).unwrap();
     let filter = ToolFilter::new(None, none(), none(), true);
     let set = list
-        .tool_set(Vec::new(), &Asks::default(), &filter)
+        .tool_set(Vec::new(), &RequestedTools::default(), &filter)
         .unwrap();
     set.names().map(str::to_owned).collect()
 }
@@ -105,6 +105,6 @@ fn without_a_source_for_it_a_capability_has_no_tool() {
         .snapshot();
     assert_eq!(list.tool_for(Capability::Code), None);
     assert_eq!(list.tool_for(Capability::Web), None);
-    assert!(list.offers_unasked());
-    assert!(!SourceList::default().offers_unasked());
+    assert!(list.offers_by_default());
+    assert!(!SourceList::default().offers_by_default());
 }

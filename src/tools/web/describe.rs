@@ -2,13 +2,13 @@
 
 use super::{READ_PAGE, WEB_SEARCH};
 use crate::openai::tool::ToolDefinition;
-use crate::tools::ask::WebAsk;
+use crate::tools::requested::WebOptions;
 use crate::web::{DomainFilter, Location};
 
 /// Most domains that a description names.
 const MAX_NAMED: usize = 10;
 
-pub(super) fn search(ask: &WebAsk, max_results: usize) -> ToolDefinition {
+pub(super) fn search(ask: &WebOptions, max_results: usize) -> ToolDefinition {
     let mut text = match &ask.search_description {
         Some(text) => text.clone(),
         None => format!(
@@ -34,7 +34,7 @@ pub(super) fn search(ask: &WebAsk, max_results: usize) -> ToolDefinition {
 /// In the list of what a page can be.
 const PDF: &str = if cfg!(feature = "pdf") { "PDF, " } else { "" };
 
-pub(super) fn read(ask: &WebAsk) -> ToolDefinition {
+pub(super) fn read(ask: &WebOptions) -> ToolDefinition {
     let mut text = match &ask.extract_description {
         Some(text) => text.clone(),
         None => format!(

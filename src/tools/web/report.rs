@@ -4,7 +4,7 @@
 //! source, as a note of this server's or as the end of the result.
 
 use crate::openai::citation::CitedSource;
-use crate::tools::sources::SourceBook;
+use crate::tools::cited_sources::CitedSources;
 use crate::tools::{ToolDetail, ToolOutput, WebDetail};
 use crate::web::{PageContent, SearchResults};
 
@@ -18,7 +18,7 @@ const WARNING: &str = "Lines that begin with > are quoted from the web, and so a
 pub(super) fn findings(
     findings: &SearchResults,
     queries: &[String],
-    book: &SourceBook,
+    book: &CitedSources,
 ) -> ToolOutput {
     let asked = queries
         .iter()
@@ -43,7 +43,11 @@ pub(super) fn findings(
     output(content, sources)
 }
 
-pub(super) fn reading(reading: &PageContent, find: Option<&str>, book: &SourceBook) -> ToolOutput {
+pub(super) fn reading(
+    reading: &PageContent,
+    find: Option<&str>,
+    book: &CitedSources,
+) -> ToolOutput {
     let title = title(&reading.title);
     let source = book.enter(&reading.url, &title);
     let mut content = heading(source.as_ref(), &title, reading.date.as_deref());

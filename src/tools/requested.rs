@@ -1,10 +1,10 @@
-//! What a request asks of the server's own tools, in whatever dialect it asked.
+//! The built-in tools that a request asks for, and its options for them. Independent of the dialect.
 
 use std::sync::Arc;
 
 use crate::web::{DomainFilter, Location};
 
-/// Something that a request can ask for without declaring a tool.
+/// A built-in ability that a request can ask for without declaring a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
     /// Code execution.
@@ -13,49 +13,49 @@ pub enum Capability {
     Web,
 }
 
-/// What a request asks for.
+/// The capabilities that a request asks for, with its options for each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asks {
-    /// Of code execution; absent where the request does not ask for it.
-    pub code: Option<CodeAsk>,
-    /// Of the web; absent where the request does not ask for it.
-    pub web: Option<WebAsk>,
+pub struct RequestedTools {
+    /// Code execution; `None` if the request does not ask for it.
+    pub code: Option<CodeOptions>,
+    /// Web search; `None` if the request does not ask for it.
+    pub web: Option<WebOptions>,
 }
 
-/// What a request that asks for code execution wants of it.
+/// The options of code execution.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CodeAsk {
-    /// Files to produce.
+pub struct CodeOptions {
+    /// The files that the code is to produce.
     pub wanted: Vec<WantedFile>,
 }
 
-/// A file that the caller of a request wants produced.
+/// A file that a request asks the code to produce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedFile {
     /// The path relative to the working directory.
     pub name: String,
-    /// What kind of file it is to be, in the caller's words.
+    /// The kind of file, as free text of the caller.
     pub format: Option<String>,
-    /// What it is to hold, in the caller's words.
+    /// The content of the file, as free text of the caller.
     pub description: Option<String>,
 }
 
-/// What a request that asks for the web wants of it.
+/// The options of web search and page reading.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WebAsk {
-    /// How much of what is found the model is given.
+pub struct WebOptions {
+    /// The size of each result for the model.
     pub context_size: ContextSize,
     /// Where the user is.
     pub location: Option<Arc<Location>>,
-    /// Which hosts may be seen.
+    /// The hosts whose pages may be returned.
     pub domains: Arc<DomainFilter>,
-    /// The description of the search tool that the model is given, in place of the usual one.
+    /// Replaces the description of the search tool.
     pub search_description: Option<String>,
-    /// The description of the page reader that the model is given, in place of the usual one.
+    /// Replaces the description of the tool that reads pages.
     pub extract_description: Option<String>,
 }
 
-/// How much of what is found the model is given by one call.
+/// The size of the result of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContextSize {
     /// About 4,000 tokens.
@@ -67,7 +67,7 @@ pub enum ContextSize {
     High,
 }
 
-impl Asks {
+impl RequestedTools {
     /// Whether the request asks for anything.
     pub fn any(&self) -> bool {
         self.code.is_some() || self.web.is_some()
@@ -75,7 +75,7 @@ impl Asks {
 }
 
 impl ContextSize {
-    /// The budget of one result.
+    /// The size of one result in tokens.
     pub fn tokens(self) -> usize {
         match self {
             Self::Low => 4096,

@@ -1,4 +1,4 @@
-//! The sources of a conversation and their numbers.
+//! The pages that a conversation can cite, and their numbers.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::openai::citation::CitedSource;
 /// Most sources of a conversation; later ones get no number.
 const MAX_SOURCES: usize = 10_000;
 
-/// The sources that a conversation knows, by number; cheap to clone. Calls that run at the same time share it.
+/// The numbered sources of a conversation. Cheap to clone; calls that run at the same time share it.
 #[derive(Debug, Clone, Default)]
-pub struct SourceBook(Arc<Mutex<Vec<CitedSource>>>);
+pub struct CitedSources(Arc<Mutex<Vec<CitedSource>>>);
 
-impl SourceBook {
-    /// A book of the sources that earlier results found.
+impl CitedSources {
+    /// The sources that earlier results found. Of two with the same number, the first is kept.
     pub fn of(known: impl IntoIterator<Item = CitedSource>) -> Self {
         let book = Self::default();
         let mut sources = book.0.lock();
@@ -27,7 +27,8 @@ impl SourceBook {
         book
     }
 
-    /// The source at a URL. A new source gets the next number.
+    /// The source at a URL, which is added with the next number if it is new. `None` if the limit is reached. URLs that
+    /// differ only in the fragment are one source.
     pub fn enter(&self, url: &str, title: &str) -> Option<CitedSource> {
         let mut sources = self.0.lock();
         let same = |known: &&CitedSource| without_fragment(&known.url) == without_fragment(url);
@@ -53,7 +54,7 @@ impl SourceBook {
         sources.iter().find(|known| known.number == number).cloned()
     }
 
-    /// Whether there is none.
+    /// Whether there are no sources.
     pub fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_page_keeps_its_number_and_a_new_one_gets_the_next() {
-        let book = SourceBook::of([source(1, "https://a.test/"), source(4, "https://b.test/")]);
+        let book = CitedSources::of([source(1, "https://a.test/"), source(4, "https://b.test/")]);
         let number = |url: &str| book.enter(url, "t").unwrap().number;
         assert_eq!(number("https://a.test/"), 1);
         assert_eq!(number("https://a.test/#part"), 1);
@@ -85,16 +86,16 @@ mod tests {
         assert_eq!(number("https://c.test/"), 5);
         assert_eq!(book.find(4).unwrap().url, "https://b.test/");
         assert_eq!(book.find(2), None);
-        assert!(!book.is_empty() && SourceBook::default().is_empty());
+        assert!(!book.is_empty() && CitedSources::default().is_empty());
     }
 
     #[test]
     fn a_conversation_has_only_so_many() {
         let many = (1..=MAX_SOURCES).map(|n| source(n.try_into().unwrap(), &format!("u{n}")));
-        let book = SourceBook::of(many);
+        let book = CitedSources::of(many);
         assert_eq!(book.enter("new", ""), None);
         assert_eq!(book.enter("u7", "").unwrap().number, 7);
-        let last = SourceBook::of([source(u32::MAX, "u")]);
+        let last = CitedSources::of([source(u32::MAX, "u")]);
         assert_eq!(last.enter("new", ""), None);
     }
 }
