@@ -1,4 +1,4 @@
-//! Settings: read once from flags, environment and file, checked, and given to every part in the part's own types.
+//! The settings: read once from flags, environment and file, checked, and converted to the types of each part.
 //!
 //! Owns the order of precedence (flag, environment, file, default), the names of all keys and every refusal of an
 //! impossible setting. Does not know what the parts do with their settings, and does not read the environment: the
@@ -79,17 +79,17 @@ pub struct DemoConfig {
     pub temporary: Option<String>,
 }
 
-/// Why the settings cannot be used, as one line: where, what, and the remedy.
+/// Why the settings cannot be used. Its text is one line: where the fault is, what it is, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file cannot be read.
     #[error("{origin}: cannot read {}: {cause}", path.display())]
     Unreadable {
-        /// What names the file.
+        /// The flag or variable that names the file.
         origin: Origin,
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         cause: io::Error,
     },
     /// A value is impossible, or the file is not TOML.
@@ -153,7 +153,7 @@ impl Config {
         })
     }
 
-    /// What `check-config` prints: every effective value as TOML, without secrets, and the notices.
+    /// The text that `check-config` prints: every effective value as TOML, without secrets, and the notices.
     pub fn summary(&self) -> String {
         let values = toml::to_string(&*self.effective)
             .unwrap_or_else(|error| format!("# the values cannot be written: {error}\n"));
@@ -181,7 +181,7 @@ impl DemoConfig {
         let (file, origins) = source::read(None, flags, &no_file)?;
         let mut log = agent::log(&file);
         if !origins.is_given("log_level") {
-            // The tour says what happens; the log would repeat it between its lines.
+            // The tour prints every step; the log would repeat the steps between its lines.
             log.level = "warn".to_owned();
         }
         Ok(Self {

@@ -1,9 +1,9 @@
-//! `loopwright demo`: the product at work with no model server and no key.
+//! `loopwright demo`: runs loopwright without a model server and without keys.
 //!
 //! Starts a scripted model and a sample tool server on loopback ports, a real loopwright in front of them, sends a few
-//! requests through its HTTP API, prints what happened round by round, and stays up for curl. The web that it searches
-//! is one of its own, behind the sample tool server's port. Code execution and the reading of pages are part of it where
-//! this host can isolate them; where it cannot, one line says why.
+//! requests through its HTTP API, prints the rounds of each answer, and then keeps serving. Web search finds sample pages
+//! that the sample tool server serves. Code execution and page reading are included if this host can isolate them;
+//! otherwise one line says why not.
 
 mod corpus;
 mod model;
@@ -45,26 +45,27 @@ pub struct Demo {
     model: (TcpListener, axum::Router),
     tool: (TcpListener, axum::Router),
     tour: Tour,
-    /// Whether code can be run here.
+    /// Whether this host can run code.
     code: bool,
-    /// What this host cannot do, why, and what would help.
+    /// The features that this host lacks, each with the reason and the remedy.
     missing: Vec<String>,
     _work_directory: Option<WorkDirectory>,
 }
 
-/// Where working files of ended interpreters are kept; deleted when dropped, which must come after the server's end.
+/// The directory of the saved working files. Dropping it deletes the directory, so it must be dropped after the server has
+/// ended.
 #[derive(Debug)]
 struct WorkDirectory(PathBuf);
 
 impl Drop for WorkDirectory {
     fn drop(&mut self) {
-        // Without a sandbox the directory was never made.
-        let _nothing_is_left = fs::remove_dir_all(&self.0);
+        // Without a sandbox there is no directory, and this fails.
+        let _missing = fs::remove_dir_all(&self.0);
     }
 }
 
 impl Demo {
-    /// Binds everything.
+    /// Binds all ports and builds the server.
     ///
     /// # Errors
     /// When a port cannot be bound, or the recorded data cannot be read.
@@ -143,7 +144,7 @@ impl Demo {
         let tour = async {
             match self.tour.show(&base, &self.missing, self.code, out).await {
                 Err(error) if !stopping.is_cancelled() => Err(error),
-                // The tour is over, or a signal cut it short; neither is a failure.
+                // The tour has ended, or the shutdown interrupted it; neither is a failure.
                 Ok(()) | Err(_) => std::future::pending::<anyhow::Result<()>>().await,
             }
         };
@@ -153,14 +154,14 @@ impl Demo {
             ended = model => ended.context("the scripted model stopped"),
             ended = tool => ended.context("the sample tool stopped"),
         };
-        // The server stops in order even then, so that no interpreter is left behind.
+        // After a failure, too, the server is shut down, which ends all interpreters.
         stopping.cancel();
         app.await?;
         failed
     }
 }
 
-/// The settings of the server in the middle.
+/// The settings of the server between the client and the scripted model.
 fn serve_config(flags: &ServeFlags, settings: &DemoConfig) -> Result<Config, ConfigError> {
     let environment = |name: &str| match name {
         "PATH" => settings.search_path.clone(),
@@ -170,10 +171,10 @@ fn serve_config(flags: &ServeFlags, settings: &DemoConfig) -> Result<Config, Con
     let mut config = Config::load(flags, &environment)?;
     if let Some(web) = &mut config.web {
         let pages = &mut web.web.fetch;
-        // Nothing but the pages of the demo can be fetched.
+        // Only the sample pages can be fetched.
         pages.allow = vec![Ipv4Addr::LOCALHOST.to_string()];
         pages.private = pages.allow.clone();
-        // The pages are the demo's own, so there is no other server to spare.
+        // The demo serves the pages itself, so requests need no intervals.
         pages.host_interval = Duration::ZERO;
         pages.per_host = web.web.search.max_pages.max(1);
     }

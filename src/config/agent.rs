@@ -34,12 +34,12 @@ pub(super) fn session(
             .get_or_insert_with(|| Directory(beside(path)));
     }
     let most = u64::from(file.max_file_bytes);
-    // A larger limit of one file alone is not meant to be cut down.
+    // The default grows with the limit of one file, so that setting that limit alone is valid.
     let default = || ByteSize::computed(DEFAULT_TOTAL_FILE_BYTES.max(most));
     let total = u64::from(*file.max_total_file_bytes.get_or_insert_with(default));
     if total < most {
         let problem = format!(
-            "{total} is less than one file may have (max_file_bytes is {most}); write at least as much"
+            "{total} is less than the limit of one file (max_file_bytes is {most}); write {most} or more"
         );
         return Err(checks.error("max_total_file_bytes", problem));
     }

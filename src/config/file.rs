@@ -1,4 +1,4 @@
-//! The configuration file: every key, with its type, its bounds and its default, and with secrets by their place only.
+//! The configuration file: every key with its type, bounds and default. Of secrets it holds only where they are.
 //!
 //! `config/loopwright.toml` explains the keys. After the checks the same types hold the effective values, which
 //! `check-config` prints.
@@ -60,7 +60,7 @@ pub(super) struct File {
     pub(super) dispatch_idempotent: bool,
     pub(super) tool_connect_timeout: Seconds<5_000>,
     pub(super) max_parallel_tools: Count<1, 8>,
-    /// A shorter result has no room for its head, the note of what is missing, and its tail.
+    /// The least leaves room for the head of a result, the note of what was cut, and its tail.
     pub(super) max_result_chars: Count<256, 48_000>,
 
     pub(super) agent_permission: ToolPermission,
@@ -68,11 +68,11 @@ pub(super) struct File {
     pub(super) max_tool_calls: Option<Count<1, 0, TOML_MAX>>,
     pub(super) max_seconds: Option<Seconds>,
     pub(super) max_total_tokens: Option<Count<1, 0, TOML_MAX>>,
-    /// The first call of its kind always runs.
+    /// The least is 2, because the first call is no repetition.
     pub(super) repeat_threshold: Count<2, 3>,
 
     pub(super) enable_code_execution: bool,
-    /// Zero is refused together with everything else that is no time for one call.
+    /// A later check refuses zero, with all other times outside the range of one call.
     pub(super) code_exec_timeout: Seconds<MINUTE_MS, true>,
     pub(super) code_exec_python: PythonProgram,
 
@@ -95,9 +95,9 @@ pub(super) struct File {
     /// By default 10 GiB, or `max_file_bytes` if that is more.
     pub(super) max_total_file_bytes: Option<ByteSize<1>>,
 
-    /// A smaller body has no room for any request.
+    /// A request does not fit into a smaller body.
     pub(super) max_body_bytes: ByteSize<KIB, { 32 * MIB }>,
-    /// The HTTP library takes no smaller buffer.
+    /// The smallest buffer that the HTTP library accepts.
     pub(super) max_header_bytes: ByteSize<{ 8 * KIB }, { 64 * KIB }>,
     pub(super) max_messages: Count<1, 10_000>,
     pub(super) header_timeout: Seconds<30_000>,
@@ -135,7 +135,7 @@ pub(super) struct SandboxSection {
     pub(super) preload: Vec<ModuleName>,
     /// By default 1, or none if `max_workers` is 1.
     pub(super) spares: Option<Count<0>>,
-    /// By default as many as the memory has room for.
+    /// By default derived from the memory.
     pub(super) max_workers: Option<Count<1>>,
     pub(super) max_waiting: Count<0, 32>,
     pub(super) idle_ttl: Seconds<{ 20 * MINUTE_MS }>,
@@ -161,7 +161,7 @@ pub(super) struct SearchSection {
     pub(super) cache_bytes: ByteSize<0, { 64 * MIB }>,
     pub(super) parsers: Count<1, 2>,
     pub(super) parser_timeout: Seconds<10_000>,
-    /// Less has no room for a parser, its stack and a small page.
+    /// The least for a parser, its stack and a small page.
     pub(super) parser_memory: ByteSize<{ 64 * MIB }, { 512 * MIB }>,
     pub(super) embedding_model: Option<String>,
     /// By default the first upstream.
@@ -203,7 +203,7 @@ pub(super) struct UpstreamSection {
     pub(super) first_byte_timeout: Seconds<600_000>,
     #[serde(default)]
     pub(super) idle_timeout: Seconds<300_000>,
-    /// Less has no room for a short answer.
+    /// The least for a short answer.
     #[serde(default)]
     pub(super) max_stream_bytes: ByteSize<{ 64 * KIB }, { 64 * MIB }>,
     #[serde(default)]

@@ -11,7 +11,7 @@ use super::text::SessionHeader;
 use super::validation::Validation;
 use crate::http::settings::{ApiKey, Settings};
 
-/// Shortest API key in a variable; a shorter one can be guessed.
+/// Shortest API key in a variable, in bytes; a shorter one can be guessed.
 const MIN_KEY_CHARS: usize = 16;
 
 /// The header that always carries a session id.
@@ -83,8 +83,7 @@ fn api_keys(file: &File, checks: &Validation<'_>) -> Result<Vec<ApiKey>, ConfigE
             sha256: digest(section, &table, checks)?,
         };
         if keys.iter().any(|other| other.name == key.name) {
-            let problem =
-                "another key has this name; what a key makes belongs to its name, so names differ";
+            let problem = "another key has this name, and sessions and files belong to the name; write another name";
             return Err(checks.error(&format!("{table}.name"), problem));
         }
         if let Some(other) = keys.iter().find(|other| other.sha256 == key.sha256) {

@@ -10,7 +10,7 @@ use crate::web::settings::ProviderKind;
 const MAX_TOOL_NAME_CHARS: usize = 64;
 /// Longest name of an API key or an upstream.
 const MAX_NAME_CHARS: usize = 64;
-/// Headers of one connection or one body, which the HTTP client writes itself.
+/// Headers about one connection or one body, which the HTTP client writes itself.
 const RESERVED_HEADERS: [&str; 9] = [
     "connection",
     "content-length",
@@ -75,7 +75,7 @@ pub(super) fn provider(text: &str) -> Result<ProviderKind, String> {
     })
 }
 
-/// The name under which pages are fetched.
+/// The `User-Agent` with which pages are fetched.
 pub(super) fn user_agent(text: &str) -> Result<String, String> {
     header_value(text).map(|_| text.to_owned())
 }

@@ -10,7 +10,7 @@ use crate::agent::settings::Permission;
 use crate::session::settings::StoreUrl;
 use crate::telemetry::{self, Format};
 
-/// The longest time that can be set; a longer one has the wrong unit.
+/// The longest time that can be set; a longer one most likely has the wrong unit.
 const MAX_TIME: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
 /// An address to listen on.

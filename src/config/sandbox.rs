@@ -13,13 +13,13 @@ use super::value::Count;
 use crate::sandbox::settings::{Network, Settings};
 use crate::session::settings::{Settings as SessionSettings, StoreUrl};
 
-/// Times that one call can be given.
+/// The valid time limits of one call.
 const CALL_TIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
 /// Where the interpreter is looked up if the environment has no `PATH`.
 const DEFAULT_SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The fewest and the most interpreters that the size of the memory leads to.
+/// The least and the largest number of interpreters that is derived from the memory.
 const WORKERS: (u64, u64) = (2, 16);
-/// Memory for one interpreter, in KiB: its limit, and half of that for the server and the page cache.
+/// Memory counted for one interpreter, in KiB: its limit, and half of that for the server and the page cache.
 const WORKER_KIB: u64 = 1536 * 1024;
 
 /// The settings, if code execution is on. They are checked even if it is off.
@@ -97,7 +97,7 @@ fn checked(
     })
 }
 
-/// The most interpreters and the spare ones among them. Each has a user id of its own.
+/// The largest number of interpreters, and the number of spares among them. Each interpreter has its own user id.
 fn workers(
     section: &mut SandboxSection,
     checks: &Validation<'_>,
@@ -108,7 +108,7 @@ fn workers(
     let spares = usize::from(*section.spares.get_or_insert_with(default));
     if spares >= max_workers {
         let problem = format!(
-            "{spares} would leave none of the {max_workers} interpreters to calls; write less than max_workers"
+            "{spares} spares leave no interpreter for calls; write less than max_workers, which is {max_workers}"
         );
         return Err(checks.error("sandbox.spares", problem));
     }
@@ -128,7 +128,7 @@ fn workers(
     Ok((max_workers, spares))
 }
 
-/// Beside the session database, or for sessions in memory a new temporary directory.
+/// A directory beside the session database; for sessions in memory, a new temporary directory.
 fn default_work_dir(store: &StoreUrl, temporary: &str) -> PathBuf {
     match store {
         StoreUrl::Sqlite(path) => {
@@ -144,7 +144,7 @@ fn default_work_dir(store: &StoreUrl, temporary: &str) -> PathBuf {
     }
 }
 
-/// The number of interpreters that this much memory has room for.
+/// The number of interpreters that fit into this much memory.
 fn workers_for(memory_kib: u64) -> usize {
     let (least, most) = WORKERS;
     let workers = (memory_kib / WORKER_KIB).clamp(least, most);

@@ -85,7 +85,7 @@ fn single_to_list(
     }
     let kind = match (name, &url) {
         (Some(name), _) => name.0,
-        // The only provider that has an address of the operator's.
+        // The only provider whose address the operator has to give.
         (None, Some(_)) => ProviderKind::SearXng,
         (None, None) => ProviderKind::DuckDuckGo,
     };
@@ -187,7 +187,7 @@ fn key_variable(kind: ProviderKind) -> Option<&'static str> {
     }
 }
 
-/// Requests per minute: what the smallest plans allow, and what a page without a key tolerates.
+/// The default requests per minute: what the provider's smallest plan allows or, without a key, what it tolerates.
 fn pace(kind: ProviderKind) -> u32 {
     match kind {
         ProviderKind::DuckDuckGo => 20,

@@ -1,7 +1,7 @@
-//! Reads the file and lays variables and flags over it.
+//! Reads the file, and replaces its values by those of variables and flags.
 //!
 //! A flag, its variable and its key in the file have the same name. A flag or variable is checked alone first, so that an
-//! error names it; then it takes the place of the key.
+//! error names it; then its value replaces that of the key.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ impl Origins {
         self.set.contains_key(key) || self.lines.line(key).is_some()
     }
 
-    /// Where the value of a key is or would be.
+    /// Where the value of a key comes from; for a missing key, the place where the file would hold it.
     pub(super) fn of(&self, key: &str) -> Origin {
         let file = || Origin::Key {
             file: self.file.clone(),

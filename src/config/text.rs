@@ -109,7 +109,7 @@ texts! {
     StoreLocation(StoreUrl) = parse::store, parse::store_text, StoreUrl::Sqlite("loopwright.db".into());
     /// A search provider.
     ProviderName(ProviderKind) = names::provider, |it| it.as_str().to_owned();
-    /// The name under which pages are fetched.
+    /// The `User-Agent` with which pages are fetched.
     UserAgent(String) = names::user_agent, String::clone, DEFAULT_USER_AGENT.to_owned();
     /// The SHA-256 of an API key.
     KeyDigest([u8; 32]) = parse::sha256, |_| "(not shown)".to_owned();

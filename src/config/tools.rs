@@ -80,7 +80,7 @@ fn http_tools(
     for (index, section) in sections.iter_mut().enumerate() {
         let table = format!("tools[{index}]");
         if !names.insert(section.name.0.clone()) {
-            let problem = "another tool has this name; names differ";
+            let problem = "another tool has this name; write another name";
             return Err(checks.error(&format!("{table}.name"), problem));
         }
         section.parameters_json = parameters(section, &table, checks)?;
@@ -149,7 +149,8 @@ fn parameters(
     Ok(text)
 }
 
-/// Removes white space outside strings and keeps the order of the keys; text that is not JSON stays so.
+/// Removes the white space outside of strings and keeps the order of the keys. Text that is not JSON does not become
+/// valid.
 fn minified(text: &str) -> String {
     let mut in_string = false;
     let mut escaped = false;

@@ -25,7 +25,7 @@ pub(super) fn settings(
         let table = format!("upstreams[{index}]");
         let upstream = one(section, &table, checks)?;
         if upstreams.iter().any(|other| other.name == upstream.name) {
-            let problem = "another upstream has this name; names differ";
+            let problem = "another upstream has this name; write another name";
             return Err(checks.error(&format!("{table}.name"), problem));
         }
         if upstream.base_url.path() == "/" {

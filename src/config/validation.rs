@@ -1,5 +1,4 @@
-//! What the checks of several keys share: where each key is, the environment and notices; and secrets, which no error
-//! repeats.
+//! Context and helpers of the checks that involve several keys or the environment. Reads secrets; no error repeats one.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,7 +25,7 @@ const SECRET_HEADERS: [&str; 5] = [
     "api-key",
 ];
 
-/// The context of these checks.
+/// The context of the checks.
 pub(super) struct Validation<'a> {
     pub(super) env: Environment<'a>,
     pub(super) origins: Origins,

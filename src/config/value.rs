@@ -1,4 +1,4 @@
-//! Types of values in the file that are no plain texts. Each knows its default and its bounds.
+//! Types of the values in the file that are not plain texts. Each has its default and its bounds.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -277,7 +277,7 @@ impl TryFrom<Tier> for RequiredTier {
     fn try_from(tier: Tier) -> Result<Self, Self::Error> {
         match tier {
             Tier::External => Err(
-                "`external` is the isolation by `command`, which is not judged; write weak, basic, medium or strong",
+                "`external` is the isolation by `command`, whose strength is not rated; write weak, basic, medium or strong",
             ),
             Tier::Weak | Tier::Basic | Tier::Medium | Tier::Strong => Ok(Self(tier)),
         }

@@ -1,5 +1,4 @@
-//! A small web for the demo: the pages of a town that does not exist, and a search engine over them that speaks as
-//! SearXNG does.
+//! The sample pages of the demo, about a fictional town, and a search engine over them with the API of SearXNG.
 
 use axum::extract::{Path, Query};
 use axum::http::header::HOST;
@@ -10,14 +9,14 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A word of the title counts as often as this many in the text.
+/// The weight of a word in the title, compared with one in the text.
 const TITLE_WEIGHT: usize = 3;
-/// A word counts at most this often in one page.
+/// Most occurrences of a word that count in one page.
 const MOST_OF_A_WORD: usize = 3;
-/// Shorter words are ignored.
+/// Characters of the shortest word that is searched.
 const LEAST_CHARS: usize = 4;
 
-/// The names of the pages in their addresses, and their HTML.
+/// The pages: name in the URL and HTML.
 pub(super) const PAGES: [(&str, &str); 10] = [
     ("events", include_str!("corpus/events.html")),
     ("ferry", include_str!("corpus/ferry.html")),
@@ -53,7 +52,7 @@ async fn show(Path(name): Path<String>) -> Response {
     }
 }
 
-/// Answers as SearXNG does when JSON is among its `search.formats`; it has no other format.
+/// Answers in SearXNG's JSON format; any other format is refused.
 async fn search(Query(query): Query<SearchQuery>, headers: HeaderMap) -> Response {
     if query.format.as_deref() != Some("json") {
         return StatusCode::FORBIDDEN.into_response();
@@ -72,7 +71,7 @@ async fn search(Query(query): Query<SearchQuery>, headers: HeaderMap) -> Respons
     Json(json!({"query": query.q, "results": results, "unresponsive_engines": []})).into_response()
 }
 
-/// The pages that have words of the query, best first.
+/// The pages that contain words of the query, best match first.
 fn ranked(query: &str) -> Vec<(&'static str, &'static str)> {
     let query = query.to_lowercase();
     let words = query.split(|character: char| !character.is_alphanumeric());

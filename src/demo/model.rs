@@ -1,5 +1,5 @@
-//! The scripted model server of the demo. It speaks the chat API as vLLM does, and labels itself as a script in its answers
-//! and in the list of models.
+//! The scripted model server of the demo. It has the chat API of vLLM, and says in its answers and in the list of models
+//! that it is a script.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ const MODEL: &str = "loopwright-demo";
 const OWNER: &str = "loopwright demo (scripted, not a language model)";
 /// `created` of the model; the day that the script was written.
 const MODEL_CREATED: u64 = 1_795_132_800;
-/// Time between two pieces of a streamed answer, so that a person sees it being written.
+/// Time between two chunks of a streamed answer, so that the streaming is visible.
 const PACE: Duration = Duration::from_millis(12);
-/// Characters that count as one token; there is no tokenizer here.
+/// Characters that count as one token in `usage`; there is no tokenizer.
 const CHARS_PER_TOKEN: usize = 4;
 
 /// The server.

@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::list;
 
-/// Everything that the model can say.
+/// All texts and calls of the scripted model.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Script {
-    /// Ends every answer, so that nobody takes the script for a language model.
+    /// The end of every answer; it says that a script wrote the answer.
     pub(super) label: String,
     found: String,
     synonyms: BTreeMap<String, String>,

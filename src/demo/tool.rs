@@ -1,4 +1,4 @@
-//! The sample tool server: weather, tickets and their comments, the same on every day.
+//! The sample tool server: weather, tickets and their comments, with fixed answers.
 //!
 //! Tools and answers are data (`tools.json`). Knows nothing of models or conversations.
 

@@ -1,6 +1,6 @@
-//! The requests that the demo sends through its own HTTP API, and how it prints what comes back.
+//! The requests that the demo sends through its HTTP API, and the printing of their answers.
 //!
-//! The requests are data (`tour.json`), and so are those that the farewell proposes.
+//! The requests are data (`tour.json`), and so are the examples that are printed at the end.
 
 use std::io::Write;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::net::ClientOptions;
 
 /// Longest time of one request of the tour.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(50);
-/// What every PNG file begins with.
+/// The first bytes of every PNG file.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// The requests that the demo sends, and those that it proposes afterwards.
+/// The requests that the demo sends, and the examples that it prints afterwards.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tour {
@@ -57,12 +57,12 @@ struct AnswerPrinter {
 }
 
 impl Tour {
-    /// Reads it.
+    /// Reads the tour.
     pub(super) fn load() -> serde_json::Result<Self> {
         serde_json::from_str(include_str!("tour.json"))
     }
 
-    /// Sends the requests one after another and prints each answer; `missing` says what this host cannot do.
+    /// Sends the requests one after another and prints each answer; `missing` lists what this host cannot do.
     pub(super) async fn show(
         &self,
         base: &str,

@@ -139,7 +139,7 @@ pub enum ResourceLimit {
     Processes,
     /// Output in one cell.
     Output,
-    /// Protocol violations: messages that our worker program never sends.
+    /// Protocol violations: messages that the worker program never sends.
     Protocol,
 }
 

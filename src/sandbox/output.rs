@@ -5,7 +5,7 @@
 //! of its line, so it cannot swallow the following lines. A line that is rewritten after carriage returns, such as a
 //! progress bar, is kept in its last state.
 //!
-//! The escape machine is our own: terminal parsers such as `vte` recognise 7-bit sequences only, let an unterminated
+//! No terminal parser is used: parsers such as `vte` recognise 7-bit sequences only, let an unterminated
 //! sequence run on over line ends, and swallow text after a character that no sequence can hold.
 
 use std::mem;

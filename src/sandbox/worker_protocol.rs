@@ -91,7 +91,7 @@ pub(super) enum WorkerMessage {
     },
 }
 
-/// A frame that our worker program never sends.
+/// A frame that the worker program never sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Violation {
     /// Longer than any frame; the stream cannot be read further.

@@ -1,8 +1,9 @@
 //! Running a batch of calls.
 //!
-//! A call first asks the [`Gate`], then waits for a free slot, then runs; the tool's clock starts with the run. Owns how
-//! many calls run at a time, their time limits, and how a call that fails or panics ends. Starts no task: calls run while
-//! the stream is polled, so a reader that stops reading holds them up, and one that drops it ends them.
+//! The [`Gate`] decides about a call first. Then the call waits for a free slot and runs; the tool's time limit starts when
+//! the call runs. Owns how many calls run at the same time, their time limits, and the results of calls that fail or panic.
+//! Starts no task: calls run while the stream is polled. A reader that stops polling pauses them, and dropping the stream
+//! cancels them.
 
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
@@ -23,9 +24,9 @@ use super::{
 
 /// Pieces of live output that are buffered before the tool has to wait for the reader.
 const PROGRESS_BUFFER: usize = 16;
-/// The text for the model of a call that the deadline ended.
+/// The result text of a call that was cancelled at the deadline.
 const CANCELLED_TEXT: &str = "The call was cancelled: the time limit of this turn was reached.";
-/// The text for the model of a call that panicked.
+/// The result text of a call that panicked.
 const PANICKED_TEXT: &str = "the tool failed unexpectedly";
 
 /// One call of a batch.
@@ -39,16 +40,16 @@ pub struct BatchCall {
     pub name: String,
     /// The arguments.
     pub arguments: Map<String, Value>,
-    /// The id that the result answers.
+    /// The id of the call, which its result repeats.
     pub call_id: String,
 }
 
-/// What bounds a batch.
+/// The limits of a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchLimits {
     /// Most calls at the same time; 0 is taken for 1.
     pub max_parallel: usize,
-    /// The moment at which calls are cancelled that have not ended.
+    /// When the calls that have not ended are cancelled.
     pub deadline: Option<Instant>,
 }
 
@@ -90,7 +91,7 @@ pub enum BatchEvent {
 pub struct ToolResult {
     /// The status.
     pub status: ToolStatus,
-    /// What it brought; for a failure the text for the model.
+    /// The output; after a failure, its content is the error text for the model.
     pub output: ToolOutput,
     /// How long it took.
     pub duration: Duration,
@@ -98,11 +99,11 @@ pub struct ToolResult {
     pub changed_arguments: Option<String>,
 }
 
-/// Runs a batch; dropping the stream cancels what runs.
+/// Runs a batch. Dropping the stream cancels the running calls.
 ///
-/// Calls start in their order and end in any. A call that waits at the gate takes no slot and holds up no other call. Each
-/// call brings its live output first and exactly one [`BatchEvent::Done`] or [`BatchEvent::Refused`] last. If one of the
-/// tools is sequential, each call waits for the end of the one before.
+/// Calls start in order and end in any order. A call that waits at the gate takes no slot and delays no other call. The
+/// last event of each call is exactly one [`BatchEvent::Done`] or [`BatchEvent::Refused`], after its live output. If any
+/// tool of the batch is sequential, the calls run one after another.
 pub fn run(
     calls: Vec<BatchCall>,
     context: Arc<CallContext>,
@@ -125,7 +126,7 @@ pub fn run(
 struct Shared {
     context: Arc<CallContext>,
     gate: Arc<Gate>,
-    /// One permit per call that may run at the same time; handed out in the order of the calls.
+    /// One permit per call that may run at the same time; calls get permits in order.
     slots: Semaphore,
     deadline: Option<Instant>,
 }
@@ -135,13 +136,13 @@ struct Running {
     index: usize,
     waits: mpsc::Receiver<GateWait>,
     progress: mpsc::Receiver<ToolProgress>,
-    /// Empty once the call has ended.
+    /// `None` once the call has ended.
     work: Option<BoxFuture<'static, CallEnd>>,
-    /// Reported after the live output that came before it.
+    /// Reported after the remaining live output.
     end: Option<CallEnd>,
 }
 
-/// How a call left the batch.
+/// The last event of a call.
 enum CallEnd {
     Done(ToolResult),
     Refused(CallRefusal),
@@ -167,12 +168,12 @@ impl Running {
         }
     }
 
-    /// Dropping the future loses nothing; dropping the call ends it.
+    /// The next event of the call; `None` after the last. Cancel safe.
     async fn next(&mut self) -> Option<BatchEvent> {
         let index = self.index;
         if let Some(work) = &mut self.work {
             tokio::select! {
-                // The call comes first so that its time limits hold however much it has to say.
+                // The call is polled first, so that endless live output cannot delay its time limits.
                 biased;
                 end = work => {
                     self.work = None;
@@ -220,7 +221,7 @@ async fn finish(
     };
     let mut changed_arguments = None;
     match verdict {
-        // The deadline has passed, so that the run ends before it begins.
+        // If the deadline has passed, `run_call` cancels the call at once.
         None | Some(Verdict::Run) => {}
         Some(Verdict::RunWith(arguments)) => {
             call.arguments = arguments;
@@ -250,7 +251,7 @@ async fn run_call(call: BatchCall, shared: &Shared, progress: ProgressSender) ->
         context: shared.context.clone(),
     };
     let ended = tokio::select! {
-        // A call that gets its slot after the deadline is not made; a result that is there counts as in time.
+        // A call that gets its slot after the deadline is not made. A result that is ready at the deadline counts.
         biased;
         () = passed(deadline), if deadline.is_some_and(|deadline| deadline <= started) => Ended::Cancelled,
         ended = guarded(&call.tool, &invocation) => ended,
@@ -273,17 +274,17 @@ enum Ended {
     Cancelled,
 }
 
-/// Makes the call; a panic while it is made or while it runs ends only this call.
+/// Makes the call. A panic ends only this call.
 async fn guarded(tool: &SharedTool, invocation: &ToolInvocation) -> Ended {
     let call = async { tool.call(invocation).await };
-    // Nothing of the call is used after a panic, so no broken state can be seen.
+    // After a panic no state of the call is used.
     match AssertUnwindSafe(call).catch_unwind().await {
         Ok(answer) => Ended::Answered(answer),
         Err(_) => Ended::Panicked,
     }
 }
 
-/// Waits for a moment; never resolves without one.
+/// Resolves at the given time; never if there is none.
 async fn passed(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
@@ -291,7 +292,7 @@ async fn passed(moment: Option<Instant>) {
     }
 }
 
-/// Status and text of an ended call. Logs what went wrong, without arguments or results.
+/// The status and output of an ended call. Logs failures, without arguments and results.
 fn conclude(ended: Ended, invocation: &ToolInvocation) -> (ToolStatus, ToolOutput) {
     let (tool, call_id) = (&*invocation.name, &*invocation.call_id);
     let (status, text) = match ended {
@@ -318,7 +319,7 @@ fn conclude(ended: Ended, invocation: &ToolInvocation) -> (ToolStatus, ToolOutpu
     (status, output)
 }
 
-/// The causes of a failure for the operator's log. The text for the model is left out: it may repeat what the model wrote.
+/// The causes of a failure, for the log. Leaves out the text for the model, which may repeat the arguments.
 fn causes(error: &ToolError) -> String {
     match error {
         ToolError::Rejected(_) => "the call cannot be made like this".to_owned(),

@@ -1,4 +1,4 @@
-//! The tools of the configuration: the `[[tools]]` entries and the dispatch URL.
+//! The tool sources of the configuration: the `[[tools]]` entries and the dispatch URL.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::source::{FixedTools, Health, Source, SourceError};
 use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
 use crate::openai::tool::{CallKind, ToolDefinition};
 
-/// The dispatch URL, and which declared tools go to it.
+/// The dispatch URL, and the patterns of the declared tools that it runs.
 #[derive(Debug, Clone)]
 pub struct Dispatch {
     tools: Globs,
@@ -26,11 +26,11 @@ pub enum ConfiguredToolsError {
         "tool '{0}' cannot have this name: a name is 1 to {MAX_NAME_CHARS} characters of a-z, A-Z, 0-9, _ and -"
     )]
     Name(String),
-    /// Two tools of one name.
+    /// Two tools have the same name.
     #[error(transparent)]
     Names(#[from] SourceError),
-    /// Parameters that describe no JSON object.
-    #[error("the parameters of tool '{name}' are no JSON Schema of an object: {reason}")]
+    /// Parameters that are not the JSON Schema of an object.
+    #[error("the parameters of tool '{name}' are not the JSON Schema of an object: {reason}")]
     Parameters {
         /// The tool.
         name: String,
@@ -52,12 +52,12 @@ pub enum ConfiguredToolsError {
     /// The endpoint of the dispatch URL.
     #[error("the dispatch URL cannot be called")]
     DispatchEndpoint(#[source] EndpointError),
-    /// The HTTP client cannot be made, most likely for want of root certificates.
+    /// The HTTP client cannot be created; usually the root certificates are missing.
     #[error("could not set up the HTTP client of the tools")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The sources that the configuration names.
+/// The sources in the configuration.
 ///
 /// # Errors
 /// When a name, schema, pattern or endpoint cannot be used; the text names it.
@@ -85,8 +85,8 @@ pub fn sources(settings: &Settings) -> Result<Vec<Source>, ConfiguredToolsError>
 }
 
 impl Dispatch {
-    /// Whether a declared tool goes to the dispatch URL, whether or not the request may use it.
-    pub(super) fn owns(&self, tool: &ToolDefinition, filter: &ToolFilter) -> bool {
+    /// Whether the dispatch URL runs a declared tool. Does not check whether the request may use it.
+    pub(super) fn runs(&self, tool: &ToolDefinition, filter: &ToolFilter) -> bool {
         tool.kind == CallKind::Function
             && self.tools.matches(&tool.name)
             && !filter.is_for_client(&tool.name)
@@ -121,7 +121,7 @@ fn check_entry(entry: &HttpToolSettings) -> Result<(), ConfiguredToolsError> {
         reason,
     };
     let schema: Value = serde_json::from_str(&entry.parameters_json)
-        .map_err(|error| wrong(format!("no JSON ({error})")))?;
+        .map_err(|error| wrong(format!("not JSON ({error})")))?;
     if schema.get("type").and_then(Value::as_str) == Some("object") {
         Ok(())
     } else {

@@ -1,11 +1,11 @@
-//! The gate: the one door between a call that the model asked for and a call that runs.
+//! The gate: decides for every call of the model whether and with which arguments it runs.
 //!
-//! The steps, in this order: repair → hooks → validation → permission → approval. Repair and validation need nobody, and
-//! the loop has to know their outcome before it decides about a call at all: [`Gate::prepare`] does both. The rest is
-//! [`Gate::admit`], which [`super::batch::run`] awaits for each call before the clock of the tool starts. There are no hooks
-//! and no approvals yet, so it answers at once. A step that waits reports what it waits for through
-//! [`GateRequest::wait`] and bounds its wait; other calls of the batch go on meanwhile. Dropping the future withdraws the
-//! request, and the deadline of the turn does that too.
+//! The steps, in this order: repair → hooks → validation → permission → approval. [`Gate::prepare`] repairs and validates;
+//! it does not wait, and the loop needs its result before it starts a batch. [`Gate::admit`] does the rest;
+//! [`super::batch::run`] awaits it for each call before the time limit of the tool starts. Hooks and approvals do not exist
+//! yet, so `admit` never waits. A step that waits must report what it waits for through [`GateRequest::wait`] and must
+//! have a time limit; other calls of the batch continue meanwhile. The request is withdrawn if the future is dropped or
+//! the deadline of the turn passes.
 
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -14,13 +14,13 @@ use super::repair::{Repaired, repair_arguments};
 use super::schema::SchemaCache;
 use super::{CallContext, SharedTool, Tool, ToolStatus};
 
-/// What server-side tools may do, from the least strict to the strictest.
+/// Whether server-side tools may run; the stricter value is the greater one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub enum Permission {
-    /// They run.
+    /// Calls run.
     #[default]
     Auto,
-    /// Every call is answered to the model as not permitted.
+    /// Every call is refused, and the model is told that the tool is not permitted.
     Deny,
 }
 
@@ -46,7 +46,7 @@ pub struct GateRequest<'a> {
     pub arguments: &'a Map<String, Value>,
     /// What the call belongs to.
     pub context: &'a CallContext,
-    /// Takes what the gate waits for, if it has to wait.
+    /// Receives what the gate waits for, if it waits.
     pub wait: &'a WaitSender,
 }
 

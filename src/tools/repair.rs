@@ -18,7 +18,7 @@ pub use name::match_name;
 
 /// Longest text that is repaired, in bytes; longer ones are only parsed and checked.
 const MAX_REPAIRED_BYTES: usize = 1024 * 1024;
-/// Most memory of arguments that are repaired, in bytes; there are up to three copies at a time.
+/// Most memory of arguments that are repaired, in bytes; up to three copies exist at the same time.
 const MAX_REPAIRED_WEIGHT: usize = 4 * 1024 * 1024;
 /// Keys under which some models wrap the arguments.
 const WRAPPERS: [&str; 3] = ["arguments", "parameters", "input"];
@@ -221,7 +221,7 @@ fn refused(
     text: &str,
 ) -> Repaired {
     if object.repairs.contains(&Repair::TruncationFixed) {
-        // The missing part is unknown, so no guess at it may enter the history.
+        // The missing part is unknown, and the history must not contain a guess.
         let message = report::cut_off(text);
         return Repaired::refused(message, "{}".into(), Vec::new());
     }

@@ -1,7 +1,7 @@
 //! Compiled argument schemas, shared between requests.
 //!
-//! Schemas come with requests, so their size, nesting, patterns and the work that they cause are bounded here, and no
-//! reference to another document is followed. Knows nothing of tools or of repair.
+//! Requests bring the schemas, so the size, nesting, patterns and evaluation cost of a schema are limited here, and
+//! references to other documents are not followed. Knows nothing of tools or of repair.
 
 mod check;
 mod cost;
@@ -29,8 +29,8 @@ const MAX_ENTRIES: usize = 512;
 const MAX_WEIGHT: usize = 128 * 1024 * 1024;
 /// Estimated bytes of a compiled schema per byte of its text: the text, the parsed value and the validators.
 const WEIGHT_PER_BYTE: usize = 24;
-/// Largest compiled form of one pattern in bytes. The second bound is tried where the first does not suffice, so that
-/// an ordinary schema weighs little in the cache.
+/// Largest compiled form of one pattern, in bytes. The second limit is tried only if the first is too small, because the
+/// limit counts as the memory of each pattern in the cache.
 const PATTERN_BYTES: [usize; 2] = [64 * 1024, 1024 * 1024];
 /// Deepest recursion of the validator, in steps of a few hundred bytes of stack; tasks have 2 MiB.
 const MAX_RECURSION: usize = 1024;
@@ -59,14 +59,14 @@ struct Entries {
 
 #[derive(Debug)]
 struct Entry {
-    /// `None` where the schema cannot be compiled, so that this is found out only once.
+    /// `None` if the schema cannot be compiled; cached to avoid another attempt.
     compiled: Option<Arc<CompiledSchema>>,
     weight: usize,
     used: AtomicU64,
 }
 
 impl SchemaCache {
-    /// The compiled form of a schema; `None` where it cannot be compiled. Arguments are then not checked.
+    /// The compiled form of a schema; `None` if it cannot be compiled. Arguments are then not checked.
     ///
     /// Compiles on the first use of a text, without a lock.
     pub fn get(&self, schema: &str) -> Option<Arc<CompiledSchema>> {
@@ -163,14 +163,14 @@ impl CompiledSchema {
         let root = serde_json::from_str(text).map_err(|_| SchemaError::NotJson)?;
         let document = SchemaDocument::new(root)?;
         for pattern_bytes in PATTERN_BYTES {
-            // The linear-time engine bounds every match. It has no look-around and no back references.
+            // This engine matches in linear time. It supports neither look-around nor back references.
             let patterns = PatternOptions::regex()
                 .size_limit(pattern_bytes)
                 .dfa_size_limit(pattern_bytes);
             let built = jsonschema::options()
                 .with_retriever(NoRetrieval)
                 .with_pattern_options(patterns)
-                // The check compiles the model's text as a pattern, which has no bound.
+                // This check would compile the model's text as a pattern, without a limit.
                 .with_format("regex", |_: &str| true)
                 .build(&document.root);
             if let Ok(validator) = built {
@@ -187,13 +187,13 @@ impl CompiledSchema {
         Err(SchemaError::NotASchema)
     }
 
-    /// Whether the check of a value needs more stack than a task has for certain.
+    /// Whether checking a value may need more stack than a task has.
     fn is_too_deep(&self, value: &Value) -> bool {
         depth(value).saturating_mul(self.document.extent.chain) > MAX_RECURSION
     }
 }
 
-/// Fetches nothing: a request must not make the server call an address of its choice.
+/// Refuses every fetch: a request must not make the server call an address of the client's choice.
 #[derive(Debug)]
 struct NoRetrieval;
 

@@ -1,7 +1,7 @@
-//! Which tools a request has, and who runs each.
+//! The tools of a request, and whether the server or the client runs each of them.
 //!
-//! Owns the rule that says which declared tool goes to the dispatch URL, and the text of `tools[]` as a model is sent
-//! it. Runs nothing.
+//! Owns the assembly of declared tools and tools of the sources, the checks of their names, and the JSON text of
+//! `tools[]` that is sent upstream. Runs nothing.
 
 mod filter;
 
@@ -13,7 +13,7 @@ use super::configured::Dispatch;
 use super::{SharedTool, ToolKind};
 use crate::openai::tool::ToolDefinition;
 
-/// Longest name of a tool, in characters: what model servers take.
+/// Longest name of a tool that model servers accept, in characters.
 pub(super) const MAX_NAME_CHARS: usize = 64;
 
 /// Why a request's tools cannot be used; the text is for the client.
@@ -43,51 +43,52 @@ pub enum ToolSetError {
 /// The tools of one request; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct ToolSet {
-    /// In the order in which the model is offered them.
+    /// In the order of `tools[]`.
     names: Arc<[String]>,
-    owners: Arc<HashMap<String, Lookup>>,
+    by_name: Arc<HashMap<String, Lookup>>,
     json: Option<Arc<str>>,
     has_server_tools: bool,
 }
 
-/// Who runs a call.
+/// Which side runs a call.
 #[derive(Debug, Clone)]
 pub enum Lookup {
     /// The server.
     Server(SharedTool),
     /// The client.
     Client,
-    /// Nobody: not offered.
+    /// Neither: the model was offered no tool of this name.
     Unknown,
 }
 
 impl ToolSet {
-    /// Whether the server runs any of them.
+    /// Whether the set has server-side tools.
     pub fn has_server_tools(&self) -> bool {
         self.has_server_tools
     }
 
-    /// Whether code can be run.
+    /// Whether the set has code execution.
     pub fn runs_code(&self) -> bool {
-        self.owners.values().any(|owner| match owner {
+        self.by_name.values().any(|lookup| match lookup {
             Lookup::Server(tool) => tool.policy().kind == ToolKind::CodeExecution,
             Lookup::Client | Lookup::Unknown => false,
         })
     }
 
-    /// `tools` as it is sent upstream, byte for byte the same over the rounds of a run; `None` when there is none.
+    /// The JSON text of `tools[]` that is sent upstream, identical in all model calls of a run; `None` if there are no
+    /// tools.
     pub fn tools_json(&self) -> Option<Arc<str>> {
         self.json.clone()
     }
 
     /// Whether the model is offered a tool of this name.
     pub fn offers(&self, name: &str) -> bool {
-        self.owners.contains_key(name)
+        self.by_name.contains_key(name)
     }
 
-    /// Who runs a call of this name.
+    /// Which side runs calls of this name.
     pub fn lookup(&self, name: &str) -> Lookup {
-        self.owners.get(name).cloned().unwrap_or(Lookup::Unknown)
+        self.by_name.get(name).cloned().unwrap_or(Lookup::Unknown)
     }
 
     /// The names that the model is offered, in order.
@@ -95,7 +96,7 @@ impl ToolSet {
         self.names.iter().map(String::as_str)
     }
 
-    /// The same with entries of `tools[]` that the upstream runs itself, as JSON text, after the others.
+    /// Appends entries of `tools[]` that the upstream runs itself, as JSON texts.
     #[must_use]
     pub fn with_hosted(mut self, entries: &[String]) -> Self {
         if !entries.is_empty() {
@@ -115,32 +116,32 @@ impl ToolSet {
     }
 }
 
-/// Puts the tools of a request together: the declared ones first, then those that the sources offer.
+/// Assembles the tools of a request: first the declared ones, then those that the sources offer.
 #[derive(Debug)]
 pub(super) struct ToolSetBuilder<'a> {
     offered: Vec<SharedTool>,
     filter: &'a ToolFilter,
     names: Vec<String>,
-    owners: HashMap<String, Lookup>,
+    by_name: HashMap<String, Lookup>,
     list: String,
     has_server_tools: bool,
 }
 
 impl<'a> ToolSetBuilder<'a> {
-    /// Begins with what the sources offer to a request that wants this of them.
+    /// Starts with the tools that the sources offer, without those that the filter removes.
     pub(super) fn new(mut offered: Vec<SharedTool>, filter: &'a ToolFilter) -> Self {
         offered.retain(|tool| filter.offers(&tool.definition().name));
         Self {
             offered,
             filter,
             names: Vec::new(),
-            owners: HashMap::new(),
+            by_name: HashMap::new(),
             list: String::new(),
             has_server_tools: false,
         }
     }
 
-    /// The whole set of a request that declares these tools.
+    /// Adds the declared tools and completes the set.
     ///
     /// # Errors
     /// When a client tool has the name of a server-side one, or a name is declared twice or is not usable.
@@ -158,7 +159,7 @@ impl<'a> ToolSetBuilder<'a> {
         let mut wrong_name = None;
         for definition in declared {
             let name = &definition.name;
-            let dispatched = dispatch.filter(|dispatch| dispatch.owns(&definition, self.filter));
+            let dispatched = dispatch.filter(|dispatch| dispatch.runs(&definition, self.filter));
             if taken.contains(name) {
                 let name = definition.name;
                 return Err(match dispatched {
@@ -174,7 +175,7 @@ impl<'a> ToolSetBuilder<'a> {
             }
             match dispatched {
                 None => self.offer(&definition, Lookup::Client),
-                // A tool that the request leaves out is treated as if it had not been declared.
+                // The request's filter removes this tool: it is treated as undeclared.
                 Some(_) if !self.filter.offers(name) => {}
                 Some(dispatch) => self.offer_server(dispatch.tool(definition)),
             }
@@ -188,13 +189,13 @@ impl<'a> ToolSetBuilder<'a> {
         }
     }
 
-    fn offer(&mut self, definition: &ToolDefinition, owner: Lookup) {
+    fn offer(&mut self, definition: &ToolDefinition, lookup: Lookup) {
         if self.list.is_empty() {
             self.list.push('[');
         }
         push_item(&mut self.list, &definition.json);
         self.names.push(definition.name.clone());
-        self.owners.insert(definition.name.clone(), owner);
+        self.by_name.insert(definition.name.clone(), lookup);
     }
 
     fn offer_server(&mut self, tool: SharedTool) {
@@ -209,14 +210,14 @@ impl<'a> ToolSetBuilder<'a> {
         });
         ToolSet {
             names: self.names.into(),
-            owners: Arc::new(self.owners),
+            by_name: Arc::new(self.by_name),
             json,
             has_server_tools: self.has_server_tools,
         }
     }
 }
 
-/// Appends an entry to a JSON array that is being written, with the comma that it may need.
+/// Appends an entry to an unfinished JSON array, after a comma if it is not the first.
 fn push_item(list: &mut String, item: &str) {
     if !list.ends_with('[') {
         list.push(',');
@@ -224,7 +225,7 @@ fn push_item(list: &mut String, item: &str) {
     list.push_str(item);
 }
 
-/// Whether a name may be declared by a request; servers differ about the dot, so it is theirs to refuse.
+/// Whether a request may declare this name. Upstreams differ in whether they accept dots, so dots are allowed here.
 fn is_declarable(name: &str) -> bool {
     is_name(name, |byte| matches!(byte, b'_' | b'-' | b'.'))
 }

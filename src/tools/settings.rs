@@ -1,4 +1,4 @@
-//! What can be configured about tools.
+//! Settings of server-side tools.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ::http::{HeaderMap, Method};
 use secrecy::SecretString;
 use url::Url;
 
-/// Everything about server-side tools.
+/// Settings of server-side tools.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The dispatch URL, if there is one.
@@ -21,7 +21,7 @@ pub struct Settings {
     pub connect_timeout: Duration,
 }
 
-/// The webhook that runs every tool nobody else owns.
+/// The webhook that runs declared tools whose names match its patterns.
 #[derive(Debug, Clone)]
 pub struct DispatchSettings {
     /// Name patterns (globs) of the tools that go to it.
@@ -39,7 +39,7 @@ pub struct DispatchSettings {
 pub struct HttpToolSettings {
     /// The name that the model calls.
     pub name: String,
-    /// What the model is told about it.
+    /// The description for the model.
     pub description: String,
     /// The JSON Schema of its arguments, as JSON text.
     pub parameters_json: String,

@@ -1,6 +1,6 @@
-//! Where server-side tools come from: one list of sources, which can change while the server runs.
+//! The sources of server-side tools: one list, which can change while the server runs.
 //!
-//! A request works with a snapshot of the list, so that its tools stay the same while it runs.
+//! A request uses a snapshot of the list, so its tools do not change while it runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::web::{WEB_SEARCH, WebAccess};
 use crate::ids::{Owner, WorkspaceId};
 use crate::openai::tool::ToolDefinition;
 
-/// One source of server-side tools: a closed set.
+/// One source of server-side tools.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// Tools that every request is offered, such as the `[[tools]]` of the configuration.
@@ -35,16 +35,16 @@ pub enum Source {
 pub struct FixedTools {
     /// The tools, in the order in which they are offered.
     pub tools: Arc<[SharedTool]>,
-    /// Whether calls can be expected to reach them.
+    /// Whether the source can run calls.
     pub health: Health,
 }
 
 /// Whether a source can run calls at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// It can.
+    /// Calls can run.
     Ready,
-    /// It cannot: its tools are offered to no request.
+    /// Calls cannot run; no request is offered the source's tools.
     Down,
 }
 
@@ -54,7 +54,7 @@ pub struct Sources {
     current: RwLock<Arc<SourceList>>,
 }
 
-/// The sources as they are at one moment.
+/// A snapshot of the sources.
 #[derive(Debug, Default)]
 pub struct SourceList {
     sources: Vec<Source>,
@@ -62,7 +62,7 @@ pub struct SourceList {
     names: HashSet<String>,
 }
 
-/// The workspace of a turn that is not stored. What sources keep for it goes with the last owner of this.
+/// The workspace of a turn that is not stored. When this is dropped, the sources delete what they keep for it.
 #[derive(Debug)]
 pub struct WorkspaceGuard {
     workspace: WorkspaceId,
@@ -93,7 +93,7 @@ impl Health {
 }
 
 impl Source {
-    /// All tools that requests can get from this source, whether or not they have to ask for them.
+    /// All tools that requests can get from this source, including those that a request has to ask for.
     pub fn tools(&self) -> &[SharedTool] {
         match self {
             Self::Fixed(fixed) => &fixed.tools,
@@ -103,7 +103,7 @@ impl Source {
         }
     }
 
-    /// The tools that a request gets.
+    /// The tools that this source offers to a request.
     fn offer(&self, requested: &RequestedTools) -> Vec<SharedTool> {
         match self {
             _ if self.health() == Health::Down => Vec::new(),
@@ -121,7 +121,7 @@ impl Source {
         }
     }
 
-    /// Whether a request may get a tool of this source without asking for it.
+    /// Whether requests can get tools of this source without asking for them.
     fn offers_by_default(&self) -> bool {
         match self {
             Self::Fixed(fixed) => !fixed.tools.is_empty(),
@@ -131,7 +131,7 @@ impl Source {
         }
     }
 
-    /// The tool that does the work of a capability.
+    /// The tool that provides a capability.
     fn tool_for(&self, capability: Capability) -> Option<&'static str> {
         match (self, capability) {
             (Self::Python(_), Capability::Code) => Some(EXECUTE_PYTHON),
@@ -156,7 +156,7 @@ impl Source {
         }
     }
 
-    /// Drops what the source keeps for a workspace.
+    /// Deletes what the source keeps for a workspace.
     fn forget(&self, workspace: &WorkspaceId) {
         match self {
             Self::Python(code) => code.forget(workspace),
@@ -219,17 +219,17 @@ impl SourceList {
         self.sources.iter()
     }
 
-    /// Whether the server has a tool of this name. A dispatched tool has no name of the server's.
+    /// Whether a source has a tool of this name. Tools that run at the dispatch URL are declared by requests and do not count.
     pub fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
-    /// Whether a request gets server-side tools without asking for any.
+    /// Whether requests can get server-side tools without asking for them.
     pub fn offers_by_default(&self) -> bool {
         self.sources.iter().any(Source::offers_by_default)
     }
 
-    /// The tool that does the work of a capability; none where the server does not have it.
+    /// The tool that provides a capability; `None` if the server does not have it.
     pub fn tool_for(&self, capability: Capability) -> Option<&'static str> {
         self.sources
             .iter()
@@ -238,8 +238,7 @@ impl SourceList {
 
     /// The tools of a request that declares these tools and asks for those capabilities.
     ///
-    /// Names are checked only where the server runs a tool: what it does not take part in is left for the upstream to
-    /// judge.
+    /// Names are checked only if the server runs at least one of the tools; otherwise the upstream checks them.
     ///
     /// # Errors
     /// When a client tool has the name of a server-side one, or a name is declared twice or is not usable.
@@ -260,7 +259,7 @@ impl SourceList {
         ToolSetBuilder::new(offered.collect(), filter).build(declared, dispatch)
     }
 
-    /// A workspace of an owner's for a turn that is not stored.
+    /// A new workspace of an owner, for a turn that is not stored.
     pub fn fresh_workspace(self: &Arc<Self>, owner: &Owner) -> WorkspaceGuard {
         WorkspaceGuard {
             workspace: WorkspaceId::fresh_of(owner),
@@ -268,7 +267,7 @@ impl SourceList {
         }
     }
 
-    /// Drops what the sources keep for a session that is deleted.
+    /// Deletes what the sources keep for a deleted session.
     pub fn session_deleted(&self, workspace: &WorkspaceId) {
         self.sources
             .iter()

@@ -1,4 +1,4 @@
-//! Checks of one call's arguments, on a budget.
+//! Checks the arguments of one call within a budget.
 
 use std::cell::Cell;
 
@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use super::{CompiledSchema, SchemaNodes};
 
-/// Most work to tell whether values are valid, in units of about 20 ns.
+/// Budget for deciding whether values are valid, in units of about 20 ns.
 const VALIDITY_UNITS: u64 = 1_000_000;
-/// Most work to collect errors, in the same units.
+/// Budget for collecting errors, in the same units.
 const REPORT_UNITS: u64 = 1_000_000;
 /// Most memory of the errors about one value, in bytes.
 const MAX_ERROR_BYTES: u64 = 8 * 1024 * 1024;
-/// Most work to look up schema nodes for parts of values, in the same units.
+/// Budget for looking up schema nodes, in the same units.
 const LOOKUP_UNITS: u64 = 1_000_000;
 
-/// A schema with the rest of the budget for one call.
+/// A schema with the remaining budget of one call.
 #[derive(Debug)]
 pub(in crate::tools) struct ArgumentChecker<'a> {
     schema: &'a CompiledSchema,
@@ -40,7 +40,7 @@ impl CompiledSchema {
 }
 
 impl<'a> ArgumentChecker<'a> {
-    /// Whether a value is valid. A value that is nested too deep, or that exceeds the budget, is not.
+    /// Whether a value is valid. `false` also if it is nested too deep or its check exceeds the budget.
     pub(in crate::tools) fn is_valid(&self, value: &Value) -> bool {
         if self.is_too_deep(value) {
             return false;
@@ -59,12 +59,12 @@ impl<'a> ArgumentChecker<'a> {
         self.gave_up.get()
     }
 
-    /// Whether the check of a value needs more stack than a task has for certain.
+    /// Whether checking a value may need more stack than a task has.
     pub(in crate::tools) fn is_too_deep(&self, value: &Value) -> bool {
         self.schema.is_too_deep(value)
     }
 
-    /// The errors of a value that is not too deep: all, else the first one, else none, whichever fits the budget.
+    /// The errors of a value that is not too deep: all of them, or only the first, or none, as the budget allows.
     pub(in crate::tools) fn errors<'v>(&'v self, value: &'v Value) -> Vec<ValidationError<'v>> {
         let budget = if self.gave_up() { 0 } else { self.report.get() };
         let Some(cost) = self.schema.document.cost(value, budget) else {
@@ -87,7 +87,7 @@ impl<'a> ArgumentChecker<'a> {
         }
     }
 
-    /// Takes the look-ups of nodes for so many parts from the budget; `false` where it does not suffice.
+    /// Takes the cost of looking up the nodes of `parts` parts from the budget; `false` if the budget is too small.
     pub(in crate::tools) fn may_look_up(&self, parts: usize) -> bool {
         let units = SchemaNodes::lookup_units(&self.schema.document);
         spend(&self.lookup, units.saturating_mul(parts as u64))
@@ -104,7 +104,7 @@ impl<'a> ArgumentChecker<'a> {
     }
 }
 
-/// Takes units from a budget; leaves it as it is, and says `false`, where it does not suffice.
+/// Takes units from a budget. If it is too small, leaves it unchanged and returns `false`.
 fn spend(budget: &Cell<u64>, units: u64) -> bool {
     match budget.get().checked_sub(units) {
         Some(rest) => {

@@ -1,7 +1,8 @@
 //! An upper bound for the cost of one check, found before the check is made.
 //!
-//! The validator has no budget of its own: it visits every alternative at every level of the arguments, and collects all
-//! errors before it returns the first. This walk visits the same schemas and values, only counts, and ends with its budget.
+//! The validator has no limit of its own: it visits every alternative at every level of the arguments, and collects all
+//! errors before it returns the first. This walk visits the same schemas and values, only counts, and stops when its
+//! budget is used up.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +16,7 @@ const ERROR_BYTES_PER_UNIT: u64 = 32;
 const BYTES_PER_UNIT: u64 = 64;
 /// Bytes of a text that one position of a pattern handles in one unit.
 const PATTERN_BYTES_PER_UNIT: u64 = 4;
-/// Units for each part of an array whose items are compared with one another.
+/// Units for each part of an array whose items are compared with each other.
 const UNIQUE_UNITS: u64 = 16;
 /// Units of a division by `multipleOf`, which is exact.
 const DIVISION_UNITS: u64 = 64;
@@ -24,14 +25,14 @@ const VISIT_STEPS: u64 = 3;
 /// Bytes of an index in a pointer, and of the quotes around a name in an error.
 const INDEX_BYTES: u64 = 8;
 
-/// Keywords that report nothing, or only what the schemas in them report.
+/// Keywords without errors of their own: only the schemas in them report errors.
 #[rustfmt::skip]
 const COUNTED_ELSEWHERE: [&str; 16] = [
     "$ref", "allOf", "if", "then", "else", "properties", "patternProperties", "items", "prefixItems", "required",
     "title", "description", "default", "examples", "$defs", "definitions",
 ];
 
-/// What a check costs at most. Work is counted in units of about 20 ns, memory in bytes.
+/// The highest possible cost of a check: work in units of about 20 ns, memory in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CheckCost {
     /// Work to tell whether the value is valid.

@@ -1,4 +1,4 @@
-//! The document of a schema: its references, and the static limits that it has to meet before it is compiled.
+//! The document of a schema: its references, and the limits that are checked before it is compiled.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,10 @@ use super::SchemaError;
 
 /// Deepest nesting of a document.
 const MAX_DEPTH: usize = 64;
-/// Longest chain of schemas, each inside of or referred to by the one before, that apply to one value.
+/// Longest chain of schemas that apply to one value, each nested in or referenced by the previous one.
 const MAX_CHAIN: usize = 64;
-/// Most schemas that apply to one value. Definitions that refer twice to the next one double this number.
+/// Most schemas that apply to one value. A chain of definitions that each reference the next one twice grows
+/// exponentially.
 const MAX_IN_PLACE: usize = 2048;
 /// Most patterns in a document.
 const MAX_PATTERNS: usize = 128;
@@ -20,7 +21,7 @@ const MAX_PATTERNS: usize = 128;
 #[derive(Debug)]
 pub(super) struct SchemaDocument {
     pub(super) root: Value,
-    /// The JSON pointers that anchors stand for.
+    /// The JSON pointer of each anchor.
     anchors: HashMap<String, String>,
     /// Number of patterns.
     pub(super) patterns: usize,
@@ -50,7 +51,7 @@ impl SchemaDocument {
     /// Checks a document against the limits.
     ///
     /// # Errors
-    /// When it exceeds a limit, or refers to anything but its own parts by pointer or anchor.
+    /// When it exceeds a limit, or a reference is not a pointer or anchor into this document.
     pub(super) fn new(root: Value) -> Result<Self, SchemaError> {
         let mut document = Self {
             root: Value::Null,
@@ -65,7 +66,7 @@ impl SchemaDocument {
         Ok(document)
     }
 
-    /// Notes the anchors and counts what is limited.
+    /// Collects the anchors and counts what is limited.
     fn scan(
         &mut self,
         value: &Value,
@@ -104,7 +105,7 @@ impl SchemaDocument {
     ) -> Result<(), SchemaError> {
         let text = |keyword| node.get(keyword).and_then(Value::as_str);
         let mut names = vec![text("$anchor"), text("$dynamicAnchor")];
-        // An identifier inside of a document changes the meaning of the references below it.
+        // A nested identifier changes the base of the references below it.
         if let Some(id) = text(id).filter(|_| !pointer.is_empty()) {
             names.push(Some(id.strip_prefix('#').ok_or(SchemaError::Reference)?));
         }
@@ -124,7 +125,7 @@ impl SchemaDocument {
         Ok(())
     }
 
-    /// The largest extent of any object of the document. Some are not schemas; that only makes the result larger.
+    /// The largest extent of any object in the document. Objects that are not schemas can only make the result larger.
     fn measure<'a>(
         &'a self,
         value: &'a Value,
@@ -182,7 +183,7 @@ impl SchemaDocument {
     /// The schemas that a keyword applies to the same value.
     ///
     /// # Errors
-    /// When the keyword refers to what is not a part of this document.
+    /// When the keyword references something outside this document.
     pub(super) fn in_place<'a>(
         &'a self,
         keyword: &str,

@@ -4,12 +4,12 @@ use serde_json::{Map, Value};
 
 use super::document::SchemaDocument;
 
-/// Most nodes for one part; more than any schema written by hand has.
+/// Most nodes for one part; hand-written schemas have fewer.
 const MAX_NODES: usize = 64;
 
 /// The schema nodes that apply, certainly or possibly, to one part of the arguments.
 ///
-/// All alternatives are included, so a match is only a reason to try a repair; the validator decides.
+/// All alternatives are included. A match therefore only suggests a repair; the validator decides whether it is valid.
 #[derive(Debug, Clone)]
 pub(in crate::tools) struct SchemaNodes<'a> {
     document: &'a SchemaDocument,
@@ -26,10 +26,10 @@ impl<'a> SchemaNodes<'a> {
         nodes
     }
 
-    /// The work of looking up and asking the nodes for one part, in units of about 20 ns.
+    /// The cost of looking up and querying the nodes of one part, in units of about 20 ns.
     pub(super) fn lookup_units(document: &SchemaDocument) -> u64 {
         let nodes = document.extent.schemas.min(MAX_NODES);
-        // Each node is compared with the known ones, and asked several times.
+        // Each node is compared with the known ones and queried several times.
         (nodes * (nodes / 8 + document.widest + 1)) as u64
     }
 

@@ -1,10 +1,10 @@
-//! Which tools a request may use, as lists of name patterns.
+//! The lists of name patterns that say which tools a request may use.
 
 use globset::{Glob, GlobSet};
 
-/// Most patterns of one list: a request brings them, and each costs time to compile.
+/// Most patterns of one list. Requests bring them, and compiling each takes time.
 const MAX_PATTERNS: usize = 256;
-/// Longest pattern in characters; names end at 64.
+/// Longest pattern, in characters; names have at most 64.
 const MAX_PATTERN_CHARS: usize = 256;
 /// Characters of a pattern that an error text repeats.
 const SHOWN_CHARS: usize = 64;
@@ -12,25 +12,25 @@ const SHOWN_CHARS: usize = 64;
 /// Which tools a request may use.
 #[derive(Debug, Clone)]
 pub struct ToolFilter {
-    /// Everything where there is no list.
+    /// `None` allows every tool.
     allow: Option<Globs>,
     deny: Globs,
     client_tools: Globs,
     enabled: bool,
 }
 
-/// A glob that cannot be read; the text names it.
+/// Why a list of patterns cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// A pattern that is no glob.
+    /// A pattern is not a glob.
     #[error("'{pattern}' is not a glob: {reason}")]
     Pattern {
-        /// The pattern, shortened where it is long.
+        /// The pattern, truncated if it is long.
         pattern: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// More patterns than anybody needs.
+    /// A list has too many patterns; holds the limit.
     #[error("a list holds more than {0} globs")]
     TooMany(usize),
     /// The patterns of a list cannot be used together.
@@ -38,13 +38,13 @@ pub enum FilterError {
     Together(String),
 }
 
-/// Name patterns, of which any may match.
+/// A list of name patterns; a name matches if any pattern matches it.
 #[derive(Debug, Clone)]
 pub struct Globs(GlobSet);
 
 impl ToolFilter {
-    /// A filter of lists: only `allow` if it is given, and not `deny`. `client_tools` stay with the client. With `enabled`
-    /// false no server-side tool is used.
+    /// Server-side tools that match `allow`, if it is given, and do not match `deny`. The client runs the declared tools
+    /// that match `client_tools`. If `enabled` is false, no server-side tool is used.
     pub fn new(allow: Option<Globs>, deny: Globs, client_tools: Globs, enabled: bool) -> Self {
         Self {
             allow,
@@ -61,7 +61,7 @@ impl ToolFilter {
             && !self.deny.matches(name)
     }
 
-    /// Whether a declared tool stays with the client even though the dispatch URL could run it.
+    /// Whether the client runs a declared tool even if the dispatch URL could run it.
     pub(in crate::tools) fn is_for_client(&self, name: &str) -> bool {
         !self.enabled || self.client_tools.matches(name)
     }
@@ -71,7 +71,7 @@ impl Globs {
     /// Compiles a list; an empty one matches nothing.
     ///
     /// # Errors
-    /// When a pattern is no glob, or there are too many.
+    /// When a pattern is not a glob, or there are too many patterns.
     pub fn new(patterns: &[String]) -> Result<Self, FilterError> {
         if patterns.len() > MAX_PATTERNS {
             return Err(FilterError::TooMany(MAX_PATTERNS));

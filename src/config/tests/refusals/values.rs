@@ -149,7 +149,7 @@ const IMPOSSIBLE_KEYS: &[(&str, &str, &str)] = &[
     (
         "env = \"ALICE_API_KEY\"\n[[api_keys]]\nname = \"a\"\nsha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"",
         "api_keys[1].name",
-        "names differ",
+        "another name",
     ),
 ];
 
@@ -160,7 +160,7 @@ const IMPOSSIBLE_TOOLS: &[(&str, &str, &str)] = &[
     (
         "[[tools]]\nname = \"t\"\ndescription = \"d\"\nurl = \"http://t/\"",
         "tools[1].name",
-        "names differ",
+        "another name",
     ),
     (
         "[[tools]]\nname = \"t t\"\ndescription = \"d\"\nurl = \"http://t/\"",
@@ -210,7 +210,7 @@ const IMPOSSIBLE_SERVERS: &[(&str, &str, &str)] = &[
     (
         "[[upstreams]]\nname = \"u\"\nbase_url = \"http://v\"",
         "upstreams[1].name",
-        "names differ",
+        "another name",
     ),
     (
         "[[upstreams]]\nname = \"v\"\nbase_url = \"http://u/v1?k=hunter2\"",
