@@ -233,7 +233,7 @@ impl WorkDir {
         match meta.kind {
             FileType::RegularFile => {}
             FileType::Directory => return Err(Refusal::Reason("it is a directory")),
-            _ => return Err(Refusal::Reason("it is no regular file")),
+            _ => return Err(Refusal::Reason("it is not a regular file")),
         }
         if !meta.single && !self.private_mount {
             return Err(Refusal::Reason("it has more than one name (hard links)"));
@@ -325,7 +325,7 @@ impl Refusal {
             Some(Errno::LOOP) => Self::Reason("it is a symbolic link, or behind one"),
             Some(Errno::XDEV) => Self::Reason("it is not in the working directory"),
             Some(Errno::ACCESS) => Self::Reason("its permissions do not allow reading"),
-            Some(Errno::NXIO) => Self::Reason("it is no regular file"),
+            Some(Errno::NXIO) => Self::Reason("it is not a regular file"),
             Some(Errno::NAMETOOLONG) => Self::Reason("its name is too long"),
             _ => Self::Reason("opening it failed"),
         }

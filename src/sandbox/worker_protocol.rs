@@ -225,7 +225,7 @@ impl WorkerDecoder {
             .ok_or(Violation::Malformed)?;
         let ImageFields { id, mime, kind } = fields(head)?;
         let checked = if bytes.len() > self.max_image {
-            Err("is larger than one image may be")
+            Err("is too large")
         } else {
             picture::check(bytes, &mime)
         };

@@ -103,7 +103,7 @@ impl<'a> CaptureBuilder<'a> {
             };
             self.note_rejected(
                 name,
-                &format!("it has {size} bytes{sparse}; {max} are the most"),
+                &format!("it has {size} bytes{sparse}; the limit is {max}"),
             );
             return None;
         }
@@ -120,7 +120,7 @@ impl<'a> CaptureBuilder<'a> {
     pub(super) fn add(&mut self, name: &str, bytes: Bytes, whole: bool) {
         if !whole {
             self.note(format!(
-                "'{}' grew while it was read; its first {} bytes are handed back",
+                "'{}' grew while it was read; its first {} bytes are returned",
                 shown(name),
                 bytes.len()
             ));
@@ -141,7 +141,7 @@ impl<'a> CaptureBuilder<'a> {
     }
 
     fn note_rejected(&mut self, name: &str, problem: &str) {
-        self.note(format!("'{}' is not handed back: {problem}", shown(name)));
+        self.note(format!("'{}' is not returned: {problem}", shown(name)));
     }
 
     fn note(&mut self, notice: String) {
@@ -156,7 +156,7 @@ impl<'a> CaptureBuilder<'a> {
         let notices = &mut self.capture.notices;
         if self.unnamed > 0 {
             notices.push(format!(
-                "{} more files are not handed back or not whole",
+                "{} more files are not returned, or only in part",
                 self.unnamed
             ));
         }
@@ -169,7 +169,7 @@ impl<'a> CaptureBuilder<'a> {
                 ""
             };
             notices.push(format!(
-                "{} files are not handed back, because one call hands {} back: {}{more}",
+                "{} files are not returned, because one call returns at most {}: {}{more}",
                 self.too_many.len(),
                 self.limits.files,
                 named.join(", ")
@@ -177,19 +177,19 @@ impl<'a> CaptureBuilder<'a> {
         }
         if after.odd_names > before.odd_names {
             notices.push(
-                "files whose names are not UTF-8 or hold control characters are not handed back; rename them"
+                "files whose names are not UTF-8 or hold control characters are not returned; rename them"
                     .to_owned(),
             );
         }
         if after.special > before.special {
             notices.push(
-                "symbolic links, pipes, sockets and devices are not handed back; write regular files"
+                "symbolic links, pipes, sockets and devices are not returned; write regular files"
                     .to_owned(),
             );
         }
         if !after.complete {
             notices.push(format!(
-                "only files in the first {} entries and {} levels of the working directory are handed back by themselves",
+                "only files in the first {} entries and {} levels of the working directory are returned without being requested",
                 super::LISTED.entries,
                 super::LISTED.depth
             ));

@@ -228,7 +228,7 @@ impl<'r> RemoteDir<'r> {
             Some(FileErrorKind::Missing) => return Err(RequestFailure::Refused(Refusal::Missing)),
             Some(FileErrorKind::Link) => "it is a symbolic link, or behind one",
             Some(FileErrorKind::Access) => "its permissions do not allow reading",
-            Some(FileErrorKind::Special) => "it is no regular file",
+            Some(FileErrorKind::Special) => "it is not a regular file",
             Some(FileErrorKind::Directory) => "it is a directory",
             Some(FileErrorKind::Long) => "its name is too long",
             Some(FileErrorKind::Full) => "there is no room for it",

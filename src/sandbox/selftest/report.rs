@@ -83,7 +83,7 @@ pub(super) fn external(
     let mut missing = Vec::new();
     if !attempt.leaks.is_empty() {
         missing.push(format!(
-            "sandbox.command: the self-test was not contained ({}); what the command isolates is for its operator to judge",
+            "sandbox.command: the self-test was not contained ({}); check what the command isolates",
             attempt.leaks.join("; ")
         ));
     }

@@ -26,7 +26,7 @@ pub(super) fn check(bytes: &[u8], mime: &str) -> Result<&'static str, &'static s
     }
     let pixels = u64::from(width) * u64::from(height);
     if width > MAX_SIDE || height > MAX_SIDE || pixels > MAX_PIXELS {
-        return Err("has more pixels than one image may have");
+        return Err("has too many pixels");
     }
     Ok(mime_type)
 }

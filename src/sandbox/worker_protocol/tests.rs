@@ -259,7 +259,7 @@ fn texts_and_images_are_bounded_by_the_limits() {
             }),
             Ok(WorkerMessage::BadImage {
                 id: 1,
-                why: "is larger than one image may be",
+                why: "is too large",
             }),
         ]
     );

@@ -62,7 +62,7 @@ sizes";
         let notices = outcome.notices.join("\n");
         for part in [
             "is called 'data-2.csv' here",
-            "'../x' is not handed back: it is not in the working directory",
+            "'../x' is not returned: it is not in the working directory",
             "most of it holes",
             "not UTF-8",
             "symbolic links, pipes",
@@ -117,7 +117,7 @@ sizes";
             ("../../etc/passwd", "it is not in the working directory"),
             ("/etc/passwd", "it is not in the working directory"),
             ("link.txt", "it is a symbolic link"),
-            ("pipe", "it is no regular file"),
+            ("pipe", "it is not a regular file"),
             ("sub", "it is a directory"),
         ] {
             let error = read(name, 0, 100).await.unwrap_err().to_string();

@@ -100,7 +100,12 @@ fn pipes_sockets_and_devices_do_not_hold_anybody_up() {
                 .dir
                 .capture(&before, &declared, &InterpreterLimits::default());
             for name in ["pipe", "socket"] {
-                assert!(fixture.read(name).unwrap_err().contains("no regular file"));
+                assert!(
+                    fixture
+                        .read(name)
+                        .unwrap_err()
+                        .contains("not a regular file")
+                );
             }
             let target = fixture.folder.path().join("saved");
             let saved = fixture

@@ -13,7 +13,7 @@ fn an_enormous_sparse_file_is_refused_by_its_size() {
     assert_eq!(
         capture.notices,
         [
-            "'huge.bin' is not handed back: it has 1099511627776 bytes, most of it holes; 33554432 are the most"
+            "'huge.bin' is not returned: it has 1099511627776 bytes, most of it holes; the limit is 33554432"
         ]
     );
     let part = FileRange {
@@ -203,15 +203,15 @@ fn number_and_size_of_files_are_limited() {
     assert_eq!(
         taken.notices,
         [
-            "'b' is not handed back: all files of one call would have more than 12 bytes",
-            "2 files are not handed back, because one call hands 2 back: d, e"
+            "'b' is not returned: all files of one call would have more than 12 bytes",
+            "2 files are not returned, because one call returns at most 2: d, e"
         ]
     );
     let taken = capture(&["d", "e"]);
     assert_eq!(names(&taken), ["d", "a"]);
     assert_eq!(
         taken.notices[0],
-        "'e' is not handed back: it has 11 bytes; 10 are the most"
+        "'e' is not returned: it has 11 bytes; the limit is 10"
     );
     for number in 0..40 {
         fixture.write(format!("f{number}"), [b'f'; 20]);
@@ -256,7 +256,7 @@ fn a_file_that_grows_is_cut_and_reported() {
             let capture = fixture.dir.capture(&before, &declared, &limits);
             match &capture.files[..] {
                 [file] => assert!(file.bytes.len() <= 64 * 1024),
-                _ => assert!(capture.notices[0].contains("are the most"), "{capture:?}"),
+                _ => assert!(capture.notices[0].contains("the limit is"), "{capture:?}"),
             }
         }
         stop.store(true, Ordering::Relaxed);
