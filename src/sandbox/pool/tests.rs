@@ -200,7 +200,7 @@ async fn files_that_were_deleted_to_evict_idle_are_told_of() {
     let found = found.unwrap();
     assert_eq!(found.value.unwrap().text, "['input.txt']");
     assert!(
-        found.notices[0].contains("deleted to make room"),
+        found.notices[0].contains("deleted to free space"),
         "{:?}",
         found.notices
     );
@@ -231,7 +231,7 @@ async fn files_that_could_not_be_kept_are_not_told_to_be_kept() {
     let outcome = stage.run(&first, "import os; os.listdir()").await;
     assert_eq!(outcome.value.unwrap().text, "[]");
     assert!(
-        outcome.notices[0].contains("could not be kept"),
+        outcome.notices[0].contains("could not be saved"),
         "{:?}",
         outcome.notices
     );

@@ -136,19 +136,19 @@ impl Restart {
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::FilesRestored => {
-                "the interpreter was started anew since the last call: variables and imports are gone, files are kept"
+                "the interpreter was restarted since the last call: variables and imports are lost, files are kept"
             }
             Self::FilesChanged(FileLoss::Evicted) => {
-                "the interpreter was started anew since the last call: variables and imports are gone, and so are the \
-                 files of the working directory, which were deleted to make room; files that the user sent are there"
+                "the interpreter was restarted since the last call: variables and imports are lost, and the files of \
+                 the working directory were deleted to free space; files that the user sent are available"
             }
             Self::FilesChanged(FileLoss::NotSaved) => {
-                "the interpreter was started anew since the last call: variables and imports are gone, and the files of \
-                 the working directory could not be kept: they are missing or as they were earlier"
+                "the interpreter was restarted since the last call: variables and imports are lost, and the files of \
+                 the working directory could not be saved: they are missing or in an earlier state"
             }
             Self::RestoreFailed => {
-                "the interpreter was started anew since the last call: variables and imports are gone, and the files of \
-                 the working directory could not be put back: some or all of them are missing"
+                "the interpreter was restarted since the last call: variables and imports are lost, and the files of \
+                 the working directory could not be restored: some or all of them are missing"
             }
         }
     }

@@ -12,9 +12,9 @@ use super::read::inner_value;
 use super::{MAX_REPAIRED_WEIGHT, Repair, RepairedObject};
 use crate::tools::schema::{ArgumentChecker, SchemaNodes};
 
-/// Most rounds of fixes: one fix can reveal an error below it.
-const MAX_ROUNDS: usize = 3;
-/// Most errors that one round reads.
+/// Most passes: fixing a value can reveal errors inside it.
+const MAX_PASSES: usize = 3;
+/// Most errors that one pass reads.
 const MAX_ERRORS: usize = 1024;
 /// Names of fields that hold paths.
 const PATH_FIELDS: [&str; 5] = ["path", "file_path", "filename", "paths", "dir"];
@@ -37,7 +37,7 @@ pub(super) fn fit(
             object.note(Repair::MdLinkUnwrapped);
         }
     }
-    for _ in 0..MAX_ROUNDS {
+    for _ in 0..MAX_PASSES {
         if schema.is_valid(&object.value) {
             return Ok(object);
         }
@@ -158,12 +158,12 @@ fn fix_types(object: &mut RepairedObject, schema: &ArgumentChecker<'_>) -> bool 
     // The arguments as a whole remain an object.
     wanted.remove("");
     // Values inside of strings do not count as memory of the arguments.
-    let mut room = MAX_REPAIRED_WEIGHT;
+    let mut budget = MAX_REPAIRED_WEIGHT;
     for (pointer, types) in wanted {
         let Some(value) = object.value.pointer_mut(&pointer) else {
             continue;
         };
-        let repair = match converted(value, types, &mut room) {
+        let repair = match converted(value, types, &mut budget) {
             Some((converted, repair)) => {
                 *value = converted;
                 repair
@@ -205,7 +205,7 @@ fn collect_wanted(error: &ValidationError<'_>, wanted: &mut BTreeMap<String, Jso
 }
 
 /// The value as one of the wanted types, if that is unambiguous.
-fn converted(value: &Value, wanted: JsonTypeSet, room: &mut usize) -> Option<(Value, Repair)> {
+fn converted(value: &Value, wanted: JsonTypeSet, budget: &mut usize) -> Option<(Value, Repair)> {
     let text = match value {
         Value::Object(entries) if entries.is_empty() && wanted.contains(JsonType::Array) => {
             return Some((Value::Array(Vec::new()), Repair::ObjectToArray));
@@ -215,13 +215,13 @@ fn converted(value: &Value, wanted: JsonTypeSet, room: &mut usize) -> Option<(Va
     };
     if wanted.contains(JsonType::Array)
         && text.starts_with('[')
-        && let Some(array @ Value::Array(_)) = inner_value(text, room)
+        && let Some(array @ Value::Array(_)) = inner_value(text, budget)
     {
         return Some((array, Repair::JsonStringToArray));
     }
     if wanted.contains(JsonType::Object)
         && text.starts_with('{')
-        && let Some(object @ Value::Object(_)) = inner_value(text, room)
+        && let Some(object @ Value::Object(_)) = inner_value(text, budget)
     {
         return Some((object, Repair::DoubleEncodingRemoved));
     }

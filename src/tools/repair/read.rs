@@ -41,11 +41,12 @@ pub(super) fn is_heavy(text: &str) -> bool {
     weight(text) > MAX_WEIGHT.max(text.len().saturating_mul(2))
 }
 
-/// Parses the content of a string and takes its memory from `room`; `None` where that does not suffice.
-pub(super) fn inner_value(text: &str, room: &mut usize) -> Option<Value> {
-    let rest = room.checked_sub(weight(text))?;
+/// Parses the content of a string and takes its memory from `budget`, in bytes. `None` if the budget is too small or the
+/// content is not JSON.
+pub(super) fn inner_value(text: &str, budget: &mut usize) -> Option<Value> {
+    let rest = budget.checked_sub(weight(text))?;
     let value = serde_json::from_str(text).ok()?;
-    *room = rest;
+    *budget = rest;
     Some(value)
 }
 

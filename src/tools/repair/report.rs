@@ -120,7 +120,7 @@ fn unlisted(schema: &ArgumentChecker<'_>) -> String {
         .at("")
         .map(|schema| compact(schema, MAX_SCHEMA_CHARS));
     format!(
-        "The arguments do not fit the tool's schema, and are too large for what is wrong to be listed. The tool was not \
+        "The arguments do not fit the tool's schema. They are too large for a list of the errors. The tool was not \
          run.\n  expected: {}\nCall the tool again with corrected arguments; if they are long, split the work into \
          smaller calls.",
         expected.unwrap_or_default()
@@ -225,11 +225,11 @@ fn compact(value: &Value, max: usize) -> String {
     const WIDEST: usize = 4;
     let mut buffer = Bounded {
         bytes: Vec::new(),
-        room: (max + 1) * WIDEST,
+        capacity: (max + 1) * WIDEST,
     };
-    // The only possible error is the end of the room.
+    // The only possible error is a full writer.
     let _full = serde_json::to_writer(&mut buffer, value);
-    // A character may be split at the end of the room, which is not shown.
+    // A character that is split at the end is not shown.
     cut(&String::from_utf8_lossy(&buffer.bytes), max)
 }
 
@@ -237,12 +237,15 @@ fn compact(value: &Value, max: usize) -> String {
 #[derive(Debug)]
 struct Bounded {
     bytes: Vec<u8>,
-    room: usize,
+    capacity: usize,
 }
 
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = self.room.saturating_sub(self.bytes.len()).min(bytes.len());
+        let taken = self
+            .capacity
+            .saturating_sub(self.bytes.len())
+            .min(bytes.len());
         self.bytes.extend(bytes.iter().take(taken));
         Ok(taken)
     }

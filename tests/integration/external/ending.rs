@@ -32,7 +32,7 @@ while True: pass";
         assert_eq!(outcome.stdout, "kept\n");
         assert_eq!(outcome.error.unwrap().name, "NameError");
         assert!(
-            outcome.notices[0].contains("started anew"),
+            outcome.notices[0].contains("was restarted"),
             "{:?}",
             outcome.notices
         );

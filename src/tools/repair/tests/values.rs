@@ -125,7 +125,7 @@ fn values_that_could_mean_something_else_are_refused() {
             &[&format!("at /{key}: "), &format!("value: {value}\n"), hint],
         );
     }
-    // A required field stays, so that the model hears of it.
+    // A required field stays, so that the error names it.
     let required = json!({"properties": {"o": {"type": "object"}}, "required": ["o"]});
     refused(r#"{"o":""}"#, &required, r#"{"o":""}"#);
 }
