@@ -22,7 +22,7 @@ use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult, run};
 use crate::tools::cap::cap_result;
 use crate::tools::gate::CallRefusal;
 use crate::tools::{ToolDetail, ToolFile, ToolOutput};
-use crate::upstream::assemble::Turn;
+use crate::upstream::assemble::ModelReply;
 pub(super) use context::BatchContext;
 pub(super) use files::MAX_INLINE_BYTES;
 pub(super) use report::millis;
@@ -31,7 +31,7 @@ use report::{calling, frames_shown, image_message, label, speaking};
 /// A batch of calls. Dropping it cancels the tools that run.
 pub(super) struct Batch {
     context: BatchContext,
-    turn: Turn,
+    reply: ModelReply,
     buffered: Vec<AgentEvent>,
     calls: Vec<ResolvedCall>,
     decisions: Vec<CallDecision>,
@@ -82,7 +82,7 @@ impl Batch {
     /// Begins a batch: reports every server-side call and starts those that run.
     pub(super) fn start(
         context: BatchContext,
-        turn: Turn,
+        reply: ModelReply,
         buffered: Vec<AgentEvent>,
         mut calls: Vec<ResolvedCall>,
         decisions: Vec<CallDecision>,
@@ -119,7 +119,7 @@ impl Batch {
         let answers = calls.iter().map(|_| None).collect();
         let mut batch = Self {
             context,
-            turn,
+            reply,
             buffered,
             calls,
             decisions,
@@ -201,7 +201,7 @@ impl Batch {
             .collect();
         let hidden = client_calls.len() < self.calls.len();
         let calls: Vec<ToolCall> = self.calls.iter().map(|call| call.call.clone()).collect();
-        let said = transcript::assistant(&self.turn, &calls, &self.context.quirks);
+        let said = transcript::assistant(&self.reply, &calls, &self.context.quirks);
         let mut messages = vec![StoredMessage {
             hidden,
             ..StoredMessage::visible(said)

@@ -11,7 +11,7 @@ use super::turn::TurnRequest;
 use super::{AgentError, AgentParts};
 use crate::metrics::ModelOutcome;
 use crate::openai::event::ModelEvent;
-use crate::upstream::assemble::TurnAssembler;
+use crate::upstream::assemble::ReplyAssembler;
 use crate::upstream::fail_over::FailOver;
 use crate::upstream::settings::FinalCall;
 use crate::upstream::{ModelCall, ModelStream, UpstreamError};
@@ -38,7 +38,7 @@ pub(super) struct ActiveModelCall {
     /// A part of the answer has reached the client, so the call cannot be made again.
     visible: bool,
     /// Assembles the answer.
-    pub(super) assembler: TurnAssembler,
+    pub(super) assembler: ReplyAssembler,
     /// Events that are kept until the call ends.
     pub(super) buffered: Vec<AgentEvent>,
 }
@@ -96,7 +96,7 @@ impl ActiveModelCall {
                 parts.metrics.upstream_retried(upstream.name());
             }
         };
-        let assembler = TurnAssembler::new(fail_over.upstream().quirks().split_names);
+        let assembler = ReplyAssembler::new(fail_over.upstream().quirks().split_names);
         Ok(Self {
             stream,
             fail_over,

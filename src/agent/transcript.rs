@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::event::AgentEvent;
 use crate::openai::message::{AssistantParts, FieldChange, Message, Role};
 use crate::openai::tool::ToolCall;
-use crate::upstream::assemble::Turn;
+use crate::upstream::assemble::ModelReply;
 use crate::upstream::settings::Quirks;
 
 /// Fields in which model servers send and take reasoning.
@@ -19,13 +19,13 @@ const REASONING_FIELDS: [&str; 4] = [
 const BETWEEN_ROUNDS: &str = "\n\n";
 
 /// The assistant message of one round.
-pub(super) fn assistant(turn: &Turn, calls: &[ToolCall], quirks: &Quirks) -> Message {
-    let reasoning = turn.reasoning.as_ref().filter(|_| quirks.send_reasoning);
+pub(super) fn assistant(reply: &ModelReply, calls: &[ToolCall], quirks: &Quirks) -> Message {
+    let reasoning = reply.reasoning.as_ref().filter(|_| quirks.send_reasoning);
     Message::assistant(&AssistantParts {
-        text: &turn.text,
+        text: &reply.text,
         reasoning: reasoning.map(|(text, field)| (*field, text.as_str())),
         tool_calls: calls,
-        extra: &turn.extra,
+        extra: &reply.extra,
     })
 }
 

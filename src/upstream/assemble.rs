@@ -20,7 +20,7 @@ pub struct TooManyCalls;
 
 /// What the model returned in one model call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Turn {
+pub struct ModelReply {
     /// The visible text.
     pub text: String,
     /// The reasoning text and the field in which it came.
@@ -48,7 +48,7 @@ pub struct AssembledCall {
 
 /// Assembles a reply from its events.
 #[derive(Debug, Default)]
-pub struct TurnAssembler {
+pub struct ReplyAssembler {
     split_names: bool,
     text: String,
     reasoning: Option<(String, &'static str)>,
@@ -86,7 +86,7 @@ struct ObjectScan {
     broken: bool,
 }
 
-impl TurnAssembler {
+impl ReplyAssembler {
     /// Makes an assembler; with `split_names` the pieces of a call's name are joined, otherwise a repeated name is the
     /// same name again.
     pub fn new(split_names: bool) -> Self {
@@ -127,7 +127,7 @@ impl TurnAssembler {
     }
 
     /// Ends the reply; every call gets a fresh id.
-    pub fn finish(self, style: CallIdStyle) -> Turn {
+    pub fn finish(self, style: CallIdStyle) -> ModelReply {
         let calls: Vec<AssembledCall> = self
             .calls
             .into_iter()
@@ -149,7 +149,7 @@ impl TurnAssembler {
             (None | Some(FinishReason::ToolCalls), true) => FinishReason::Stop,
             (Some(reason), _) => reason,
         };
-        Turn {
+        ModelReply {
             text: self.text,
             reasoning: self.reasoning,
             calls,
@@ -333,14 +333,15 @@ mod tests {
     }
 
     fn assemble(split_names: bool, pieces: &[ToolCallDelta]) -> Vec<(String, String)> {
-        let mut assembler = TurnAssembler::new(split_names);
+        let mut assembler = ReplyAssembler::new(split_names);
         for piece in pieces {
             assembler
                 .push(&ModelEvent::ToolCall(piece.clone()))
                 .unwrap();
         }
-        let turn = assembler.finish(CallIdStyle::Standard);
-        turn.calls
+        let reply = assembler.finish(CallIdStyle::Standard);
+        reply
+            .calls
             .into_iter()
             .map(|it| (it.call.name, it.call.arguments))
             .collect()
@@ -556,22 +557,22 @@ mod tests {
 
     #[test]
     fn ids_are_fresh_and_of_the_wanted_style() {
-        let mut assembler = TurnAssembler::new(false);
+        let mut assembler = ReplyAssembler::new(false);
         for index in ["0", "1"] {
             assembler
                 .push(&ModelEvent::ToolCall(piece(index, "same", "f", "{}")))
                 .unwrap();
         }
         assert!(assembler.has_calls());
-        let turn = assembler.finish(CallIdStyle::Short);
-        assert_eq!(turn.calls[0].upstream_id.as_deref(), Some("same"));
-        assert_eq!(turn.calls[0].call.id.len(), 9);
-        assert_ne!(turn.calls[0].call.id, turn.calls[1].call.id);
+        let reply = assembler.finish(CallIdStyle::Short);
+        assert_eq!(reply.calls[0].upstream_id.as_deref(), Some("same"));
+        assert_eq!(reply.calls[0].call.id.len(), 9);
+        assert_ne!(reply.calls[0].call.id, reply.calls[1].call.id);
     }
 
     #[test]
     fn one_call_too_many_is_refused() {
-        let mut assembler = TurnAssembler::new(false);
+        let mut assembler = ReplyAssembler::new(false);
         let call = |nth: usize| ModelEvent::ToolCall(piece(&nth.to_string(), "-", "f", "{"));
         for nth in 0..MAX_CALLS {
             assembler.push(&call(nth)).unwrap();
@@ -584,7 +585,7 @@ mod tests {
     #[test]
     fn a_long_answer_is_put_together_in_time() {
         let began = std::time::Instant::now();
-        let mut assembler = TurnAssembler::new(false);
+        let mut assembler = ReplyAssembler::new(false);
         // Every piece looks as if it could be the end of a whole object.
         let mut push = |arguments: &str| {
             let piece = piece("0", "a", "f", arguments);
@@ -619,7 +620,7 @@ mod tests {
             (Some(other()), false, other()),
             (None, false, Stop),
         ] {
-            let mut assembler = TurnAssembler::new(false);
+            let mut assembler = ReplyAssembler::new(false);
             if calls {
                 assembler
                     .push(&ModelEvent::ToolCall(piece("0", "a", "f", "{}")))
@@ -635,7 +636,7 @@ mod tests {
 
     #[test]
     fn everything_else_is_collected() {
-        let mut assembler = TurnAssembler::new(false);
+        let mut assembler = ReplyAssembler::new(false);
         let usage = |json: &str| Usage::parse(json).unwrap();
         let reasoning = |text: &str| ModelEvent::Reasoning {
             text: text.into(),
@@ -663,7 +664,7 @@ mod tests {
         }
         assert_eq!(
             assembler.finish(CallIdStyle::Standard),
-            Turn {
+            ModelReply {
                 text: "ab".into(),
                 reasoning: Some(("r1r2".into(), "thinking")),
                 calls: Vec::new(),

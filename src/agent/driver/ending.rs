@@ -13,7 +13,7 @@ use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
 use crate::session::{StoredMessage, View};
-use crate::upstream::assemble::Turn;
+use crate::upstream::assemble::ModelReply;
 
 impl Drop for Run {
     fn drop(&mut self) {
@@ -54,11 +54,15 @@ impl Run {
     }
 
     /// The messages to store for an answer whose calls are not run.
-    pub(super) fn unrun(&mut self, turn: &Turn, resolved: &[ResolvedCall]) -> Vec<StoredMessage> {
-        self.answer_text.end_round(&turn.text);
+    pub(super) fn unrun(
+        &mut self,
+        reply: &ModelReply,
+        resolved: &[ResolvedCall],
+    ) -> Vec<StoredMessage> {
+        self.answer_text.end_round(&reply.text);
         let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
         let mut stored = vec![StoredMessage::hidden(transcript::assistant(
-            turn,
+            reply,
             &calls,
             &self.request.route.quirks,
         ))];
@@ -242,8 +246,8 @@ impl Run {
         }
     }
 
-    pub(super) fn count(&mut self, turn: &Turn) {
-        if let Some(usage) = &turn.usage {
+    pub(super) fn count(&mut self, reply: &ModelReply) {
+        if let Some(usage) = &reply.usage {
             self.parts
                 .metrics
                 .tokens(usage.prompt_tokens(), usage.completion_tokens());
@@ -252,7 +256,7 @@ impl Run {
                 none => *none = Some(usage.clone()),
             }
         }
-        self.usage_by_round.push(turn.usage.clone());
+        self.usage_by_round.push(reply.usage.clone());
     }
 }
 

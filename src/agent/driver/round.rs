@@ -19,7 +19,7 @@ use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
 use crate::session::StoredMessage;
 use crate::upstream::ModelCall;
-use crate::upstream::assemble::Turn;
+use crate::upstream::assemble::ModelReply;
 use crate::upstream::settings::FinalCall;
 
 /// More calls in one answer than this may take long to validate.
@@ -99,10 +99,10 @@ impl Run {
             buffered,
             ..
         } = *call;
-        let mut turn = assembler.finish(self.request.route.quirks.call_ids);
-        self.count(&turn);
-        self.finish_reason = turn.finish.clone();
-        let model_calls: Vec<ToolCall> = std::mem::take(&mut turn.calls)
+        let mut reply = assembler.finish(self.request.route.quirks.call_ids);
+        self.count(&reply);
+        self.finish_reason = reply.finish.clone();
+        let model_calls: Vec<ToolCall> = std::mem::take(&mut reply.calls)
             .into_iter()
             .map(|assembled| assembled.call)
             .collect();
@@ -112,49 +112,49 @@ impl Run {
         let resolver = Resolver {
             tools: &self.request.tools,
             gate: &self.parts.gate,
-            cut_off: turn.finish == FinishReason::Length,
+            cut_off: reply.finish == FinishReason::Length,
         };
         let resolved = block_in_place_if(long, || resolver.resolve(model_calls));
         let facts: Vec<_> = resolved.iter().map(|call| call.facts).collect();
         match self
             .machine
-            .after_model_call(&turn.finish, turn.usage.as_ref(), &facts)
+            .after_model_call(&reply.finish, reply.usage.as_ref(), &facts)
         {
             AfterModelCall::Finish(reason) => {
                 self.release(buffered);
                 let end = vec![StoredMessage::visible(transcript::assistant(
-                    &turn,
+                    &reply,
                     &[],
                     &self.request.route.quirks,
                 ))];
-                self.answer_text.end_round(&turn.text);
+                self.answer_text.end_round(&reply.text);
                 self.finish(reason, end).await
             }
             AfterModelCall::Abandon(reason) => {
                 self.release(buffered);
                 self.limit_notice(reason);
-                let end = self.unrun(&turn, &resolved);
+                let end = self.unrun(&reply, &resolved);
                 self.finish(reason, end).await
             }
             AfterModelCall::Fail(reason) => {
-                let end = self.unrun(&turn, &resolved);
+                let end = self.unrun(&reply, &resolved);
                 self.store(end, Vec::new()).await;
                 Err(AgentError::Limit(reason))
             }
             AfterModelCall::Batch(decisions) => {
-                self.begin_batch(turn, buffered, resolved, decisions).await
+                self.begin_batch(reply, buffered, resolved, decisions).await
             }
         }
     }
 
     async fn begin_batch(
         &mut self,
-        turn: Turn,
+        reply: ModelReply,
         buffered: Vec<AgentEvent>,
         resolved: Vec<ResolvedCall>,
         decisions: Vec<CallDecision>,
     ) -> Result<(), AgentError> {
-        self.answer_text.end_round(&turn.text);
+        self.answer_text.end_round(&reply.text);
         let buffered = match self.request.options.text {
             TextMode::All => {
                 self.release(buffered);
@@ -183,7 +183,7 @@ impl Run {
         .with_room(self.inline_left)
         .until(self.started, self.request.options.limits.max_duration);
         self.phase = Phase::Running(Box::new(Batch::start(
-            context, turn, buffered, resolved, decisions,
+            context, reply, buffered, resolved, decisions,
         )));
         Ok(())
     }
