@@ -88,8 +88,8 @@ pub enum AgentError {
     /// Something in the messages cannot be used.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// A file that came with the request could not be kept.
-    #[error("a file of the request could not be kept")]
+    /// The file store failed for a file of the request.
+    #[error("a file of the request could not be stored or read")]
     Files(#[source] FileError),
 }
 

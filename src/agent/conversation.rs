@@ -1,11 +1,11 @@
-//! The session side of a run: whose turn it is, what the history was, what is written when.
+//! The session of a run: finds and leases it, joins the request's messages to its history, and writes what is new.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use super::inputs::Keeper;
+use super::inputs::InputFiles;
 use super::turn::TurnRequest;
 use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{Owner, SessionId};
@@ -16,55 +16,59 @@ use crate::session::{
     WaitingTurn, splice,
 };
 
-/// How long a `store: false` turn waits for the results of the client's tools.
-const PARKED_FOR: Duration = Duration::from_secs(600);
+/// How long a turn of an unstored session waits for the results of its client calls.
+const UNSTORED_TURN_TTL: Duration = Duration::from_secs(600);
 
-/// The conversation of one run. Writes happen beside the run and in order; the session stays locked until the last
-/// one has ended, even when the run itself is dropped.
+/// The conversation of one run.
+///
+/// Writes run in tasks of their own, one after another. The lease is released when the last write has ended, even if the
+/// run itself is dropped.
 #[derive(Debug)]
 pub(super) struct Conversation {
     parts: Arc<AgentParts>,
     owner: Owner,
-    kept: Keeping,
-    /// What the store does not have yet.
+    session: RunSession,
+    /// What is not written yet.
     unsaved: Change,
     writing: Option<JoinHandle<Result<(), Box<UnwrittenChange>>>>,
-    /// What goes with the turn where it is not stored.
-    held: Option<Attachment>,
-    /// The call of an unstored turn that this request answers.
-    answers: Option<String>,
-    /// What results that are still part of it found.
+    /// What lasts as long as the turn of an unstored session, the waits for its client calls included.
+    attachment: Option<Attachment>,
+    /// The client call whose result this request brings to a waiting unstored turn.
+    answered_call: Option<String>,
+    /// The sources that the history's tool results found.
     sources: Vec<CitedSource>,
 }
 
-/// Where the conversation is kept.
+/// The session of a run.
 #[derive(Debug)]
-enum Keeping {
-    Stored {
-        id: SessionId,
-        lease: Arc<Lease>,
-    },
-    /// `store: false`: in memory, and only while the client runs its tools.
-    Parked(StoredSession),
+enum RunSession {
+    /// A stored session and the right to write to it.
+    Stored { id: SessionId, lease: Arc<Lease> },
+    /// An unstored session (`store: false`). It is kept in memory, and only while a turn waits for client calls.
+    Unstored(StoredSession),
 }
 
 impl Conversation {
-    /// Finds and locks the conversation of a request, and joins its messages to the history.
+    /// Finds and leases the session of a request, and joins the request's messages to its history.
     ///
-    /// Returns no conversation when nothing is to be stored; the history then is the request's messages.
+    /// Returns the conversation and the history. Without a session there is no conversation, and the history is the
+    /// request's messages.
+    ///
+    /// # Errors
+    /// When a file of the messages cannot be used, the session is busy or the store fails.
     pub(super) async fn open(
         parts: &Arc<AgentParts>,
         request: &mut TurnRequest,
     ) -> Result<(Option<Self>, Vec<Message>), AgentError> {
         let owner = request.caller.owner.clone();
         let incoming = std::mem::take(&mut request.messages);
-        let unkept = |incoming| {
-            let keeper = Keeper {
+        let accept_unstored = |incoming| {
+            let files = InputFiles {
                 parts,
                 owner: &owner,
                 session: None,
             };
-            keeper.take_in(incoming)
+            files.accept(incoming)
         };
         let pending_call = pending_call(&incoming).map(str::to_owned);
         let waiting = match &pending_call {
@@ -72,12 +76,12 @@ impl Conversation {
             None => None,
         };
         if let Some(WaitingTurn::Unstored(waiting)) = waiting {
-            // The turn that was not to be stored goes on, whatever this request says.
-            let incoming = unkept(incoming).await?;
+            // The waiting turn of an unstored session continues unstored, whatever this request says of `store`.
+            let incoming = accept_unstored(incoming).await?;
             let (mut conversation, history) =
-                Self::ephemeral(parts, request, waiting.session, incoming);
-            conversation.held = waiting.attached;
-            conversation.answers = pending_call;
+                Self::unstored(parts, request, waiting.session, incoming);
+            conversation.attachment = waiting.attached;
+            conversation.answered_call = pending_call;
             return Ok((Some(conversation), history));
         }
         let explicit = request.options.session_id.clone();
@@ -87,13 +91,13 @@ impl Conversation {
         };
         if request.options.ephemeral && explicit.is_none() && continued.is_none() {
             let nothing = StoredSession::default();
-            let incoming = unkept(incoming).await?;
-            let (conversation, history) = Self::ephemeral(parts, request, nothing, incoming);
+            let incoming = accept_unstored(incoming).await?;
+            let (conversation, history) = Self::unstored(parts, request, nothing, incoming);
             return Ok((Some(conversation), history));
         }
         let fresh = explicit.is_none() && continued.is_none();
         if fresh && !request.tools.has_server_tools() {
-            return Ok((None, unkept(incoming).await?));
+            return Ok((None, accept_unstored(incoming).await?));
         }
         let id = explicit.or(continued).unwrap_or_else(SessionId::fresh);
         let lease = parts.sessions.lease(&owner, &id).await?;
@@ -102,27 +106,27 @@ impl Conversation {
             false => parts.sessions.load(&owner, &id).await?.unwrap_or_default(),
         };
         if request.options.ephemeral {
-            let incoming = unkept(incoming).await?;
-            let (conversation, history) = Self::ephemeral(parts, request, stored, incoming);
+            let incoming = accept_unstored(incoming).await?;
+            let (conversation, history) = Self::unstored(parts, request, stored, incoming);
             return Ok((Some(conversation), history));
         }
-        let keeper = Keeper {
+        let files = InputFiles {
             parts,
             owner: &owner,
             session: Some(&id),
         };
-        let incoming = keeper.take_in(incoming).await?;
-        let kept = Keeping::Stored {
+        let incoming = files.accept(incoming).await?;
+        let session = RunSession::Stored {
             id,
             lease: Arc::new(lease),
         };
         let (unsaved, history) = join(&stored, request, incoming);
         let sources = sources(&stored, &unsaved);
-        let conversation = Self::new(parts, owner, kept, unsaved).knowing(sources);
+        let conversation = Self::new(parts, owner, session, unsaved, sources);
         Ok((Some(conversation), history))
     }
 
-    fn ephemeral(
+    fn unstored(
         parts: &Arc<AgentParts>,
         request: &TurnRequest,
         stored: StoredSession,
@@ -131,69 +135,72 @@ impl Conversation {
         let (unsaved, history) = join(&stored, request, incoming);
         let owner = request.caller.owner.clone();
         let sources = sources(&stored, &unsaved);
-        let conversation =
-            Self::new(parts, owner, Keeping::Parked(stored), unsaved).knowing(sources);
+        let session = RunSession::Unstored(stored);
+        let conversation = Self::new(parts, owner, session, unsaved, sources);
         (conversation, history)
     }
 
-    fn new(parts: &Arc<AgentParts>, owner: Owner, kept: Keeping, unsaved: Change) -> Self {
+    fn new(
+        parts: &Arc<AgentParts>,
+        owner: Owner,
+        session: RunSession,
+        unsaved: Change,
+        sources: Vec<CitedSource>,
+    ) -> Self {
         Self {
             parts: parts.clone(),
             owner,
-            kept,
+            session,
             unsaved,
             writing: None,
-            held: None,
-            answers: None,
-            sources: Vec::new(),
+            attachment: None,
+            answered_call: None,
+            sources,
         }
     }
 
-    fn knowing(mut self, sources: Vec<CitedSource>) -> Self {
-        self.sources = sources;
-        self
-    }
-
-    /// What earlier results found, as far as they are still part of the conversation.
+    /// The sources that the history's tool results found.
     pub(super) fn sources(&self) -> Vec<CitedSource> {
         self.sources.clone()
     }
 
-    /// What was kept for this turn while the client ran its tools.
-    pub(super) fn held(&self) -> Option<&Attachment> {
-        self.held.as_ref()
+    /// What was attached to this turn before it waited for client calls.
+    pub(super) fn attachment(&self) -> Option<&Attachment> {
+        self.attachment.as_ref()
     }
 
-    /// Keeps something for as long as the turn lasts, the client's calls included.
-    pub(super) fn hold(&mut self, held: Attachment) {
-        self.held = Some(held);
+    /// Attaches something that lasts as long as the turn of an unstored session, the waits for its client calls included.
+    pub(super) fn attach(&mut self, attachment: Attachment) {
+        self.attachment = Some(attachment);
     }
 
-    /// The calls that this request answers have led to the end of the turn, or to other calls.
-    pub(super) fn release(&self) {
-        if let Some(call) = &self.answers {
+    /// Detaches the attachment from the waiting turn whose call this request answered. The request has ended the turn or
+    /// led to other client calls, so that only the run itself needs the attachment.
+    pub(super) fn detach_answered(&self) {
+        if let Some(call) = &self.answered_call {
             self.parts.sessions.detach(&self.owner, call);
         }
     }
 
-    /// The id, if the conversation is stored.
+    /// The session's id, if the session is stored.
     pub(super) fn session_id(&self) -> Option<&SessionId> {
-        match &self.kept {
-            Keeping::Stored { id, .. } => Some(id),
-            Keeping::Parked(_) => None,
+        match &self.session {
+            RunSession::Stored { id, .. } => Some(id),
+            RunSession::Unstored(_) => None,
         }
     }
 
-    /// Adds what the model saw.
+    /// Appends a message that the next write stores.
     pub(super) fn push(&mut self, message: StoredMessage) {
         self.unsaved.append.push(message);
     }
 
-    /// Begins to write what is new. Call [`Self::settle`] before the next one.
+    /// Starts a write of what is new. `client_calls` are the ids of the calls whose results the turn waits for. Await
+    /// [`Self::finish_write`] before the next write.
     pub(super) fn save(&mut self, client_calls: Vec<String>) {
         self.unsaved.client_calls = client_calls;
-        match &mut self.kept {
-            Keeping::Stored { lease, .. } => {
+        match &mut self.session {
+            RunSession::Stored { lease, .. } => {
                 let keep = self.unsaved.keep + self.unsaved.append.len();
                 let next = Change {
                     keep,
@@ -201,21 +208,21 @@ impl Conversation {
                 };
                 let change = std::mem::replace(&mut self.unsaved, next);
                 let (sessions, lease) = (self.parts.sessions.clone(), lease.clone());
-                // The task holds the lease, so that the next turn begins only when the change is written.
+                // The task holds the lease, so that the next turn starts after the change is written.
                 self.writing = Some(
                     self.parts
                         .tasks
                         .spawn(async move { sessions.write(&lease, change).await }),
                 );
             }
-            Keeping::Parked(session) => {
+            RunSession::Unstored(session) => {
                 apply(session, &mut self.unsaved);
                 let calls = std::mem::take(&mut self.unsaved.client_calls);
                 if !calls.is_empty() {
-                    let until = Instant::now() + PARKED_FOR;
+                    let until = Instant::now() + UNSTORED_TURN_TTL;
                     let turn = UnstoredTurn {
                         session: session.clone(),
-                        attached: self.held.clone(),
+                        attached: self.attachment.clone(),
                     };
                     self.parts.sessions.park(&self.owner, &calls, turn, until);
                 }
@@ -223,8 +230,11 @@ impl Conversation {
         }
     }
 
-    /// Waits for the write under way. Says whether it failed; what it held is then part of the next write.
-    pub(super) async fn settle(&mut self) -> Result<(), ()> {
+    /// Waits until the started write has ended.
+    ///
+    /// # Errors
+    /// When the write failed. The next write then includes its change, unless its task panicked.
+    pub(super) async fn finish_write(&mut self) -> Result<(), ()> {
         let Some(writing) = self.writing.take() else {
             return Ok(());
         };
@@ -250,7 +260,7 @@ impl Conversation {
     }
 }
 
-/// The newest tool call that the request answers, which leads back to its session.
+/// The id of the last tool call whose result the request brings. It identifies the waiting turn.
 fn pending_call(messages: &[Message]) -> Option<&str> {
     messages
         .iter()
@@ -291,7 +301,7 @@ fn join(
     (change, history)
 }
 
-/// What the messages that stay found.
+/// The sources of the stored tool results that the change keeps.
 fn sources(stored: &StoredSession, change: &Change) -> Vec<CitedSource> {
     let kept = stored.messages.iter().take(change.keep);
     kept.flat_map(|stored| stored.sources.iter().cloned())

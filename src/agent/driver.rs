@@ -16,7 +16,7 @@ use tracing::{Instrument, Span};
 use super::batch::{Batch, BatchStep, MAX_INLINE_BYTES};
 use super::conversation::{Conversation, is_long};
 use super::event::{AgentEvent, Notice};
-use super::inputs::Keeper;
+use super::inputs::InputFiles;
 use super::machine::Machine;
 use super::model_call::{ActiveModelCall, BufferMode, ModelCallStep};
 use super::options::TextMode;
@@ -86,13 +86,13 @@ impl Run {
         let started = Instant::now();
         let (mut conversation, history) = Conversation::open(&parts, &mut request).await?;
         let owner = &request.caller.owner;
-        let keeper = Keeper {
+        let files = InputFiles {
             parts: &parts,
             owner,
             session: conversation.as_ref().and_then(Conversation::session_id),
         };
         let runs_code = request.tools.runs_code();
-        let (history, inputs) = keeper.resolve(history, &request.files, runs_code).await?;
+        let (history, inputs) = files.resolve(history, &request.files, runs_code).await?;
         let turn_env = TurnEnv::new(&parts, owner, conversation.as_mut(), inputs);
         let quirks = &request.route.quirks;
         let bytes = history.iter().map(|message| message.json().len()).sum();

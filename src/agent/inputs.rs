@@ -1,8 +1,10 @@
-//! Files that users send: taken into the store before the request is joined to the history, named for the working
-//! directory, and told to the model in the form that it can use.
+//! The input files of a turn: files that users send in messages, name in a request, or upload for a session.
 //!
-//! A file that comes inline is kept under an id made of its content, so that a client that sends the whole conversation
-//! again sends what the history holds. A conversation that is not stored keeps such files as long as the run.
+//! Files of new messages are checked and stored before the request is joined to the history. Later all files of the
+//! history get names for the working directory, and the messages for the model name them or hold them inline.
+//!
+//! An inline file is stored under an id made of its content. A client that sends the whole conversation again therefore
+//! sends the same messages as the history holds. Without a stored session, inline files last as long as the run.
 
 mod named;
 mod part;
@@ -30,30 +32,30 @@ use crate::tools::requested::Capability;
 
 /// Largest file that is sent to a model inline, in bytes.
 const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
-/// Base64 text that takes long to decode, in bytes.
+/// Base64 text longer than this takes long to decode, in bytes.
 const LONG_BASE64: usize = 1024 * 1024;
 
-/// Whose files they are, and who looks after them.
+/// Accepts and resolves the input files of one owner and session.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Keeper<'a> {
+pub(super) struct InputFiles<'a> {
     pub(super) parts: &'a AgentParts,
     pub(super) owner: &'a Owner,
-    /// None for a conversation that is not stored.
+    /// None without a stored session.
     pub(super) session: Option<&'a SessionId>,
 }
 
-/// The files of a conversation.
+/// The input files of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
-    /// What belongs in the working directory.
+    /// The files of the working directory.
     pub(super) files: Arc<[WorkFile]>,
-    /// Files that last as long as this.
+    /// Unstored files, which are deleted when this is dropped.
     _drafts: Vec<Draft>,
 }
 
-/// One file of the conversation, as far as it is known.
+/// One input file.
 #[derive(Debug, Clone)]
-struct Input {
+struct InputFile {
     id: String,
     name: String,
     mime_type: String,
@@ -61,13 +63,12 @@ struct Input {
     path: PathBuf,
 }
 
-impl Keeper<'_> {
-    /// Checks the files of a request's messages. Where the conversation is stored, those that come inline are stored too
-    /// and replaced by their ids.
+impl InputFiles<'_> {
+    /// Checks the files of a request's messages. With a stored session, inline files are stored and replaced by their ids.
     ///
     /// # Errors
-    /// When a file cannot be read, is too large or does not exist; else when the store fails.
-    pub(super) async fn take_in(self, messages: Vec<Message>) -> Result<Vec<Message>, AgentError> {
+    /// When a file cannot be decoded, is too large or does not exist, or when the store fails.
+    pub(super) async fn accept(self, messages: Vec<Message>) -> Result<Vec<Message>, AgentError> {
         if self
             .parts
             .sources
@@ -77,48 +78,48 @@ impl Keeper<'_> {
         {
             return Ok(messages);
         }
-        let mut taken = Vec::with_capacity(messages.len());
+        let mut accepted = Vec::with_capacity(messages.len());
         for (index, message) in messages.into_iter().enumerate() {
             let Some(mut parts) = file_parts(&message) else {
-                taken.push(message);
+                accepted.push(message);
                 continue;
             };
             let mut changed = false;
             for (place, part) in parts.iter_mut().enumerate() {
                 let param = format!("messages[{index}].content[{place}]");
-                if let Some(rewritten) = self.take_part(&param, FilePart::read(part)).await? {
+                if let Some(rewritten) = self.accept_part(&param, FilePart::read(part)).await? {
                     *part = rewritten;
                     changed = true;
                 }
             }
-            taken.push(match changed {
+            accepted.push(match changed {
                 true => with_parts(&message, &parts),
                 false => message,
             });
         }
-        Ok(taken)
+        Ok(accepted)
     }
 
-    /// Takes one part; gives what stands in its place, if anything does.
-    async fn take_part(&self, param: &str, part: FilePart) -> Result<Option<String>, AgentError> {
+    /// Checks one content part, and stores its file if there is a stored session. Returns the part that replaces it, if any.
+    async fn accept_part(&self, param: &str, part: FilePart) -> Result<Option<String>, AgentError> {
         match part {
             FilePart::Other => Ok(None),
             FilePart::Stored { id, field } => {
-                let stored = self.stored(&format!("{param}{field}"), &id).await?;
+                let stored = self.find_stored(&format!("{param}{field}"), &id).await?;
                 let part = json!({"type": "file", "file": {"file_id": stored.id}});
                 Ok(self.session.map(|_| part.to_string()))
             }
             FilePart::Inline(inline) => {
                 let param = format!("{param}{}", inline.field);
-                let stored = self.keep(&param, &inline).await?;
+                let stored = self.store_inline(&param, &inline).await?;
                 let part = |stored: StoredFile| json!({"type": "file", "file": {"file_id": stored.id, "filename": stored.name}});
                 Ok(stored.map(|stored| part(stored).to_string()))
             }
         }
     }
 
-    /// A file that is named by its id, made to be used by the session.
-    async fn stored(&self, param: &str, id: &FileId) -> Result<StoredFile, AgentError> {
+    /// Finds a stored file by its id, and attaches it to the session.
+    async fn find_stored(&self, param: &str, id: &FileId) -> Result<StoredFile, AgentError> {
         let files = &self.parts.sessions.files;
         let found = async {
             if let Some(session) = self.session {
@@ -137,8 +138,12 @@ impl Keeper<'_> {
         })
     }
 
-    /// Stores a file that came inline; where nothing is stored it is only looked at.
-    async fn keep(&self, param: &str, inline: &Inline) -> Result<Option<StoredFile>, AgentError> {
+    /// Checks an inline file, and stores it if there is a stored session.
+    async fn store_inline(
+        &self,
+        param: &str,
+        inline: &Inline,
+    ) -> Result<Option<StoredFile>, AgentError> {
         let decoded = block_in_place_if(inline.data.len() > LONG_BASE64, || inline.decode());
         let Some((mime_type, content)) = decoded else {
             let message = format!("'{param}' must be base64, as in \"data:text/csv;base64,…\"");
@@ -177,8 +182,8 @@ impl Keeper<'_> {
         }
     }
 
-    /// Adds the files that were uploaded for the session and that no message names.
-    async fn add_uploaded(&self, found: &mut Found) {
+    /// Adds the files that were uploaded for the session. Those that messages name are in the list already.
+    async fn add_uploaded(&self, found: &mut FoundFiles) {
         let Some(session) = self.session else { return };
         match self
             .parts
@@ -188,44 +193,44 @@ impl Keeper<'_> {
             .await
         {
             Ok(files) => {
-                let given = files
+                let uploaded = files
                     .into_iter()
                     .filter(|file| file.purpose != Purpose::AssistantsOutput);
-                for file in given {
-                    found.add(self.input(file));
+                for file in uploaded {
+                    found.add(self.input_file(file));
                 }
             }
-            // The turn does without them rather than not at all.
+            // The turn runs without these files.
             Err(error) => tracing::error!(%error, "the files of a session could not be listed"),
         }
     }
 
-    /// Finds the files of a conversation, and puts its messages into the form that the upstream is sent: with the files
-    /// named where code can read them, else with the files inline.
+    /// Finds the input files of a turn, and rewrites the messages for the upstream: with `runs_code` they say where in the
+    /// working directory a file is, else they hold the stored files inline.
     ///
     /// # Errors
-    /// When a file that the request names besides its messages does not exist.
+    /// When a file that the request names besides its messages does not exist, or when the store fails.
     pub(super) async fn resolve(
         self,
         history: Vec<Message>,
         named: &[NamedFile],
         runs_code: bool,
     ) -> Result<(Vec<Message>, Inputs), AgentError> {
-        let mut found = Found::default();
-        let mut told = Vec::with_capacity(history.len());
+        let mut found = FoundFiles::default();
+        let mut rewritten_history = Vec::with_capacity(history.len());
         for message in history {
             let Some(mut parts) = file_parts(&message) else {
-                told.push(message);
+                rewritten_history.push(message);
                 continue;
             };
             let mut changed = false;
             for part in &mut parts {
                 let rewritten = match FilePart::read(part) {
                     FilePart::Stored { id, .. } => {
-                        Some(self.tell(&mut found, &id, runs_code).await)
+                        Some(self.stored_part(&mut found, &id, runs_code).await)
                     }
                     FilePart::Inline(inline) if runs_code => {
-                        self.tell_inline(&mut found, &inline).await
+                        self.unstored_part(&mut found, &inline).await
                     }
                     FilePart::Inline(_) | FilePart::Other => None,
                 };
@@ -234,7 +239,7 @@ impl Keeper<'_> {
                     changed = true;
                 }
             }
-            told.push(match changed {
+            rewritten_history.push(match changed {
                 true => with_parts(&message, &parts),
                 false => message,
             });
@@ -246,8 +251,8 @@ impl Keeper<'_> {
                 );
                 return Err(RequestError::field(param, message).into());
             };
-            let stored = self.stored(param, &id).await?;
-            found.add(self.input(stored));
+            let stored = self.find_stored(param, &id).await?;
+            found.add(self.input_file(stored));
         }
         if runs_code {
             self.add_uploaded(&mut found).await;
@@ -256,11 +261,11 @@ impl Keeper<'_> {
             files: found.work_files(),
             _drafts: found.drafts,
         };
-        Ok((told, inputs))
+        Ok((rewritten_history, inputs))
     }
 
-    /// The part that tells the model of a stored file.
-    async fn tell(&self, found: &mut Found, id: &FileId, runs_code: bool) -> String {
+    /// The content part that stands for a stored file in the messages for the model.
+    async fn stored_part(&self, found: &mut FoundFiles, id: &FileId, runs_code: bool) -> String {
         let stored = match self.parts.sessions.files.get(self.owner, id).await {
             Ok(stored) => stored,
             Err(error) => {
@@ -271,7 +276,7 @@ impl Keeper<'_> {
             }
         };
         if runs_code {
-            return placed(&found.add(self.input(stored)));
+            return location_part(&found.add(self.input_file(stored)));
         }
         match self.content(&stored).await {
             Some(content) => {
@@ -290,8 +295,9 @@ impl Keeper<'_> {
         }
     }
 
-    /// The part that tells the model of a file that is not stored; none where it cannot be written down for the run.
-    async fn tell_inline(&self, found: &mut Found, inline: &Inline) -> Option<String> {
+    /// The content part that stands for an inline file in the messages for the model. `None` if the file cannot be decoded or
+    /// written to a draft.
+    async fn unstored_part(&self, found: &mut FoundFiles, inline: &Inline) -> Option<String> {
         let (mime_type, content) =
             block_in_place_if(inline.data.len() > LONG_BASE64, || inline.decode())?;
         let size = content.len() as u64;
@@ -300,7 +306,7 @@ impl Keeper<'_> {
             .as_str()
             .to_owned();
         if let Some(input) = found.known(&id) {
-            return Some(placed(input));
+            return Some(location_part(input));
         }
         let written = async {
             let mut draft = self.parts.sessions.files.draft().await?;
@@ -310,7 +316,7 @@ impl Keeper<'_> {
         };
         match written.await {
             Ok((draft, path)) => {
-                let input = Input {
+                let input = InputFile {
                     id,
                     mime_type: draft.media_type(&name, mime_type.as_deref()),
                     name,
@@ -318,15 +324,16 @@ impl Keeper<'_> {
                     path,
                 };
                 found.drafts.push(draft);
-                Some(placed(&found.add(input)))
+                Some(location_part(&found.add(input)))
             }
             Err(error) => {
-                tracing::error!(error = %error, "a file of the request could not be written down");
+                tracing::error!(error = %error, "a file of the request could not be written to a draft");
                 None
             }
         }
     }
 
+    /// The content of a stored file; `None` if it is larger than [`MAX_INLINE_BYTES`] or cannot be read.
     async fn content(&self, stored: &StoredFile) -> Option<Bytes> {
         if stored.bytes > MAX_INLINE_BYTES {
             return None;
@@ -343,8 +350,8 @@ impl Keeper<'_> {
         read.ok().map(|_| content.into())
     }
 
-    fn input(&self, stored: StoredFile) -> Input {
-        Input {
+    fn input_file(&self, stored: StoredFile) -> InputFile {
+        InputFile {
             path: self.parts.sessions.files.path(&stored),
             id: stored.id.as_str().to_owned(),
             name: stored.name,
@@ -354,29 +361,29 @@ impl Keeper<'_> {
     }
 }
 
-/// The files found so far, each once and no two of one name.
+/// The input files found so far. Ids and names are unique.
 #[derive(Debug, Default)]
-struct Found {
-    inputs: Vec<Input>,
+struct FoundFiles {
+    files: Vec<InputFile>,
     by_id: HashMap<String, usize>,
     names: HashSet<String>,
     drafts: Vec<Draft>,
 }
 
-impl Found {
-    fn known(&self, id: &str) -> Option<&Input> {
-        self.inputs.get(*self.by_id.get(id)?)
+impl FoundFiles {
+    fn known(&self, id: &str) -> Option<&InputFile> {
+        self.files.get(*self.by_id.get(id)?)
     }
 
-    /// Adds a file unless it is there; its name gets a number where another file has it.
-    fn add(&mut self, mut input: Input) -> Input {
+    /// Adds a file unless its id is known, and returns it with its name. A name that another file has gets a number.
+    fn add(&mut self, mut input: InputFile) -> InputFile {
         if let Some(known) = self.known(&input.id) {
             return known.clone();
         }
         input.name = self.free_name(&input.name);
         self.names.insert(input.name.clone());
-        self.by_id.insert(input.id.clone(), self.inputs.len());
-        self.inputs.push(input.clone());
+        self.by_id.insert(input.id.clone(), self.files.len());
+        self.files.push(input.clone());
         input
     }
 
@@ -393,18 +400,18 @@ impl Found {
     }
 
     fn work_files(&self) -> Arc<[WorkFile]> {
-        let work_file = |input: &Input| WorkFile {
+        let work_file = |input: &InputFile| WorkFile {
             id: input.id.clone(),
             name: input.name.clone(),
             size: input.size,
             path: input.path.clone(),
         };
-        self.inputs.iter().map(work_file).collect()
+        self.files.iter().map(work_file).collect()
     }
 }
 
-/// What the model reads where a user sent a file that code can open.
-fn placed(input: &Input) -> String {
+/// The content part that says where in the working directory a file is.
+fn location_part(input: &InputFile) -> String {
     let file = described(&input.name, &input.mime_type, input.size);
     text_part(&format!("[file {file} is in the working directory]"))
 }
@@ -434,8 +441,8 @@ fn grouped(number: u64) -> String {
 mod tests {
     use super::*;
 
-    fn input(id: &str, name: &str) -> Input {
-        Input {
+    fn input(id: &str, name: &str) -> InputFile {
+        InputFile {
             id: id.into(),
             name: name.into(),
             mime_type: "text/csv".into(),
@@ -446,7 +453,7 @@ mod tests {
 
     #[test]
     fn no_two_files_share_a_name_and_no_file_is_there_twice() {
-        let mut found = Found::default();
+        let mut found = FoundFiles::default();
         let names: Vec<String> = [
             ("1", "data.csv"),
             ("2", "data.csv"),
@@ -480,9 +487,9 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_told_where_a_file_is_and_how_large() {
+    fn a_location_part_says_where_a_file_is_and_how_large() {
         assert_eq!(
-            placed(&input("1", "sales.csv")),
+            location_part(&input("1", "sales.csv")),
             r#"{"text":"[file 'sales.csv' (text/csv, 1,234,567 bytes) is in the working directory]","type":"text"}"#
         );
         for (number, text) in [

@@ -1,5 +1,4 @@
-//! The environment of a turn's tools: the workspace of its conversation, the files in it, and the sources that earlier
-//! results found.
+//! The environment of a turn's tools: the workspace, its input files, and the sources that earlier results found.
 
 use std::sync::Arc;
 
@@ -15,14 +14,14 @@ use crate::tools::source::WorkspaceGuard;
 #[derive(Debug)]
 pub(super) struct TurnEnv {
     workspace: WorkspaceId,
-    /// Ends the workspace with the turn. The workspace of a stored conversation has no guard.
+    /// Ends the workspace when the turn ends. The workspace of a stored session outlives the turn and has no guard.
     _guard: Option<Arc<WorkspaceGuard>>,
     inputs: Inputs,
     sources: CitedSources,
 }
 
 impl TurnEnv {
-    /// The environment of a conversation. It lasts as long as the turn if the conversation is not stored.
+    /// The environment of a turn. Its workspace is that of the stored session; without one it lasts as long as the turn.
     pub(super) fn new(
         parts: &AgentParts,
         owner: &Owner,
@@ -36,9 +35,9 @@ impl TurnEnv {
             Some(session) => (WorkspaceId::of(owner, session), None),
             None => {
                 let fresh = || Arc::new(parts.sources.snapshot().fresh_workspace(owner));
-                let guard = kept(conversation.as_deref()).unwrap_or_else(fresh);
+                let guard = attached_guard(conversation.as_deref()).unwrap_or_else(fresh);
                 if let Some(conversation) = conversation {
-                    conversation.hold(guard.clone());
+                    conversation.attach(guard.clone());
                 }
                 (guard.workspace().clone(), Some(guard))
             }
@@ -64,8 +63,8 @@ impl TurnEnv {
     }
 }
 
-/// The workspace that the turn had when it handed calls to its client.
-fn kept(conversation: Option<&Conversation>) -> Option<Arc<WorkspaceGuard>> {
-    let held = conversation?.held()?.clone();
-    held.downcast().ok()
+/// The guard of the workspace that the turn had before it waited for client calls.
+fn attached_guard(conversation: Option<&Conversation>) -> Option<Arc<WorkspaceGuard>> {
+    let attachment = conversation?.attachment()?.clone();
+    attachment.downcast().ok()
 }

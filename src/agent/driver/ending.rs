@@ -92,7 +92,7 @@ impl Run {
         let ids: Vec<String> = client_calls.iter().map(|call| call.id.clone()).collect();
         self.store(end, ids).await;
         if let Some(conversation) = &self.conversation {
-            conversation.release();
+            conversation.detach_answered();
         }
         self.note_missing_files(reason);
         self.annotate();
@@ -130,7 +130,7 @@ impl Run {
         if self.conversation.is_none() {
             return;
         }
-        self.settle().await;
+        self.finish_write().await;
         let view = View {
             text: self.answer_text.joined().to_owned(),
             final_text: self.answer_text.last_round().to_owned(),
@@ -143,7 +143,7 @@ impl Run {
         if let Some(conversation) = &mut self.conversation {
             conversation.save(client_calls);
         }
-        self.settle().await;
+        self.finish_write().await;
     }
 
     pub(super) fn push(&mut self, messages: Vec<StoredMessage>) {
@@ -154,11 +154,12 @@ impl Run {
         }
     }
 
-    pub(super) async fn settle(&mut self) {
+    /// Waits until the started session write has ended. A failure becomes a notice.
+    pub(super) async fn finish_write(&mut self) {
         let Some(conversation) = &mut self.conversation else {
             return;
         };
-        if conversation.settle().await.is_err() {
+        if conversation.finish_write().await.is_err() {
             self.parts.metrics.session_store_failed();
             let message =
                 "the session could not be saved; this turn may be missing from the history"

@@ -162,8 +162,8 @@ impl Run {
             }
             TextMode::Final => self.release_reasoning(buffered),
         };
-        // A crash does not undo what a tool does, so the rounds before it have to be stored first.
-        self.settle().await;
+        // A crash does not undo what a tool did, so the rounds before it are stored first.
+        self.finish_write().await;
         let side_effects = resolved.iter().zip(&decisions).any(|(call, decision)| {
             *decision == CallDecision::Run
                 && call
