@@ -29,7 +29,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::ids::Owner;
 use crate::metrics::Metrics;
-use crate::openai::request::RequestError;
 use crate::session::files::FileError;
 use crate::session::{SessionError, Sessions};
 use crate::tools::gate::Gate;
@@ -37,6 +36,7 @@ use crate::tools::source::Sources;
 use crate::upstream::UpstreamError;
 use crate::upstream::router::Router;
 use driver::Run;
+use inputs::InputFileError;
 use offer::ServerOffer;
 use policy::Policies;
 use stop::StopReason;
@@ -85,9 +85,9 @@ pub enum AgentError {
     /// A limit was reached and the request wants an error then.
     #[error("the limit {} is reached", .0.as_str())]
     Limit(StopReason),
-    /// Something in the messages cannot be used.
+    /// A file of the request cannot be used.
     #[error(transparent)]
-    Request(#[from] RequestError),
+    InputFile(#[from] InputFileError),
     /// The file store failed for a file of the request.
     #[error("a file of the request could not be stored or read")]
     Files(#[source] FileError),

@@ -6,6 +6,7 @@
 //! An inline file is stored under an id made of its content. A client that sends the whole conversation again therefore
 //! sends the same messages as the history holds. Without a stored session, inline files last as long as the run.
 
+mod error;
 mod named;
 mod part;
 
@@ -19,13 +20,15 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
+pub use self::error::{
+    FileMember, FilePosition, InputFileError, InputFileProblem, PartForm, PartIndex,
+};
 pub use self::named::use_named_files;
-use self::part::{FilePart, Inline, file_parts, with_parts};
+use self::part::{FilePart, InlineFile, file_parts, with_parts};
 use super::turn::NamedFile;
 use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::message::Message;
-use crate::openai::request::RequestError;
 use crate::session::files::{Draft, FileError, NewFile, Purpose, StoredFile, name};
 use crate::tools::WorkFile;
 use crate::tools::requested::Capability;
@@ -79,15 +82,18 @@ impl InputFiles<'_> {
             return Ok(messages);
         }
         let mut accepted = Vec::with_capacity(messages.len());
-        for (index, message) in messages.into_iter().enumerate() {
+        for (message_index, message) in messages.into_iter().enumerate() {
             let Some(mut parts) = file_parts(&message) else {
                 accepted.push(message);
                 continue;
             };
             let mut changed = false;
-            for (place, part) in parts.iter_mut().enumerate() {
-                let param = format!("messages[{index}].content[{place}]");
-                if let Some(rewritten) = self.accept_part(&param, FilePart::read(part)).await? {
+            for (part_index, part) in parts.iter_mut().enumerate() {
+                let index = PartIndex {
+                    message: message_index,
+                    part: part_index,
+                };
+                if let Some(rewritten) = self.accept_part(index, FilePart::read(part)).await? {
                     *part = rewritten;
                     changed = true;
                 }
@@ -101,17 +107,25 @@ impl InputFiles<'_> {
     }
 
     /// Checks one content part, and stores its file if there is a stored session. Returns the part that replaces it, if any.
-    async fn accept_part(&self, param: &str, part: FilePart) -> Result<Option<String>, AgentError> {
+    async fn accept_part(
+        &self,
+        index: PartIndex,
+        part: FilePart,
+    ) -> Result<Option<String>, AgentError> {
         match part {
             FilePart::Other => Ok(None),
-            FilePart::Stored { id, field } => {
-                let stored = self.find_stored(&format!("{param}{field}"), &id).await?;
+            FilePart::Stored { id, form } => {
+                let position = FilePosition::Part {
+                    index,
+                    form,
+                    member: FileMember::Id,
+                };
+                let stored = self.find_stored(position, id).await?;
                 let part = json!({"type": "file", "file": {"file_id": stored.id}});
                 Ok(self.session.map(|_| part.to_string()))
             }
             FilePart::Inline(inline) => {
-                let param = format!("{param}{}", inline.field);
-                let stored = self.store_inline(&param, &inline).await?;
+                let stored = self.store_inline(index, &inline).await?;
                 let part = |stored: StoredFile| json!({"type": "file", "file": {"file_id": stored.id, "filename": stored.name}});
                 Ok(stored.map(|stored| part(stored).to_string()))
             }
@@ -119,45 +133,50 @@ impl InputFiles<'_> {
     }
 
     /// Finds a stored file by its id, and attaches it to the session.
-    async fn find_stored(&self, param: &str, id: &FileId) -> Result<StoredFile, AgentError> {
+    async fn find_stored(
+        &self,
+        position: FilePosition,
+        id: FileId,
+    ) -> Result<StoredFile, AgentError> {
         let files = &self.parts.sessions.files;
         let found = async {
             if let Some(session) = self.session {
-                files.attach(self.owner, id, session).await?;
+                files.attach(self.owner, &id, session).await?;
             }
-            files.get(self.owner, id).await
+            files.get(self.owner, &id).await
         };
-        found.await.map_err(|error| match error {
-            FileError::NotFound => {
-                let message = format!(
-                    "there is no file '{id}'; upload it with POST /v1/files, or send it inline"
-                );
-                RequestError::field(param, message).into()
+        match found.await {
+            Ok(stored) => Ok(stored),
+            Err(FileError::NotFound) => {
+                let problem = InputFileProblem::NotFound { id };
+                Err(InputFileError { position, problem }.into())
             }
-            other => AgentError::Files(other),
-        })
+            Err(other) => Err(AgentError::Files(other)),
+        }
     }
 
     /// Checks an inline file, and stores it if there is a stored session.
     async fn store_inline(
         &self,
-        param: &str,
-        inline: &Inline,
+        index: PartIndex,
+        inline: &InlineFile,
     ) -> Result<Option<StoredFile>, AgentError> {
+        let refuse = |problem| {
+            let position = FilePosition::Part {
+                index,
+                form: inline.form,
+                member: FileMember::Data,
+            };
+            Err(AgentError::from(InputFileError { position, problem }))
+        };
         let decoded = block_in_place_if(inline.data.len() > LONG_BASE64, || inline.decode());
         let Some((mime_type, content)) = decoded else {
-            let message = format!("'{param}' must be base64, as in \"data:text/csv;base64,…\"");
-            return Err(RequestError::field(param, message).into());
+            return refuse(InputFileProblem::NotBase64);
         };
         let limits = self.parts.sessions.files.limits();
-        let most = limits.max_file_bytes.min(limits.max_total_bytes);
-        let too_large = |most: u64| {
-            let message =
-                format!("the file in '{param}' is larger than {most} bytes; send a smaller one");
-            AgentError::from(RequestError::field(param, message))
-        };
-        if content.len() as u64 > most {
-            return Err(too_large(most));
+        let limit = limits.max_file_bytes.min(limits.max_total_bytes);
+        if content.len() as u64 > limit {
+            return refuse(InputFileProblem::TooLarge { limit });
         }
         if self.session.is_none() {
             return Ok(None);
@@ -177,7 +196,7 @@ impl InputFiles<'_> {
             .put_inline(self.owner, file, content.into());
         match stored.await {
             Ok(stored) => Ok(Some(stored)),
-            Err(FileError::TooLarge { limit }) => Err(too_large(limit)),
+            Err(FileError::TooLarge { limit }) => refuse(InputFileProblem::TooLarge { limit }),
             Err(error) => Err(AgentError::Files(error)),
         }
     }
@@ -245,13 +264,12 @@ impl InputFiles<'_> {
             });
         }
         for NamedFile { param, id } in named {
+            let position = FilePosition::Field(param.clone());
             let Some(id) = FileId::parse(id) else {
-                let message = format!(
-                    "'{param}' is no id of a file of this server; upload it with POST /v1/files"
-                );
-                return Err(RequestError::field(param, message).into());
+                let problem = InputFileProblem::NotAnId;
+                return Err(InputFileError { position, problem }.into());
             };
-            let stored = self.find_stored(param, &id).await?;
+            let stored = self.find_stored(position, id).await?;
             found.add(self.input_file(stored));
         }
         if runs_code {
@@ -297,7 +315,7 @@ impl InputFiles<'_> {
 
     /// The content part that stands for an inline file in the messages for the model. `None` if the file cannot be decoded or
     /// written to a draft.
-    async fn unstored_part(&self, found: &mut FoundFiles, inline: &Inline) -> Option<String> {
+    async fn unstored_part(&self, found: &mut FoundFiles, inline: &InlineFile) -> Option<String> {
         let (mime_type, content) =
             block_in_place_if(inline.data.len() > LONG_BASE64, || inline.decode())?;
         let size = content.len() as u64;

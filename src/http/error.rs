@@ -3,6 +3,7 @@
 //! A message for the client never contains the text of the underlying cause; that is logged once, with the request.
 
 mod files;
+mod inputs;
 mod upstream;
 
 use axum::body::Body;
@@ -311,7 +312,7 @@ impl From<AgentError> for ApiError {
         match error {
             AgentError::Upstream(error) => error.into(),
             AgentError::Session(error) => error.into(),
-            AgentError::Request(error) => error.into(),
+            AgentError::InputFile(error) => error.into(),
             AgentError::Files(error) => error.into(),
             AgentError::Limit(reason) => {
                 let message = format!(

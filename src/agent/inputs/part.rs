@@ -4,32 +4,30 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
+use super::error::PartForm;
 use crate::ids::FileId;
 use crate::openai::message::{FieldChange, Message, Role};
 use crate::openai::raw::RawObject;
 
-/// What a content part has to do with files.
+/// The file of a content part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FilePart {
-    /// Nothing, or its file is not ours to deal with.
+    /// It has no file, or names one of another server.
     Other,
-    /// It names a file by an id of our form.
-    Stored {
-        id: FileId,
-        /// Where in the part the id stands.
-        field: &'static str,
-    },
+    /// It names a file by an id of this server's form.
+    Stored { id: FileId, form: PartForm },
     /// It holds a file.
-    Inline(Inline),
+    Inline(InlineFile),
 }
 
-/// A file as it came.
+/// A file whose content is in the message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Inline {
+pub(super) struct InlineFile {
+    /// The file name as the client gave it; may be empty.
     pub(super) name: String,
+    /// Base64, with or without the head of a data URL.
     pub(super) data: String,
-    /// Where in the part the data stands.
-    pub(super) field: &'static str,
+    pub(super) form: PartForm,
 }
 
 impl FilePart {
@@ -41,29 +39,28 @@ impl FilePart {
     fn find(json: &str) -> Option<Self> {
         let part = RawObject::parse(json).ok()?;
         let inner;
-        let (file, id_field, data_field) = match text(&part, "type")?.as_str() {
+        let (file, form) = match text(&part, "type")?.as_str() {
             "file" => {
                 inner = RawObject::parse(part.get_some("file")?.get()).ok()?;
-                (&inner, ".file.file_id", ".file.file_data")
+                (&inner, PartForm::File)
             }
-            "input_file" => (&part, ".file_id", ".file_data"),
+            "input_file" => (&part, PartForm::InputFile),
             _ => return None,
         };
         if let Some(id) = text(file, "file_id") {
             let id = FileId::parse(&id)?;
-            let field = id_field;
-            return Some(Self::Stored { id, field });
+            return Some(Self::Stored { id, form });
         }
-        Some(Self::Inline(Inline {
+        Some(Self::Inline(InlineFile {
             name: text(file, "filename").unwrap_or_default(),
             data: text(file, "file_data")?,
-            field: data_field,
+            form,
         }))
     }
 }
 
-impl Inline {
-    /// The media type that is claimed, and the content; `None` when it is no base64.
+impl InlineFile {
+    /// The media type that the data URL names, and the content; `None` if the data is not base64.
     pub(super) fn decode(&self) -> Option<(Option<String>, Vec<u8>)> {
         let (mime_type, data) = match self.data.strip_prefix("data:") {
             Some(url) => {
@@ -76,7 +73,7 @@ impl Inline {
         };
         let content = match STANDARD.decode(data) {
             Ok(content) => content,
-            // Some encoders break lines.
+            // Some encoders insert line breaks.
             Err(_) => {
                 let data: String = data.chars().filter(|c| !c.is_ascii_whitespace()).collect();
                 STANDARD.decode(data).ok()?
@@ -86,12 +83,12 @@ impl Inline {
     }
 }
 
-/// The content parts of a user's message, as JSON text; `None` where none of them can hold a file.
+/// The content parts of a user's message, as JSON text; `None` if none of them names or holds a file.
 pub(super) fn file_parts(message: &Message) -> Option<Vec<String>> {
     if *message.role() != Role::User {
         return None;
     }
-    // Most messages hold no files, and are not read any further here.
+    // Most messages have no files. This search saves parsing them.
     memchr::memmem::find(message.json(), b"file")?;
     let object = RawObject::parse(message.json_str()).ok()?;
     let parts: Vec<&RawValue> = serde_json::from_str(object.get_some("content")?.get()).ok()?;
@@ -122,33 +119,33 @@ mod tests {
 
     #[test]
     fn both_forms_of_a_file_part_are_read_and_others_are_left_alone() {
-        let stored = |field| FilePart::Stored {
+        let stored = |form| FilePart::Stored {
             id: FileId::parse(ID).unwrap(),
-            field,
+            form,
         };
-        let inline = |field| {
-            FilePart::Inline(Inline {
+        let inline = |form| {
+            FilePart::Inline(InlineFile {
                 name: "a.csv".into(),
                 data: "data:text/csv;base64,YQ==".into(),
-                field,
+                form,
             })
         };
         for (json, expected) in [
             (
                 format!(r#"{{"type":"file","file":{{"file_id":"{ID}"}}}}"#),
-                stored(".file.file_id"),
+                stored(PartForm::File),
             ),
             (
                 format!(r#"{{"type":"input_file","file_id":"{ID}"}}"#),
-                stored(".file_id"),
+                stored(PartForm::InputFile),
             ),
             (
                 r#"{"type":"file","file":{"filename":"a.csv","file_data":"data:text/csv;base64,YQ=="}}"#.into(),
-                inline(".file.file_data"),
+                inline(PartForm::File),
             ),
             (
                 r#"{"type":"input_file","filename":"a.csv","file_data":"data:text/csv;base64,YQ=="}"#.into(),
-                inline(".file_data"),
+                inline(PartForm::InputFile),
             ),
             (
                 r#"{"type":"file","file":{"file_id":"file-abc"}}"#.into(),
@@ -166,10 +163,10 @@ mod tests {
     #[test]
     fn data_is_base64_with_or_without_a_data_url() {
         let decode = |data: &str| {
-            let inline = Inline {
+            let inline = InlineFile {
                 name: String::new(),
                 data: data.into(),
-                field: "",
+                form: PartForm::File,
             };
             inline.decode()
         };
@@ -190,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn only_users_messages_with_files_are_taken_apart() {
+    fn only_users_messages_with_files_are_parsed_into_parts() {
         let parts = |json: &str| file_parts(&Message::parse(json).unwrap());
         let file = format!(r#"{{"type":"file","file":{{"file_id":"{ID}"}}}}"#);
         let text = r#"{"type":"text", "text":"see file"}"#;
