@@ -6,6 +6,7 @@
 mod events;
 mod reader;
 mod request;
+mod response;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use ::http::header::{
 };
 use ::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use futures_util::{Stream, StreamExt};
 use secrecy::ExposeSecret;
 use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
@@ -25,6 +26,7 @@ use url::Url;
 use self::events::{BodyEncoding, ResponseEvents};
 use self::reader::{BodyReader, ForwardedBody};
 use self::request::{Upload, chat_body, join_url};
+use self::response::{client_headers, is_whole_body, read_capped};
 use super::decode::ChunkDecoder;
 use super::headers::strip_hop_by_hop;
 use super::settings::{Quirks, Settings};
@@ -155,7 +157,7 @@ impl HttpUpstream {
                 again: true,
             });
         }
-        let form = if is_whole_answer(&headers, quirks) {
+        let form = if is_whole_body(&headers, quirks) {
             BodyEncoding::Whole(BytesMut::new())
         } else {
             let largest = usize::try_from(self.settings.max_stream_bytes).unwrap_or(usize::MAX);
@@ -170,7 +172,7 @@ impl HttpUpstream {
             self.settings.max_stream_bytes,
         );
         Ok(ModelStream {
-            headers: kept_headers(&headers),
+            headers: client_headers(&headers),
             events: events.boxed(),
         })
     }
@@ -346,58 +348,6 @@ impl Upstream for HttpUpstream {
     ) -> BoxFuture<'_, Result<ForwardResponse, UpstreamError>> {
         Box::pin(self.pass(request))
     }
-}
-
-/// Whether the response is one JSON text, which some servers send although a stream was requested.
-fn is_whole_answer(headers: &HeaderMap, quirks: &Quirks) -> bool {
-    let kind = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default()
-        .trim_start()
-        .to_ascii_lowercase();
-    if kind.starts_with("text/event-stream") {
-        false
-    } else {
-        !quirks.streams || kind.starts_with("application/json")
-    }
-}
-
-/// The response headers that clients and logs can use.
-fn kept_headers(headers: &HeaderMap) -> HeaderMap {
-    let mut kept = HeaderMap::new();
-    for (name, value) in headers {
-        let text = name.as_str();
-        if text.starts_with("x-ratelimit-") || matches!(text, "x-request-id" | "request-id") {
-            kept.append(name.clone(), value.clone());
-        }
-    }
-    kept
-}
-
-/// Reads a body up to a size and a deadline. Returns whether it is complete.
-async fn read_capped(
-    stream: impl Stream<Item = reqwest::Result<Bytes>>,
-    most: usize,
-    wait: Duration,
-) -> (Bytes, bool) {
-    let mut stream = std::pin::pin!(stream);
-    let mut body = BytesMut::new();
-    let deadline = Instant::now() + wait;
-    let whole = loop {
-        match timeout_at(deadline, stream.next()).await {
-            Ok(Some(Ok(chunk))) => {
-                let room = most - body.len();
-                body.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
-                if chunk.len() > room {
-                    break false;
-                }
-            }
-            Ok(None) => break true,
-            Ok(Some(Err(_))) | Err(_) => break false,
-        }
-    };
-    (body.freeze(), whole)
 }
 
 #[cfg(test)]

@@ -1,0 +1,186 @@
+//! Finds the input files of a turn, and rewrites the messages of the history for the model.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+
+use super::super::AgentError;
+use super::super::turn::NamedFile;
+use super::error::{FilePosition, InputFileError, InputFileProblem};
+use super::found::{FoundFiles, InputFile};
+use super::part::{FilePart, InlineFile, file_parts, with_parts};
+use super::placeholder::{location_part, missing_part, not_shown_part};
+use super::{InputFiles, Inputs, decode};
+use crate::ids::FileId;
+use crate::openai::message::Message;
+use crate::session::files::{FileError, Purpose, StoredFile, name};
+
+/// Largest file that is sent to a model inline, in bytes.
+const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
+
+impl InputFiles<'_> {
+    /// Finds the input files of a turn, and rewrites the messages for the upstream: with `runs_code` they say where in the
+    /// working directory a file is, else they hold the stored files inline.
+    ///
+    /// # Errors
+    /// When a file that the request names besides its messages does not exist, or when the store fails.
+    pub(in super::super) async fn resolve(
+        self,
+        history: Vec<Message>,
+        named: &[NamedFile],
+        runs_code: bool,
+    ) -> Result<(Vec<Message>, Inputs), AgentError> {
+        let mut found = FoundFiles::default();
+        let mut rewritten_history = Vec::with_capacity(history.len());
+        for message in history {
+            let Some(mut parts) = file_parts(&message) else {
+                rewritten_history.push(message);
+                continue;
+            };
+            let mut changed = false;
+            for part in &mut parts {
+                let rewritten = match FilePart::read(part) {
+                    FilePart::Stored { id, .. } => {
+                        Some(self.stored_part(&mut found, &id, runs_code).await)
+                    }
+                    FilePart::Inline(inline) if runs_code => {
+                        self.unstored_part(&mut found, &inline).await
+                    }
+                    FilePart::Inline(_) | FilePart::Other => None,
+                };
+                if let Some(rewritten) = rewritten {
+                    *part = rewritten;
+                    changed = true;
+                }
+            }
+            rewritten_history.push(match changed {
+                true => with_parts(&message, &parts),
+                false => message,
+            });
+        }
+        for NamedFile { param, id } in named {
+            let position = FilePosition::Field(param.clone());
+            let Some(id) = FileId::parse(id) else {
+                let problem = InputFileProblem::NotAnId;
+                return Err(InputFileError { position, problem }.into());
+            };
+            let stored = self.find_stored(position, id).await?;
+            found.add(self.input_file(stored));
+        }
+        if runs_code {
+            self.add_uploaded(&mut found).await;
+        }
+        let inputs = Inputs {
+            files: found.work_files(),
+            _drafts: found.drafts,
+        };
+        Ok((rewritten_history, inputs))
+    }
+
+    /// The content part that stands for a stored file in the messages for the model.
+    async fn stored_part(&self, found: &mut FoundFiles, id: &FileId, runs_code: bool) -> String {
+        let stored = match self.parts.sessions.files.get(self.owner, id).await {
+            Ok(stored) => stored,
+            Err(error) => {
+                if !matches!(error, FileError::NotFound) {
+                    tracing::error!(error = %error, "file could not be looked up");
+                }
+                return missing_part();
+            }
+        };
+        if runs_code {
+            return location_part(&found.add(self.input_file(stored)));
+        }
+        match self.content(&stored).await {
+            Some(content) => {
+                let data = format!(
+                    "data:{};base64,{}",
+                    stored.mime_type,
+                    STANDARD.encode(content)
+                );
+                let file = json!({"filename": stored.name, "file_data": data});
+                json!({"type": "file", "file": file}).to_string()
+            }
+            None => not_shown_part(&self.input_file(stored)),
+        }
+    }
+
+    /// The content part that stands for an inline file in the messages for the model. `None` if the file cannot be decoded or
+    /// written to a draft.
+    async fn unstored_part(&self, found: &mut FoundFiles, inline: &InlineFile) -> Option<String> {
+        let (mime_type, content) = decode(inline)?;
+        let size = content.len() as u64;
+        let name = name::clean(&inline.name);
+        let id = FileId::of_content(self.owner, &name, &content)
+            .as_str()
+            .to_owned();
+        if let Some(input) = found.known(&id) {
+            return Some(location_part(input));
+        }
+        let written = async {
+            let mut draft = self.parts.sessions.files.draft().await?;
+            draft.write(&content).await?;
+            let path = draft.settle().await?;
+            Ok::<_, FileError>((draft, path))
+        };
+        match written.await {
+            Ok((draft, path)) => {
+                let input = InputFile {
+                    id,
+                    mime_type: draft.media_type(&name, mime_type.as_deref()),
+                    name,
+                    size,
+                    path,
+                };
+                found.drafts.push(draft);
+                Some(location_part(&found.add(input)))
+            }
+            Err(error) => {
+                tracing::error!(error = %error, "a file of the request could not be written to a draft");
+                None
+            }
+        }
+    }
+
+    /// The content of a stored file; `None` if it is larger than [`MAX_INLINE_BYTES`] or cannot be read.
+    async fn content(&self, stored: &StoredFile) -> Option<Bytes> {
+        if stored.bytes > MAX_INLINE_BYTES {
+            return None;
+        }
+        let opened = self
+            .parts
+            .sessions
+            .files
+            .open_content(self.owner, &stored.id)
+            .await;
+        let (_, file) = opened.ok()?;
+        let mut content = Vec::new();
+        let read = file.take(MAX_INLINE_BYTES).read_to_end(&mut content).await;
+        read.ok().map(|_| content.into())
+    }
+
+    /// Adds the files that were uploaded for the session. Those that messages name are in the list already.
+    async fn add_uploaded(&self, found: &mut FoundFiles) {
+        let Some(session) = self.session else { return };
+        match self
+            .parts
+            .sessions
+            .files
+            .of_session(self.owner, session)
+            .await
+        {
+            Ok(files) => {
+                let uploaded = files
+                    .into_iter()
+                    .filter(|file| file.purpose != Purpose::AssistantsOutput);
+                for file in uploaded {
+                    found.add(self.input_file(file));
+                }
+            }
+            // The turn runs without these files.
+            Err(error) => tracing::error!(%error, "the files of a session could not be listed"),
+        }
+    }
+}
