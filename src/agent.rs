@@ -1,7 +1,7 @@
-//! The loop: from a chat request to a stream of events.
+//! The loop: runs a turn and yields its events.
 //!
-//! [`machine`] decides by the rules of [`policy`], and [`driver`] awaits. Knows nothing of HTTP answers, of configuration
-//! files, or of the way to a model server or a tool.
+//! [`machine`] decides by the rules of [`policy`]. [`driver`] carries the decisions out and awaits. This module knows
+//! nothing of HTTP responses, of configuration files, or of how an upstream or a tool is reached.
 
 mod batch;
 mod calls;
@@ -48,41 +48,41 @@ pub struct Agent {
     parts: Arc<AgentParts>,
 }
 
-/// What turns are run with.
+/// The services and settings that turns use.
 #[derive(Debug)]
 pub struct AgentParts {
-    /// The model servers.
+    /// Chooses the upstreams.
     pub router: Arc<Router>,
-    /// Where server-side tools come from.
+    /// The sources of server-side tools.
     pub sources: Arc<Sources>,
-    /// Admits calls of tools.
+    /// Checks every call before it runs.
     pub gate: Arc<Gate>,
-    /// The rules of turns.
+    /// The policies of the server.
     pub policies: Policies,
-    /// Stored conversations and their files.
+    /// The sessions and their files.
     pub sessions: Sessions,
-    /// The server's own caps and rules.
+    /// The caps of the server.
     pub settings: settings::Settings,
-    /// Most calls of a batch that run at the same time.
+    /// Most calls of one batch that run at the same time.
     pub max_parallel_tools: usize,
-    /// Most characters of a result that the model is given.
+    /// Most characters of one tool result in the messages for the model.
     pub max_result_chars: usize,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Owns the session writes, which outlive a run that is dropped.
+    /// Owns the tasks of session writes, which continue when a run is dropped.
     pub tasks: TaskTracker,
 }
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The model server gave no answer.
+    /// No upstream gave a complete response.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    /// The session could not be opened.
+    /// The session is busy or cannot be read.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// A limit was reached and the request wants an error then.
+    /// A limit was reached, and the request asks for an error in this case (`on_limit: "error"`).
     #[error("the limit {} is reached", .0.as_str())]
     Limit(StopReason),
     /// A file of the request cannot be used.
@@ -97,12 +97,12 @@ pub enum AgentError {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct RunError {
-    /// Why.
+    /// The cause.
     #[source]
     pub error: AgentError,
-    /// A tool that must not run twice has run, so the request must not be sent again blindly.
+    /// A tool that is not idempotent has run, so that a client must not resend the request on its own.
     pub side_effects: bool,
-    /// Time that was spent waiting for models and tools.
+    /// The time spent waiting for models and tools.
     pub waited: Duration,
 }
 
@@ -114,33 +114,33 @@ impl Agent {
         }
     }
 
-    /// Whether the server lets server-side tools run.
+    /// What the server lets server-side tools do.
     pub fn permission(&self) -> settings::Permission {
         self.parts.settings.permission
     }
 
-    /// What the server has for a request.
+    /// The models, tools and caps that the server has for a request.
     pub fn offer(&self) -> ServerOffer<'_> {
         let parts = &self.parts;
         ServerOffer::new(&parts.router, parts.sources.snapshot(), &parts.settings)
     }
 
-    /// Whether a turn of this owner waits for the result of a call.
+    /// Whether a turn of this owner waits for the result of the call with this id.
     pub async fn waits_for(&self, owner: &Owner, call: &str) -> bool {
         let waiting = self.parts.sessions.waiting_turn(owner, call);
         waiting.await.is_some()
     }
 
-    /// Begins a turn. Dropping the run cancels it.
+    /// Starts a turn. Dropping the run cancels it.
     ///
     /// # Errors
-    /// When the session is busy or cannot be read.
+    /// When the session is busy or cannot be read, or when a file of the request cannot be used.
     pub async fn run(&self, request: TurnRequest) -> Result<Run, AgentError> {
         Run::start(self.parts.clone(), request).await
     }
 }
 
-/// Runs work that may take long without blocking the other requests of the same worker.
+/// Runs `work`. If it is `long`, the other tasks of this runtime worker move to other workers meanwhile.
 fn block_in_place_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
     let workers = tokio::runtime::Handle::current().runtime_flavor();
     match workers {
@@ -149,7 +149,7 @@ fn block_in_place_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Now, in seconds since 1970.
+/// The current time in seconds since 1970.
 pub(crate) fn unix_seconds() -> i64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,7 +1,7 @@
 //! Upstreams: the trait, its requests and responses, its errors.
 //!
-//! Owns everything that is specific to one upstream: encoding, quirks, time-outs. Knows nothing of the loop, of sessions
-//! or of the client.
+//! Everything that is specific to one upstream is here: encoding, quirks, time-outs. This module knows nothing of the
+//! loop, of sessions or of the client.
 
 pub mod assemble;
 pub mod decode;
@@ -29,7 +29,7 @@ use crate::openai::event::ModelEvent;
 /// One upstream.
 ///
 /// Implemented by [`http::HttpUpstream`]; called by the loop's driver and by the pass-through route. Dropping a
-/// returned future or stream ends the exchange and closes what it held open.
+/// returned future or stream cancels the exchange.
 pub trait Upstream: Send + Sync + std::fmt::Debug {
     /// The configured name, for logs and metrics.
     fn name(&self) -> &str;
@@ -42,8 +42,8 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
 
     /// Calls the model. Resolves when the upstream has responded with a success status.
     ///
-    /// The stream yields events up to a [`ModelEvent::Finish`] and what follows it, such as usage. If the response breaks
-    /// off before the finish, it yields one error and ends.
+    /// The stream yields events up to a [`ModelEvent::Finish`] and those that follow it, such as the usage. If the response
+    /// breaks off before the finish, the stream yields one error and ends.
     fn stream<'a>(
         &'a self,
         call: &'a ModelCall,
@@ -58,7 +58,7 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
 
 /// A model's response while it arrives.
 pub struct ModelStream {
-    /// Response headers for the client (`x-ratelimit-*`).
+    /// Response headers for the client: `x-ratelimit-*`, `x-request-id` and `request-id`.
     pub headers: HeaderMap,
     /// The events.
     pub events: BoxStream<'static, Result<ModelEvent, UpstreamError>>,
@@ -66,7 +66,7 @@ pub struct ModelStream {
 
 /// One model call, before it is encoded for an upstream.
 ///
-/// The request body is assembled from these texts. Those that grow with the conversation are shared, never copied.
+/// The request body is assembled from these texts. Texts that grow with the conversation are shared and not copied.
 #[derive(Debug, Clone)]
 pub struct ModelCall {
     /// The model's name as the client gave it; an upstream may map it.
@@ -85,12 +85,12 @@ pub struct ModelCall {
     pub headers: Arc<HeaderMap>,
 }
 
-/// What the model calls of a turn have in common besides their messages and tools, in the form in which servers take it.
+/// The parts that all model calls of a turn have in common, besides messages and tools, as JSON for the upstream.
 #[derive(Debug, Clone, Default)]
 pub struct CallTemplate {
     /// The members of the request object on which loopwright does not act, `"a":1,"b":2`; may be empty.
     pub fields: Arc<str>,
-    /// Those of them that a call without tools may have.
+    /// The members among `fields` that a call without tools may have.
     pub fields_without_tools: Arc<str>,
     /// The client's `stream_options` as JSON text, if it gave any.
     pub stream_options: Option<Arc<str>>,
@@ -121,11 +121,11 @@ pub struct ForwardRequest {
 
 /// The body of a forwarded request.
 pub enum ForwardBody {
-    /// In memory; can be sent again.
+    /// In memory; can be sent several times.
     Full(Bytes),
     /// Streamed; can be sent only once.
     Stream {
-        /// The pieces.
+        /// The chunks.
         stream: BoxStream<'static, Result<Bytes, std::io::Error>>,
         /// The length, if the client sent it.
         length: Option<u64>,
@@ -155,7 +155,7 @@ pub enum UpstreamError {
         source: BoxError,
     },
     /// The upstream sent nothing within its time-out.
-    #[error("upstream {upstream} was silent for {limit:?} ({phase})")]
+    #[error("upstream {upstream} sent nothing for {limit:?} ({phase})")]
     Timeout {
         /// The upstream's configured name.
         upstream: Arc<str>,
@@ -165,7 +165,7 @@ pub enum UpstreamError {
         limit: Duration,
     },
     /// The upstream responded with an error status.
-    #[error("upstream {upstream} answered {status}")]
+    #[error("upstream {upstream} answered with status {status}")]
     Status {
         /// The upstream's configured name.
         upstream: Arc<str>,
@@ -185,24 +185,24 @@ pub enum UpstreamError {
         error: Box<str>,
     },
     /// The connection broke, or the stream ended before the model had finished.
-    #[error("upstream {upstream} broke off its answer: {reason}")]
+    #[error("the response of upstream {upstream} broke off: {reason}")]
     Broken {
         /// The upstream's configured name.
         upstream: Arc<str>,
-        /// What was seen.
+        /// The cause.
         reason: String,
     },
     /// The response is not a chat completion.
-    #[error("upstream {upstream} sent what is no chat completion: {reason}")]
+    #[error("the response of upstream {upstream} is not a chat completion: {reason}")]
     Malformed {
         /// The upstream's configured name.
         upstream: Arc<str>,
-        /// What was wrong; never contains content.
+        /// The cause; never contains content.
         reason: String,
         /// A retry of the same upstream may succeed.
-        again: bool,
+        retryable: bool,
     },
-    /// A request body that the client streamed broke off.
+    /// The request body that the client streams broke off.
     #[error("the request body broke off")]
     RequestBody,
 }
@@ -210,7 +210,7 @@ pub enum UpstreamError {
 /// An error of any type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Most bytes of an error response's body that are kept.
+/// Most bytes of an error response's body that are read.
 pub const MAX_ERROR_BODY_BYTES: usize = 256 * 1024;
 
 impl Transcript {

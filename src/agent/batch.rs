@@ -1,4 +1,4 @@
-//! One batch of calls inside a run: its events for the client and its messages for the history.
+//! One batch of calls: its events for the client and its messages for the history.
 
 mod context;
 mod files;
@@ -26,12 +26,13 @@ use crate::upstream::assemble::ModelReply;
 pub(super) use context::BatchContext;
 pub(super) use files::MAX_INLINE_BYTES;
 pub(super) use report::millis;
-use report::{calling, frames_shown, image_message, label, speaking};
+use report::{calling, calling_without_arguments, frames_shown, image_message, label};
 
-/// A batch of calls. Dropping it cancels the tools that run.
+/// A batch of calls. Dropping it cancels the running tools.
 pub(super) struct Batch {
     context: BatchContext,
     reply: ModelReply,
+    /// Buffered events of the model call before the batch.
     buffered: Vec<AgentEvent>,
     calls: Vec<ResolvedCall>,
     decisions: Vec<CallDecision>,
@@ -45,9 +46,9 @@ pub(super) struct Batch {
 struct CallAnswer {
     /// The call ran.
     ran: bool,
-    /// The text for the model.
+    /// The text for the model, shortened if necessary.
     content: String,
-    /// The whole text, if it was shortened.
+    /// The whole text, if `content` is shortened.
     full_text: Option<String>,
     sources: Vec<CitedSource>,
     images: Vec<String>,
@@ -59,7 +60,7 @@ struct CallAnswer {
 pub(super) enum BatchStep {
     /// An event for the client.
     Event(AgentEvent),
-    /// Every call has its answer.
+    /// Every server-side call has its answer.
     Ended,
 }
 
@@ -68,18 +69,18 @@ pub(super) enum BatchStep {
 pub(super) struct BatchOutcome {
     /// The messages for the history, in order.
     pub(super) messages: Vec<StoredMessage>,
-    /// Events of the round that are still buffered.
+    /// The buffered events of the model call before the batch.
     pub(super) buffered: Vec<AgentEvent>,
     /// The texts of the results, in the order of the calls.
     pub(super) contents: Vec<String>,
     /// The calls that the client is to run.
     pub(super) client_calls: Vec<ToolCall>,
-    /// Bytes of files that the answer still has room for.
+    /// Bytes of files that the answer may still carry inline.
     pub(super) inline_left: u64,
 }
 
 impl Batch {
-    /// Begins a batch: reports every server-side call and starts those that run.
+    /// Starts a batch: reports every server-side call, and starts those that run.
     pub(super) fn start(
         context: BatchContext,
         reply: ModelReply,
@@ -142,7 +143,7 @@ impl Batch {
             match self.running.next().await {
                 Some(BatchEvent::Progress { index, progress }) => {
                     if let Some(call) = self.calls.get(index) {
-                        let of = Box::new(speaking(&self.context, call));
+                        let of = Box::new(calling_without_arguments(&self.context, call));
                         let (text, stream) = (progress.text, progress.stream);
                         return BatchStep::Event(AgentEvent::ToolOutput { of, text, stream });
                     }
@@ -161,7 +162,7 @@ impl Batch {
                         call.call.arguments = arguments;
                     }
                     let made = std::mem::take(&mut result.output.files);
-                    let (files, lost) = self.keep(index, made).await;
+                    let (files, lost) = self.store_files(index, made).await;
                     if !lost.is_empty() {
                         let text = format!(
                             "\n\nnot handed to the user after all:\n- {}",
@@ -181,7 +182,7 @@ impl Batch {
         &self.decisions
     }
 
-    /// Of each call that ran, whether its result ends the turn.
+    /// For each call that ran, whether its result asks for the end of the turn.
     pub(super) fn terminates(&self) -> Vec<bool> {
         let answers = self.answers.iter().flatten();
         answers
@@ -196,15 +197,15 @@ impl Batch {
             .calls
             .iter()
             .zip(&self.decisions)
-            .filter(|(_, plan)| **plan == CallDecision::HandOver)
+            .filter(|(_, decision)| **decision == CallDecision::HandOver)
             .map(|(call, _)| call.call.clone())
             .collect();
         let hidden = client_calls.len() < self.calls.len();
         let calls: Vec<ToolCall> = self.calls.iter().map(|call| call.call.clone()).collect();
-        let said = transcript::assistant(&self.reply, &calls, &self.context.quirks);
+        let assistant = transcript::assistant(&self.reply, &calls, &self.context.quirks);
         let mut messages = vec![StoredMessage {
             hidden,
-            ..StoredMessage::visible(said)
+            ..StoredMessage::visible(assistant)
         }];
         let (mut contents, mut images) = (Vec::new(), Vec::new());
         for (call, answer) in self.calls.iter().zip(self.answers) {
@@ -251,7 +252,7 @@ impl Batch {
         }
     }
 
-    /// Takes the answer to a call that does not run.
+    /// Records the answer to a call that does not run.
     fn refused(&mut self, index: usize, refusal: CallRefusal) {
         let result = ToolResult {
             status: refusal.status,
@@ -266,7 +267,7 @@ impl Batch {
     }
 
     /// Stores the files that a call made. Also returns a text for each file whose content is lost.
-    async fn keep(
+    async fn store_files(
         &mut self,
         index: usize,
         made: Vec<ToolFile>,
@@ -276,8 +277,8 @@ impl Batch {
         };
         let (mut files, mut lost) = (Vec::with_capacity(made.len()), Vec::new());
         for file in made {
-            let (file, notice) = self.context.keep_file(&tool, file).await;
-            // A file that is neither stored nor inline is lost; the notice says why.
+            let (file, notice) = self.context.deliver_file(&tool, file).await;
+            // A file that is neither stored nor inline is lost. Its notice has the reason.
             if let (Some(notice), None) = (&notice, &file.data) {
                 lost.push(notice.message.clone());
             }
@@ -287,7 +288,7 @@ impl Batch {
         (files, lost)
     }
 
-    /// Takes the result of a call: caps its text for the model, and reports the capped text to the client.
+    /// Records the result of a call. Shortens its text for the model, and reports the shortened text to the client.
     fn answered(&mut self, index: usize, result: ToolResult, files: Vec<ProducedFile>, ran: bool) {
         let ToolResult {
             status,
@@ -364,7 +365,7 @@ impl Batch {
         }
     }
 
-    /// Notes in the text that images came which the model is not shown.
+    /// Adds a note to the text if the result has images that the model does not get.
     fn note_images(&self, content: &mut String, count: usize) {
         let shown = self.context.quirks.images && !self.decisions.contains(&CallDecision::HandOver);
         if count > 0 && !shown {

@@ -1,4 +1,4 @@
-//! Resolves the calls of an answer: matches names to tools, and has arguments repaired and validated.
+//! Resolves the calls of an answer: finds the tools, and has the arguments repaired and validated.
 
 use serde_json::{Map, Value};
 
@@ -13,15 +13,15 @@ use crate::tools::{SharedTool, ToolKind, ToolStatus};
 /// One call of the model with everything that is known about it.
 #[derive(Debug)]
 pub(super) struct ResolvedCall {
-    /// The call as the history holds it.
+    /// The call in the form that the history stores.
     pub(super) call: ToolCall,
-    /// What the policies decide by.
+    /// The input of the policies.
     pub(super) facts: CallFacts,
     /// The tool and its arguments, if the call can run.
     pub(super) runnable: Option<(SharedTool, Map<String, Value>)>,
-    /// The text for the model if it cannot.
+    /// The text for the model if the call cannot run; else empty.
     pub(super) problem: String,
-    /// What was repaired.
+    /// Names of the repairs that were made.
     pub(super) repairs: Vec<String>,
     /// What kind of tool it is.
     pub(super) kind: ToolKind,
@@ -32,12 +32,12 @@ pub(super) struct ResolvedCall {
 pub(super) struct Resolver<'a> {
     pub(super) tools: &'a ToolSet,
     pub(super) gate: &'a Gate,
-    /// The model's token limit ended the answer, so that the last call may be incomplete.
+    /// The model's token limit ended the answer, so that a call may be incomplete.
     pub(super) cut_off: bool,
 }
 
 impl ResolvedCall {
-    /// The answer to a call that a policy keeps from running.
+    /// The answer to a call that does not run because of this decision.
     pub(super) fn refusal(&self, decision: CallDecision) -> CallRefusal {
         let suppressed = |text| CallRefusal {
             status: ToolStatus::Suppressed,
@@ -64,8 +64,8 @@ impl ResolvedCall {
 }
 
 impl Resolver<'_> {
-    /// Resolves each call. A call that the token limit cut off is answered as such. If there is no other, the result is empty:
-    /// the answer ends at its limit.
+    /// Resolves each call. A call that the token limit cut off is answered with this reason. If all calls are cut off, the
+    /// result is empty, and the turn ends at the model's token limit.
     pub(super) fn resolve(&self, calls: Vec<ToolCall>) -> Vec<ResolvedCall> {
         let is_cut = |call: &ToolCall| {
             self.cut_off
@@ -92,14 +92,14 @@ impl Resolver<'_> {
             repairs.push("name_matched".to_owned());
         }
         match tools.lookup(&call.name) {
-            Lookup::Client => plain(call, CallFacts::Client, String::new(), repairs),
+            Lookup::Client => not_runnable(call, CallFacts::Client, String::new(), repairs),
             Lookup::Unknown => {
                 let facts = CallFacts::Unknown(CallSignature::new(&call.name, &call.arguments));
                 let problem = unknown_text(&call.name, tools);
                 if serde_json::from_str::<Map<String, Value>>(&call.arguments).is_err() {
                     call.arguments = "{}".to_owned();
                 }
-                plain(call, facts, problem, repairs)
+                not_runnable(call, facts, problem, repairs)
             }
             Lookup::Server(tool) => {
                 let kind = tool.policy().kind;
@@ -132,21 +132,29 @@ impl Resolver<'_> {
                 repairs,
                 kind: ToolKind::default(),
             },
-            Err(error) => plain(call, CallFacts::Unusable(signature), error.message, repairs),
+            Err(error) => {
+                not_runnable(call, CallFacts::Unusable(signature), error.message, repairs)
+            }
         }
     }
 }
 
-/// A call whose end is missing. It is not repaired, as a wrong guess could do harm.
+/// A call whose arguments are cut off. They are not repaired, because a wrong guess could do harm.
 fn cut_call(mut call: ToolCall) -> ResolvedCall {
     let facts = CallFacts::Unknown(CallSignature::new(&call.name, &call.arguments));
     call.arguments = "{}".to_owned();
     let problem = "This call was cut off by the token limit before its arguments were complete, and was not run. \
          Make it again, with shorter arguments or alone.";
-    plain(call, facts, problem.to_owned(), Vec::new())
+    not_runnable(call, facts, problem.to_owned(), Vec::new())
 }
 
-fn plain(call: ToolCall, facts: CallFacts, problem: String, repairs: Vec<String>) -> ResolvedCall {
+/// A call that cannot run here.
+fn not_runnable(
+    call: ToolCall,
+    facts: CallFacts,
+    problem: String,
+    repairs: Vec<String>,
+) -> ResolvedCall {
     ResolvedCall {
         call,
         facts,

@@ -1,16 +1,16 @@
 //! Finds the marks by which a text refers to sources, such as `[1]` or `[2, 5]`.
 //!
-//! The whole text is read at once when it is complete, so that it does not matter how it was cut into pieces on its way.
-//! A mark counts only if the source exists, and not within code, where brackets mean something else.
+//! The search runs once over the complete text, so that it does not depend on how the text was split into chunks. A mark
+//! counts only if the source exists, and not inside code, where brackets have another meaning.
 
 use crate::openai::citation::{CitedSource, UrlCitation};
 
-/// Longest mark that is looked at, in characters.
+/// Longest text between the brackets of a mark, in characters.
 const MAX_MARK: usize = 64;
 /// Most citations of a text.
 const MAX_CITATIONS: usize = 1000;
 
-/// The citations of a text, in its order. Their places count Unicode scalar values, and enclose the mark itself.
+/// The citations of a text, in its order. Their indexes count Unicode scalar values and include the brackets of the mark.
 pub(super) fn find(text: &str, source: impl Fn(u32) -> Option<CitedSource>) -> Vec<UrlCitation> {
     let mut found = Vec::new();
     let mut characters = 0;
@@ -25,7 +25,7 @@ pub(super) fn find(text: &str, source: impl Fn(u32) -> Option<CitedSource>) -> V
                 fence = None;
             }
             (Some(_), _) => {}
-            (None, None) => in_line(line, characters, &source, &mut found),
+            (None, None) => find_in_line(line, characters, &source, &mut found),
         }
         characters += line.chars().count();
         if found.len() >= MAX_CITATIONS {
@@ -44,18 +44,18 @@ fn fence_marker(line: &str) -> Option<(char, usize)> {
         .next()
         .filter(|first| matches!(first, '`' | '~'))?;
     let length = line.chars().take_while(|one| *one == kind).count();
-    // Three backticks with more behind them on the line are code within the line.
+    // Three backticks that are followed by another backtick on the line are inline code.
     let rest = line.trim_start_matches(kind);
     (length >= 3 && !(kind == '`' && rest.contains('`'))).then_some((kind, length))
 }
 
-/// Whether a line holds nothing but the mark that ends a block.
+/// Whether a line has only characters of this kind, as the end of a block must.
 fn is_bare(line: &str, kind: char) -> bool {
     line.trim().chars().all(|one| one == kind)
 }
 
-/// Takes the citations of one line that begins at this character of the text.
-fn in_line(
+/// Adds the citations of one line. `begins` is the index of its first character in the text.
+fn find_in_line(
     line: &str,
     begins: usize,
     source: &impl Fn(u32) -> Option<CitedSource>,
@@ -90,7 +90,7 @@ fn in_line(
     }
 }
 
-/// How many characters a piece of code takes that begins with backticks; without an end it is only the backticks.
+/// The length in characters of the inline code that begins here. Without an end it is the length of the opening backticks.
 fn code_length(rest: &[char]) -> usize {
     let opening = rest.iter().take_while(|one| **one == '`').count();
     let mut at = opening;
@@ -105,7 +105,7 @@ fn code_length(rest: &[char]) -> usize {
     opening
 }
 
-/// The length of a mark and the numbers in it: `[1]`, `[1, 2]`, `[1-3]` is none.
+/// The length of a mark and the numbers in it, such as `[1]` or `[1, 2]`. A range such as `[1-3]` is not a mark.
 fn mark(rest: &[char]) -> Option<(usize, Vec<u32>)> {
     let closing = match rest.first()? {
         '[' => ']',
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn places_count_characters_whatever_their_size() {
+    fn indexes_count_characters_whatever_their_size() {
         check(
             "Zürich 🇨🇭 東京 [1]\n\nПариж [2]\r\n[3]",
             &[("[1]", '1'), ("[2]", '2'), ("[3]", '3')],

@@ -1,7 +1,7 @@
-//! The loop: asks the machine for decisions, calls the model, runs the tools and stores the conversation.
+//! The driver of the loop: asks the machine for decisions, calls the model, runs the tools and stores the session.
 //!
-//! A [`Run`] is pulled one event at a time, so a slow client slows only its own upstream. Dropping it ends the model call
-//! and the running tools, and releases the session once all complete rounds are written.
+//! The caller pulls one event at a time from a [`Run`], so that a slow client slows only its own upstream. Dropping the run
+//! cancels the model call and the running tools. The lease is released when all complete rounds are written.
 
 mod ending;
 mod round;
@@ -37,9 +37,9 @@ pub struct Run {
     request: TurnRequest,
     conversation: Option<Conversation>,
     turn_env: TurnEnv,
-    /// Paths of the files that tools made.
+    /// Paths of the files that the tools made.
     produced: HashSet<String>,
-    /// Bytes of files that the answer still has room for.
+    /// Bytes of files that the answer may still carry inline.
     inline_left: u64,
     machine: Machine,
     transcript: Transcript,
@@ -51,34 +51,36 @@ pub struct Run {
     usage_by_round: Vec<Option<Usage>>,
     notices: Vec<Notice>,
     finish_reason: FinishReason,
-    /// The buffered text of the last round; the client gets it if no other round follows.
+    /// The buffered text of the last round. The client gets it if no other round follows.
     last_buffered: Vec<AgentEvent>,
     started: Instant,
-    head_sent: bool,
-    /// A tool that must not run twice has run.
+    /// [`AgentEvent::Started`] is queued.
+    started_queued: bool,
+    /// A tool that is not idempotent has run.
     side_effects: Arc<AtomicBool>,
     /// Time spent waiting for models and tools.
     waited: Duration,
-    /// Carries the turn's ids into the log.
+    /// Adds the turn's ids to log lines.
     span: Span,
     /// Time spent in earlier calls of [`Self::next`], waits included.
     spent: Duration,
-    /// When the current one began.
+    /// When the current call of [`Self::next`] began.
     called: Instant,
-    /// The turn is in the metrics.
+    /// The turn is counted in the metrics.
     counted: bool,
 }
 
 #[derive(Debug)]
 enum Phase {
-    Asking,
-    Answering(Box<ActiveModelCall>),
-    Running(Box<Batch>),
+    /// The next step is a model call.
+    BeforeModelCall,
+    ModelCall(Box<ActiveModelCall>),
+    Batch(Box<Batch>),
     Over,
 }
 
 impl Run {
-    /// Finds the conversation and prepares the first model call.
+    /// Opens the conversation and prepares the first model call.
     pub(super) async fn start(
         parts: Arc<AgentParts>,
         mut request: TurnRequest,
@@ -121,7 +123,7 @@ impl Run {
             inline_left: MAX_INLINE_BYTES,
             machine,
             transcript,
-            phase: Phase::Asking,
+            phase: Phase::BeforeModelCall,
             ready: VecDeque::new(),
             answer_text: AnswerText::default(),
             usage: None,
@@ -130,7 +132,7 @@ impl Run {
             finish_reason: FinishReason::Stop,
             last_buffered: Vec::new(),
             started,
-            head_sent: false,
+            started_queued: false,
             side_effects: Arc::default(),
             waited: Duration::ZERO,
             span,
@@ -140,22 +142,22 @@ impl Run {
         })
     }
 
-    /// The session's id, if the conversation is stored.
+    /// The session's id, if the session is stored.
     pub fn session_id(&self) -> Option<&crate::ids::SessionId> {
         self.conversation
             .as_ref()
             .and_then(Conversation::session_id)
     }
 
-    /// Set once a tool has run that must not run twice. It can be read after the run was dropped.
+    /// Set before the first tool runs that is not idempotent. It can be read after the run is dropped.
     pub fn side_effects_flag(&self) -> Arc<AtomicBool> {
         self.side_effects.clone()
     }
 
-    /// The next event; none once the run is over.
+    /// The next event; `None` when the run is over.
     ///
     /// # Errors
-    /// When no upstream gives an answer, or at a limit with `on_limit: "error"`. The run is over then.
+    /// When no upstream gives a complete response, or at a limit with `on_limit: "error"`. The run is over then.
     ///
     /// # Cancel safety
     /// Not cancel safe: after the future is dropped, the run has to be dropped too.
@@ -180,7 +182,7 @@ impl Run {
         }
     }
 
-    /// The time of the turn without waits for models and tools.
+    /// The time that the turn has taken without waits for models and tools.
     fn own_time(&self) -> Duration {
         (self.spent + self.called.elapsed()).saturating_sub(self.waited)
     }
@@ -191,8 +193,8 @@ impl Run {
                 return Ok(Some(event));
             }
             match &mut self.phase {
-                Phase::Asking => self.ask().await?,
-                Phase::Answering(call) => {
+                Phase::BeforeModelCall => self.start_model_call().await?,
+                Phase::ModelCall(call) => {
                     let buffer_mode = buffer_mode(&self.request);
                     let step = call
                         .step(&self.parts, &self.request, buffer_mode, &mut self.waited)
@@ -203,14 +205,14 @@ impl Run {
                         }
                         ModelCallStep::Event(event) => return Ok(Some(event)),
                         ModelCallStep::Retried(notice) => self.notify(notice),
-                        ModelCallStep::Quiet => {}
-                        ModelCallStep::Ended => self.answered().await?,
+                        ModelCallStep::NoEvent => {}
+                        ModelCallStep::Ended => self.end_model_call().await?,
                     }
                 }
-                Phase::Running(batch) => {
-                    let asked = Instant::now();
+                Phase::Batch(batch) => {
+                    let waiting_since = Instant::now();
                     let step = batch.step().await;
-                    self.waited += asked.elapsed();
+                    self.waited += waiting_since.elapsed();
                     match step {
                         BatchStep::Event(AgentEvent::Notice(notice)) => self.notify(notice),
                         BatchStep::Event(event) => {
@@ -219,7 +221,7 @@ impl Run {
                             }
                             return Ok(Some(event));
                         }
-                        BatchStep::Ended => self.ran().await?,
+                        BatchStep::Ended => self.end_batch().await?,
                     }
                 }
                 Phase::Over => return Ok(None),

@@ -1,4 +1,4 @@
-//! What a run reports, in order. Every dialect and both forms of answer are encoders over these events.
+//! The events of a run, in order. Each dialect encodes them to a streamed or a whole answer.
 
 use std::time::Duration;
 
@@ -13,39 +13,39 @@ use crate::openai::usage::{FinishReason, Usage};
 use crate::tools::gate::GateWait;
 pub use crate::tools::{CodeDetail, ToolDetail, ToolKind, ToolStatus, WebDetail};
 
-/// One thing that happened in a run.
+/// One event of a run.
 #[derive(Debug)]
 pub enum AgentEvent {
-    /// The first model call was answered with success; from here on the answer is a 200.
+    /// The upstream has answered the first model call with a success status. The response to the client can start.
     Started {
         /// The upstream's `x-ratelimit-*` headers.
         headers: HeaderMap,
     },
-    /// Visible text; the texts of all these events joined are the answer.
+    /// Visible text. The answer is the concatenation of these texts.
     Text(String),
-    /// Reasoning text and the field it came in.
+    /// Reasoning text.
     Reasoning {
         /// The text.
         text: String,
-        /// The upstream's name of the field.
+        /// The upstream's field name for it.
         field: &'static str,
     },
-    /// Fields of the model's answer that loopwright does not act on.
+    /// Fields of the upstream's response that loopwright does not act on.
     Extra {
-        /// Where they stood.
+        /// Where in the response they were.
         level: ExtraLevel,
         /// Key and JSON text.
         fields: ExtraFields,
     },
-    /// The model's name for itself, before any delta of it.
+    /// The model's own name for itself; comes before its first delta.
     Model(String),
-    /// A server-side call is about to be dealt with.
+    /// A server-side call starts.
     Calling(Box<Calling>),
     /// A call waits at the gate before it runs.
     Waiting {
         /// The call.
         of: Box<Calling>,
-        /// What it waits for.
+        /// The reason.
         wait: GateWait,
     },
     /// Live output of a running tool.
@@ -59,38 +59,38 @@ pub enum AgentEvent {
     },
     /// A file that a tool made.
     File(Box<ProducedFile>),
-    /// A server-side call has its result.
+    /// A server-side call has ended.
     Complete(Box<ToolCallRecord>),
-    /// The sources that the answer's text refers to; comes once, when the text is whole.
+    /// The sources that the answer's text refers to. Comes at most once, after the whole text.
     Annotations(Vec<UrlCitation>),
-    /// Something the client may want to know.
+    /// Information for the client that is not part of the answer.
     Notice(Notice),
-    /// The run is over; always the last event of a run that did not fail.
+    /// The run is over. This is the last event of every run that does not fail.
     Finished(Box<Outcome>),
 }
 
 /// Fields that loopwright does not act on: key and JSON text.
 pub type ExtraFields = Vec<(String, Box<str>)>;
 
-/// Where a field stood in the model's answer.
+/// The object of an upstream's response that had a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtraLevel {
-    /// In the message, which comes in pieces.
+    /// The message, or a delta of it.
     Message,
-    /// Beside the message; it belongs to the event before.
+    /// The choice. The field belongs to the event before this one.
     Choice,
-    /// In the answer as a whole; sent when it changes.
+    /// The response or chunk. Comes again when a value changes.
     Answer,
 }
 
-/// A server-side call that is about to be dealt with.
+/// A server-side call before it has a result.
 #[derive(Debug, Clone)]
 pub struct Calling {
     /// The round, from 0.
     pub round: u32,
     /// The tool.
     pub name: String,
-    /// The call.
+    /// The call's id.
     pub tool_call_id: String,
     /// The arguments as JSON text.
     pub arguments: String,
@@ -101,33 +101,33 @@ pub struct Calling {
 /// One finished server-side call.
 #[derive(Debug, Clone)]
 pub struct ToolCallRecord {
-    /// The call's place in its batch.
+    /// The call's index in its batch, from 0.
     pub index: usize,
     /// The round, from 0.
     pub round: u32,
-    /// The call.
+    /// The call's id.
     pub tool_call_id: String,
     /// The tool.
     pub name: String,
-    /// The text that the tool was given and the history holds.
+    /// The arguments as JSON text, after repairs, as the tool got them and the history has them.
     pub arguments: String,
-    /// The very text that the model was given.
+    /// The text in the messages for the model.
     pub content: String,
     /// How it ended.
     pub status: ToolStatus,
     /// How long it took.
     pub duration: Duration,
-    /// Images that it brought back, base64.
+    /// Images of the result, in base64.
     pub images: Vec<String>,
-    /// Frames of animations, base64.
+    /// Frames of animations, in base64.
     pub frames: Vec<String>,
-    /// Files that it brought back.
+    /// Ids of the files that the call made.
     pub file_ids: Vec<String>,
-    /// What was mended in the model's own text.
+    /// The repairs that were made to the model's call.
     pub repairs: Vec<String>,
     /// What kind of tool it is.
     pub kind: ToolKind,
-    /// What there is to tell besides the text.
+    /// The parts of the result besides the text.
     pub detail: Option<Box<ToolDetail>>,
 }
 
@@ -147,52 +147,52 @@ pub struct ProducedFile {
     pub size: u64,
     /// Seconds since 1970.
     pub created_at: i64,
-    /// The plain name.
+    /// The file name.
     pub name: String,
-    /// What the tool itself calls it: a path, where it has folders.
+    /// The path by which the tool names the file.
     pub path: String,
-    /// What it is for.
+    /// OpenAI's `purpose` of a file.
     pub purpose: &'static str,
     /// The media type.
     pub mime_type: String,
-    /// The conversation, if it is stored.
+    /// The session, if it is stored.
     pub session_id: Option<SessionId>,
-    /// The round that made it.
+    /// The round that made it, from 0.
     pub round: u32,
-    /// The content, unless the file is too large to be carried along.
+    /// The content, unless it is too large to be sent inline.
     pub data: Option<Bytes>,
 }
 
-/// Something the client may want to know.
+/// Information for the client that is not part of the answer.
 #[derive(Debug, Clone)]
 pub struct Notice {
     /// The class: `retry`, `limit_reached`, `session_store`, `interpreter_lost`, `file_store` or `file_not_produced`.
     pub kind: &'static str,
-    /// For a person.
+    /// A text for people.
     pub message: String,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Why.
+    /// Why the turn ended.
     pub stop_reason: StopReason,
-    /// The same for OpenAI clients.
+    /// OpenAI's `finish_reason` for it.
     pub finish_reason: FinishReason,
     /// The calls that the client is to run.
     pub client_calls: Vec<ToolCall>,
-    /// Tokens of all model calls, if the upstream counted them.
+    /// Token counts of all model calls together, if an upstream sent any.
     pub usage: Option<Usage>,
-    /// Tokens per model call.
+    /// Token counts of each model call.
     pub usage_by_round: Vec<Option<Usage>>,
     /// Rounds in which server-side tools ran.
     pub rounds: u32,
-    /// Calls of the model.
+    /// Model calls.
     pub model_calls: u32,
-    /// The conversation, if it is stored.
+    /// The session, if it is stored.
     pub session_id: Option<SessionId>,
     /// All notices of the run.
     pub notices: Vec<Notice>,
-    /// Time that went to the model and to tools.
+    /// The time spent waiting for models and tools.
     pub waited: Duration,
 }

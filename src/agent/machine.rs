@@ -1,7 +1,7 @@
-//! The decisions of the loop: what comes before a model call, after an answer and after a batch.
+//! The decisions of the loop: before a model call, after a model's answer and after a batch.
 //!
-//! Pure: no await, no I/O, no clock. The rules are in [`super::policy`], which says in which order they are asked; the
-//! machine keeps the course of the turn and turns an answer of a policy into what the driver does.
+//! Pure: no await, no I/O, no clock. The rules and the order in which they apply are in [`super::policy`]. The machine
+//! holds the state of the turn, and its decisions say what the driver does next.
 
 use std::time::Duration;
 
@@ -32,21 +32,21 @@ pub enum BeforeModelCall {
     Fail(StopReason),
 }
 
-/// How tools are offered in a model call.
+/// How a model call offers tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// With the `tool_choice` that the request asks for.
-    AsAsked,
-    /// With a `tool_choice` that forces no call.
-    Free,
-    /// The model must answer in words; the limit that was reached.
+    /// With the `tool_choice` of the request.
+    AsRequested,
+    /// With a `tool_choice` that does not force a call.
+    Unforced,
+    /// The model must answer without calls, because this limit is reached.
     Withheld(StopReason),
 }
 
 /// The decision after a model's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AfterModelCall {
-    /// The answer is the end; calls in it are neither run nor stored.
+    /// The turn ends with this answer. Calls in it are neither run nor stored.
     Finish(StopReason),
     /// The turn ends; the calls are stored as not run.
     Abandon(StopReason),
@@ -87,7 +87,7 @@ impl Machine {
         self.rounds
     }
 
-    /// Calls of the model.
+    /// The number of model calls.
     pub fn model_calls(&self) -> u32 {
         self.model_calls
     }
@@ -100,7 +100,11 @@ impl Machine {
     /// Decides whether and how the model is called next. `elapsed` is the age of the turn.
     pub fn before_model_call(&mut self, elapsed: Duration) -> BeforeModelCall {
         let first = self.model_calls == 0;
-        let ordinary = if first { Offer::AsAsked } else { Offer::Free };
+        let ordinary = if first {
+            Offer::AsRequested
+        } else {
+            Offer::Unforced
+        };
         let model_limit = self.policies.forbids_model_call(elapsed);
         let tool_limit = self.policies.forbids_tool_calls();
         let offer = match (model_limit, tool_limit, self.policies.on_limit()) {
@@ -153,7 +157,8 @@ impl Machine {
         AfterModelCall::Batch(calls.iter().map(decide).collect())
     }
 
-    /// Decides what follows a batch. `terminate` says of each call that ran whether its result ends the turn.
+    /// Decides what follows a batch. `terminate` has one entry for each call that ran: whether its result asks for the end of
+    /// the turn.
     pub fn after_batch(&mut self, decisions: &[CallDecision], terminate: &[bool]) -> AfterBatch {
         self.batches += 1;
         self.rounds += u32::from(!terminate.is_empty());
@@ -226,7 +231,7 @@ mod tests {
         );
         assert_eq!(
             without(OnLimit::Stop),
-            BeforeModelCall::Call(Offer::AsAsked)
+            BeforeModelCall::Call(Offer::AsRequested)
         );
     }
 
@@ -235,13 +240,13 @@ mod tests {
         let mut machine = machine(|_| {});
         assert_eq!(
             machine.before_model_call(Duration::ZERO),
-            BeforeModelCall::Call(Offer::AsAsked)
+            BeforeModelCall::Call(Offer::AsRequested)
         );
         machine.after_model_call(&FinishReason::ToolCalls, None, &[call("1")]);
         machine.after_batch(&[CallDecision::Run], &[false]);
         assert_eq!(
             machine.before_model_call(Duration::ZERO),
-            BeforeModelCall::Call(Offer::Free)
+            BeforeModelCall::Call(Offer::Unforced)
         );
         assert_eq!(
             machine.after_model_call(&FinishReason::Stop, None, &[]),
@@ -251,9 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn at_the_round_cap_each_mode_does_what_the_contract_says() {
+    fn each_mode_has_its_own_decision_at_the_limit_on_rounds() {
         let reason = StopReason::MaxToolRounds;
-        let at_cap = |on_limit| {
+        let at_limit = |on_limit| {
             let mut machine = machine(|rules| (rules.max_rounds, rules.on_limit) = (2, on_limit));
             round(&mut machine, &[call("1")]);
             round(&mut machine, &[call("2")]);
@@ -265,27 +270,27 @@ mod tests {
         };
         let withheld = BeforeModelCall::Call(Offer::Withheld(reason));
         assert_eq!(
-            at_cap(OnLimit::FinalAnswer),
+            at_limit(OnLimit::FinalAnswer),
             (withheld, AfterModelCall::Finish(reason))
         );
         assert_eq!(
-            at_cap(OnLimit::Stop),
+            at_limit(OnLimit::Stop),
             (
-                BeforeModelCall::Call(Offer::Free),
+                BeforeModelCall::Call(Offer::Unforced),
                 AfterModelCall::Abandon(reason)
             )
         );
         assert_eq!(
-            at_cap(OnLimit::Error),
+            at_limit(OnLimit::Error),
             (
-                BeforeModelCall::Call(Offer::Free),
+                BeforeModelCall::Call(Offer::Unforced),
                 AfterModelCall::Fail(reason)
             )
         );
     }
 
     #[test]
-    fn at_a_cap_the_clients_own_tools_still_go_to_the_client() {
+    fn client_calls_go_to_the_client_even_at_a_limit() {
         let mut machine = machine(|rules| (rules.max_rounds, rules.on_limit) = (1, OnLimit::Stop));
         round(&mut machine, &[call("1")]);
         machine.before_model_call(Duration::ZERO);
@@ -351,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_only_repeats_itself_is_told_once_and_then_stopped() {
+    fn the_second_batch_of_repeated_calls_ends_the_turn() {
         let mut machine = machine(|_| {});
         assert_eq!(round(&mut machine, &[call("1")]), [CallDecision::Run]);
         assert_eq!(round(&mut machine, &[call("1")]), [CallDecision::Run]);

@@ -1,4 +1,4 @@
-//! One model call: opened with retries and fail-over, its events passed on or buffered, its answer assembled.
+//! One model call: makes it with retries and fail-over, passes its events on or buffers them, and assembles its answer.
 
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,9 @@ use crate::upstream::{ModelCall, ModelStream, UpstreamError};
 pub(super) enum BufferMode {
     /// None: each event is passed on at once.
     Off,
-    /// Text, which is passed on or dropped at the end; reasoning is passed on at once.
+    /// Text, which the driver sends or drops when the call has ended. Reasoning is passed on at once.
     Text,
-    /// All, so that the call can be made again after its answer broke off.
+    /// All, so that the call can be retried after its answer broke off.
     All,
 }
 
@@ -35,11 +35,11 @@ pub(super) struct ActiveModelCall {
     call: ModelCall,
     offer: Offer,
     began: Instant,
-    /// A part of the answer has reached the client, so the call cannot be made again.
-    visible: bool,
+    /// A part of the answer was passed on, so that the call cannot be retried.
+    passed_on: bool,
     /// Assembles the answer.
     pub(super) assembler: ReplyAssembler,
-    /// Events that are kept until the call ends.
+    /// Events that are buffered until the call ends.
     pub(super) buffered: Vec<AgentEvent>,
 }
 
@@ -48,18 +48,22 @@ pub(super) struct ActiveModelCall {
 pub(super) enum ModelCallStep {
     /// An event for the client.
     Event(AgentEvent),
-    /// The call is made again; the notice says so.
+    /// The call was retried; the notice for the client.
     Retried(Notice),
-    /// Nothing for the client.
-    Quiet,
+    /// No event for the client.
+    NoEvent,
     /// The answer is complete.
     Ended,
 }
 
 impl ActiveModelCall {
-    /// Makes the call; resolves once an upstream has answered it with success.
+    /// Makes the call. Resolves when an upstream has answered it with a success status. Also returns a notice for each retry.
     ///
-    /// Dropping the future ends the call.
+    /// # Errors
+    /// The last error when no retry is left.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call.
     pub(super) async fn open(
         parts: &AgentParts,
         request: &TurnRequest,
@@ -67,10 +71,10 @@ impl ActiveModelCall {
         offer: Offer,
     ) -> Result<(Self, Vec<Notice>), AgentError> {
         let fail_over = parts.router.fail_over(request.route.clone());
-        let round = Self::open_with(parts, request, call, offer, fail_over).await?;
-        let notices = (0..round.fail_over.retries()).map(|_| retry_notice());
+        let active = Self::open_with(parts, request, call, offer, fail_over).await?;
+        let notices = (0..active.fail_over.retries()).map(|_| retry_notice());
         let notices = notices.collect();
-        Ok((round, notices))
+        Ok((active, notices))
     }
 
     async fn open_with(
@@ -103,7 +107,7 @@ impl ActiveModelCall {
             call,
             offer,
             began,
-            visible: false,
+            passed_on: false,
             assembler,
             buffered: Vec::new(),
         })
@@ -114,7 +118,10 @@ impl ActiveModelCall {
         self.stream.headers.clone()
     }
 
-    /// Takes the next event of the answer. `waited` grows by the time spent waiting for the upstream.
+    /// Waits for the next event of the answer. Adds the time spent waiting for the upstream to `waited`.
+    ///
+    /// # Errors
+    /// When the answer broke off and the call cannot be retried.
     ///
     /// # Cancel safety
     /// Not cancel safe: dropping the future loses an event.
@@ -125,9 +132,9 @@ impl ActiveModelCall {
         buffer_mode: BufferMode,
         waited: &mut Duration,
     ) -> Result<ModelCallStep, AgentError> {
-        let asked = Instant::now();
+        let waiting_since = Instant::now();
         let next = self.stream.events.next().await;
-        *waited += asked.elapsed();
+        *waited += waiting_since.elapsed();
         match next {
             Some(Ok(event)) => match self.assembler.push(&event) {
                 Ok(()) => Ok(self.take(event, buffer_mode)),
@@ -135,12 +142,12 @@ impl ActiveModelCall {
                     let error = UpstreamError::Malformed {
                         upstream: self.fail_over.upstream().name().into(),
                         reason: error.to_string(),
-                        again: true,
+                        retryable: true,
                     };
-                    self.again(parts, request, error, waited).await
+                    self.retry(parts, request, error, waited).await
                 }
             },
-            Some(Err(error)) => self.again(parts, request, error, waited).await,
+            Some(Err(error)) => self.retry(parts, request, error, waited).await,
             None => {
                 parts.metrics.model_call_finished(
                     self.fail_over.upstream().name(),
@@ -172,20 +179,20 @@ impl ActiveModelCall {
             }
             ModelEvent::Model(model) => return ModelCallStep::Event(AgentEvent::Model(model)),
             ModelEvent::ToolCall(_) | ModelEvent::Finish(_) | ModelEvent::Usage(_) => {
-                return ModelCallStep::Quiet;
+                return ModelCallStep::NoEvent;
             }
         };
         if buffered {
             self.buffered.push(event);
-            ModelCallStep::Quiet
+            ModelCallStep::NoEvent
         } else {
-            self.visible = true;
+            self.passed_on = true;
             ModelCallStep::Event(event)
         }
     }
 
-    /// Makes the call again after the answer broke, if nothing of it has reached the client.
-    async fn again(
+    /// Retries the call after its answer broke off, if no part of the answer was passed on.
+    async fn retry(
         &mut self,
         parts: &AgentParts,
         request: &TurnRequest,
@@ -198,16 +205,16 @@ impl ActiveModelCall {
             outcome(&error),
             self.began,
         );
-        if self.visible {
+        if self.passed_on {
             return Err(error.into());
         }
-        let asked = Instant::now();
+        let waiting_since = Instant::now();
         let failed = self.fail_over.upstream().clone();
         self.fail_over.recover(error).await?;
         parts.metrics.upstream_retried(failed.name());
         let (call, fail_over) = (self.call.clone(), self.fail_over.clone());
         let opened = Self::open_with(parts, request, call, self.offer, fail_over).await;
-        *waited += asked.elapsed();
+        *waited += waiting_since.elapsed();
         *self = opened?;
         Ok(ModelCallStep::Retried(retry_notice()))
     }
@@ -217,14 +224,14 @@ fn extra(level: ExtraLevel, fields: ExtraFields) -> AgentEvent {
     AgentEvent::Extra { level, fields }
 }
 
-/// Counts a model call that has ended.
+/// Adds a finished model call to the metrics.
 fn count(parts: &AgentParts, upstream: &str, outcome: ModelOutcome, began: Instant) {
     parts
         .metrics
         .model_call_finished(upstream, outcome, began.elapsed());
 }
 
-/// The metric label of a failure.
+/// The outcome of a failed call for the metrics.
 fn outcome(error: &UpstreamError) -> ModelOutcome {
     match error {
         UpstreamError::Connect { .. } => ModelOutcome::Unreachable,
@@ -243,7 +250,7 @@ fn retry_notice() -> Notice {
     }
 }
 
-/// Whether the upstream may have refused the last call because tools were offered with `tool_choice: "none"`.
+/// Whether the upstream may have refused the call because it has tools together with `tool_choice: "none"`.
 fn refuses_withheld_tools(
     error: &UpstreamError,
     offer: Offer,

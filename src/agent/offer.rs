@@ -1,4 +1,4 @@
-//! What the server has for a request: the models, the sources of tools and the caps, as a dialect's decoder sees them.
+//! The server as a dialect's decoder sees it: models, tools and caps.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::tools::set::{ToolFilter, ToolSet};
 use crate::tools::source::SourceList;
 use crate::upstream::router::{Route, Router};
 
-/// What the server has for a request.
+/// The models, tools and caps that the server has for a request.
 #[derive(Debug)]
 pub struct ServerOffer<'a> {
     router: &'a Router,
@@ -35,7 +35,7 @@ impl<'a> ServerOffer<'a> {
     /// The upstreams that serve a model.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no upstream serves the model.
     pub fn route(&self, model: &str) -> Result<Arc<Route>, RequestError> {
         self.router.candidates(model).ok_or_else(|| {
             let message = format!("no upstream serves the model '{model}'; see GET /v1/models");
@@ -46,7 +46,7 @@ impl<'a> ServerOffer<'a> {
         })
     }
 
-    /// The tool that does the work of a capability; none where the server does not have it.
+    /// The name of the tool that provides a capability; `None` if the server has no such tool.
     pub fn tool_for(&self, capability: Capability) -> Option<&'static str> {
         self.sources.tool_for(capability)
     }
@@ -61,10 +61,11 @@ impl<'a> ServerOffer<'a> {
         self.sources.offers_by_default()
     }
 
-    /// The tools of a request that declares these tools and asks for those capabilities.
+    /// The tools of a request: the declared client tools, and the server-side tools that it asks for and that pass the
+    /// filter.
     ///
     /// # Errors
-    /// When a name is taken, declared twice or not usable.
+    /// When a declared name is taken, declared twice or not usable.
     pub fn tool_set(
         &self,
         declared: Vec<ToolDefinition>,

@@ -1,4 +1,4 @@
-//! What a request asks of the loop, whatever the dialect it came in.
+//! The options of a turn, in the form that all dialects decode to.
 
 use std::time::Duration;
 
@@ -6,44 +6,44 @@ use super::settings::Permission;
 use crate::ids::SessionId;
 use crate::session::SessionMode;
 
-/// What a request asks of the loop; the server's caps are already applied.
+/// The options of a turn. The server's caps are already applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The conversation to continue, if the request names one.
+    /// The session to continue, if the request names one.
     pub session_id: Option<SessionId>,
-    /// Most rounds of server-side tools; 0 offers none.
+    /// Most rounds of server-side tools; with 0 none are offered.
     pub max_tool_rounds: u32,
-    /// Other budgets.
+    /// Limits on calls, time and tokens.
     pub limits: TurnLimits,
-    /// What happens when a cap or budget is reached.
+    /// What happens when a limit is reached.
     pub on_limit: OnLimit,
-    /// What the request lets server-side tools do. The policies take the stricter of this and the server's own.
+    /// What the request lets server-side tools do. The stricter of this and the server's permission applies.
     pub permission: Permission,
     /// How the messages relate to the stored history.
     pub session_mode: SessionMode,
-    /// Whether calls of one batch overlap.
+    /// Whether the calls of one batch run at the same time.
     pub tool_execution: ToolExecution,
-    /// Which rounds' text the client gets.
+    /// Which rounds' text the answer has.
     pub text: TextMode,
-    /// `store: false`: nothing outlives the turn.
+    /// `store: false`: the session is not stored.
     pub ephemeral: bool,
 }
 
-/// Budgets of one turn.
+/// Limits of one turn besides the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TurnLimits {
     /// Most server-side tool calls.
     pub max_tool_calls: Option<u64>,
-    /// Longest time.
+    /// Longest duration of one run.
     pub max_duration: Option<Duration>,
-    /// Most tokens, in and out.
+    /// Most tokens of all model calls, in and out.
     pub max_total_tokens: Option<u64>,
 }
 
-/// What happens when a cap or budget is reached.
+/// What happens when a limit is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLimit {
-    /// One more model call without tools.
+    /// One more model call, in which the model must not call tools.
     #[default]
     FinalAnswer,
     /// The turn ends with the text so far.
@@ -52,22 +52,22 @@ pub enum OnLimit {
     Error,
 }
 
-/// Whether calls of one batch overlap.
+/// How the calls of one batch run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolExecution {
-    /// They run at the same time.
+    /// At the same time.
     #[default]
     Parallel,
     /// One after another.
     Sequential,
 }
 
-/// Which rounds' text the client gets.
+/// Which rounds' text the answer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TextMode {
     /// All rounds' text, joined.
     #[default]
     All,
-    /// Only the last round's.
+    /// The last round's text only.
     Final,
 }

@@ -1,23 +1,23 @@
 //! The policies of a turn: the rules that the machine asks before it decides.
 //!
-//! A policy is a small type without I/O and without a clock. [`Policies`] is built once and outlives every turn; what
-//! an owner has used across turns belongs there. [`TurnPolicies`] is made from it for each turn and is dropped with it.
+//! A policy is a small type without I/O and without a clock. [`Policies`] is built once for the server; a count of what an
+//! owner has used across turns belongs there. Each turn has its own [`TurnPolicies`], made from it.
 //!
-//! The machine asks in this order:
+//! The machine asks them in this order:
 //!
 //! | when | policy | answer |
 //! |---|---|---|
 //! | before a model call | [`budget`]: time, then tokens | the limit that forbids the call |
 //! | | [`budget`]: rounds, then tool calls | the limit that forbids further tool calls |
-//! | after a model call | [`budget`] | takes note of its tokens |
+//! | after a model call | [`budget`] | none; counts its tokens |
 //! | for each call of an answer | [`permission`] | the call is denied |
 //! | | [`budget`]: tool calls | the call is over the limit |
 //! | | [`repeat`] | the call is suppressed |
-//! | after a batch | [`budget`] | takes note of the round and of the calls that did not run |
+//! | after a batch | [`budget`] | none; counts the round, and takes back the calls that did not run |
 //! | | [`repeat`] | the turn ends |
 //!
-//! Calls of the client's own tools are subject to none of them. What a single call needs besides (an approval, a hook) is
-//! the business of [`crate::tools::gate`], which is awaited later, before the call runs.
+//! None of them applies to client tools. A check of a single call that has to be awaited (an approval, a hook) is part of
+//! [`crate::tools::gate`], through which a call goes before it runs.
 
 pub mod budget;
 pub mod permission;
@@ -40,12 +40,12 @@ pub struct Policies {
     settings: Settings,
 }
 
-/// The turn for which policies are made.
+/// The turn that policies are made for.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnFacts<'a> {
     /// The owner of the request.
     pub owner: &'a Owner,
-    /// What the request asks of the loop, within the server's caps.
+    /// The options of the turn.
     pub options: &'a Options,
     /// When the turn began, in seconds since 1970.
     pub started_at: i64,
@@ -56,17 +56,17 @@ pub struct TurnFacts<'a> {
 pub struct TurnRules {
     /// Most rounds of server-side tools.
     pub max_rounds: u32,
-    /// Other budgets.
+    /// Limits on calls, time and tokens.
     pub limits: TurnLimits,
-    /// What happens when a cap or budget is reached.
+    /// What happens when a limit is reached.
     pub on_limit: OnLimit,
     /// What server-side tools may do.
     pub permission: Permission,
-    /// Identical calls from this count on are suppressed.
+    /// The count from which on identical calls are suppressed.
     pub repeat_threshold: u32,
 }
 
-/// The policies of one turn and what it has used of them.
+/// The policies of one turn, with their state.
 #[derive(Debug)]
 pub struct TurnPolicies {
     on_limit: OnLimit,
@@ -75,7 +75,7 @@ pub struct TurnPolicies {
     repeats: RepeatGuard,
 }
 
-/// What the loop knows about one call of the model.
+/// What the policies know of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallFacts {
     /// A call of a server-side tool with usable arguments.
@@ -95,7 +95,7 @@ pub enum CallDecision {
     Run,
     /// It is handed to the client.
     HandOver,
-    /// It is answered with what is wrong with it.
+    /// It is answered with a description of its problem.
     Explain,
     /// It is answered as not permitted.
     Deny,
@@ -106,7 +106,7 @@ pub enum CallDecision {
 }
 
 impl Policies {
-    /// The policies that these settings ask for.
+    /// The policies of these settings.
     pub fn new(settings: Settings) -> Self {
         Self { settings }
     }
@@ -124,7 +124,7 @@ impl Policies {
 }
 
 impl TurnPolicies {
-    /// Policies that nothing has been used of.
+    /// Policies in their initial state.
     pub fn new(rules: TurnRules) -> Self {
         Self {
             on_limit: rules.on_limit,
@@ -154,12 +154,12 @@ impl TurnPolicies {
         self.budget.forbids_tool_calls()
     }
 
-    /// Takes note that a model call begins.
+    /// Records that a model call begins.
     pub fn begin_model_call(&mut self) {
         self.budget.begin_model_call();
     }
 
-    /// Takes note of a finished model call.
+    /// Records a finished model call and its tokens.
     pub fn model_called(&mut self, usage: Option<&Usage>) {
         self.budget
             .spend_tokens(usage.map_or(0, Usage::total_tokens));
@@ -188,8 +188,8 @@ impl TurnPolicies {
         }
     }
 
-    /// Takes note of a batch in which `ran` calls ran, and says whether the turn has to end. A call that the gate refused
-    /// did not run.
+    /// Records a batch in which `ran` calls ran. Returns the reason if the turn has to end. A call that the gate refused did
+    /// not run.
     pub fn batch_ended(&mut self, decisions: &[CallDecision], ran: usize) -> Option<StopReason> {
         let admitted = decisions
             .iter()

@@ -1,21 +1,21 @@
-//! What can be configured about the loop.
+//! Settings of the loop.
 
 use std::time::Duration;
 
 pub use crate::tools::gate::Permission;
 
-/// The server's own caps and rules. A request can lower the caps, never raise them.
+/// The caps and rules of the server. A request can only lower the caps.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Most rounds of server-side tools in one turn.
     pub max_tool_rounds: u32,
     /// Most server-side tool calls in one turn.
     pub max_tool_calls: Option<u64>,
-    /// Longest turn.
+    /// Longest duration of one run.
     pub max_duration: Option<Duration>,
-    /// Most tokens, in and out, of one turn.
+    /// Most tokens of all model calls of one turn, in and out.
     pub max_total_tokens: Option<u64>,
-    /// Identical calls of a turn are suppressed from this count on; at least 2.
+    /// The count from which on identical calls of one turn are suppressed; at least 2.
     pub repeat_threshold: u32,
     /// What server-side tools may do.
     pub permission: Permission,

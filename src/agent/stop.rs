@@ -1,4 +1,4 @@
-//! Why a turn ended.
+//! The reasons for which a turn ends.
 
 use serde::Serialize;
 
@@ -6,36 +6,36 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The model gave its answer.
+    /// The model answered without further calls.
     Completed,
-    /// The client has calls to run.
+    /// The client is to run calls.
     ClientTools,
-    /// The round cap.
+    /// The limit on rounds is reached.
     MaxToolRounds,
-    /// The cap on tool calls.
+    /// The limit on tool calls is reached.
     MaxToolCalls,
-    /// The time budget.
+    /// The limit on time is reached.
     MaxSeconds,
-    /// The token budget.
+    /// The limit on tokens is reached.
     MaxTotalTokens,
-    /// The model only repeated its calls.
+    /// Two batches had only repeated calls.
     RepeatedCalls,
-    /// Every result of a batch asked for the end of the turn.
+    /// Every call of a batch ran, and every result asked for the end of the turn.
     TerminatedByTool,
-    /// The upstream's filter withheld the answer.
+    /// The upstream's content filter stopped the answer.
     ContentFilter,
-    /// The model's token limit cut the answer.
+    /// The model's token limit cut the answer off.
     Length,
 }
 
-/// How a turn ended, as metrics count it: also without an answer.
+/// How a turn ended, as metrics count it. This includes turns without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnEnd {
     /// With an answer.
     Stopped(StopReason),
-    /// With an error that is no limit.
+    /// With an error other than a limit.
     Failed,
-    /// The client closed its connection first, or the process was stopped.
+    /// The client closed its connection, or the process was stopped.
     Cancelled,
 }
 
@@ -46,7 +46,7 @@ impl TurnEnd {
         stopped.chain([Self::Failed, Self::Cancelled])
     }
 
-    /// The label value.
+    /// The value of the metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stopped(reason) => reason.as_str(),
@@ -71,7 +71,7 @@ impl StopReason {
         Self::Length,
     ];
 
-    /// The word for the wire.
+    /// The name in responses, logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -87,7 +87,7 @@ impl StopReason {
         }
     }
 
-    /// Whether a cap or budget ended the turn.
+    /// Whether a limit ended the turn.
     pub fn is_limit(self) -> bool {
         match self {
             Self::MaxToolRounds | Self::MaxToolCalls | Self::MaxSeconds | Self::MaxTotalTokens => {

@@ -1,4 +1,4 @@
-//! Messages in the form that an upstream takes, and the text that the client was given.
+//! Messages in the form that an upstream takes, and the text of the answer.
 
 use std::collections::VecDeque;
 
@@ -29,8 +29,8 @@ pub(super) fn assistant(reply: &ModelReply, calls: &[ToolCall], quirks: &Quirks)
     })
 }
 
-/// An assistant message with a text that loopwright chose.
-pub(super) fn said(text: &str) -> Message {
+/// An assistant message with only this text.
+pub(super) fn text_answer(text: &str) -> Message {
     Message::text(Role::Assistant, text)
 }
 
@@ -51,27 +51,28 @@ pub(super) fn for_upstream(history: Vec<Message>, quirks: &Quirks) -> Vec<Messag
     history.into_iter().map(strip).collect()
 }
 
-/// The text that the client was given so far. Puts a blank line between the texts of two rounds.
+/// The text of the answer so far. Inserts a blank line between the texts of two rounds.
 #[derive(Debug, Default)]
 pub(super) struct AnswerText {
-    /// An earlier round passed on some text.
-    earlier: bool,
-    /// This round passed on some text.
-    now: bool,
-    /// All rounds' text, joined, whether or not it was passed on.
+    /// An earlier round sent text to the client.
+    earlier_sent: bool,
+    /// The current round sent text to the client.
+    current_sent: bool,
+    /// The text of all rounds, including text that was not sent.
     joined: String,
     last_round: String,
 }
 
 impl AnswerText {
-    /// A new round begins.
+    /// Begins a round.
     pub(super) fn begin_round(&mut self) {
-        self.earlier |= self.now;
-        self.now = false;
+        self.earlier_sent |= self.current_sent;
+        self.current_sent = false;
         self.last_round.clear();
     }
 
-    /// The event to send now for a text that arrives. If a blank line has to go first, the text is put into `ready`.
+    /// The event to send at once for a text that arrives. If a blank line has to come first, that is the event, and the text
+    /// is put at the front of `ready`.
     pub(super) fn stream(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) -> AgentEvent {
         if self.blank_line_needed() {
             ready.push_front(AgentEvent::Text(text));
@@ -81,7 +82,7 @@ impl AnswerText {
         }
     }
 
-    /// The event to queue for a buffered text. If a blank line has to go first, it is queued at once.
+    /// The event to queue for a buffered text. If a blank line has to come first, it is appended to `ready`.
     pub(super) fn queue(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) -> AgentEvent {
         if self.blank_line_needed() {
             ready.push_back(AgentEvent::Text(BETWEEN_ROUNDS.to_owned()));
@@ -89,7 +90,7 @@ impl AnswerText {
         AgentEvent::Text(text)
     }
 
-    /// Takes note of a round's complete text.
+    /// Records a round's complete text.
     pub(super) fn end_round(&mut self, text: &str) {
         if !text.is_empty() {
             if !self.joined.is_empty() {
@@ -116,9 +117,9 @@ impl AnswerText {
     }
 
     fn blank_line_needed(&mut self) -> bool {
-        let first = !self.now;
-        self.now = true;
-        first && self.earlier
+        let first = !self.current_sent;
+        self.current_sent = true;
+        first && self.earlier_sent
     }
 }
 

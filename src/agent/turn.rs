@@ -1,4 +1,4 @@
-//! What a turn is given, whatever the dialect of its request.
+//! The request of a turn, in the form that all dialects decode to.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::options::Options;
 use crate::ids::{Owner, RequestId, SessionId};
 use crate::openai::message::Message;
 
-// What a decoder fills in: it needs no other room for it.
+// The types of the fields, so that a decoder imports only this module.
 pub use crate::session::SessionMode;
 pub use crate::tools::requested::{
     Capability, CodeOptions, ContextSize, RequestedTools, WantedFile, WebOptions,
@@ -18,41 +18,41 @@ pub use crate::tools::web::{DomainFilter, Location};
 pub use crate::upstream::CallTemplate;
 pub use crate::upstream::router::Route;
 
-/// Who asks, and what came with the request besides its body.
+/// The caller of a request, and what the request's head says.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// The request's id.
     pub request_id: RequestId,
-    /// The key behind the request.
+    /// The name of the API key.
     pub owner: Owner,
     /// The session id that a header carried.
     pub session_header: Option<SessionId>,
-    /// Headers that the upstream should see.
+    /// Headers that are sent to the upstream.
     pub headers: Arc<HeaderMap>,
     /// `traceparent` and `tracestate`, for tools.
     pub trace: HeaderMap,
 }
 
-/// A request that enters the loop.
+/// The request of a turn.
 #[derive(Debug)]
 pub struct TurnRequest {
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// The model as the client named it.
     pub model: String,
-    /// The end user, in the client's words.
+    /// The end user as the client names it (`user`).
     pub user: Option<String>,
-    /// What is asked of the loop.
+    /// The options for the loop.
     pub options: Options,
-    /// Whether the client reads the answer while it grows. Where it does not, a broken model call can be made again.
+    /// Whether the answer is streamed. If not, a model call that breaks off can be retried at any time.
     pub streamed: bool,
     /// The messages.
     pub messages: Vec<Message>,
     /// The tools of this request.
     pub tools: ToolSet,
-    /// Stored files to put among the working files.
+    /// Stored files for the working directory.
     pub files: Vec<NamedFile>,
-    /// Paths of the files that the caller wants produced.
+    /// Paths of the files that the tools are asked to make.
     pub wanted: Vec<String>,
     /// What the model calls have in common.
     pub call: CallTemplate,
@@ -65,6 +65,6 @@ pub struct TurnRequest {
 pub struct NamedFile {
     /// The field that names it, for errors.
     pub param: String,
-    /// The id, unchecked.
+    /// The id as the client gave it; not checked yet.
     pub id: String,
 }

@@ -1,8 +1,8 @@
 //! Assembles the streamed pieces of one model reply.
 //!
-//! Decides which piece of a tool call belongs to which call, for servers that omit indexes, ids or both, repeat names or
-//! send a call twice. Replaces the upstream's call ids: clients may receive them, so they must be unique and
-//! unguessable.
+//! The assembler decides which piece of a tool call belongs to which call. Some servers omit indexes, ids or both, repeat
+//! names or send a call twice. It also replaces the upstream's call ids: clients may receive them, so that they must be
+//! unique and unguessable.
 
 use crate::ids::{CallIdStyle, fresh_call_id};
 use crate::openai::event::{ModelEvent, ToolCallDelta};
@@ -66,8 +66,9 @@ struct OpenCall {
     id: Option<String>,
     name: String,
     arguments: String,
+    /// The arguments came in one piece that is marked as whole.
     whole: bool,
-    /// The arguments are an empty object, which some servers send before the actual pieces.
+    /// The arguments are an empty object. Some servers send one before the actual pieces.
     placeholder: bool,
     scan: ObjectScan,
     kind: CallKind,
@@ -163,8 +164,8 @@ impl ReplyAssembler {
     fn push_call(&mut self, delta: &ToolCallDelta) -> Result<(), TooManyCalls> {
         let split_names = self.split_names;
         let open = self
-            .place_of(delta)
-            .and_then(|place| self.calls.get_mut(place));
+            .position_of(delta)
+            .and_then(|position| self.calls.get_mut(position));
         if let Some(call) = open
             && !call.is_followed_by(delta, split_names)
         {
@@ -180,10 +181,10 @@ impl ReplyAssembler {
         Ok(())
     }
 
-    /// The index of the open call that a piece seems to belong to, if any.
+    /// The position of the open call that a piece seems to belong to, if any.
     ///
     /// A linear search suffices for [`MAX_CALLS`] calls.
-    fn place_of(&self, delta: &ToolCallDelta) -> Option<usize> {
+    fn position_of(&self, delta: &ToolCallDelta) -> Option<usize> {
         let with_id = || {
             let id = delta.id.as_ref()?;
             self.calls
@@ -196,26 +197,26 @@ impl ReplyAssembler {
                 .iter()
                 .rposition(|call| call.index == Some(index));
             // The first piece of a call may have only an id and the later ones only an index.
-            with_index.or_else(|| with_id().filter(|place| self.index_at(*place).is_none()))
+            with_index.or_else(|| with_id().filter(|position| self.index_at(*position).is_none()))
         } else {
             with_id().or_else(|| self.calls.len().checked_sub(1))
         }
     }
 
-    fn index_at(&self, place: usize) -> Option<u32> {
-        self.calls.get(place).and_then(|call| call.index)
+    fn index_at(&self, position: usize) -> Option<u32> {
+        self.calls.get(position).and_then(|call| call.index)
     }
 }
 
 impl OpenCall {
-    /// Whether the piece starts another call although it seems to belong to this one.
+    /// Whether the piece starts another call although its index or id is that of this one.
     fn is_followed_by(&mut self, delta: &ToolCallDelta, split_names: bool) -> bool {
         // A call starts with a name. Ids alone do not count: some servers make a new id for every piece of one call.
         let Some(name) = &delta.name else {
             return false;
         };
         match (&self.id, &delta.id) {
-            (Some(own), Some(other)) => return own != other,
+            (Some(known), Some(other)) => return known != other,
             // Only the id of the call has arrived so far.
             _ if self.name.is_empty() => return false,
             (None, Some(_)) if delta.index.is_none() => return true,
@@ -307,7 +308,7 @@ impl ObjectScan {
         } else if byte == b'{' && !self.closed {
             self.depth = 1;
         } else if !byte.is_ascii_whitespace() {
-            // Text outside of the object: this is not a single object and cannot become one.
+            // There is text outside of the object, so that this is not a single object and cannot become one.
             self.broken = true;
         }
     }
@@ -319,7 +320,8 @@ mod tests {
 
     use super::*;
 
-    /// A piece written as index, id, name, arguments; `-` stands for what is missing, `=` before the arguments for whole.
+    /// A piece written as index, id, name, arguments. `-` stands for a missing value; `=` before the arguments marks them as
+    /// whole.
     fn piece(index: &str, id: &str, name: &str, arguments: &str) -> ToolCallDelta {
         let given = |text: &str| (text != "-").then(|| text.to_owned());
         ToolCallDelta {
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_come_and_go_are_borne() {
+    fn calls_with_missing_or_changing_ids_are_assembled() {
         check(
             "same index, different ids",
             &[
@@ -455,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_without_index_and_id_are_told_apart_by_name_and_wholeness() {
+    fn calls_without_index_and_id_are_distinguished_by_name_and_wholeness() {
         check(
             "one call in pieces",
             &[["-", "-", "f", "{"], ["-", "-", "-", "}"]],
@@ -583,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_is_put_together_in_time() {
+    fn a_long_answer_is_assembled_in_time() {
         let began = std::time::Instant::now();
         let mut assembler = ReplyAssembler::new(false);
         // Every piece looks as if it could be the end of a whole object.
@@ -694,7 +696,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_whole_object_is_told_as_soon_as_it_is_whole(
+        fn a_whole_object_is_found_as_soon_as_it_is_whole(
             pieces in prop::collection::vec("[{}\\[\\]\"\\\\ a:1]{0,4}", 0..12),
         ) {
             let mut scan = ObjectScan::default();

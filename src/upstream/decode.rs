@@ -1,7 +1,7 @@
 //! Decodes the chunks of all known variants of the chat protocol.
 //!
-//! Tolerates the known deviations from OpenAI's chunks and turns each chunk into [`ModelEvent`]s. Knows nothing of
-//! sockets. Only inline reasoning tags are tracked across chunks.
+//! The decoder tolerates the known deviations from OpenAI's chunks, and turns each chunk into [`ModelEvent`]s. It knows
+//! nothing of sockets.
 
 mod calls;
 mod repeat;
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use self::repeat::{PreviousChunk, TextKind};
 pub(super) use self::text::one_line;
-use self::text::{is_falsy, lossy_string, mend_surrogates};
+use self::text::{is_falsy, lossy_string, replace_lone_surrogates};
 use self::wire::{Chunk, Delta, Entries, MAX_UNKNOWN_KEYS};
 use super::settings::Quirks;
 use super::think::ThinkSplitter;
@@ -23,7 +23,7 @@ use crate::openai::event::ModelEvent;
 use crate::openai::raw::RawObject;
 use crate::openai::usage::{FinishReason, Usage};
 
-/// The field name for reasoning that came as a part of the content.
+/// The field name of events for reasoning that is a part of the content.
 const PART_REASONING_FIELD: &str = "reasoning_content";
 
 /// Why a chunk cannot be used.
@@ -42,11 +42,11 @@ pub enum DecodeError {
 pub struct ChunkDecoder {
     think: Option<ThinkSplitter>,
     model: Box<str>,
-    /// The last unknown chunk fields that were passed on.
+    /// The unknown chunk fields of the last event with such fields.
     chunk_extra: Vec<(String, Box<str>)>,
     /// Names of all unknown fields so far.
     unknown_keys: HashSet<Box<str>>,
-    /// The previous chunk, if its only content was a text.
+    /// The previous chunk, if its only content is a text.
     previous: PreviousChunk,
     saw_delta: bool,
     finished: bool,
@@ -105,7 +105,7 @@ impl ChunkDecoder {
     ) -> Result<(), DecodeError> {
         with_chunk(&one_line(body), |chunk| {
             if chunk.choice.is_none() && chunk.error.is_none_or(is_falsy) {
-                return Err(DecodeError::Malformed("the answer has no choices".into()));
+                return Err(DecodeError::Malformed("the response has no choices".into()));
             }
             self.emit(chunk, true, out)
         })?;
@@ -113,7 +113,7 @@ impl ChunkDecoder {
         Ok(())
     }
 
-    /// Ends the response: appends held text and, if the upstream sent none, a finish.
+    /// Ends the response: appends pending text and, if the upstream sent no finish, a finish.
     pub fn finish(&mut self, out: &mut Vec<ModelEvent>) {
         self.flush(out);
         if !self.finished {
@@ -122,7 +122,7 @@ impl ChunkDecoder {
         }
     }
 
-    /// Appends text that was held as a possible part of a reasoning tag.
+    /// Appends text that is pending because it may be a part of a reasoning tag.
     pub fn flush(&mut self, out: &mut Vec<ModelEvent>) {
         if let Some(think) = &mut self.think {
             think.flush(out);
@@ -162,12 +162,13 @@ impl ChunkDecoder {
             }
             let fields =
                 (!choice.extra.is_empty()).then(|| ModelEvent::ChoiceExtra(owned(&choice.extra)));
-            let spoke = out.len() > before;
+            let has_delta_events = out.len() > before;
             let finish = choice
                 .finish_reason
                 .and_then(lossy_string)
                 .filter(|word| !word.is_empty() && !self.finished);
-            let (early, late) = if spoke {
+            // The fields follow the events that they belong to.
+            let (early, late) = if has_delta_events {
                 (fields, None)
             } else {
                 (None, fields)
@@ -228,7 +229,7 @@ impl ChunkDecoder {
         }
     }
 
-    /// Bounds the different unknown fields of the response, which are kept until its end.
+    /// Counts the different unknown fields of the response. They are bounded because they are stored until its end.
     fn count_keys(&mut self, chunk: &Chunk<'_>) -> Result<(), DecodeError> {
         let choice = chunk.choice.as_ref();
         let parts = choice.map(|choice| [choice.delta.as_ref(), choice.message.as_ref()]);
@@ -256,12 +257,12 @@ fn with_chunk<T>(
     data: &str,
     read: impl FnOnce(&Chunk<'_>) -> Result<T, DecodeError>,
 ) -> Result<T, DecodeError> {
-    let mended;
+    let replaced;
     let chunk = match wire::parse(data) {
         Ok(chunk) => chunk,
         Err(error) => {
-            mended = mend_surrogates(data);
-            wire::parse(&mended).map_err(|_| DecodeError::Malformed(describe(&error)))?
+            replaced = replace_lone_surrogates(data);
+            wire::parse(&replaced).map_err(|_| DecodeError::Malformed(describe(&error)))?
         }
     };
     if chunk.is_error_object() {
@@ -297,7 +298,7 @@ fn is_same(fields: &Entries<'_>, known: &[(String, Box<str>)]) -> bool {
             .all(|((key, value), (name, json))| key == name && value.get() == &**json)
 }
 
-/// The texts of a `content` value.
+/// The texts of a `content` value, which is a string or a list of parts.
 #[derive(Debug, Default)]
 struct Content {
     text: String,

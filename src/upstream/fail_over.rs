@@ -1,7 +1,7 @@
-//! The one driver of retries: the same server again after a delay, then the next server.
+//! The driver of retries: first the same upstream after a delay, then the next one.
 //!
-//! [`super::retry`] decides, this waits and logs. The pass-through and the loop call a model server as
-//! [`FailOver::upstream`] says and hand every failure to [`FailOver::recover`].
+//! [`super::retry`] decides; [`FailOver`] waits and logs. The pass-through route and the loop call the upstream that
+//! [`FailOver::upstream`] returns, and give every failure to [`FailOver::recover`].
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::retry::{Attempts, RetryPolicy};
 use super::router::Route;
 use super::{Upstream, UpstreamError};
 
-/// The tries of one call over the servers of a route.
+/// The attempts of one call over the upstreams of a route.
 #[derive(Debug, Clone)]
 pub struct FailOver {
     route: Arc<Route>,
@@ -18,7 +18,7 @@ pub struct FailOver {
 }
 
 impl FailOver {
-    /// Begins with the first server of a route.
+    /// Starts with the first upstream of a route.
     pub fn new(policy: RetryPolicy, route: Arc<Route>) -> Self {
         Self {
             attempts: Attempts::new(policy, route.upstreams().len()),
@@ -27,10 +27,10 @@ impl FailOver {
         }
     }
 
-    /// Moves on after a failure: waits, or goes to the next server.
+    /// Prepares the next attempt after a failure: waits, or changes to the next upstream.
     ///
     /// # Errors
-    /// The same error when the policy allows no other try.
+    /// The same error when the policy allows no further attempt.
     pub async fn recover(&mut self, error: UpstreamError) -> Result<(), UpstreamError> {
         let failed = self.upstream().clone();
         let Some(next) = self.attempts.next(&error) else {
@@ -44,12 +44,12 @@ impl FailOver {
         Ok(())
     }
 
-    /// The server of the present try.
+    /// The upstream of the current attempt.
     pub fn upstream(&self) -> &Arc<dyn Upstream> {
         self.route.candidate(self.attempts.upstream())
     }
 
-    /// Failures so far that were followed by another try.
+    /// The number of failures that were followed by another attempt.
     pub fn retries(&self) -> usize {
         self.retries
     }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_server_is_tried_as_often_as_the_policy_says_in_order() {
+    async fn each_upstream_is_tried_in_order_as_often_as_the_policy_allows() {
         let mut fail_over = fail_over(&["a", "b"]);
         let mut tried = vec![fail_over.upstream().name().to_owned()];
         let last = loop {

@@ -1,4 +1,4 @@
-//! Removes the hop-by-hop headers, which a proxy must not pass on.
+//! Removes the hop-by-hop headers, which a proxy must not forward.
 
 use ::http::header::{CONNECTION, HeaderMap, HeaderName};
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_belongs_to_the_connection_is_taken_out() {
+    fn only_headers_of_the_connection_are_removed() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "close, X-Mine"),

@@ -1,7 +1,7 @@
 //! An upstream over HTTP, with its own connection pool.
 //!
-//! Owns the encoding of a call, its headers, the time-outs and the classification of failures. Does not retry, does not
-//! choose between upstreams and does not know what the call is part of.
+//! Encodes calls, sets headers, applies the time-outs and classifies failures. It does not retry, and does not choose
+//! between upstreams.
 
 mod events;
 mod reader;
@@ -44,9 +44,9 @@ const CHAT_PATH: &str = "/chat/completions";
 const POOL_IDLE: Duration = Duration::from_secs(60);
 /// Longest time spent on reading the body of an error response.
 const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
-/// The user agent, unless the client sent one.
+/// The user agent if the client sent none.
 const USER_AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"));
-/// The response to a path outside of the base URL.
+/// The body of the response to a path outside of the base URL.
 const NOT_FOUND_BODY: &str = r#"{"error":{"message":"unknown path","type":"invalid_request_error","param":null,"code":"not_found"}}"#;
 
 /// An upstream over HTTP.
@@ -123,7 +123,7 @@ impl HttpUpstream {
         let mut request = reqwest::Request::new(Method::POST, self.chat_url.clone());
         *request.headers_mut() = self.call_headers(&call.headers);
         *request.body_mut() = Some(chat_body(call, &self.settings));
-        // Without streaming, the head arrives when the whole response is ready.
+        // Without streaming, the head arrives only when the whole response is ready.
         let wait = if quirks.streams {
             self.settings.first_byte_timeout
         } else {
@@ -133,8 +133,8 @@ impl HttpUpstream {
         };
         let mut response = timeout(wait, self.client.execute(request))
             .await
-            .map_err(|_| self.silent("first byte", wait))?
-            .map_err(|error| self.no_head(error))?;
+            .map_err(|_| self.timeout_error("first byte", wait))?
+            .map_err(|error| self.request_error(error))?;
         let status = response.status();
         if status.is_client_error() || status.is_server_error() {
             return Err(self.error_status(response).await);
@@ -142,8 +142,8 @@ impl HttpUpstream {
         if !status.is_success() {
             return Err(UpstreamError::Malformed {
                 upstream: self.name.clone(),
-                reason: format!("status {} instead of an answer", status.as_u16()),
-                again: false,
+                reason: format!("the status is {}", status.as_u16()),
+                retryable: false,
             });
         }
         let headers = std::mem::take(response.headers_mut());
@@ -153,11 +153,11 @@ impl HttpUpstream {
         {
             return Err(UpstreamError::Malformed {
                 upstream: self.name.clone(),
-                reason: "a compressed answer that was not asked for".into(),
-                again: true,
+                reason: "the body is compressed, which was not requested".into(),
+                retryable: true,
             });
         }
-        let form = if is_whole_body(&headers, quirks) {
+        let encoding = if is_whole_body(&headers, quirks) {
             BodyEncoding::Whole(BytesMut::new())
         } else {
             let largest = usize::try_from(self.settings.max_stream_bytes).unwrap_or(usize::MAX);
@@ -167,7 +167,7 @@ impl HttpUpstream {
         let events = ResponseEvents::new(
             self.name.clone(),
             reader,
-            form,
+            encoding,
             ChunkDecoder::new(quirks),
             self.settings.max_stream_bytes,
         );
@@ -177,21 +177,24 @@ impl HttpUpstream {
         })
     }
 
-    async fn pass(&self, request: ForwardRequest) -> Result<ForwardResponse, UpstreamError> {
+    async fn forward_request(
+        &self,
+        request: ForwardRequest,
+    ) -> Result<ForwardResponse, UpstreamError> {
         let url = match request.path_and_query.as_str() {
-            // The common case; parsing a URL costs a few microseconds.
+            // The common case. It saves the few microseconds of parsing a URL.
             CHAT_PATH => Some(self.chat_url.clone()),
             other => join_url(&self.settings.base_url, other),
         };
         let Some(url) = url else {
-            return Err(self.outside());
+            return Err(self.not_found());
         };
         let mut headers = request.headers;
         strip_hop_by_hop(&mut headers);
         for name in [HOST, CONTENT_LENGTH, EXPECT] {
             headers.remove(name);
         }
-        self.own_headers(&mut headers);
+        self.set_configured_headers(&mut headers);
         let mut outgoing = reqwest::Request::new(request.method, url);
         let upload = Arc::new(Upload::new());
         *outgoing.body_mut() = Some(match request.body {
@@ -229,9 +232,9 @@ impl HttpUpstream {
             match timeout_at(deadline, &mut answer).await {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(_)) if upload.broke_off() => return Err(UpstreamError::RequestBody),
-                Ok(Err(error)) => return Err(self.no_head(error)),
+                Ok(Err(error)) => return Err(self.request_error(error)),
                 Err(_) if upload.last_progress() + limit > Instant::now() => {}
-                Err(_) => return Err(self.silent("first byte", limit)),
+                Err(_) => return Err(self.timeout_error("first byte", limit)),
             }
         }
     }
@@ -248,12 +251,12 @@ impl HttpUpstream {
             "application/json"
         };
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        self.own_headers(&mut headers);
+        self.set_configured_headers(&mut headers);
         headers
     }
 
-    /// Replaces the client's headers by the configured ones.
-    fn own_headers(&self, headers: &mut HeaderMap) {
+    /// Sets the key and the configured headers; they replace the client's headers of the same names.
+    fn set_configured_headers(&self, headers: &mut HeaderMap) {
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
@@ -265,7 +268,7 @@ impl HttpUpstream {
         }
     }
 
-    fn silent(&self, phase: &'static str, limit: Duration) -> UpstreamError {
+    fn timeout_error(&self, phase: &'static str, limit: Duration) -> UpstreamError {
         UpstreamError::Timeout {
             upstream: self.name.clone(),
             phase,
@@ -273,11 +276,11 @@ impl HttpUpstream {
         }
     }
 
-    /// Classifies the error of a request without a response; removes the URL.
-    fn no_head(&self, error: reqwest::Error) -> UpstreamError {
+    /// Classifies the error of a request that got no response head. Removes the URL from it.
+    fn request_error(&self, error: reqwest::Error) -> UpstreamError {
         let error = error.without_url();
         if error.is_connect() && error.is_timeout() {
-            return self.silent("connect", self.settings.connect_timeout);
+            return self.timeout_error("connect", self.settings.connect_timeout);
         }
         let upstream = self.name.clone();
         if error.is_connect() {
@@ -293,6 +296,7 @@ impl HttpUpstream {
         }
     }
 
+    /// The error for an error status, with the response's headers and the start of its body.
     async fn error_status(&self, mut response: reqwest::Response) -> UpstreamError {
         let status = response.status();
         let mut headers = std::mem::take(response.headers_mut());
@@ -310,7 +314,8 @@ impl HttpUpstream {
         }
     }
 
-    fn outside(&self) -> UpstreamError {
+    /// The response to a path outside of the base URL.
+    fn not_found(&self) -> UpstreamError {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         UpstreamError::Status {
@@ -346,7 +351,7 @@ impl Upstream for HttpUpstream {
         &self,
         request: ForwardRequest,
     ) -> BoxFuture<'_, Result<ForwardResponse, UpstreamError>> {
-        Box::pin(self.pass(request))
+        Box::pin(self.forward_request(request))
     }
 }
 

@@ -1,6 +1,4 @@
 //! Merges the model lists of all upstreams.
-//!
-//! The router knows the upstreams; the HTTP edge knows the shape of the endpoint.
 
 use std::time::Duration;
 
@@ -73,9 +71,12 @@ fn offered(entry: &RouterEntry, listed: Vec<ModelEntry>) -> Vec<ModelEntry> {
     let renamed: Vec<ModelEntry> = entry
         .model_map
         .iter()
-        .map(|(name, own)| ModelEntry {
-            id: name.clone(),
-            json: renamed_json(listed.iter().find(|model| model.id == *own), name),
+        .map(|(name, upstream_name)| {
+            let model = listed.iter().find(|model| model.id == *upstream_name);
+            ModelEntry {
+                id: name.clone(),
+                json: renamed_json(model, name),
+            }
         })
         .collect();
     listed
@@ -117,7 +118,7 @@ async fn fetch(entry: &RouterEntry, headers: &HeaderMap) -> Result<Vec<ModelEntr
     let malformed = |reason: &str| UpstreamError::Malformed {
         upstream: entry.upstream.name().into(),
         reason: reason.into(),
-        again: true,
+        retryable: true,
     };
     let request = ForwardRequest {
         method: Method::GET,
@@ -127,8 +128,8 @@ async fn fetch(entry: &RouterEntry, headers: &HeaderMap) -> Result<Vec<ModelEntr
     };
     let mut response = entry.upstream.forward(request).await?;
     let mut body = BytesMut::new();
-    while let Some(piece) = response.body.next().await {
-        body.extend_from_slice(&piece?);
+    while let Some(chunk) = response.body.next().await {
+        body.extend_from_slice(&chunk?);
         if body.len() > MAX_LIST_BYTES {
             return Err(malformed("the list of models is too large"));
         }
@@ -141,7 +142,7 @@ async fn fetch(entry: &RouterEntry, headers: &HeaderMap) -> Result<Vec<ModelEntr
             body: body.freeze(),
         });
     }
-    parse(&body).ok_or_else(|| malformed("the list of models is none"))
+    parse(&body).ok_or_else(|| malformed("the list of models has another form"))
 }
 
 /// Parses `{"data":[{"id":…},…]}`; entries without an id are left out.
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_failure_is_told_when_all_fail() {
+    async fn the_first_failure_is_returned_when_all_fail() {
         let error = merge(vec![
             entry("a", 401, "no", &[], &[]),
             entry("b", 200, "junk", &[], &[]),

@@ -1,7 +1,6 @@
 //! Decides whether, where and when a failed call is retried.
 //!
-//! Pure: it does not wait. The caller knows whether a retry is still allowed, which is only before the first delta has
-//! reached the client.
+//! Pure: it does not wait. A retry is only allowed before the first delta has reached the client; the caller checks this.
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ const BILLING_WORDS: [&str; 3] = [
 /// Error codes of a request that is too long, which some servers report with a 5xx status.
 const TOO_LONG_WORDS: [&str; 1] = ["context_length_exceeded"];
 /// Words of transient errors inside a stream.
-const PASSING_WORDS: [&str; 12] = [
+const TRANSIENT_WORDS: [&str; 12] = [
     "server_error",
     "internal server error",
     "internalservererror",
@@ -36,7 +35,7 @@ const PASSING_WORDS: [&str; 12] = [
 ];
 /// Largest random addition to a computed delay, as a fraction of it.
 const JITTER: f64 = 0.25;
-/// Most waiting for one call in all, in units of `max_delay`.
+/// Longest sum of the delays of one call, in units of `max_delay`.
 const TOTAL_DELAYS: u32 = 2;
 
 /// How failed calls are retried.
@@ -108,7 +107,7 @@ impl Attempts {
         self.upstream
     }
 
-    /// Decides what follows the failure of the current attempt. `None`: the error is final.
+    /// Decides what follows the failure of the current attempt. `None` if the error is final.
     pub fn next(&mut self, error: &UpstreamError) -> Option<NextAttempt> {
         let delay = match remedy(error) {
             Remedy::None => return None,
@@ -134,7 +133,7 @@ impl Attempts {
         })
     }
 
-    /// The delay before a retry of the same upstream, if there is to be one.
+    /// The delay before a retry of the same upstream; `None` if there is no such retry.
     fn delay(&self, error: &UpstreamError) -> Option<Duration> {
         if self.tries >= self.policy.max_attempts {
             return None;
@@ -145,10 +144,10 @@ impl Attempts {
             jitter: JITTER,
         };
         let computed = backoff.delay(self.tries.saturating_sub(1));
-        let asked = server_delay(error).unwrap_or(Duration::ZERO);
-        let delay = computed.max(asked);
+        let requested = server_delay(error).unwrap_or(Duration::ZERO);
+        let delay = computed.max(requested);
         let budget = self.policy.max_delay.saturating_mul(TOTAL_DELAYS);
-        (asked <= self.policy.max_delay && self.waited.saturating_add(delay) <= budget)
+        (requested <= self.policy.max_delay && self.waited.saturating_add(delay) <= budget)
             .then_some(delay)
     }
 }
@@ -159,8 +158,12 @@ pub fn remedy(error: &UpstreamError) -> Remedy {
         UpstreamError::Connect { .. }
         | UpstreamError::Timeout { .. }
         | UpstreamError::Broken { .. }
-        | UpstreamError::Malformed { again: true, .. } => Remedy::Retry,
-        UpstreamError::Malformed { again: false, .. } => Remedy::NextUpstream,
+        | UpstreamError::Malformed {
+            retryable: true, ..
+        } => Remedy::Retry,
+        UpstreamError::Malformed {
+            retryable: false, ..
+        } => Remedy::NextUpstream,
         UpstreamError::RequestBody => Remedy::None,
         UpstreamError::Status {
             status,
@@ -197,12 +200,12 @@ fn status_remedy(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Remedy
             .iter()
             .any(|word| memchr::memmem::find(body, word.as_bytes()).is_some())
     };
-    let refuses = headers
+    let forbids_retry = headers
         .get("x-should-retry")
         .is_some_and(|value| value == "false");
     let remedy = code_remedy(status.as_u16());
     match remedy {
-        Remedy::Retry if names(&BILLING_WORDS) || refuses => Remedy::NextUpstream,
+        Remedy::Retry if names(&BILLING_WORDS) || forbids_retry => Remedy::NextUpstream,
         Remedy::Retry | Remedy::NextUpstream
             if status.is_server_error() && names(&TOO_LONG_WORDS) =>
         {
@@ -235,7 +238,7 @@ fn in_stream_remedy(error: &str) -> Remedy {
         .find_map(|key| number(value.get(key)?));
     match code {
         Some(code) if code >= 400.0 => code_remedy(code as u16),
-        _ if names(&PASSING_WORDS) => Remedy::Retry,
+        _ if names(&TRANSIENT_WORDS) => Remedy::Retry,
         _ => Remedy::None,
     }
 }
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_without_an_answer_may_pass() {
+    fn failures_without_a_response_are_classified_by_kind() {
         let upstream: Arc<str> = "u".into();
         for (error, expected) in [
             (UpstreamError::RequestBody, Remedy::None),
@@ -390,7 +393,7 @@ mod tests {
                 UpstreamError::Malformed {
                     upstream: upstream.clone(),
                     reason: "no JSON".into(),
-                    again: true,
+                    retryable: true,
                 },
                 Remedy::Retry,
             ),
@@ -398,7 +401,7 @@ mod tests {
                 UpstreamError::Malformed {
                     upstream,
                     reason: "status 302".into(),
-                    again: false,
+                    retryable: false,
                 },
                 Remedy::NextUpstream,
             ),
@@ -460,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_final_failure_ends_it_and_an_exhausted_account_moves_on() {
+    fn a_final_failure_ends_the_attempts_and_an_exhausted_account_changes_the_upstream() {
         let mut attempts = Attempts::new(RetryPolicy::default(), 2);
         assert_eq!(attempts.next(&status(400, &[], "")), None);
         let moved = NextAttempt {
@@ -473,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_asks_for_too_long_a_delay_is_left() {
+    fn an_upstream_that_asks_for_too_long_a_delay_is_not_retried() {
         let asks = |seconds: &str| status(429, &[("retry-after", seconds)], "");
         let mut attempts = Attempts::new(RetryPolicy::default(), 2);
         assert_eq!(
@@ -486,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn all_waiting_together_is_bounded() {
+    fn the_sum_of_the_delays_is_bounded() {
         let policy = RetryPolicy {
             max_attempts: 100,
             ..RetryPolicy::default()

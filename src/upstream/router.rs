@@ -1,6 +1,6 @@
 //! Chooses the upstreams of a request by the model's name.
 //!
-//! Owns the model name patterns and the fail-over order. Calls nothing and does not know whether an upstream is healthy.
+//! The router holds the model name patterns and the fail-over order. It does not know whether an upstream is healthy.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::ids::CallIdStyle;
 /// An upstream and the models that it takes.
 #[derive(Debug)]
 pub struct UpstreamEntry {
-    /// The server.
+    /// The upstream.
     pub upstream: Arc<dyn Upstream>,
     /// Model name patterns (globs); empty takes every model.
     pub models: Vec<String>,
@@ -29,12 +29,12 @@ pub struct UpstreamEntry {
 pub struct Route {
     first: Arc<dyn Upstream>,
     upstreams: Vec<Arc<dyn Upstream>>,
-    /// Quirks under which a run's calls fit every candidate. Those that concern only the encoding for one upstream
-    /// (`streams`, `stream_options`, `think_tags`, `split_names`) are the first candidate's.
+    /// Quirks with which the messages and calls of a turn suit every candidate. The quirks that only concern the encoding for
+    /// one upstream (`streams`, `stream_options`, `think_tags`, `split_names`) are those of the first candidate.
     pub quirks: Quirks,
 }
 
-/// Chooses model servers by model name.
+/// Chooses upstreams by model name.
 #[derive(Debug)]
 pub struct Router {
     first: Arc<dyn Upstream>,
@@ -56,7 +56,7 @@ pub(super) struct RouterEntry {
 /// Why a router cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RouterError {
-    /// There is no server.
+    /// There is no upstream.
     #[error("there is no upstream")]
     Empty,
     /// A model name pattern is not a valid glob.
@@ -68,7 +68,7 @@ pub enum RouterError {
         #[source]
         source: globset::Error,
     },
-    /// A server's client cannot be made.
+    /// The client of an upstream cannot be made.
     #[error(transparent)]
     Upstream(#[from] HttpUpstreamError),
 }
@@ -77,7 +77,7 @@ impl Router {
     /// Makes a router over upstreams in fail-over order.
     ///
     /// # Errors
-    /// When there is no server or a pattern cannot be used.
+    /// When there is no upstream or a pattern cannot be used.
     pub fn new(entries: Vec<UpstreamEntry>) -> Result<Self, RouterError> {
         let entries = entries
             .into_iter()
@@ -95,22 +95,22 @@ impl Router {
         })
     }
 
-    /// The same with another policy of retries.
+    /// The same with another retry policy.
     #[must_use]
     pub fn with_retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = retry;
         self
     }
 
-    /// The tries of one call over the servers of a route.
+    /// The attempts of one call over the upstreams of a route.
     pub fn fail_over(&self, route: Arc<Route>) -> FailOver {
         FailOver::new(self.retry, route)
     }
 
-    /// Makes a router over the configured HTTP servers.
+    /// Makes a router over the configured upstreams.
     ///
     /// # Errors
-    /// When there is no server, or one of them cannot be used.
+    /// When there is no upstream, or one of them cannot be used.
     pub fn from_settings(settings: &PoolSettings) -> Result<Self, RouterError> {
         let entry = |settings: &Settings| -> Result<UpstreamEntry, RouterError> {
             Ok(UpstreamEntry {
@@ -141,12 +141,12 @@ impl Router {
         }
     }
 
-    /// All servers, in order.
+    /// All upstreams, in fail-over order.
     pub fn all(&self) -> &Arc<Route> {
         &self.all
     }
 
-    /// The first server, for endpoints without a model.
+    /// The first upstream, for endpoints without a model.
     pub fn default(&self) -> &Arc<dyn Upstream> {
         &self.first
     }
@@ -174,7 +174,7 @@ impl RouterEntry {
         })
     }
 
-    /// Whether the server takes a model.
+    /// Whether the upstream takes a model.
     pub(super) fn takes(&self, model: &str) -> bool {
         self.patterns
             .as_ref()
@@ -183,7 +183,7 @@ impl RouterEntry {
 }
 
 impl Route {
-    /// Makes a route over candidates; none when there are none.
+    /// Makes a route over candidates; `None` if there are none.
     pub fn new(upstreams: Vec<Arc<dyn Upstream>>) -> Option<Self> {
         let first = upstreams.first()?.clone();
         let mut quirks = first.quirks().clone();
@@ -212,7 +212,7 @@ impl Route {
         &self.upstreams
     }
 
-    /// A candidate by its place; past the last one the first.
+    /// A candidate by its index; the first one if the index is out of range.
     pub fn candidate(&self, index: usize) -> &Arc<dyn Upstream> {
         self.upstreams.get(index).unwrap_or(&self.first)
     }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_choose_the_servers_in_file_order() {
+    fn patterns_choose_the_upstreams_in_the_configured_order() {
         let router = Router::new(vec![
             entry("a", &["gpt-*", "org/*"], Quirks::default()),
             entry("b", &["gpt-4"], Quirks::default()),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn without_patterns_every_server_takes_every_model() {
+    fn without_patterns_every_upstream_takes_every_model() {
         let router = Router::new(vec![
             entry("a", &[], Quirks::default()),
             entry("b", &[], Quirks::default()),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_heeds_the_needs_of_all_its_servers() {
+    fn the_quirks_of_a_route_suit_all_its_upstreams() {
         let a = Quirks {
             images: true,
             hosted_tools: vec!["web_search".into(), "x".into()],
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_route_is_refused() {
+    fn a_router_needs_an_upstream_and_valid_patterns() {
         assert!(matches!(Router::new(Vec::new()), Err(RouterError::Empty)));
         let bad = vec![entry("a", &["gpt-[4"], Quirks::default())];
         assert!(matches!(

@@ -14,7 +14,7 @@ use crate::ids::CallIdStyle;
 pub struct PoolSettings {
     /// The upstreams in fail-over order.
     pub upstreams: Vec<Settings>,
-    /// How often and how soon a failed call is retried.
+    /// How failed calls are retried.
     pub retry: RetryPolicy,
 }
 
@@ -25,7 +25,7 @@ pub struct Settings {
     pub name: String,
     /// The base URL, ending in `/v1` or wherever the OpenAI paths begin; no trailing slash.
     pub base_url: Url,
-    /// The key sent as `authorization: Bearer`; without it the caller's header is passed on where that is allowed.
+    /// The key sent as `authorization: Bearer`. Without it the caller's header is passed on, if that is allowed.
     pub api_key: Option<SecretString>,
     /// Headers added to every request.
     pub headers: HeaderMap,
@@ -58,21 +58,21 @@ pub struct Quirks {
     pub split_names: bool,
     /// Reasoning is sent back with the history.
     pub send_reasoning: bool,
-    /// How the last call without tools is made.
+    /// How the final call prevents tool calls.
     pub final_call: FinalCall,
     /// The form of tool-call ids that the server takes.
     pub call_ids: CallIdStyle,
     /// The model takes images in its prompt.
     pub images: bool,
-    /// Hosted tool types (`web_search`, …) that the server has itself.
+    /// Types of hosted tools (such as `web_search`) that the server runs itself.
     pub hosted_tools: Vec<String>,
 }
 
-/// How the model is kept from calling tools in the last call.
+/// How the final call prevents the model from calling tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinalCall {
-    /// `tool_choice: "none"`, tools kept so that the server's prompt cache holds.
+    /// With `tool_choice: "none"`. The tools stay in the request, so that the server's prompt cache stays valid.
     #[default]
     ToolChoiceNone,
     /// Without `tools` and `tool_choice`.
@@ -83,7 +83,7 @@ impl Settings {
     /// The upstream's name of the model that clients call `model`.
     pub fn model_name<'a>(&'a self, model: &'a str) -> &'a str {
         let known = self.model_map.iter().find(|(name, _)| name == model);
-        known.map_or(model, |(_, own)| own)
+        known.map_or(model, |(_, upstream_name)| upstream_name)
     }
 }
 

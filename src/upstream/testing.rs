@@ -26,6 +26,7 @@ impl FakeUpstream {
         }
     }
 
+    /// The same with another response to forwarded requests.
     pub(crate) fn answering(mut self, answer: (StatusCode, String)) -> Self {
         self.answer = answer;
         self

@@ -1,28 +1,28 @@
-//! Splits reasoning between `<think>` and `</think>` from the text around it.
+//! Separates the reasoning between `<think>` and `</think>` from the text around it.
 //!
-//! A tag may be split over chunks. Only a tag at the very beginning of the answer opens reasoning, so that an answer can
-//! mention the tag.
+//! A tag may be split over chunks. Only a tag at the start of the answer opens reasoning, because an answer may mention the
+//! tag.
 
 use crate::openai::event::ModelEvent;
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
-/// The field name for reasoning from tags, for which the upstream used no field.
+/// The field name of events for reasoning from tags.
 const FIELD: &str = "reasoning_content";
 
 /// Splits an answer's text into reasoning and visible text.
 #[derive(Debug, Default)]
 pub struct ThinkSplitter {
     position: Position,
-    /// Text that may still become a tag.
-    held: String,
-    /// The text follows a tag directly; line ends there are dropped.
+    /// Text that may be the start of a tag.
+    pending: String,
+    /// The next text directly follows a tag. Line ends at its start are dropped.
     after_tag: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Position {
-    /// Only white space and perhaps a part of the opening tag so far.
+    /// So far only white space, and perhaps a part of the opening tag.
     #[default]
     Start,
     Reasoning,
@@ -35,7 +35,7 @@ impl ThinkSplitter {
         if self.position == Position::Text {
             return self.emit(text, out);
         }
-        let mut buffer = std::mem::take(&mut self.held);
+        let mut buffer = std::mem::take(&mut self.pending);
         buffer.push_str(text);
         let mut rest = buffer.as_str();
         if self.position == Position::Start {
@@ -44,7 +44,7 @@ impl ThinkSplitter {
                 self.enter(Position::Reasoning);
                 rest = inside;
             } else if OPEN.starts_with(trimmed) {
-                self.held = buffer;
+                self.pending = buffer;
                 return;
             } else {
                 self.position = Position::Text;
@@ -56,18 +56,18 @@ impl ThinkSplitter {
             self.enter(Position::Text);
             return self.emit(after, out);
         }
-        let (sure, unsure) = split_before_partial_tag(rest);
-        self.emit(sure, out);
-        self.held = unsure.to_owned();
+        let (text, pending) = split_before_partial_tag(rest);
+        self.emit(text, out);
+        self.pending = pending.to_owned();
     }
 
-    /// Appends the text that was held back; called at the end of the answer and before any other event.
+    /// Appends the pending text. Must be called at the end of the answer and before any other event.
     pub fn flush(&mut self, out: &mut Vec<ModelEvent>) {
-        let held = std::mem::take(&mut self.held);
-        if self.position == Position::Start && !held.is_empty() {
+        let pending = std::mem::take(&mut self.pending);
+        if self.position == Position::Start && !pending.is_empty() {
             self.position = Position::Text;
         }
-        self.emit(&held, out);
+        self.emit(&pending, out);
     }
 
     fn enter(&mut self, position: Position) {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_cannot_be_a_tag_is_not_held_back() {
+    fn text_that_cannot_be_a_tag_is_passed_on_at_once() {
         let mut splitter = ThinkSplitter::default();
         let mut events = Vec::new();
         splitter.push("<b", &mut events);

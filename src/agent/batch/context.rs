@@ -1,4 +1,4 @@
-//! What a batch knows of its turn.
+//! The context that a turn gives to a batch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::ids::SessionId;
 use crate::tools::CallContext;
 use crate::upstream::settings::Quirks;
 
-/// What a batch knows of its turn.
+/// The context that a turn gives to a batch.
 #[derive(Debug)]
 pub(in super::super) struct BatchContext {
     pub(in super::super) parts: Arc<AgentParts>,
-    /// What each call is given.
+    /// The context of each call.
     pub(in super::super) call: Arc<CallContext>,
-    /// The moment at which running tools are cancelled.
+    /// When running tools are cancelled.
     pub(in super::super) deadline: Option<Instant>,
     pub(in super::super) execution: ToolExecution,
     pub(in super::super) quirks: Quirks,
-    /// Bytes of files that the answer still has room for.
+    /// Bytes of files that the answer may still carry inline.
     pub(in super::super) inline_left: u64,
 }
 
@@ -59,13 +59,13 @@ impl BatchContext {
         }
     }
 
-    /// The same with room for so many bytes of files in the answer.
-    pub(in super::super) fn with_room(mut self, inline_left: u64) -> Self {
+    /// The same with this many bytes of files that the answer may still carry inline.
+    pub(in super::super) fn with_inline_left(mut self, inline_left: u64) -> Self {
         self.inline_left = inline_left;
         self
     }
 
-    /// The same with a moment at which running tools are cancelled.
+    /// The same with a deadline: running tools are cancelled when the duration `most` has passed since `started`.
     pub(in super::super) fn until(
         mut self,
         started: std::time::Instant,

@@ -1,4 +1,4 @@
-//! Files that tools made: stored with the conversation, and sent inline with the answer within limits.
+//! Files that tools made: stored with the session, and sent inline with the answer within limits.
 
 use super::super::event::{Notice, ProducedFile};
 use super::super::unix_seconds;
@@ -13,8 +13,8 @@ const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
 pub(in super::super) const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
 
 impl BatchContext {
-    /// Stores a file. A problem becomes a notice, never a failure.
-    pub(super) async fn keep_file(
+    /// Stores a file, and decides whether the answer carries it inline. A problem becomes a notice.
+    pub(super) async fn deliver_file(
         &mut self,
         tool: &str,
         file: ToolFile,
@@ -60,6 +60,7 @@ impl BatchContext {
         (produced, notice)
     }
 
+    /// Stores a file; `None` without a stored session.
     async fn store_file(
         &self,
         tool: &str,

@@ -1,4 +1,4 @@
-//! How a call is reported to the client, in the log and in metrics, and which of its images the model is shown.
+//! Reports of calls to the client, the log and the metrics, and the images that the model gets.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::BatchContext;
 use crate::metrics::ToolLabel;
 use crate::openai::message::Message;
 
-/// Most frames of an animation that the model is shown; they are chosen evenly.
+/// Most frames of an animation that the model gets.
 const MAX_FRAMES_SHOWN: usize = 8;
 
-/// The label of a tool in logs and metrics, which hold no names that a request brought along.
+/// The label of a tool in logs and metrics. Names that come from a request are not used.
 pub(super) fn label<'a>(parts: &AgentParts, call: &'a ResolvedCall) -> ToolLabel<'a> {
     if parts.sources.snapshot().has(&call.call.name) {
         ToolLabel::Configured(&call.call.name)
@@ -25,15 +25,16 @@ pub(super) fn label<'a>(parts: &AgentParts, call: &'a ResolvedCall) -> ToolLabel
     }
 }
 
+/// Identifies a call, with its arguments.
 pub(super) fn calling(context: &BatchContext, call: &ResolvedCall) -> Calling {
     Calling {
         arguments: call.call.arguments.clone(),
-        ..speaking(context, call)
+        ..calling_without_arguments(context, call)
     }
 }
 
-/// Identifies the call that live output belongs to. The arguments are left out, as they may be large.
-pub(super) fn speaking(context: &BatchContext, call: &ResolvedCall) -> Calling {
+/// Identifies the call that live output belongs to. The arguments are left out because they may be large.
+pub(super) fn calling_without_arguments(context: &BatchContext, call: &ResolvedCall) -> Calling {
     Calling {
         round: context.call.round,
         name: call.call.name.clone(),
@@ -43,7 +44,7 @@ pub(super) fn speaking(context: &BatchContext, call: &ResolvedCall) -> Calling {
     }
 }
 
-/// Picks the frames of an animation that the model is shown: the first, the last, and some evenly between.
+/// The frames of an animation that the model gets: the first, the last, and others at even distances.
 pub(super) fn frames_shown(frames: &[String]) -> Vec<String> {
     let (count, most) = (frames.len(), MAX_FRAMES_SHOWN);
     if count <= most {
@@ -53,7 +54,7 @@ pub(super) fn frames_shown(frames: &[String]) -> Vec<String> {
     chosen.cloned().collect()
 }
 
-/// A user message with images. Model servers do not take images in tool messages.
+/// A user message with images, each with the name of its tool. Upstreams take no images in tool messages.
 pub(super) fn image_message(images: &[(String, String)]) -> Message {
     let mut parts = Vec::new();
     for (tool, image) in images {

@@ -23,7 +23,7 @@ impl Drop for Run {
 
 impl Run {
     /// Queues buffered events for the client.
-    pub(super) fn release(&mut self, buffered: Vec<AgentEvent>) {
+    pub(super) fn queue_events(&mut self, buffered: Vec<AgentEvent>) {
         for event in buffered {
             match event {
                 AgentEvent::Text(text) => {
@@ -35,8 +35,8 @@ impl Run {
         }
     }
 
-    /// Queues buffered reasoning for the client; returns the rest, which is dropped if another round follows.
-    pub(super) fn release_reasoning(&mut self, buffered: Vec<AgentEvent>) -> Vec<AgentEvent> {
+    /// Queues buffered reasoning for the client. Returns the other events, which are dropped if another round follows.
+    pub(super) fn queue_reasoning(&mut self, buffered: Vec<AgentEvent>) -> Vec<AgentEvent> {
         let (reasoning, rest): (Vec<_>, Vec<_>) = buffered
             .into_iter()
             .partition(|event| matches!(event, AgentEvent::Reasoning { .. }));
@@ -44,7 +44,7 @@ impl Run {
         rest
     }
 
-    /// Adds a text to the answer that no model wrote.
+    /// Adds a text to the answer that is not from the model.
     pub(super) fn add_text(&mut self, text: String) {
         if !text.is_empty() {
             self.answer_text.end_round(&text);
@@ -54,7 +54,7 @@ impl Run {
     }
 
     /// The messages to store for an answer whose calls are not run.
-    pub(super) fn unrun(
+    pub(super) fn unrun_messages(
         &mut self,
         reply: &ModelReply,
         resolved: &[ResolvedCall],
@@ -75,6 +75,7 @@ impl Run {
         stored
     }
 
+    /// Ends the turn with these last messages.
     pub(super) async fn finish(
         &mut self,
         reason: StopReason,
@@ -83,6 +84,7 @@ impl Run {
         self.finish_with_calls(reason, end, Vec::new()).await
     }
 
+    /// Ends the turn with these last messages and calls for the client.
     pub(super) async fn finish_with_calls(
         &mut self,
         reason: StopReason,
@@ -125,7 +127,7 @@ impl Run {
         Ok(())
     }
 
-    /// Stores the end of a response and waits until it is written. A failure becomes a notice and does not fail the run.
+    /// Stores the last messages of the turn and waits until they are written. A failure becomes a notice.
     pub(super) async fn store(&mut self, mut end: Vec<StoredMessage>, client_calls: Vec<String>) {
         if self.conversation.is_none() {
             return;
@@ -146,6 +148,7 @@ impl Run {
         self.finish_write().await;
     }
 
+    /// Adds messages to the conversation.
     pub(super) fn push(&mut self, messages: Vec<StoredMessage>) {
         if let Some(conversation) = &mut self.conversation {
             messages
@@ -171,7 +174,7 @@ impl Run {
         }
     }
 
-    /// Reports the sources that the client's text refers to.
+    /// Reports the sources that the answer's text refers to.
     fn annotate(&mut self) {
         let sources = self.turn_env.sources();
         if sources.is_empty() {
@@ -187,14 +190,14 @@ impl Run {
         }
     }
 
-    /// Reports once which of the requested files were not made.
+    /// Reports the requested files that were not made, in one notice.
     fn note_missing_files(&mut self, reason: StopReason) {
         let wanted = self.request.wanted.iter();
         let missing: Vec<String> = wanted
             .filter(|path| !self.produced.contains(*path))
             .map(|path| format!("'{path}'"))
             .collect();
-        // The turn goes on once the client has answered its calls.
+        // With client calls the turn continues, and the files can still be made.
         if !missing.is_empty() && reason != StopReason::ClientTools {
             let message = format!(
                 "the turn ended without these files of 'files': {}",
@@ -207,6 +210,7 @@ impl Run {
         }
     }
 
+    /// Adds a notice if the reason is a limit.
     pub(super) fn limit_notice(&mut self, reason: StopReason) {
         if reason.is_limit() {
             let message = format!("the limit {} is reached", reason.as_str());
@@ -217,6 +221,7 @@ impl Run {
         }
     }
 
+    /// Adds a notice. Except for retries, equal notices are added once.
     pub(super) fn notify(&mut self, notice: Notice) {
         let known = |known: &Notice| known.kind == notice.kind && known.message == notice.message;
         if notice.kind == "retry" || !self.notices.iter().any(known) {
@@ -241,12 +246,13 @@ impl Run {
         }
         let metrics = &self.parts.metrics;
         metrics.turn_ended(self.machine.rounds(), end.as_str());
-        // How long a cancelled turn waited last is not known.
+        // The last wait of a cancelled turn was not measured.
         if end != TurnEnd::Cancelled {
             metrics.turn_overhead(self.own_time());
         }
     }
 
+    /// Adds the token counts of a model call.
     pub(super) fn count(&mut self, reply: &ModelReply) {
         if let Some(usage) = &reply.usage {
             self.parts
@@ -261,7 +267,7 @@ impl Run {
     }
 }
 
-/// The `finish_reason` for the client: the model's own if the model ended the turn, else the one that fits the reason.
+/// The `finish_reason` for the client: that of the model if the model ended the turn, else one that follows from the reason.
 fn finish_reason(reason: StopReason, last: &FinishReason) -> FinishReason {
     match (reason, last) {
         (StopReason::ClientTools, _) => FinishReason::ToolCalls,

@@ -22,22 +22,25 @@ use crate::upstream::ModelCall;
 use crate::upstream::assemble::ModelReply;
 use crate::upstream::settings::FinalCall;
 
-/// More calls in one answer than this may take long to validate.
+/// If an answer has more calls than this, their validation may take long.
 const MANY_CALLS: usize = 8;
-/// More bytes of arguments in one answer than this may take long to validate.
+/// If the arguments of an answer's calls have more bytes than this, their validation may take long.
 const LARGE_ARGUMENTS: usize = 32 * 1024;
 
 impl Run {
-    /// Asks the machine whether the model is called again, and calls it.
-    pub(super) async fn ask(&mut self) -> Result<(), AgentError> {
+    /// Starts the next model call, or ends the turn if the machine decides so.
+    pub(super) async fn start_model_call(&mut self) -> Result<(), AgentError> {
         let offer = match self.machine.before_model_call(self.started.elapsed()) {
             BeforeModelCall::Call(offer) => offer,
             BeforeModelCall::Finish(reason) => {
                 let buffered = std::mem::take(&mut self.last_buffered);
-                self.release(buffered);
+                self.queue_events(buffered);
                 self.limit_notice(reason);
                 return self
-                    .finish(reason, vec![StoredMessage::visible(transcript::said(""))])
+                    .finish(
+                        reason,
+                        vec![StoredMessage::visible(transcript::text_answer(""))],
+                    )
                     .await;
             }
             BeforeModelCall::Fail(reason) => return Err(AgentError::Limit(reason)),
@@ -47,31 +50,31 @@ impl Run {
         }
         self.last_buffered.clear();
         let call = self.model_call(offer);
-        let asked = Instant::now();
+        let waiting_since = Instant::now();
         let opened = ActiveModelCall::open(&self.parts, &self.request, call, offer).await;
-        self.waited += asked.elapsed();
+        self.waited += waiting_since.elapsed();
         let (call, notices) = opened?;
-        if !self.head_sent {
-            self.head_sent = true;
+        if !self.started_queued {
+            self.started_queued = true;
             self.ready.push_back(AgentEvent::Started {
                 headers: call.headers(),
             });
         }
         notices.into_iter().for_each(|notice| self.notify(notice));
         self.answer_text.begin_round();
-        self.phase = Phase::Answering(Box::new(call));
+        self.phase = Phase::ModelCall(Box::new(call));
         Ok(())
     }
 
     fn model_call(&self, offer: Offer) -> ModelCall {
         let tools = self.request.tools.tools_json();
         let template = &self.request.call;
-        let removed = self.request.route.quirks.final_call == FinalCall::RemoveTools;
+        let removes_tools = self.request.route.quirks.final_call == FinalCall::RemoveTools;
         let (tools, tool_choice) = match offer {
             _ if tools.is_none() => (None, None),
-            Offer::AsAsked => (tools, template.first_choice.clone()),
-            Offer::Free => (tools, template.later_choice.clone()),
-            Offer::Withheld(_) if removed => (None, None),
+            Offer::AsRequested => (tools, template.first_choice.clone()),
+            Offer::Unforced => (tools, template.later_choice.clone()),
+            Offer::Withheld(_) if removes_tools => (None, None),
             Offer::Withheld(_) => (tools, Some("\"none\"".into())),
         };
         let fields = match tools {
@@ -89,9 +92,9 @@ impl Run {
         }
     }
 
-    /// Takes a model's whole answer and begins what follows it.
-    pub(super) async fn answered(&mut self) -> Result<(), AgentError> {
-        let Phase::Answering(call) = std::mem::replace(&mut self.phase, Phase::Over) else {
+    /// Ends the model call: starts the batch of its calls, or ends the turn.
+    pub(super) async fn end_model_call(&mut self) -> Result<(), AgentError> {
+        let Phase::ModelCall(call) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Ok(());
         };
         let ActiveModelCall {
@@ -107,7 +110,7 @@ impl Run {
             .map(|assembled| assembled.call)
             .collect();
         let bytes: usize = model_calls.iter().map(|call| call.arguments.len()).sum();
-        // Repair and validation are bounded for each call, but many or large calls add up.
+        // Repair and validation are bounded for each call. Many or large calls together may still take long.
         let long = model_calls.len() > MANY_CALLS || bytes > LARGE_ARGUMENTS;
         let resolver = Resolver {
             tools: &self.request.tools,
@@ -121,7 +124,7 @@ impl Run {
             .after_model_call(&reply.finish, reply.usage.as_ref(), &facts)
         {
             AfterModelCall::Finish(reason) => {
-                self.release(buffered);
+                self.queue_events(buffered);
                 let end = vec![StoredMessage::visible(transcript::assistant(
                     &reply,
                     &[],
@@ -131,23 +134,23 @@ impl Run {
                 self.finish(reason, end).await
             }
             AfterModelCall::Abandon(reason) => {
-                self.release(buffered);
+                self.queue_events(buffered);
                 self.limit_notice(reason);
-                let end = self.unrun(&reply, &resolved);
+                let end = self.unrun_messages(&reply, &resolved);
                 self.finish(reason, end).await
             }
             AfterModelCall::Fail(reason) => {
-                let end = self.unrun(&reply, &resolved);
+                let end = self.unrun_messages(&reply, &resolved);
                 self.store(end, Vec::new()).await;
                 Err(AgentError::Limit(reason))
             }
             AfterModelCall::Batch(decisions) => {
-                self.begin_batch(reply, buffered, resolved, decisions).await
+                self.start_batch(reply, buffered, resolved, decisions).await
             }
         }
     }
 
-    async fn begin_batch(
+    async fn start_batch(
         &mut self,
         reply: ModelReply,
         buffered: Vec<AgentEvent>,
@@ -157,10 +160,10 @@ impl Run {
         self.answer_text.end_round(&reply.text);
         let buffered = match self.request.options.text {
             TextMode::All => {
-                self.release(buffered);
+                self.queue_events(buffered);
                 Vec::new()
             }
-            TextMode::Final => self.release_reasoning(buffered),
+            TextMode::Final => self.queue_reasoning(buffered),
         };
         // A crash does not undo what a tool did, so the rounds before it are stored first.
         self.finish_write().await;
@@ -180,17 +183,17 @@ impl Run {
             &self.turn_env,
             &self.machine,
         )
-        .with_room(self.inline_left)
+        .with_inline_left(self.inline_left)
         .until(self.started, self.request.options.limits.max_duration);
-        self.phase = Phase::Running(Box::new(Batch::start(
+        self.phase = Phase::Batch(Box::new(Batch::start(
             context, reply, buffered, resolved, decisions,
         )));
         Ok(())
     }
 
-    /// Takes the results of a finished batch and begins what follows it.
-    pub(super) async fn ran(&mut self) -> Result<(), AgentError> {
-        let Phase::Running(batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
+    /// Ends the batch: adds its results to the messages, and continues the loop or ends the turn.
+    pub(super) async fn end_batch(&mut self) -> Result<(), AgentError> {
+        let Phase::Batch(batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Ok(());
         };
         let next = self
@@ -207,11 +210,11 @@ impl Run {
                 if let Some(conversation) = &mut self.conversation {
                     conversation.save(Vec::new());
                 }
-                self.phase = Phase::Asking;
+                self.phase = Phase::BeforeModelCall;
                 Ok(())
             }
             AfterBatch::Finish(reason) => {
-                self.release(finished.buffered);
+                self.queue_events(finished.buffered);
                 if reason == StopReason::TerminatedByTool && self.answer_text.round_is_empty() {
                     self.add_text(finished.contents.join("\n\n"));
                 }

@@ -1,4 +1,4 @@
-//! Files of a session that came as a whole.
+//! Files of an imported session.
 
 use std::collections::HashSet;
 
@@ -7,10 +7,10 @@ use crate::ids::{Owner, SessionId};
 use crate::session::StoredMessage;
 use crate::session::files::{FileError, FileStore};
 
-/// Most files that are looked for in the messages of an import.
+/// Most files of an import's messages that are attached.
 const MAX_NAMED_FILES: usize = 1000;
 
-/// Makes a session use the files that its messages name, as far as they exist, so that they stay as long as it does.
+/// Attaches the files that a session's messages name and that exist. They are stored at least as long as the session.
 pub async fn use_named_files(
     files: &FileStore,
     owner: &Owner,
@@ -32,7 +32,7 @@ pub async fn use_named_files(
         match files.attach(owner, &id, session).await {
             Ok(_) | Err(FileError::NotFound) => {}
             Err(error) => {
-                tracing::error!(error = %error, "a file could not be made part of a session");
+                tracing::error!(error = %error, "a file could not be attached to a session");
                 return;
             }
         }

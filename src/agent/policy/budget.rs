@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::options::TurnLimits;
 use super::super::stop::StopReason;
 
-/// The limits of one turn and what it has spent.
+/// The limits of one turn, and what is spent of them.
 #[derive(Debug, Clone)]
 pub struct Budget {
     max_rounds: u32,
@@ -18,7 +18,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of which nothing is spent.
+    /// A budget with nothing spent.
     pub fn new(max_rounds: u32, limits: TurnLimits) -> Self {
         Self {
             max_rounds,
@@ -68,7 +68,7 @@ impl Budget {
         most.is_none_or(|most| self.tool_calls < most)
     }
 
-    /// Takes note that a model call begins.
+    /// Records that a model call begins.
     pub fn begin_model_call(&mut self) {
         self.begun = true;
     }
@@ -93,8 +93,8 @@ impl Budget {
         self.tokens = self.tokens.saturating_add(count);
     }
 
-    /// The first model call is made whatever the limits are. One exception: where rounds are allowed but not one tool call,
-    /// it is the final call already.
+    /// Whether the limits do not apply yet. They do not apply to the first model call, except if rounds are allowed but no
+    /// tool call is: then the first model call is the final one.
     fn is_exempt(&self) -> bool {
         let is_final = self.max_rounds > 0 && self.limits.max_tool_calls == Some(0);
         !self.begun && !is_final

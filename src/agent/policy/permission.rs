@@ -1,16 +1,16 @@
-//! Whether the tools of a turn may run at all.
+//! Whether server-side tools may run in a turn at all.
 //!
-//! A permission that depends on one call, or that somebody has to be asked for, is the gate's business.
+//! The gate decides about single calls, and asks for approval.
 
 use super::{CallDecision, CallFacts};
 use crate::tools::gate::Permission;
 
-/// The strictest of several permissions.
+/// The strictest of several permissions; the default for none.
 pub fn strictest(permissions: &[Permission]) -> Permission {
     permissions.iter().copied().max().unwrap_or_default()
 }
 
-/// The decision about a call that the permission alone brings; none leaves it to the other policies.
+/// The decision about a call that follows from the permission alone. `None`: the other policies decide.
 pub fn decide(permission: Permission, call: CallFacts) -> Option<CallDecision> {
     match call {
         CallFacts::Server(_) | CallFacts::Unusable(_) => {

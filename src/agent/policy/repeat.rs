@@ -1,7 +1,7 @@
 //! The guard against a model that makes the same call again and again.
 //!
-//! The rule of the storm breaker of dirge (a port of DeepSeek-Reasonix), counted over the whole turn and for every tool:
-//! identical calls are suppressed from the `threshold`-th on.
+//! Identical calls are suppressed from the `threshold`-th on, counted over the whole turn and for every tool. The rule is
+//! that of the storm breaker of dirge, a port of DeepSeek-Reasonix.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,12 +19,12 @@ pub struct CallSignature(u64);
 pub struct RepeatGuard {
     threshold: u32,
     seen: HashMap<CallSignature, u32>,
-    /// An earlier batch held nothing but suppressed calls.
-    only_repeated: bool,
+    /// An earlier batch had only suppressed calls.
+    had_suppressed_batch: bool,
 }
 
 impl CallSignature {
-    /// The signature of a call; arguments that are no JSON count by their text.
+    /// The signature of a call. Arguments that are not JSON are compared as text.
     pub fn new(name: &str, arguments: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
@@ -42,7 +42,7 @@ impl RepeatGuard {
         Self {
             threshold: threshold.max(2),
             seen: HashMap::new(),
-            only_repeated: false,
+            had_suppressed_batch: false,
         }
     }
 
@@ -56,10 +56,10 @@ impl RepeatGuard {
         true
     }
 
-    /// Takes note of a batch. The second one that holds nothing but suppressed calls ends the turn.
+    /// Records a batch. The second batch that has only suppressed calls ends the turn.
     pub fn batch_ended(&mut self, all_suppressed: bool) -> Option<StopReason> {
-        let ends = all_suppressed && self.only_repeated;
-        self.only_repeated |= all_suppressed;
+        let ends = all_suppressed && self.had_suppressed_batch;
+        self.had_suppressed_batch |= all_suppressed;
         ends.then_some(StopReason::RepeatedCalls)
     }
 }
@@ -133,6 +133,7 @@ mod tests {
             assert_ne!(signature(a), signature(b), "{a} {b}");
         }
     }
+
     #[test]
     fn the_second_batch_of_suppressed_calls_ends_the_turn() {
         let ended = Some(StopReason::RepeatedCalls);

@@ -72,8 +72,8 @@ fn tool_call(entry: &RawObject<'_>, whole: bool) -> Option<ToolCallDelta> {
         arguments,
         kind,
     };
-    let says_something = call.id.is_some() || call.name.is_some() || call.arguments.is_some();
-    says_something.then_some(call)
+    let is_used = call.id.is_some() || call.name.is_some() || call.arguments.is_some();
+    is_used.then_some(call)
 }
 
 fn legacy_call(value: &RawValue, whole: bool) -> Option<ToolCallDelta> {

@@ -1,11 +1,11 @@
-//! A fast path for chunks that differ from the previous one only in their text, which is most of a stream: bytes are
-//! compared instead of parsed.
+//! A fast path for chunks that differ from the previous one only in their text, as most chunks of a stream do. Their bytes
+//! are compared instead of parsed.
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-/// Largest chunk that is remembered, in bytes.
+/// Largest chunk that is remembered, in bytes without its text.
 const MAX_PATTERN_BYTES: usize = 8 * 1024;
 /// The start of the random padding at the end of some servers' chunks.
 const PADDING: &str = ",\"obfuscation\":\"";
@@ -57,8 +57,8 @@ impl PreviousChunk {
 
     /// The text of a chunk that differs from the remembered one only in its text; otherwise `None`.
     ///
-    /// The remembered halves end and begin inside a JSON string. If the part between them has no unescaped quote, it is
-    /// the content of that string, and the rest of the chunk means the same as before.
+    /// The chunk is the remembered one if it starts with `before`, ends with `after`, and has between them only the content
+    /// of one JSON string.
     pub(super) fn text_of<'a>(&self, data: &'a str) -> Option<(TextKind, Cow<'a, str>)> {
         let kind = self.kind?;
         let (body, padded) = split_padding(data);

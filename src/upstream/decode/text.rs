@@ -17,7 +17,7 @@ pub(super) fn lossy_string(value: &RawValue) -> Option<String> {
     }
     match serde_json::from_str(json) {
         Ok(text) => Some(text),
-        Err(_) => serde_json::from_str(&mend_surrogates(json)).ok(),
+        Err(_) => serde_json::from_str(&replace_lone_surrogates(json)).ok(),
     }
 }
 
@@ -40,9 +40,9 @@ pub(super) fn flat_text(value: &RawValue) -> String {
         .collect()
 }
 
-/// The JSON text without line ends, which can only occur between tokens.
+/// The JSON text without line ends. In JSON they occur only between tokens.
 ///
-/// Raw values are written into `data:` lines unchanged, so this is done before a chunk is parsed.
+/// Raw values of a chunk are written into `data:` lines unchanged, so that this is called before a chunk is parsed.
 pub(in crate::upstream) fn one_line(json: &str) -> Cow<'_, str> {
     let json = json.trim_ascii();
     if memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_some() {
@@ -52,19 +52,19 @@ pub(in crate::upstream) fn one_line(json: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether an `error` value means that there is no error.
+/// Whether an `error` value means that there is no error, as some servers send it.
 pub(super) fn is_falsy(value: &RawValue) -> bool {
     matches!(value.get(), "null" | "false" | "\"\"" | "0" | "{}" | "[]")
 }
 
 /// The JSON text with every lone surrogate escape replaced by `\\ufffd`.
-pub(super) fn mend_surrogates(json: &str) -> String {
-    let mut mended = String::with_capacity(json.len());
+pub(super) fn replace_lone_surrogates(json: &str) -> String {
+    let mut replaced = String::with_capacity(json.len());
     let mut rest = json;
     while let Some((before, escape)) =
         memchr::memchr(b'\\', rest.as_bytes()).and_then(|place| rest.split_at_checked(place))
     {
-        mended.push_str(before);
+        replaced.push_str(before);
         let (taken, replacement) = match unit(escape) {
             Some(0xd800..=0xdbff) => match escape.get(6..).and_then(unit) {
                 Some(0xdc00..=0xdfff) => (12, None),
@@ -75,11 +75,11 @@ pub(super) fn mend_surrogates(json: &str) -> String {
             None => (second_char_end(escape), None),
         };
         let (escape, after) = escape.split_at_checked(taken).unwrap_or((escape, ""));
-        mended.push_str(replacement.unwrap_or(escape));
+        replaced.push_str(replacement.unwrap_or(escape));
         rest = after;
     }
-    mended.push_str(rest);
-    mended
+    replaced.push_str(rest);
+    replaced
 }
 
 /// The value of a `\uXXXX` escape at the start of the text.
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn torn_surrogates_become_replacement_characters() {
+    fn lone_surrogates_become_replacement_characters() {
         for (json, text) in [
             (r#""a\ud83db""#, "a\u{fffd}b"),
             (r#""\ude00""#, "\u{fffd}"),
@@ -112,7 +112,7 @@ mod tests {
             assert_eq!(lossy_string(value).as_deref(), Some(text), "{json}");
         }
         assert_eq!(lossy_string(serde_json::from_str("12").unwrap()), None);
-        assert_eq!(mend_surrogates("\\"), "\\");
-        assert_eq!(mend_surrogates("\\ä\\u12"), "\\ä\\u12");
+        assert_eq!(replace_lone_surrogates("\\"), "\\");
+        assert_eq!(replace_lone_surrogates("\\ä\\u12"), "\\ä\\u12");
     }
 }

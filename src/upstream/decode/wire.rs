@@ -1,4 +1,4 @@
-//! The JSON structure of a chunk. The text is parsed once; only fields that loopwright acts on are parsed further.
+//! The JSON structure of a chunk. The values of fields that loopwright does not act on stay raw JSON text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,8 +17,8 @@ pub(super) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 /// Most unknown fields of one object, and most different unknown fields of one response.
 pub(super) const MAX_UNKNOWN_KEYS: usize = 256;
 
-/// Fields of a chunk that are dropped: those by which clients recognise loopwright's own data, which no upstream may
-/// forge, and random padding.
+/// Fields of a chunk that are dropped. Clients recognise data of loopwright by most of them, and an upstream must not
+/// forge it. `obfuscation` is random padding.
 const RESERVED_KEYS: [&str; 18] = [
     "agent",
     "agentic_tool_calls",
@@ -117,7 +117,7 @@ impl<'a> Chunk<'a> {
 }
 
 impl Delta<'_> {
-    /// Whether it has no field that matters.
+    /// Whether it has no text, no calls and no unknown fields.
     pub(super) fn is_empty(&self) -> bool {
         self.content.is_none()
             && self.tool_calls.is_none()

@@ -32,11 +32,11 @@ pub(super) enum BodyEncoding {
 
 /// The events of one response.
 ///
-/// Written by hand instead of as a generator: it is polled for each chunk of every stream.
+/// This stream is written by hand and not as a generator, because it is polled for each chunk of every response.
 pub(super) struct ResponseEvents<S> {
     name: Arc<str>,
     reader: BodyReader<S>,
-    form: BodyEncoding,
+    encoding: BodyEncoding,
     decoder: ChunkDecoder,
     /// Decoded events in reverse order.
     ready: Vec<ModelEvent>,
@@ -56,14 +56,14 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> ResponseEvents<S> {
     pub(super) fn new(
         name: Arc<str>,
         reader: BodyReader<S>,
-        form: BodyEncoding,
+        encoding: BodyEncoding,
         decoder: ChunkDecoder,
         most_bytes: u64,
     ) -> Self {
         Self {
             name,
             reader,
-            form,
+            encoding,
             decoder,
             ready: Vec::with_capacity(USUAL_EVENTS),
             bytes_left: most_bytes,
@@ -73,7 +73,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> ResponseEvents<S> {
 
     /// Decodes the next buffered event. Returns whether there was one.
     fn decode_next(&mut self) -> bool {
-        let BodyEncoding::Sse(sse) = &mut self.form else {
+        let BodyEncoding::Sse(sse) = &mut self.encoding else {
             return false;
         };
         match sse.next_event() {
@@ -81,7 +81,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> ResponseEvents<S> {
             Some(Err(error)) => self.fail(UpstreamError::Malformed {
                 upstream: self.name.clone(),
                 reason: error.to_string(),
-                again: true,
+                retryable: true,
             }),
             None => return false,
         }
@@ -123,21 +123,21 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> ResponseEvents<S> {
         let Some(left) = self.bytes_left.checked_sub(size) else {
             self.fail(UpstreamError::Malformed {
                 upstream: self.name.clone(),
-                reason: "the answer is larger than a stream may be".into(),
-                again: true,
+                reason: "the response is larger than max_stream_bytes".into(),
+                retryable: true,
             });
             return;
         };
         self.bytes_left = left;
-        match &mut self.form {
+        match &mut self.encoding {
             BodyEncoding::Sse(sse) => sse.push(piece),
             BodyEncoding::Whole(body) => body.extend_from_slice(&piece),
         }
     }
 
-    /// Handles the end of the body, or the error that ends it.
+    /// Handles the end of the body or the error that ends it.
     fn close(&mut self, end: Result<(), ReadError>) {
-        match (&mut self.form, end) {
+        match (&mut self.encoding, end) {
             (_, Err(error)) => {
                 self.decoder.flush(&mut self.ready);
                 self.fail(error.into_upstream(self.name.clone()));
@@ -170,7 +170,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> ResponseEvents<S> {
         }
     }
 
-    /// Ends the response with an error, unless the finish chunk has arrived: then nothing that matters is lost.
+    /// Ends the response with an error. If the finish chunk has arrived, the answer is complete and the error is dropped.
     fn fail(&mut self, error: UpstreamError) {
         self.state = if self.decoder.finished() {
             State::Ended
@@ -186,7 +186,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> ResponseEvents<S> {
             DecodeError::Malformed(reason) => UpstreamError::Malformed {
                 upstream,
                 reason,
-                again: true,
+                retryable: true,
             },
         }
     }

@@ -22,8 +22,8 @@ pub(super) enum ReadError {
 
 /// A response body with an idle time-out.
 ///
-/// Time counts only while the body is being polled, so that a slow reader is not mistaken for a silent server. The
-/// timer is reset only when it fires, because most chunks arrive long before.
+/// Time counts only while the body is being polled, so that a slow client does not cause a time-out. The timer is reset
+/// only when it fires, because most chunks arrive long before that.
 pub(super) struct BodyReader<S> {
     stream: S,
     limit: Duration,
@@ -52,6 +52,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> BodyReader<S> {
         self.limit
     }
 
+    /// Polls for the next chunk.
     pub(super) fn poll_chunk(
         &mut self,
         context: &mut Context<'_>,
@@ -90,7 +91,7 @@ impl ReadError {
     }
 }
 
-/// The last error of the chain. The errors before it only say where it happened, and contain the URL.
+/// The message of the last error in the chain. The errors before it may contain the URL.
 pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

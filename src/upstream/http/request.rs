@@ -17,15 +17,15 @@ use super::super::ModelCall;
 use super::super::settings::Settings;
 use crate::openai::raw::{RawObject, push_entry, push_string};
 
-/// Shorter texts are copied, longer ones are shared.
+/// Texts of at least this length are shared instead of copied, in bytes.
 const SHARE_FROM_BYTES: usize = 2048;
 
-/// Encodes a model call as the upstream expects it. The messages are not copied.
+/// Encodes the body of a chat request, with the quirks of the upstream. The messages are not copied.
 pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body {
     let quirks = &settings.quirks;
     let mut parts = Parts::default();
     parts.text("{\"model\":");
-    push_string(&mut parts.open, settings.model_name(&call.model));
+    push_string(&mut parts.current, settings.model_name(&call.model));
     parts.text(if quirks.streams {
         ",\"stream\":true"
     } else {
@@ -56,7 +56,7 @@ pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body 
     reqwest::Body::wrap(parts.into_body())
 }
 
-/// The client's stream options with `include_usage`, which the token sums of a turn need.
+/// The client's stream options with `include_usage` set. The token counts of a turn need the usage of every call.
 fn stream_options(asked: Option<&str>) -> String {
     let mut options = String::from("{\"include_usage\":true");
     if let Some(mut asked) = asked.and_then(|json| RawObject::parse(json).ok()) {
@@ -92,12 +92,13 @@ pub(super) fn join_url(base: &Url, path_and_query: &str) -> Option<Url> {
 #[derive(Default)]
 struct Parts {
     done: Vec<Bytes>,
-    open: String,
+    /// The part that is being written.
+    current: String,
 }
 
 impl Parts {
     fn text(&mut self, text: &str) {
-        self.open.push_str(text);
+        self.current.push_str(text);
     }
 
     fn shared(&mut self, text: &Arc<str>) {
@@ -114,8 +115,8 @@ impl Parts {
     }
 
     fn close(&mut self) {
-        if !self.open.is_empty() {
-            self.done.push(std::mem::take(&mut self.open).into());
+        if !self.current.is_empty() {
+            self.done.push(std::mem::take(&mut self.current).into());
         }
     }
 

@@ -560,7 +560,7 @@ async fn redirects_are_not_followed() {
     let upstream = server.upstream();
     let (_, failure) = collect(&upstream).await;
     assert!(
-        matches!(&failure, Some(UpstreamError::Malformed { reason, again: false, .. }) if reason.contains("302")),
+        matches!(&failure, Some(UpstreamError::Malformed { reason, retryable: false, .. }) if reason.contains("302")),
         "{failure:?}"
     );
     let passed = upstream.forward(get("/x")).await.unwrap();
