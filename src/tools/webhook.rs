@@ -1,12 +1,12 @@
 //! Tools behind HTTP: the dispatch URL and the `[[tools]]` entries.
 //!
-//! Owns what a call looks like on the wire, its signature, what an answer means and when a call is made again. Does not
-//! bound a call's whole time: [`super::batch`] does that by dropping it, which closes the connection.
+//! Defines the request of a call, its signature, the meaning of a response and the retries. The total time of a call is
+//! not bounded here: [`super::batch`] drops a call that takes too long, which closes its connection.
 
-mod answer;
 mod parts;
-mod reader;
 mod request;
+mod response;
+mod result;
 mod retry;
 
 use std::fmt;
@@ -18,29 +18,29 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use self::request::{Outgoing, Signer};
-use self::retry::{Failure, RetryCondition, RetryDelays};
+use self::request::{PreparedCall, Signer};
+use self::retry::{AttemptError, RetryCondition, RetryDelays};
 use super::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
 use super::{Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource};
 use crate::net::ClientOptions;
 use crate::openai::tool::ToolDefinition;
 
-/// How long an unused connection is kept. Common servers close theirs after 5 s, and a call that meets such a closing
-/// connection could not be made again unless the tool is idempotent.
+/// How long an idle connection is kept. Common servers close idle connections after 5 s. A call sent on a connection
+/// that the server is closing fails, and only idempotent tools could be retried.
 const POOL_IDLE: Duration = Duration::from_secs(4);
-/// Names the program to the endpoints.
+/// The value of the `user-agent` header.
 const USER_AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"));
 
 /// The HTTP client that all tools share; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct WebhookClient(reqwest::Client);
 
-/// Where calls go and how; made once, whatever the number of tools behind it.
+/// An HTTP endpoint and how it is called; shared by all tools that it runs.
 pub struct Endpoint {
     client: WebhookClient,
     url: Url,
     method: Method,
-    /// What goes with every call, the operator's own headers included.
+    /// The headers of every call, those from the configuration included.
     headers: HeaderMap,
     signer: Option<Signer>,
     max_answer_bytes: usize,
@@ -48,20 +48,20 @@ pub struct Endpoint {
     policy: ToolPolicy,
 }
 
-/// Why an endpoint cannot be used. The texts hold neither the URL nor the secret.
+/// Why an endpoint's configuration is invalid. The texts contain neither the URL nor the secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Neither `http` nor `https`, or no host.
+    /// The URL's scheme is neither `http` nor `https`, or it has no host.
     #[error("its URL must be an http or https URL")]
     Url,
-    /// A user name or a password in the URL, which would end up in logs.
+    /// The URL holds a user name or a password, which would appear in logs.
     #[error("its URL must not hold credentials; give them as a header")]
     Credentials,
-    /// A method that no tool is called with.
-    #[error("the method '{0}' is not possible; use GET, POST, PUT, PATCH or DELETE")]
+    /// The HTTP method is not supported.
+    #[error("the method '{0}' is not supported; use GET, POST, PUT, PATCH or DELETE")]
     Method(Method),
-    /// A secret that no signature can be made with.
-    #[error("its secret is no Standard Webhooks secret: 'whsec_' and base64")]
+    /// The secret is not a Standard Webhooks secret.
+    #[error("its secret must be a Standard Webhooks secret: 'whsec_' followed by base64")]
     Secret,
 }
 
@@ -73,10 +73,10 @@ pub struct HttpTool {
 }
 
 impl WebhookClient {
-    /// Makes the client; connects to nothing yet.
+    /// Creates the client. No connection is opened.
     ///
     /// # Errors
-    /// When the client cannot be made, most likely for want of root certificates.
+    /// When the client cannot be created, most likely because there are no root certificates.
     pub fn new(settings: &Settings) -> Result<Self, reqwest::Error> {
         let mut urls = settings
             .http_tools
@@ -96,7 +96,7 @@ impl WebhookClient {
 }
 
 impl Endpoint {
-    /// The endpoint behind the dispatch URL.
+    /// Creates the endpoint of the dispatch URL.
     ///
     /// # Errors
     /// When the URL, the method or the secret cannot be used.
@@ -140,7 +140,7 @@ impl Endpoint {
             client: client.clone(),
             url: url.clone(),
             method: settings.method.clone(),
-            headers: request::fixed_headers(&settings.method, &settings.headers),
+            headers: request::base_headers(&settings.method, &settings.headers),
             signer: settings.secret.as_ref().map(Signer::new).transpose()?,
             max_answer_bytes: settings.max_answer_bytes,
             max_retries: settings.max_retries,
@@ -148,10 +148,10 @@ impl Endpoint {
         })
     }
 
-    /// Makes a call, and makes it again where that is safe and may help.
+    /// Makes a call and retries it where [`RetryCondition`] allows it.
     async fn call(&self, invocation: &ToolInvocation) -> Result<ToolOutput, ToolError> {
-        let give_up = Instant::now().checked_add(self.policy.timeout);
-        let outgoing = Outgoing::new(self, invocation)?;
+        let deadline = Instant::now().checked_add(self.policy.timeout);
+        let outgoing = PreparedCall::new(self, invocation)?;
         let mut delays = RetryDelays::new(self.max_retries);
         loop {
             let failure = match self.attempt(&outgoing, invocation).await {
@@ -163,31 +163,34 @@ impl Endpoint {
                 RetryCondition::IfIdempotent => self.policy.idempotent,
                 RetryCondition::Never => false,
             };
-            let left = give_up.map(|moment| moment.saturating_duration_since(Instant::now()));
-            match delays.next(failure.retry_after, left) {
+            let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            match delays.next(failure.retry_after, remaining) {
                 Some(delay) if may_retry => sleep(delay).await,
-                Some(_) | None => return Err(failure.problem.into()),
+                Some(_) | None => return Err(failure.error.into()),
             }
         }
     }
 
     async fn attempt(
         &self,
-        outgoing: &Outgoing,
+        outgoing: &PreparedCall,
         invocation: &ToolInvocation,
-    ) -> Result<ToolOutput, Failure> {
+    ) -> Result<ToolOutput, AttemptError> {
         let request = outgoing.request(self)?;
         let sent = self.client.0.execute(request).await;
-        let response = sent.map_err(Failure::no_head)?;
+        let response = sent.map_err(AttemptError::no_response)?;
         if !response.status().is_success() {
-            return Err(Failure::status(response.status(), response.headers()));
+            return Err(AttemptError::from_status(
+                response.status(),
+                response.headers(),
+            ));
         }
-        reader::read(response, self.max_answer_bytes, &invocation.progress).await
+        response::read(response, self.max_answer_bytes, &invocation.progress).await
     }
 }
 
 impl HttpTool {
-    /// Makes the tool of a `[[tools]]` entry.
+    /// Creates the tool of a `[[tools]]` entry.
     ///
     /// # Errors
     /// When the URL, the method or the secret cannot be used.
@@ -213,7 +216,7 @@ impl HttpTool {
         })
     }
 
-    /// Makes a declared tool that an endpoint runs.
+    /// Creates a tool that the client declared and that the endpoint runs.
     pub fn dispatched(endpoint: &Arc<Endpoint>, definition: ToolDefinition) -> Self {
         Self {
             definition,
@@ -240,7 +243,7 @@ impl Tool for HttpTool {
 }
 
 impl fmt::Debug for Endpoint {
-    /// Leaves out the URL and the headers, which may hold secrets.
+    /// Omits the URL and the headers, which may contain secrets.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Endpoint")

@@ -1,22 +1,22 @@
-//! Content parts, images and files of an answer.
+//! Parses the content parts, images and files of a structured result.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::retry::Problem;
+use super::retry::WebhookError;
 use crate::openai::raw::RawObject;
 use crate::tools::ToolFile;
 
-/// Most images, and most files, of one answer.
+/// Most images, and most files, of one result.
 const MAX_ENTRIES: usize = 100;
-/// Longest file name in bytes: what file systems take.
+/// Longest file name in bytes; the limit of common file systems.
 const MAX_NAME_BYTES: usize = 255;
-/// The name of a file of whose name nothing is left.
-const NAMELESS: &str = "file";
-/// The type of a file that comes without one.
-const UNKNOWN_TYPE: &str = "application/octet-stream";
+/// The name of a file whose given name has no usable characters.
+const DEFAULT_NAME: &str = "file";
+/// The media type of a file that has none or an invalid one.
+const DEFAULT_MEDIA_TYPE: &str = "application/octet-stream";
 
 /// Content for the model.
 #[derive(Debug, Default, PartialEq)]
@@ -25,7 +25,7 @@ pub(super) struct ContentParts {
     pub(super) images: Vec<String>,
 }
 
-/// One content part; the forms of the Chat Completions API, the Responses API and MCP.
+/// One content part, as in the Chat Completions API, the Responses API or MCP.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Part {
@@ -61,38 +61,38 @@ struct RawFile {
     data: String,
 }
 
-/// Reads a list of content parts, which may be empty; `None` for any other JSON, a list of something else included.
+/// Parses a list of content parts, which may be empty. `None` if the JSON is not a list of content parts.
 ///
 /// # Errors
-/// When a part names a known type but has not its form.
-pub(super) fn content(json: &RawValue) -> Result<Option<ContentParts>, Problem> {
+/// When a part has a known `type` but not the fields of that type.
+pub(super) fn parse_content(json: &RawValue) -> Result<Option<ContentParts>, WebhookError> {
     let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(json.get()) else {
         return Ok(None);
     };
-    if !items.iter().all(|item| names_a_part(item)) {
+    if !items.iter().all(|item| is_content_part(item)) {
         return Ok(None);
     }
     let (mut texts, mut images) = (Vec::new(), Vec::new());
     for (index, item) in items.iter().enumerate() {
-        let wrong = || Problem::Field {
+        let invalid = || WebhookError::InvalidField {
             field: format!("content[{index}]"),
             expected: "a text or image part",
         };
-        match serde_json::from_str(item.get()).map_err(|_| wrong())? {
+        match serde_json::from_str(item.get()).map_err(|_| invalid())? {
             Part::Text { text } => texts.push(text),
             Part::Image { data, mime_type } => {
                 let mime_type = mime_type.unwrap_or_else(|| "image/png".to_owned());
-                images.push(image_of(&mime_type, &data).ok_or_else(wrong)?);
+                images.push(encode_image(&mime_type, &data).ok_or_else(invalid)?);
             }
             Part::ImageUrl { image_url } | Part::InputImage { image_url } => {
                 let url = image_url.into_text();
                 match data_url(&url) {
                     Some((mime_type, data)) => {
-                        images.push(image_of(mime_type, data).ok_or_else(wrong)?);
+                        images.push(encode_image(mime_type, data).ok_or_else(invalid)?);
                     }
-                    // Nothing is fetched here, but the model may make something of the address.
+                    // The image is not fetched; the model gets the URL as text.
                     None if !url.starts_with("data:") => texts.push(url),
-                    None => return Err(wrong()),
+                    None => return Err(invalid()),
                 }
             }
         }
@@ -103,17 +103,17 @@ pub(super) fn content(json: &RawValue) -> Result<Option<ContentParts>, Problem> 
     }))
 }
 
-/// Reads a list of images: base64 PNG, or `data:` URLs.
+/// Parses a list of images: base64 PNG, or `data:` URLs.
 ///
 /// # Errors
-/// When it is none, or an image is not base64.
-pub(super) fn images(json: &RawValue) -> Result<Vec<String>, Problem> {
-    let list: Vec<String> = list(json, "images", "a list of base64 texts")?;
+/// When the JSON is not such a list, the list is too long, or an image is not base64.
+pub(super) fn parse_images(json: &RawValue) -> Result<Vec<String>, WebhookError> {
+    let list: Vec<String> = parse_list(json, "images", "a list of base64 texts")?;
     list.iter()
         .enumerate()
         .map(|(index, image)| {
             let (mime_type, data) = data_url(image).unwrap_or(("image/png", image));
-            image_of(mime_type, data).ok_or_else(|| Problem::Field {
+            encode_image(mime_type, data).ok_or_else(|| WebhookError::InvalidField {
                 field: format!("images[{index}]"),
                 expected: "a base64 PNG",
             })
@@ -121,12 +121,12 @@ pub(super) fn images(json: &RawValue) -> Result<Vec<String>, Problem> {
         .collect()
 }
 
-/// Reads a list of files.
+/// Parses a list of files.
 ///
 /// # Errors
-/// When it is none, or a file's data is not base64.
-pub(super) fn files(json: &RawValue) -> Result<Vec<ToolFile>, Problem> {
-    let list: Vec<RawFile> = list(
+/// When the JSON is not such a list, the list is too long, or a file's data is not base64.
+pub(super) fn parse_files(json: &RawValue) -> Result<Vec<ToolFile>, WebhookError> {
+    let list: Vec<RawFile> = parse_list(
         json,
         "files",
         "a list of objects with the strings 'name', 'mime_type' and 'data'",
@@ -134,41 +134,41 @@ pub(super) fn files(json: &RawValue) -> Result<Vec<ToolFile>, Problem> {
     list.into_iter()
         .enumerate()
         .map(|(index, file)| {
-            let wrong = || Problem::Field {
+            let invalid = || WebhookError::InvalidField {
                 field: format!("files[{index}].data"),
                 expected: "base64",
             };
-            let (_, content) = checked_base64(&file.data).ok_or_else(wrong)?;
-            let name = plain_name(&file.name);
+            let (_, content) = decode_base64(&file.data).ok_or_else(invalid)?;
+            let name = file_base_name(&file.name);
             Ok(ToolFile {
                 path: name.clone(),
                 name,
                 mime_type: file
                     .mime_type
                     .filter(|mime_type| is_media_type(mime_type))
-                    .unwrap_or_else(|| UNKNOWN_TYPE.to_owned()),
+                    .unwrap_or_else(|| DEFAULT_MEDIA_TYPE.to_owned()),
                 content: content.into(),
             })
         })
         .collect()
 }
 
-fn list<'a, T: Deserialize<'a>>(
+fn parse_list<'a, T: Deserialize<'a>>(
     json: &'a RawValue,
     field: &str,
     expected: &'static str,
-) -> Result<Vec<T>, Problem> {
+) -> Result<Vec<T>, WebhookError> {
     serde_json::from_str::<Vec<T>>(json.get())
         .ok()
         .filter(|list| list.len() <= MAX_ENTRIES)
-        .ok_or_else(|| Problem::Field {
+        .ok_or_else(|| WebhookError::InvalidField {
             field: field.to_owned(),
             expected,
         })
 }
 
-/// Whether an entry of a list says that it is a content part.
-fn names_a_part(item: &RawValue) -> bool {
+/// Whether the `type` of a list entry is that of a content part.
+fn is_content_part(item: &RawValue) -> bool {
     let kind = RawObject::parse(item.get())
         .ok()
         .and_then(|object| serde_json::from_str::<String>(object.get("type")?.get()).ok());
@@ -188,19 +188,19 @@ impl ImageUrl {
     }
 }
 
-/// Type and data of a base64 `data:` URL.
+/// The media type and the data of a base64 `data:` URL.
 fn data_url(url: &str) -> Option<(&str, &str)> {
     let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
     Some((head.strip_suffix(";base64")?, data))
 }
 
-/// An image as results hold it: plain base64 for PNG, a `data:` URL for any other type.
-fn image_of(mime_type: &str, data: &str) -> Option<String> {
+/// An image in the form of [`crate::tools::ToolOutput`]: plain base64 for PNG, a `data:` URL for any other type.
+fn encode_image(mime_type: &str, data: &str) -> Option<String> {
     let mime_type = mime_type.to_ascii_lowercase();
     if !mime_type.starts_with("image/") || !is_media_type(&mime_type) {
         return None;
     }
-    let (data, _) = checked_base64(data)?;
+    let (data, _) = decode_base64(data)?;
     if mime_type == "image/png" {
         Some(data)
     } else {
@@ -208,8 +208,8 @@ fn image_of(mime_type: &str, data: &str) -> Option<String> {
     }
 }
 
-/// Base64 without the line ends that some encoders put in, and what it stands for.
-fn checked_base64(text: &str) -> Option<(String, Vec<u8>)> {
+/// The base64 text without white space, and the decoded bytes. Some encoders insert line breaks.
+fn decode_base64(text: &str) -> Option<(String, Vec<u8>)> {
     let data: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let content = STANDARD.decode(&data).ok()?;
     Some((data, content))
@@ -228,13 +228,13 @@ fn is_media_type(text: &str) -> bool {
         && rest.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// A file name without folders and control characters; never one that leads anywhere.
-fn plain_name(name: &str) -> String {
+/// The last component of a path without control characters; never `.` or `..`.
+fn file_base_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut plain: String = last.chars().filter(|c| !c.is_control()).collect();
     plain.truncate(plain.floor_char_boundary(MAX_NAME_BYTES));
     match plain.trim() {
-        "" | "." | ".." => NAMELESS.to_owned(),
+        "" | "." | ".." => DEFAULT_NAME.to_owned(),
         plain => plain.to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! A call as it is sent: body or query, headers, signature.
+//! Builds the HTTP request of a call: body or query, headers, signature.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,7 +19,7 @@ use standardwebhooks::{
 };
 use url::{Url, form_urlencoded};
 
-use super::retry::{Failure, Problem};
+use super::retry::{AttemptError, WebhookError};
 use super::{Endpoint, EndpointError};
 use crate::ids::{SessionId, fresh_delivery_id};
 use crate::tools::cap::first_chars;
@@ -28,27 +28,27 @@ use crate::tools::{ToolError, ToolInvocation};
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-/// What an answer may be.
+/// The value of the `accept` header.
 const ACCEPTED: &str = "application/json, text/event-stream, text/plain;q=0.9, */*;q=0.1";
-/// Longest URL of a call with its query, in bytes; longer ones are refused on the way by most servers.
+/// Longest URL of a call with its query, in bytes. Most servers refuse longer URLs.
 const MAX_URL_BYTES: usize = 32 * 1024;
-/// Longest part of an argument's name that the model is shown, in characters.
+/// Longest part of an argument's name in an error text, in characters.
 const MAX_SHOWN_CHARS: usize = 64;
 
-/// One call, ready to be sent as often as it takes.
-pub(super) struct Outgoing {
+/// A call whose requests can be built for any number of attempts.
+pub(super) struct PreparedCall {
     url: Url,
     body: Option<Bytes>,
     headers: HeaderMap,
     delivery_id: String,
 }
 
-/// Signs calls as Standard Webhooks has it.
+/// Signs requests as Standard Webhooks specifies.
 pub(super) struct Signer(Webhook);
 
 /// The body of a call.
 #[derive(Serialize)]
-struct Body<'a> {
+struct CallBody<'a> {
     name: &'a str,
     arguments: &'a Map<String, Value>,
     tool_call_id: &'a str,
@@ -61,15 +61,16 @@ struct Body<'a> {
     user: Option<&'a str>,
 }
 
-impl Outgoing {
-    /// Writes a call.
+impl PreparedCall {
+    /// Prepares a call: its URL, body and headers.
     ///
     /// # Errors
-    /// When the arguments do not fit into a URL, or name what the operator's URL has set.
+    /// `Rejected` when the URL with the arguments is too long, or an argument has the name of a query parameter of the
+    /// configured URL; `Failed` when the body cannot be serialized.
     pub(super) fn new(endpoint: &Endpoint, invocation: &ToolInvocation) -> Result<Self, ToolError> {
         let mut url = endpoint.url.clone();
         let body = if endpoint.method == Method::GET {
-            if let Some(key) = fixed_key(&url, &invocation.arguments) {
+            if let Some(key) = reserved_argument(&url, &invocation.arguments) {
                 return Err(ToolError::Rejected(format!(
                     "The argument '{}' is already set for this tool; call it without that argument.",
                     first_chars(key, MAX_SHOWN_CHARS)
@@ -91,7 +92,7 @@ impl Outgoing {
         if let Ok(id) = HeaderValue::try_from(delivery_id.as_str()) {
             headers.insert(IDEMPOTENCY_KEY, id);
         }
-        add_trace(&mut headers, &invocation.context.trace);
+        add_trace_context(&mut headers, &invocation.context.trace);
         Ok(Self {
             url,
             body,
@@ -100,17 +101,17 @@ impl Outgoing {
         })
     }
 
-    /// The request of one attempt, signed anew.
+    /// Builds the request of one attempt, with a new signature.
     ///
     /// # Errors
-    /// When it cannot be signed.
-    pub(super) fn request(&self, endpoint: &Endpoint) -> Result<reqwest::Request, Failure> {
+    /// When the request cannot be signed.
+    pub(super) fn request(&self, endpoint: &Endpoint) -> Result<reqwest::Request, AttemptError> {
         let mut headers = self.headers.clone();
         if let Some(signer) = &endpoint.signer {
             let body = self.body.as_deref().unwrap_or_default();
             signer
                 .sign(&mut headers, &self.delivery_id, body)
-                .ok_or(Problem::Unsigned)?;
+                .ok_or(WebhookError::Unsigned)?;
         }
         let mut request = reqwest::Request::new(endpoint.method.clone(), self.url.clone());
         *request.headers_mut() = headers;
@@ -120,13 +121,13 @@ impl Outgoing {
 }
 
 impl Signer {
-    /// Reads a secret.
+    /// Parses a secret.
     ///
     /// # Errors
-    /// When it is not of the standard's form, or empty.
+    /// When the secret does not have the form that Standard Webhooks specifies, or its key is empty.
     pub(super) fn new(secret: &SecretString) -> Result<Self, EndpointError> {
         let text = secret.expose_secret();
-        // An empty key would sign, and protect nothing.
+        // The library accepts an empty key, but its signatures can be forged.
         if matches!(text, "" | "whsec_") {
             return Err(EndpointError::Secret);
         }
@@ -134,7 +135,7 @@ impl Signer {
         Ok(Self(webhook))
     }
 
-    /// Adds the three headers; `None` when that is not possible.
+    /// Adds the three headers of a signature; `None` when the request cannot be signed.
     fn sign(&self, headers: &mut HeaderMap, id: &str, body: &[u8]) -> Option<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
         let signature = self.0.sign(id, i64::try_from(now).ok()?, body).ok()?;
@@ -154,21 +155,21 @@ impl fmt::Debug for Signer {
     }
 }
 
-/// The headers that are the same for every call, the operator's own over ours.
-pub(super) fn fixed_headers(method: &Method, own: &HeaderMap) -> HeaderMap {
+/// The headers that are the same for every call. Configured headers replace the default ones.
+pub(super) fn base_headers(method: &Method, configured: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
     headers.insert(USER_AGENT, HeaderValue::from_static(super::USER_AGENT));
     if method != Method::GET {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    for name in own.keys() {
+    for name in configured.keys() {
         headers.remove(name);
     }
-    for (name, value) in own {
+    for (name, value) in configured {
         headers.append(name.clone(), value.clone());
     }
-    // These belong to the connection, or ask for an answer that is not understood.
+    // The HTTP client sets the headers of the connection; compressed responses are not supported.
     for name in [
         CONTENT_LENGTH,
         TRANSFER_ENCODING,
@@ -182,7 +183,7 @@ pub(super) fn fixed_headers(method: &Method, own: &HeaderMap) -> HeaderMap {
 }
 
 fn body(invocation: &ToolInvocation) -> Result<Bytes, ToolError> {
-    let body = Body {
+    let body = CallBody {
         name: &invocation.name,
         arguments: &invocation.arguments,
         tool_call_id: &invocation.call_id,
@@ -203,29 +204,29 @@ fn body(invocation: &ToolInvocation) -> Result<Bytes, ToolError> {
     Ok(json.into())
 }
 
-/// An argument that the configured URL's query has a value for already.
+/// The first argument whose name is a query parameter of the configured URL.
 ///
-/// Which of two values counts differs between servers, so a model could replace what the operator has set.
-fn fixed_key<'a>(url: &Url, arguments: &'a Map<String, Value>) -> Option<&'a str> {
+/// Servers differ in which of two values they use, so such an argument could override the configured value.
+fn reserved_argument<'a>(url: &Url, arguments: &'a Map<String, Value>) -> Option<&'a str> {
     let fixed: HashSet<String> = url
         .query_pairs()
-        .map(|(name, _)| read_name(&name))
+        .map(|(name, _)| normalized_name(&name))
         .collect();
     if fixed.is_empty() {
         return None;
     }
     arguments
         .iter()
-        // A null is not sent.
+        // A null argument is not sent.
         .filter(|(_, value)| !value.is_null())
         .map(|(key, _)| key.as_str())
-        .find(|key| fixed.contains(&read_name(key)))
+        .find(|key| fixed.contains(&normalized_name(key)))
 }
 
-/// The one form of all names that some server may read as the same.
+/// Maps all parameter names that some server treats as equal to the same text.
 ///
-/// Some decode twice, some ignore case, and some read `a[]` and `a[0]` as `a` and `a.b` as `a_b`.
-fn read_name(name: &str) -> String {
+/// Some servers decode twice, some ignore case, and some read `a[]` and `a[0]` as `a` and `a.b` as `a_b`.
+fn normalized_name(name: &str) -> String {
     let decoded = form_urlencoded::parse(name.as_bytes())
         .next()
         .map_or_else(String::new, |(name, _)| name.into_owned());
@@ -233,7 +234,7 @@ fn read_name(name: &str) -> String {
     bare.trim().replace(['.', ' '], "_").to_lowercase()
 }
 
-/// Writes arguments as a query: scalars as text, lists as repeated keys, objects as JSON text; `null` is left out.
+/// Appends arguments to the query: scalars as text, lists as repeated keys, objects as JSON text. `null` is omitted.
 fn add_query(url: &mut Url, arguments: &Map<String, Value>) {
     let mut pairs: Vec<(&str, String)> = Vec::new();
     for (key, value) in arguments {
@@ -242,7 +243,7 @@ fn add_query(url: &mut Url, arguments: &Map<String, Value>) {
                 pairs.extend(
                     items
                         .iter()
-                        .filter_map(|item| Some((key.as_str(), query_text(item)?))),
+                        .filter_map(|item| Some((key.as_str(), query_value(item)?))),
                 );
             }
             Value::Null
@@ -250,17 +251,17 @@ fn add_query(url: &mut Url, arguments: &Map<String, Value>) {
             | Value::Number(_)
             | Value::String(_)
             | Value::Object(_) => {
-                pairs.extend(query_text(value).map(|text| (key.as_str(), text)));
+                pairs.extend(query_value(value).map(|text| (key.as_str(), text)));
             }
         }
     }
-    // Asking for the query of a URL that has none would leave a bare question mark.
+    // `query_pairs_mut` adds a question mark even if no pair is appended.
     if !pairs.is_empty() {
         url.query_pairs_mut().extend_pairs(pairs);
     }
 }
 
-fn query_text(value: &Value) -> Option<String> {
+fn query_value(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
@@ -270,11 +271,11 @@ fn query_text(value: &Value) -> Option<String> {
     }
 }
 
-/// Passes the caller's trace on, or begins one that is not sampled.
-fn add_trace(headers: &mut HeaderMap, trace: &HeaderMap) {
+/// Adds the client's trace context, or a new one that is not sampled.
+fn add_trace_context(headers: &mut HeaderMap, trace: &HeaderMap) {
     let Some(parent) = trace.get(TRACEPARENT) else {
         let mut random = rand::rng();
-        // The lowest bit makes sure that no id is all zeros, which the standard forbids.
+        // The lowest bit is set because W3C Trace Context forbids ids that are all zeros.
         let (trace_id, parent_id) = (random.random::<u128>() | 1, random.random::<u64>() | 1);
         if let Ok(fresh) = HeaderValue::try_from(format!("00-{trace_id:032x}-{parent_id:016x}-00"))
         {

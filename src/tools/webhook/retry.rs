@@ -1,4 +1,4 @@
-//! Failures of calls, and when a call is repeated.
+//! Errors of calls, and when a call is retried.
 
 use std::error::Error;
 use std::time::Duration;
@@ -18,33 +18,33 @@ const BACKOFF: Backoff = Backoff {
 /// Longest delay that an endpoint may request. Beyond it the call fails at once.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// A failed attempt.
+/// The failure of one attempt, and whether another attempt may follow.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) problem: Problem,
+pub(super) struct AttemptError {
+    pub(super) error: WebhookError,
     pub(super) retry: RetryCondition,
     /// The delay that the endpoint requests.
     pub(super) retry_after: Option<Duration>,
 }
 
-/// When a failed call may be repeated.
+/// When a failed call may be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryCondition {
     /// Always: the call had no effect.
     Always,
     /// Only for idempotent tools: the call may have had an effect.
     IfIdempotent,
-    /// Never: the answer is final.
+    /// Never: another attempt would fail in the same way.
     Never,
 }
 
-/// Why a call failed. The texts are for the model and hold no URL, header or part of the answer.
+/// Why a call failed. The texts are sent to the model and contain no URL, header or part of the response body.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Problem {
+pub(super) enum WebhookError {
     #[error("the tool endpoint could not be reached")]
     Unreachable(#[source] reqwest::Error),
-    #[error("the connection to the tool endpoint broke off")]
-    Broken(#[source] reqwest::Error),
+    #[error("the connection to the tool endpoint was lost")]
+    ConnectionLost(#[source] reqwest::Error),
     #[error("the tool endpoint answered with status {}", .0.as_u16())]
     Status(StatusCode),
     #[error("the tool endpoint answered with status {}: redirects are not followed", .0.as_u16())]
@@ -53,10 +53,10 @@ pub(super) enum Problem {
     TooLarge(usize),
     #[error("the tool endpoint answered with {0}, which is not text")]
     Binary(String),
-    #[error("the tool endpoint answered with a compressed body that was not asked for")]
+    #[error("the tool endpoint answered with a compressed body, which is not supported")]
     Compressed,
     #[error("the tool endpoint's answer cannot be used: '{field}' must be {expected}")]
-    Field {
+    InvalidField {
         field: String,
         expected: &'static str,
     },
@@ -66,24 +66,27 @@ pub(super) enum Problem {
     Unsigned,
 }
 
-impl Failure {
-    /// There was no response.
-    pub(super) fn no_head(error: reqwest::Error) -> Self {
+impl AttemptError {
+    /// The request failed before a response head arrived.
+    pub(super) fn no_response(error: reqwest::Error) -> Self {
         let error = error.without_url();
-        let (problem, retry) = if error.is_connect() {
-            (Problem::Unreachable(error), RetryCondition::Always)
+        let (error, retry) = if error.is_connect() {
+            (WebhookError::Unreachable(error), RetryCondition::Always)
         } else {
-            (Problem::Broken(error), RetryCondition::IfIdempotent)
+            (
+                WebhookError::ConnectionLost(error),
+                RetryCondition::IfIdempotent,
+            )
         };
         Self {
-            problem,
+            error,
             retry,
             retry_after: None,
         }
     }
 
-    /// The status is not a success.
-    pub(super) fn status(status: StatusCode, headers: &HeaderMap) -> Self {
+    /// The response has a status other than success.
+    pub(super) fn from_status(status: StatusCode, headers: &HeaderMap) -> Self {
         let retry_after = retry_after(headers);
         let retry = match status.as_u16() {
             429 => RetryCondition::Always,
@@ -91,36 +94,36 @@ impl Failure {
             500..=599 => RetryCondition::IfIdempotent,
             _ => RetryCondition::Never,
         };
-        let problem = if status.is_redirection() {
-            Problem::Redirect(status)
+        let error = if status.is_redirection() {
+            WebhookError::Redirect(status)
         } else {
-            Problem::Status(status)
+            WebhookError::Status(status)
         };
         Self {
-            problem,
+            error,
             retry,
             retry_after,
         }
     }
 }
 
-impl From<Problem> for Failure {
-    /// A failure that another attempt would repeat.
-    fn from(problem: Problem) -> Self {
+impl From<WebhookError> for AttemptError {
+    /// An error that is not retried.
+    fn from(error: WebhookError) -> Self {
         Self {
-            problem,
+            error,
             retry: RetryCondition::Never,
             retry_after: None,
         }
     }
 }
 
-impl From<BodyError> for Failure {
+impl From<BodyError> for AttemptError {
     fn from(error: BodyError) -> Self {
         match error {
-            BodyError::TooLarge(limit) => Problem::TooLarge(limit).into(),
+            BodyError::TooLarge(limit) => WebhookError::TooLarge(limit).into(),
             BodyError::Broken(error) => Self {
-                problem: Problem::Broken(error.without_url()),
+                error: WebhookError::ConnectionLost(error.without_url()),
                 retry: RetryCondition::IfIdempotent,
                 retry_after: None,
             },
@@ -128,11 +131,11 @@ impl From<BodyError> for Failure {
     }
 }
 
-impl From<Problem> for ToolError {
-    fn from(problem: Problem) -> Self {
+impl From<WebhookError> for ToolError {
+    fn from(error: WebhookError) -> Self {
         Self::Failed {
-            message: problem.to_string(),
-            source: Some(Box::new(problem) as Box<dyn Error + Send + Sync>),
+            message: error.to_string(),
+            source: Some(Box::new(error) as Box<dyn Error + Send + Sync>),
         }
     }
 }
@@ -140,29 +143,34 @@ impl From<Problem> for ToolError {
 /// The delays between the attempts of one call, which increase.
 #[derive(Debug)]
 pub(super) struct RetryDelays {
-    made: u32,
-    most: u32,
+    retries: u32,
+    max_retries: u32,
 }
 
 impl RetryDelays {
-    pub(super) fn new(most: u32) -> Self {
-        Self { made: 0, most }
+    pub(super) fn new(max_retries: u32) -> Self {
+        Self {
+            retries: 0,
+            max_retries,
+        }
     }
 
-    /// The delay before the next attempt. There is no further attempt if the retries are used up, the endpoint requests too
-    /// long a delay, or the delay exceeds the time that is left.
+    /// The delay before the next attempt. `None` if the retries are used up, the endpoint requests too long a delay, or
+    /// the delay exceeds the remaining time.
     pub(super) fn next(
         &mut self,
-        asked: Option<Duration>,
-        left: Option<Duration>,
+        requested: Option<Duration>,
+        remaining: Option<Duration>,
     ) -> Option<Duration> {
-        let asked = asked.unwrap_or_default();
-        if self.made >= self.most || asked > MAX_RETRY_AFTER {
+        let requested = requested.unwrap_or_default();
+        if self.retries >= self.max_retries || requested > MAX_RETRY_AFTER {
             return None;
         }
-        let delay = BACKOFF.delay(self.made).min(MAX_DELAY).max(asked);
-        self.made += 1;
-        left.is_none_or(|left| delay < left).then_some(delay)
+        let delay = BACKOFF.delay(self.retries).min(MAX_DELAY).max(requested);
+        self.retries += 1;
+        remaining
+            .is_none_or(|remaining| delay < remaining)
+            .then_some(delay)
     }
 }
 
@@ -172,16 +180,16 @@ mod tests {
 
     use super::*;
 
-    fn failure(status: u16, retry_after: Option<&str>) -> Failure {
+    fn failure(status: u16, retry_after: Option<&str>) -> AttemptError {
         let headers = retry_after
             .map(|value| (RETRY_AFTER, value.parse().unwrap()))
             .into_iter()
             .collect();
-        Failure::status(StatusCode::from_u16(status).unwrap(), &headers)
+        AttemptError::from_status(StatusCode::from_u16(status).unwrap(), &headers)
     }
 
     #[test]
-    fn only_what_surely_did_nothing_is_retried_for_every_tool() {
+    fn only_calls_without_effect_are_retried_for_every_tool() {
         for (status, retry_after, expected) in [
             (429, None, RetryCondition::Always),
             (503, Some("1"), RetryCondition::Always),
@@ -203,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_to_a_cap_and_end() {
+    fn delays_increase_to_a_maximum_and_are_limited_in_number() {
         let mut delays = RetryDelays::new(9);
         let all: Vec<f64> = std::iter::from_fn(|| delays.next(None, None))
             .map(|delay| delay.as_secs_f64())
@@ -219,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_endpoint_asks_for_is_waited_or_not_at_all() {
+    fn a_requested_delay_is_kept_or_the_call_fails() {
         let seconds = Duration::from_secs;
         let mut delays = RetryDelays::new(5);
         assert_eq!(delays.next(Some(seconds(60)), None), Some(seconds(60)));

@@ -21,7 +21,7 @@ use crate::ids::{RequestId, SessionId};
 use crate::tools::{CallContext, ProgressSender, ToolProgress};
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
-/// Longer than anything here takes; only a mistake waits for it.
+/// A time limit that no passing test reaches.
 const LONG: Duration = Duration::from_secs(20);
 const OK: &str = "200 OK\r\ncontent-type: application/json";
 
@@ -30,18 +30,18 @@ const OK: &str = "200 OK\r\ncontent-type: application/json";
 enum Reply {
     /// Status line, headers and body; the length is added.
     Answer(&'static str, String),
-    /// These bytes, and then the end of the connection.
+    /// These bytes, then the connection is closed.
     Raw(String),
-    /// These bytes, and then nothing until the caller is gone.
+    /// These bytes, then the connection stays open until the client closes it.
     Hang(String),
-    /// A reset instead of an answer.
+    /// A TCP reset instead of a response.
     Reset,
 }
 
 struct Server {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
-    /// Says so each time a caller of [`Reply::Hang`] is gone.
+    /// Receives a message each time the client closes a connection of [`Reply::Hang`].
     gone: UnboundedReceiver<()>,
     /// Keeps the server running.
     _tasks: JoinSet<Infallible>,
@@ -55,7 +55,7 @@ struct Request {
 }
 
 impl Server {
-    /// Answers one request after the other; the last reply is given again and again.
+    /// Gives the replies in order; the last one is repeated.
     async fn start(replies: Vec<Reply>) -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), replies)
     }
@@ -200,18 +200,18 @@ async fn call(tool: &HttpTool) -> Result<ToolOutput, ToolError> {
     timeout(LONG, tool.call(&invocation().0)).await.unwrap()
 }
 
-/// Calls a server that gives these replies: the content or the error text, and how many requests came.
+/// Calls a server with these replies. Returns the content or the error text, and the number of requests.
 async fn outcome(replies: Vec<Reply>, idempotent: bool) -> (String, usize) {
     let server = Server::start(replies).await;
     let text = match call(&tool(server.settings(), idempotent)).await {
         Ok(output) => output.content,
-        Err(error) => told(&error, &server),
+        Err(error) => error_text(&error, &server),
     };
     (text, server.requests().len())
 }
 
-/// The text of an error, which must say nothing of the endpoint; nor may what the log gets hold the URL.
-fn told(error: &ToolError, server: &Server) -> String {
+/// The text of an error. It and its sources, which are logged, must not contain the URL or a secret.
+fn error_text(error: &ToolError, server: &Server) -> String {
     let mut logged = String::new();
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_call_is_sent_to_the_letter_of_the_contract() {
+async fn a_request_has_exactly_the_documented_form() {
     let server = Server::start(vec![content("found")]).await;
     let mut settings = server.settings();
     settings.headers = header("authorization", "Bearer t");
@@ -50,7 +50,7 @@ async fn a_call_is_sent_to_the_letter_of_the_contract() {
 }
 
 #[tokio::test]
-async fn own_headers_replace_ours_but_not_what_identifies_a_call() {
+async fn configured_headers_replace_defaults_but_not_the_idempotency_key() {
     let server = Server::start(vec![content("")]).await;
     let mut settings = server.settings();
     for (name, value) in [
@@ -72,7 +72,7 @@ async fn own_headers_replace_ours_but_not_what_identifies_a_call() {
 }
 
 #[tokio::test]
-async fn what_a_get_tool_is_given_goes_into_the_query() {
+async fn arguments_of_a_get_tool_are_sent_in_the_query() {
     let server = Server::start(vec![content("")]).await;
     let mut settings = server.settings();
     settings.method = Method::GET;
@@ -103,7 +103,7 @@ async fn what_a_get_tool_is_given_goes_into_the_query() {
 }
 
 #[tokio::test]
-async fn the_query_that_the_operator_has_set_is_not_the_models_to_change() {
+async fn arguments_cannot_replace_the_configured_query() {
     let server = Server::start(vec![content("")]).await;
     let mut settings = server.settings();
     settings.method = Method::GET;
@@ -124,7 +124,7 @@ async fn the_query_that_the_operator_has_set_is_not_the_models_to_change() {
 }
 
 #[tokio::test]
-async fn other_methods_have_the_body_of_a_post() {
+async fn put_patch_and_delete_send_a_body_like_post() {
     for method in [Method::PUT, Method::PATCH, Method::DELETE] {
         let server = Server::start(vec![content("")]).await;
         let mut settings = server.settings();
@@ -153,7 +153,7 @@ fn verify(request: &Request) {
 }
 
 #[tokio::test]
-async fn signed_calls_verify_and_keep_their_id_over_retries() {
+async fn signatures_verify_and_retries_keep_the_idempotency_key() {
     let server = Server::start(vec![plain("429 Too Many Requests"), content("a")]).await;
     let mut settings = server.settings();
     settings.secret = Some(SECRET.into());
@@ -170,7 +170,7 @@ async fn signed_calls_verify_and_keep_their_id_over_retries() {
 }
 
 #[tokio::test]
-async fn a_dispatched_tool_is_sent_to_the_common_endpoint() {
+async fn a_dispatched_tool_calls_the_dispatch_endpoint() {
     let server = Server::start(vec![content("a")]).await;
     let settings = Settings {
         dispatch: Some(DispatchSettings {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn every_success_is_an_answer() {
+async fn every_success_status_gives_a_result() {
     for (reply, expected) in [
         (content("a"), "a"),
         (
@@ -26,7 +26,7 @@ async fn every_success_is_an_answer() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_a_failure_and_its_target_hears_nothing() {
+async fn a_redirect_is_an_error_and_is_not_followed() {
     for status in [301, 302, 303, 307, 308] {
         let target = Server::start(vec![content("no")]).await;
         let head = format!(
@@ -42,7 +42,7 @@ async fn a_redirect_is_a_failure_and_its_target_hears_nothing() {
 }
 
 #[tokio::test]
-async fn no_more_is_read_than_allowed() {
+async fn a_response_is_not_read_past_the_limit() {
     let chunked = |bytes: usize| {
         let chunk = format!("64\r\n{}\r\n", "x".repeat(100));
         let chunks = chunk.repeat(bytes / 100);
@@ -58,7 +58,7 @@ async fn no_more_is_read_than_allowed() {
             "x".repeat(1000),
         ),
         (Reply::Answer("200 OK", "x".repeat(1001)), too_large.into()),
-        // The end never comes: what is too long is not waited for.
+        // The limit applies before the end of the body.
         (
             Reply::Hang("HTTP/1.1 200 OK\r\ncontent-length: 1001\r\n\r\n".into()),
             too_large.into(),
@@ -75,11 +75,11 @@ async fn no_more_is_read_than_allowed() {
 }
 
 #[tokio::test]
-async fn progress_of_a_stream_is_handed_on_before_the_result() {
+async fn progress_events_are_forwarded_in_order() {
     let events = ": hi\n\ndata: {\"progress\": \"one\"}\r\n\r\ndata:\n\ndata: [DONE]\n\nevent: x\ndata: {\"progress\":\n\
                   data: \"two\"}\n\ndata: {\"progress\":\"\"}\n\n\
                   data: {\"content\": \"end\", \"progress\": 1, \"terminate\": true}\n\ndata: {\"progress\": \"late\"}\n\n";
-    // The connection stays open: the result ends the answer.
+    // The connection stays open: the result ends the response.
     let server = Server::start(vec![Reply::Hang(sse(events))]).await;
     let (invocation, mut progress) = invocation();
     let tool = tool(server.settings(), false);
@@ -89,16 +89,16 @@ async fn progress_of_a_stream_is_handed_on_before_the_result() {
         .unwrap();
     assert_eq!((output.content.as_str(), output.terminate), ("end", true));
     drop(invocation);
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     while let Some(ToolProgress { text, stream }) = progress.recv().await {
-        heard.push((text, stream));
+        received.push((text, stream));
     }
     let expected = ["one", "two"].map(|text| (text.to_owned(), "progress"));
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
 }
 
 #[tokio::test]
-async fn progress_is_live() {
+async fn progress_is_forwarded_before_the_result_arrives() {
     let events = sse("data: {\"progress\": \"one\"}\n\n");
     let server = Server::start(vec![Reply::Hang(events)]).await;
     let (invocation, mut progress) = invocation();
@@ -106,12 +106,12 @@ async fn progress_is_live() {
     let mut answer = tool.call(&invocation);
     tokio::select! {
         output = &mut answer => panic!("{output:?}"),
-        heard = progress.recv() => assert_eq!(heard.unwrap().text, "one"),
+        received = progress.recv() => assert_eq!(received.unwrap().text, "one"),
     }
 }
 
 #[tokio::test]
-async fn a_stream_may_end_in_other_ways() {
+async fn streams_without_a_regular_result() {
     let no_result = "the tool endpoint's event stream ended without a result";
     for (events, expected) in [
         ("data: {\"content\":\"a\"}", "a"),
@@ -135,7 +135,7 @@ async fn a_stream_may_end_in_other_ways() {
 }
 
 #[tokio::test]
-async fn a_compressed_answer_is_refused() {
+async fn compressed_and_binary_responses_are_refused() {
     let (text, _) = outcome(vec![plain("200 OK\r\ncontent-encoding: gzip")], false).await;
     assert!(text.contains("compressed"), "{text}");
     let (text, _) = outcome(vec![plain("200 OK\r\ncontent-type: image/png")], false).await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_call_is_made_again_only_where_that_is_safe() {
+async fn a_call_is_retried_only_where_that_is_safe() {
     let broken = || Reply::Raw(format!("HTTP/1.1 {OK}\r\ncontent-length: 99\r\n\r\n{{"));
     let broken_sse = || {
         Reply::Raw(
@@ -31,7 +31,7 @@ async fn a_call_is_made_again_only_where_that_is_safe() {
             1,
         ),
         (plain("429 Too Many Requests\r\nretry-after: 61"), 1, 1),
-        // Longer than the whole call may take.
+        // Longer than the time limit of the call.
         (plain("429 Too Many Requests\r\nretry-after: 30"), 1, 1),
     ];
     let checks = cases.map(|(reply, plain, idempotent)| async move {
@@ -51,35 +51,35 @@ async fn a_call_is_made_again_only_where_that_is_safe() {
 }
 
 #[tokio::test]
-async fn retries_end() {
+async fn retries_are_limited_in_number() {
     let server = Server::start(vec![plain("429 Too Many Requests")]).await;
     let mut settings = server.settings();
     settings.max_retries = 2;
     let error = call(&tool(settings, false)).await.unwrap_err();
     assert_eq!(
-        told(&error, &server),
+        error_text(&error, &server),
         "the tool endpoint answered with status 429"
     );
     assert_eq!(server.requests().len(), 3);
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_tried_again_for_every_tool() {
-    // Bound, so that nobody else gets the port, but not listening yet.
+async fn a_refused_connection_is_retried_for_every_tool() {
+    // The port is reserved but does not listen yet.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let tool = tool(endpoint(socket.local_addr().unwrap()), false);
     let (invocation, _progress) = invocation();
     let mut answer = tool.call(&invocation);
-    let early = timeout(Duration::from_millis(100), &mut answer).await;
-    assert!(early.is_err(), "{early:?}");
+    let polled = timeout(Duration::from_millis(100), &mut answer).await;
+    assert!(polled.is_err(), "{polled:?}");
     let server = Server::on(socket.listen(8).unwrap(), vec![content("up")]);
     assert_eq!(answer.await.unwrap().content, "up");
     assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn an_endpoint_that_stays_away_is_reported_without_its_address() {
+async fn an_unreachable_endpoint_is_reported_without_its_address() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let mut settings = endpoint(socket.local_addr().unwrap());
@@ -88,7 +88,7 @@ async fn an_endpoint_that_stays_away_is_reported_without_its_address() {
     let mut server = Server::start(vec![content("")]).await;
     server.address = socket.local_addr().unwrap();
     assert_eq!(
-        told(&error, &server),
+        error_text(&error, &server),
         "the tool endpoint could not be reached"
     );
 }

@@ -6,18 +6,18 @@ use crate::tools::ToolFile;
 const JSON: &str = "application/json";
 
 fn content(body: &str) -> String {
-    let output = read(body.as_bytes(), JSON).unwrap();
-    let expected = plain(output.content.clone());
+    let output = parse(body.as_bytes(), JSON).unwrap();
+    let expected = text_output(output.content.clone());
     assert_eq!(output, expected, "{body}");
     output.content
 }
 
-fn problem(body: &str) -> String {
-    read(body.as_bytes(), JSON).unwrap_err().to_string()
+fn error(body: &str) -> String {
+    parse(body.as_bytes(), JSON).unwrap_err().to_string()
 }
 
 #[test]
-fn content_is_taken_in_each_of_its_forms() {
+fn content_is_accepted_in_each_of_its_forms() {
     for (body, expected) in [
         (r#"{"content":"a\n\u00e4"}"#, "a\nä"),
         (r#"{"content":null}"#, ""),
@@ -55,7 +55,7 @@ fn content_is_taken_in_each_of_its_forms() {
 }
 
 #[test]
-fn anything_else_is_the_content_as_it_stands() {
+fn a_body_without_the_content_key_is_the_content() {
     for (body, expected) in [
         ("", ""),
         (" \n", ""),
@@ -75,7 +75,7 @@ fn anything_else_is_the_content_as_it_stands() {
 }
 
 #[test]
-fn flags_images_and_files_are_taken() {
+fn flags_images_and_files_are_parsed() {
     let body = json!({
         "content": [
             {"type": "text", "text": "see"},
@@ -120,18 +120,18 @@ fn flags_images_and_files_are_taken() {
         ],
         ..ToolOutput::default()
     };
-    assert_eq!(read(body.to_string().as_bytes(), JSON).unwrap(), expected);
+    assert_eq!(parse(body.to_string().as_bytes(), JSON).unwrap(), expected);
 }
 
 #[test]
 fn long_file_names_are_cut_between_characters() {
     let body = json!({"content": "", "files": [{"name": "ä".repeat(200), "data": ""}]});
-    let output = read(body.to_string().as_bytes(), JSON).unwrap();
+    let output = parse(body.to_string().as_bytes(), JSON).unwrap();
     assert_eq!(output.files[0].name, "ä".repeat(127));
 }
 
 #[test]
-fn a_field_of_the_wrong_type_is_named_and_its_value_is_not() {
+fn an_error_names_the_invalid_field_but_not_its_value() {
     for (fields, named) in [
         (r#""is_error":"secret""#, "'is_error'"),
         (r#""terminate":1"#, "'terminate'"),
@@ -158,17 +158,17 @@ fn a_field_of_the_wrong_type_is_named_and_its_value_is_not() {
             "'content[0]'",
         ),
     ] {
-        let text = problem(&format!(r#"{{"content":"",{fields}}}"#));
+        let text = error(&format!(r#"{{"content":"",{fields}}}"#));
         assert!(text.contains(named), "{fields}: {text}");
         assert!(!text.contains("secret"), "{fields}: {text}");
     }
     let many = json!({"content": "", "images": vec!["AAAA"; 101]}).to_string();
-    assert!(problem(&many).contains("'images'"));
+    assert!(error(&many).contains("'images'"));
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused_by_type() {
-    let read = |body: &[u8], media_type| read(body, media_type).map(|output| output.content);
+fn binary_bodies_are_refused_by_type() {
+    let read = |body: &[u8], media_type| parse(body, media_type).map(|output| output.content);
     for media_type in ["image/png", "application/octet-stream", "audio/wav"] {
         let text = read(b"abc", media_type).unwrap_err().to_string();
         assert!(text.contains(media_type), "{text}");

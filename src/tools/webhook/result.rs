@@ -1,55 +1,55 @@
-//! What the body of an answer means.
+//! Parses the body of a response into a tool result.
 
 use serde_json::value::RawValue;
 
 use super::parts::{self, ContentParts};
-use super::retry::Problem;
+use super::retry::WebhookError;
 use crate::openai::raw::RawObject;
 use crate::tools::{OutputStatus, ToolOutput};
 
-/// The key that makes an object an answer of loopwright's own form rather than plain content.
+/// The key that marks an object as a structured result; an object without it is plain content.
 pub(super) const CONTENT: &str = "content";
 
-/// Reads a body: the form of the contract, or any other JSON or text as the content that it is.
+/// Parses a body. An object with the key `content` is a structured result; any other JSON or text is the content itself.
 ///
 /// # Errors
-/// When the body is no text, or a part of the contract's form has the wrong type.
-pub(super) fn read(body: &[u8], media_type: &str) -> Result<ToolOutput, Problem> {
+/// When the body is not text, or a field of a structured result has the wrong type.
+pub(super) fn parse(body: &[u8], media_type: &str) -> Result<ToolOutput, WebhookError> {
     if body.trim_ascii().is_empty() {
         return Ok(ToolOutput::default());
     }
     if is_binary(media_type) {
-        return Err(Problem::Binary(shown_type(media_type)));
+        return Err(WebhookError::Binary(safe_media_type(media_type)));
     }
     let text = match std::str::from_utf8(body) {
         Ok(text) => text.trim_start_matches('\u{feff}').into(),
         Err(_) if is_text(media_type) => String::from_utf8_lossy(body),
-        Err(_) => return Err(Problem::Binary(shown_type(media_type))),
+        Err(_) => return Err(WebhookError::Binary(safe_media_type(media_type))),
     };
     let Ok(json) = serde_json::from_str::<&RawValue>(&text) else {
-        return Ok(plain(text.into_owned()));
+        return Ok(text_output(text.into_owned()));
     };
     if let Ok(object) = RawObject::parse(json.get())
         && let Some(content) = object.get(CONTENT)
     {
         return from_object(&object, content);
     }
-    Ok(plain(
+    Ok(text_output(
         scalar_text(json).unwrap_or_else(|| json.get().to_owned()),
     ))
 }
 
-fn plain(content: String) -> ToolOutput {
+fn text_output(content: String) -> ToolOutput {
     ToolOutput {
         content,
         ..ToolOutput::default()
     }
 }
 
-fn from_object(object: &RawObject<'_>, content: &RawValue) -> Result<ToolOutput, Problem> {
+fn from_object(object: &RawObject<'_>, content: &RawValue) -> Result<ToolOutput, WebhookError> {
     let ContentParts { text, mut images } = content_parts(content)?;
     if let Some(more) = object.get_some("images") {
-        images.extend(parts::images(more)?);
+        images.extend(parts::parse_images(more)?);
     }
     Ok(ToolOutput {
         content: text,
@@ -60,21 +60,21 @@ fn from_object(object: &RawObject<'_>, content: &RawValue) -> Result<ToolOutput,
         terminate: flag(object, "terminate")?,
         images,
         files: match object.get_some("files") {
-            Some(files) => parts::files(files)?,
+            Some(files) => parts::parse_files(files)?,
             None => Vec::new(),
         },
         ..ToolOutput::default()
     })
 }
 
-fn content_parts(content: &RawValue) -> Result<ContentParts, Problem> {
+fn content_parts(content: &RawValue) -> Result<ContentParts, WebhookError> {
     if let Some(text) = scalar_text(content) {
         return Ok(ContentParts {
             text,
             images: Vec::new(),
         });
     }
-    match parts::content(content)? {
+    match parts::parse_content(content)? {
         Some(parts) => Ok(parts),
         None => Ok(ContentParts {
             text: compact(content.get()),
@@ -83,7 +83,8 @@ fn content_parts(content: &RawValue) -> Result<ContentParts, Problem> {
     }
 }
 
-/// A string without its quotes, nothing for `null`, a number or a flag as written; `None` for anything with an inside.
+/// The text of a JSON scalar: a string's value, the empty text for `null`, a number or boolean as written. `None` for
+/// objects and arrays.
 fn scalar_text(json: &RawValue) -> Option<String> {
     let text = json.get();
     match text.as_bytes().first()? {
@@ -94,18 +95,18 @@ fn scalar_text(json: &RawValue) -> Option<String> {
     }
 }
 
-fn flag(object: &RawObject<'_>, field: &'static str) -> Result<bool, Problem> {
+fn flag(object: &RawObject<'_>, field: &'static str) -> Result<bool, WebhookError> {
     match object.get_some(field).map(RawValue::get) {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
-        Some(_) => Err(Problem::Field {
+        Some(_) => Err(WebhookError::InvalidField {
             field: field.to_owned(),
             expected: "true or false",
         }),
     }
 }
 
-/// JSON text without the white space between its parts; the order of keys and the form of numbers stay.
+/// JSON text without white space between tokens. The order of keys and the notation of numbers do not change.
 fn compact(json: &str) -> String {
     let (mut in_string, mut escaped) = (false, false);
     let keep = |character: &char| {
@@ -120,9 +121,9 @@ fn compact(json: &str) -> String {
     json.chars().filter(keep).collect()
 }
 
-/// Whether a media type surely stands for something that no model can read as text.
+/// Whether a media type denotes binary data.
 fn is_binary(media_type: &str) -> bool {
-    /// Application types that servers send pictures, archives and the like as.
+    /// Subtypes of `application/` for binary data.
     const BINARY: [&str; 8] = [
         "octet-stream",
         "pdf",
@@ -141,7 +142,7 @@ fn is_binary(media_type: &str) -> bool {
     }
 }
 
-/// Whether a media type stands for text, so that bytes which are no UTF-8 are replaced rather than refused.
+/// Whether a media type denotes text; invalid UTF-8 is then replaced instead of refused.
 fn is_text(media_type: &str) -> bool {
     media_type.is_empty()
         || media_type.starts_with("text/")
@@ -150,9 +151,9 @@ fn is_text(media_type: &str) -> bool {
             .any(|kind| media_type.ends_with(kind))
 }
 
-/// A media type as an error text shows it; it comes from the endpoint, so nothing but its plain form is repeated.
-fn shown_type(media_type: &str) -> String {
-    /// Longest registered types are about this long.
+/// A media type for an error text. The endpoint supplies it, so anything other than a simple type is replaced.
+fn safe_media_type(media_type: &str) -> String {
+    /// About the length of the longest registered types.
     const MAX_CHARS: usize = 80;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/+.-".contains(&byte);
     if !media_type.is_empty() && media_type.len() <= MAX_CHARS && media_type.bytes().all(plain) {
