@@ -10,7 +10,7 @@
 //! - **Pass-through.** No server-side tool and no extension is involved: `http::forward` sends the very bytes to an
 //!   upstream and streams the very bytes back.
 //! - **Loop.** The decoder has made an [`agent::turn::TurnRequest`], and an [`agent::driver::Run`] is started with it. The run
-//!   finds, locks and joins the conversation ([`session::splice`]), repairs it ([`session::repair`]) and asks
+//!   finds, locks and merges the conversation ([`session::merge`]), repairs it ([`session::repair`]) and asks
 //!   [`agent::machine`] what to do: call the model ([`upstream`], whose client decodes every server's dialect into
 //!   [`openai::event::ModelEvent`]s), run a batch of tools ([`tools::batch`]), or end. Each finished round is written to the
 //!   [`store`]. What happens comes out as a stream of [`agent::event::AgentEvent`]s, which [`chat::encode`] turns into chunks or

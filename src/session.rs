@@ -4,10 +4,10 @@
 
 pub mod export;
 pub mod files;
+pub mod merge;
 pub mod repair;
 pub mod service;
 pub mod settings;
-pub mod splice;
 mod title;
 
 pub use self::service::{Sessions, UnwrittenChange};

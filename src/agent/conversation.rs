@@ -13,7 +13,7 @@ use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::session::{
     Attachment, Change, Lease, StoredMessage, StoredSession, UnstoredTurn, UnwrittenChange,
-    WaitingTurn, splice,
+    WaitingTurn, merge,
 };
 
 /// How long a turn of an unstored session waits for the results of its client calls.
@@ -288,8 +288,8 @@ fn join(
         .sum();
     let bytes = bytes + incoming.iter().map(size).sum::<usize>();
     let (joined, history) = block_in_place_if(is_long(messages, bytes), || {
-        let joined = splice::join(stored, incoming, request.options.session_mode);
-        let history = splice::history(stored, &joined);
+        let joined = merge::plan(stored, incoming, request.options.session_mode);
+        let history = merge::history(stored, &joined);
         (joined, history)
     });
     let change = Change {

@@ -72,7 +72,7 @@ pub fn repair(messages: Vec<Message>) -> Vec<Message> {
 }
 
 /// Whether an assistant message holds something besides content and calls that is worth keeping.
-pub(super) fn has_other_substance(message: &Message) -> bool {
+pub(super) fn has_other_content(message: &Message) -> bool {
     RawObject::parse(message.json_str()).is_ok_and(|object| holds_substance(&object))
 }
 

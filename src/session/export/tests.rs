@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::SessionMode;
-use super::super::splice::{history, join};
+use super::super::merge::{history, plan};
 use super::*;
 
 const MAX: usize = 100;
@@ -199,9 +199,9 @@ fn an_export_of_mistral_rs_is_read() {
         .iter()
         .map(|text| Message::parse(text).unwrap())
         .collect();
-    let joined = join(&session, next, SessionMode::Auto);
-    assert_eq!(joined.keep, 5);
-    assert_eq!(history(&session, &joined).len(), 8);
+    let merged = plan(&session, next, SessionMode::Auto);
+    assert_eq!(merged.keep, 5);
+    assert_eq!(history(&session, &merged).len(), 8);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A client and a server in small: the server stores what happens in a conversation, the client remembers what it saw.
+//! A model of a client and a server: the server stores a conversation, the client keeps the messages that it received.
 
 use proptest::prelude::*;
 
@@ -12,12 +12,12 @@ use crate::openai::tool::{CallKind, ToolCall};
 struct Response {
     /// The text of each hidden round.
     rounds: Vec<&'static str>,
-    /// Rounds that were stored before the process died; the next attempt went on behind them.
+    /// Rounds that were stored before the process ended; the next attempt continued after them.
     broken_rounds: usize,
     text: &'static str,
-    /// How many calls the client is asked to run; each is answered, and the next response follows.
+    /// How many client tools are called; the client sends all results, and the next response follows.
     client_calls: usize,
-    /// A server-side call in the batch of the client's, whose hidden result then ends the response.
+    /// Whether a server-side tool is called together with the client tools; its hidden result ends the response.
     server_call: bool,
     reverse_results: bool,
 }
@@ -26,11 +26,11 @@ struct Response {
 struct Turn {
     user: &'static str,
     responses: Vec<Response>,
-    /// Rounds of a last response that never came to an end.
+    /// Rounds of a last response that was interrupted.
     crashed_rounds: usize,
 }
 
-/// How the client writes down what it saw.
+/// How the client represents a response.
 #[derive(Debug, Clone, Copy)]
 struct Client {
     final_text_only: bool,
@@ -44,13 +44,13 @@ struct Conversation {
     stored: StoredSession,
     /// What the client sends back.
     seen: Vec<Message>,
-    /// For each of these, how many stored messages come before it.
+    /// For each message of `seen`, how many stored messages come before it.
     starts: Vec<usize>,
     next_id: usize,
 }
 
 fn word() -> impl Strategy<Value = &'static str> {
-    // Few words, so that different turns often say the same.
+    // Few words, so that different turns often have the same text.
     prop::sample::select(vec!["a", "b", "", " a", "b\n\nb"])
 }
 
@@ -109,20 +109,20 @@ impl Conversation {
         let mut conversation = Self::default();
         for turn in turns {
             conversation.visible(Message::text(Role::User, turn.user));
-            let mut goes_on = true;
+            let mut continues = true;
             for response in &turn.responses {
-                if goes_on {
-                    goes_on = conversation.respond(response, client);
+                if continues {
+                    continues = conversation.respond(response, client);
                 }
             }
-            if goes_on {
+            if continues {
                 conversation.rounds(&vec!["r"; turn.crashed_rounds]);
             }
         }
         conversation
     }
 
-    /// Plays a response; whether it asked the client for something, so that another one follows.
+    /// Adds a response; returns whether it called client tools, so that another response follows.
     fn respond(&mut self, response: &Response, client: Client) -> bool {
         let start = self.stored.messages.len();
         self.rounds(&vec!["lost"; response.broken_rounds]);
@@ -224,11 +224,11 @@ impl Conversation {
         self.stored.messages.last().unwrap().view.is_some()
     }
 
-    /// The session after the turn's own messages were stored, before anything was answered.
-    fn after(&self, joined: &Joined) -> StoredSession {
+    /// The session after the messages of the request were stored and before the model answered.
+    fn after(&self, merged: &MergePlan) -> StoredSession {
         let mut stored = self.stored.clone();
-        stored.messages.truncate(joined.keep);
-        let new = joined.new.iter().cloned();
+        stored.messages.truncate(merged.keep);
+        let new = merged.new.iter().cloned();
         stored.messages.extend(new.map(StoredMessage::visible));
         stored
     }
@@ -250,16 +250,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn a_replay_loses_and_doubles_nothing(conversation in conversation()) {
+    fn a_replay_neither_loses_nor_repeats_a_message(conversation in conversation()) {
         let mut incoming = conversation.seen.clone();
         incoming.push(new_user());
-        let joined = join(&conversation.stored, incoming, SessionMode::Replay);
+        let merged = plan(&conversation.stored, incoming, SessionMode::Replay);
         let mut expected = conversation.all_stored();
         expected.push(new_user());
-        prop_assert_eq!(history(&conversation.stored, &joined), expected);
-        prop_assert_eq!(&joined.new, &[new_user()]);
-        let appended = join(&conversation.stored, vec![new_user()], SessionMode::Auto);
-        prop_assert_eq!(appended, joined);
+        prop_assert_eq!(history(&conversation.stored, &merged), expected);
+        prop_assert_eq!(&merged.new, &[new_user()]);
+        let appended = plan(&conversation.stored, vec![new_user()], SessionMode::Auto);
+        prop_assert_eq!(appended, merged);
     }
 
     #[test]
@@ -270,33 +270,33 @@ proptest! {
         while conversation.starts.get(incoming.len().wrapping_sub(1)) == Some(&last) {
             incoming.pop();
         }
-        let joined = join(&conversation.stored, incoming, SessionMode::Replay);
-        prop_assert_eq!(joined, Joined { instructions: None, keep: last, new: vec![] });
+        let merged = plan(&conversation.stored, incoming, SessionMode::Replay);
+        prop_assert_eq!(merged, MergePlan { instructions: None, keep: last, new: vec![] });
     }
 
     #[test]
     fn an_edit_keeps_what_came_before(
         conversation in conversation(),
-        place in any::<prop::sample::Index>(),
+        position in any::<prop::sample::Index>(),
         as_answer in any::<bool>(),
     ) {
-        let place = place.index(conversation.seen.len());
-        let edited = &conversation.seen[place];
-        // An edited message keeps its role; a result is taken by its call, whatever it says.
+        let position = position.index(conversation.seen.len());
+        let edited = &conversation.seen[position];
+        // An edited message keeps its role. Tool results are compared by call id, so their text does not matter.
         prop_assume!(edited.role() != &Role::Tool);
-        // The first of two messages for one answer: an edit of either is one of the answer.
-        let start = conversation.starts[place];
-        let place = conversation.starts.iter().position(|one| *one == start).unwrap();
+        // If two messages represent one response, an edit of either is an edit of the response.
+        let start = conversation.starts[position];
+        let position = conversation.starts.iter().position(|one| *one == start).unwrap();
         let role = edited.role().clone();
-        let mut incoming = conversation.seen[..place].to_vec();
+        let mut incoming = conversation.seen[..position].to_vec();
         let mut new = vec![Message::text(role, "edited")];
         if as_answer {
             new.push(assistant("answered elsewhere", &[]));
             new.push(new_user());
         }
         incoming.extend(new.clone());
-        let joined = join(&conversation.stored, incoming, SessionMode::Replay);
-        prop_assert_eq!(joined, Joined { instructions: None, keep: start, new });
+        let merged = plan(&conversation.stored, incoming, SessionMode::Replay);
+        prop_assert_eq!(merged, MergePlan { instructions: None, keep: start, new });
     }
 
     #[test]
@@ -310,9 +310,9 @@ proptest! {
         if adds {
             incoming.push(new_user());
         }
-        let first = join(&conversation.stored, incoming.clone(), SessionMode::Replay);
+        let first = plan(&conversation.stored, incoming.clone(), SessionMode::Replay);
         let stored = conversation.after(&first);
-        let again = join(&stored, incoming, SessionMode::Replay);
+        let again = plan(&stored, incoming, SessionMode::Replay);
         prop_assert_eq!(&again.new, &[]);
         prop_assert_eq!(history(&stored, &again), history(&conversation.stored, &first));
     }
@@ -325,21 +325,21 @@ proptest! {
         if incoming.is_empty() {
             incoming.push(new_user());
         }
-        let first = join(&conversation.stored, incoming.clone(), SessionMode::Append);
+        let first = plan(&conversation.stored, incoming.clone(), SessionMode::Append);
         let stored = conversation.after(&first);
-        let again = join(&stored, incoming, SessionMode::Append);
-        prop_assert_eq!(again, Joined { instructions: None, keep: stored.messages.len(), new: vec![] });
+        let again = plan(&stored, incoming, SessionMode::Append);
+        prop_assert_eq!(again, MergePlan { instructions: None, keep: stored.messages.len(), new: vec![] });
     }
 
     #[test]
-    fn no_pair_of_lists_is_too_odd(
+    fn any_pair_of_lists_can_be_merged(
         one in conversation(),
         other in conversation(),
         mode in prop::sample::select(vec![SessionMode::Auto, SessionMode::Append, SessionMode::Replay]),
     ) {
-        let joined = join(&one.stored, other.seen.clone(), mode);
-        prop_assert!(joined.keep <= one.stored.messages.len());
-        prop_assert!(other.seen.ends_with(&joined.new) || mode != SessionMode::Replay);
-        prop_assert_eq!(history(&one.stored, &joined).len(), joined.keep + joined.new.len());
+        let merged = plan(&one.stored, other.seen.clone(), mode);
+        prop_assert!(merged.keep <= one.stored.messages.len());
+        prop_assert!(other.seen.ends_with(&merged.new) || mode != SessionMode::Replay);
+        prop_assert_eq!(history(&one.stored, &merged).len(), merged.keep + merged.new.len());
     }
 }

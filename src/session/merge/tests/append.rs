@@ -14,11 +14,11 @@ fn an_append_keeps_everything() {
     check(
         &conversation(),
         SessionMode::Append,
-        &[says("mine"), user("three")],
+        &[assistant("mine"), user("three")],
         10,
-        &[says("mine"), user("three")],
+        &[assistant("mine"), user("three")],
     );
-    // The same words once more, after they were answered.
+    // The same text again after it was answered.
     check(
         &conversation(),
         SessionMode::Auto,
@@ -49,19 +49,19 @@ fn results_of_client_calls_are_appended_once() {
 }
 
 #[test]
-fn repeated_results_ask_for_their_answer_again() {
+fn repeated_results_request_their_response_again() {
     let both = [result("c1"), result("c2")];
     check(&conversation(), SessionMode::Auto, &both, 9, &[]);
     let mut later = conversation();
     later.messages.push(visible(&user("three")));
     later
         .messages
-        .push(seen(&says("third"), "third", "third", &[]));
+        .push(with_view(&assistant("third"), "third", "third", &[]));
     check(&later, SessionMode::Auto, &both, 12, &[]);
 }
 
 #[test]
-fn a_reused_call_id_is_answered_anew() {
+fn a_result_of_a_reused_call_id_is_appended() {
     let stored = session(vec![
         visible(&calls(&["0"])),
         visible(&result("0")),

@@ -1,33 +1,33 @@
-//! When two messages are the same one.
+//! Decides whether a message of the request and a stored message are the same.
 //!
-//! A message may be compared with many of the other list, so its comparison key is computed once. A comparison then
-//! takes time in proportion to the smaller of both messages.
+//! A message may be compared with many messages of the other list, so its comparison keys are computed once. A
+//! comparison then takes time in proportion to the smaller message.
 
 use std::cell::OnceCell;
 
 use super::super::View;
-use super::super::repair::has_other_substance;
+use super::super::repair::has_other_content;
 use crate::openai::message::{Message, Role};
 
-/// A message and what it is compared by.
+/// A message with its comparison keys, which are computed on first use.
 #[derive(Debug)]
-pub(super) struct Compared<'a> {
+pub(super) struct ComparedMessage<'a> {
     message: &'a Message,
     calls: OnceCell<Vec<&'a str>>,
     content_key: OnceCell<String>,
     text: OnceCell<String>,
 }
 
-/// What a client saw of a response and what a message that shows it is compared with.
+/// The client's view of a response with its comparison keys, which are computed on first use.
 #[derive(Debug)]
-pub(super) struct Shown<'a> {
+pub(super) struct ComparedResponse<'a> {
     view: &'a View,
     calls: OnceCell<Vec<&'a str>>,
-    /// The whole text and that of the last round, without white space at the ends.
+    /// The text of all rounds and the text of the last round, both trimmed.
     texts: OnceCell<[&'a str; 2]>,
 }
 
-impl<'a> Compared<'a> {
+impl<'a> ComparedMessage<'a> {
     pub(super) fn new(message: &'a Message) -> Self {
         Self {
             message,
@@ -41,18 +41,18 @@ impl<'a> Compared<'a> {
         self.message
     }
 
-    /// Whether it is an empty assistant message, as some front ends keep of a turn that broke off.
+    /// Whether it is an empty assistant message. Some front ends keep one for an interrupted turn.
     pub(super) fn is_blank(&self) -> bool {
         self.message.role() == &Role::Assistant
             && self.message.tool_calls().is_empty()
             && self.content_key().is_empty()
-            && !has_other_substance(self.message)
+            && !has_other_content(self.message)
     }
 
     fn calls(&self) -> &[&'a str] {
         let calls = self.message.tool_calls();
         self.calls
-            .get_or_init(|| set_of(calls.iter().map(|call| call.id.as_str())))
+            .get_or_init(|| sorted_ids(calls.iter().map(|call| call.id.as_str())))
     }
 
     fn content_key(&self) -> &str {
@@ -65,7 +65,7 @@ impl<'a> Compared<'a> {
     }
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ComparedResponse<'a> {
     pub(super) fn new(view: &'a View) -> Self {
         Self {
             view,
@@ -74,11 +74,11 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// How many of the request's next messages show the response, or `None` when they do not.
+    /// How many of the request's next messages represent the response; `None` if they do not.
     ///
-    /// One, as a rule. Some clients write the text and the calls of an answer as two messages, and some leave out an
-    /// answer that said nothing.
-    pub(super) fn by(&self, incoming: &[Compared<'_>]) -> Option<usize> {
+    /// Usually one. Some clients split the text and the calls of a response into two messages, and some omit an empty
+    /// response.
+    pub(super) fn matched_by(&self, incoming: &[ComparedMessage<'_>]) -> Option<usize> {
         let first = incoming.first()?;
         if first.message.role() != &Role::Assistant {
             return self.is_empty().then_some(0);
@@ -105,13 +105,13 @@ impl<'a> Shown<'a> {
         self.view.call_ids.is_empty() && text.is_empty()
     }
 
-    fn has_text_of(&self, message: &Compared<'_>) -> bool {
+    fn has_text_of(&self, message: &ComparedMessage<'_>) -> bool {
         self.texts().contains(&message.text())
     }
 
     fn calls(&self) -> &[&'a str] {
         self.calls
-            .get_or_init(|| set_of(self.view.call_ids.iter().map(String::as_str)))
+            .get_or_init(|| sorted_ids(self.view.call_ids.iter().map(String::as_str)))
     }
 
     fn texts(&self) -> &[&'a str; 2] {
@@ -120,31 +120,31 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether a message of the request is the stored one.
+/// Whether a message of the request is the stored message.
 ///
-/// Tool results compare by the call that they answer and assistant messages with calls by these; all else by content.
-pub(super) fn same(stored: &Compared<'_>, incoming: &Compared<'_>) -> bool {
-    let (ours, theirs) = (stored.message, incoming.message);
-    if ours.json() == theirs.json() {
+/// Tool results are compared by call id, assistant messages with calls by the ids of the calls, all others by content.
+pub(super) fn is_same(stored: &ComparedMessage<'_>, incoming: &ComparedMessage<'_>) -> bool {
+    let (old, new) = (stored.message, incoming.message);
+    if old.json() == new.json() {
         return true;
     }
-    if ours.role() != theirs.role() {
+    if old.role() != new.role() {
         return false;
     }
-    if ours.role() == &Role::Tool
-        && let (Some(ours), Some(theirs)) = (ours.tool_call_id(), theirs.tool_call_id())
+    if old.role() == &Role::Tool
+        && let (Some(old), Some(new)) = (old.tool_call_id(), new.tool_call_id())
     {
-        return ours == theirs;
+        return old == new;
     }
-    match (ours.tool_calls().is_empty(), theirs.tool_calls().is_empty()) {
+    match (old.tool_calls().is_empty(), new.tool_calls().is_empty()) {
         (true, true) => stored.content_key() == incoming.content_key(),
         (false, false) => stored.calls() == incoming.calls(),
         _ => false,
     }
 }
 
-/// The ids in order, each once. Unlike sets that are hashed, two of these differ at once when their lengths do.
-fn set_of<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+/// The ids sorted and without duplicates. Two such lists of different length compare in constant time.
+fn sorted_ids<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut ids: Vec<&str> = ids.collect();
     ids.sort_unstable();
     ids.dedup();

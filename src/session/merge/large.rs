@@ -1,5 +1,4 @@
-//! Long lists: a join must take time in proportion to their sum. One that reads one list again for every message of the
-//! other takes minutes on each of these.
+//! Long lists: the running time of a merge must be linear. Quadratic code takes minutes on each of these inputs.
 
 use std::sync::mpsc;
 use std::thread;
@@ -11,7 +10,7 @@ use crate::openai::message::AssistantParts;
 use crate::openai::tool::{CallKind, ToolCall};
 
 const MANY: usize = 20_000;
-/// Far more than a linear join takes, and far less than a quadratic one.
+/// Far more than linear code takes, and far less than quadratic code takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn user(text: &str) -> Message {
@@ -58,7 +57,7 @@ fn response(text: &str, final_text: &str, call_ids: Vec<String>) -> StoredMessag
     }
 }
 
-/// Tool rounds that nothing marks as hidden, each of one call and its result.
+/// Visible tool rounds, each with one call and its result.
 fn imported_rounds(count: usize) -> impl Iterator<Item = StoredMessage> {
     (0..count).flat_map(|number| [call(number), result(number)].map(StoredMessage::visible))
 }
@@ -67,22 +66,22 @@ fn blanks(count: usize) -> impl Iterator<Item = Message> {
     std::iter::repeat_n(blank(), count)
 }
 
-/// Joins a replay within the time limit.
+/// Plans the merge of a replay; fails after the time limit.
 #[track_caller]
-fn joined(messages: Vec<StoredMessage>, incoming: Vec<Message>) -> (usize, Vec<Message>) {
+fn planned(messages: Vec<StoredMessage>, incoming: Vec<Message>) -> (usize, Vec<Message>) {
     let stored = StoredSession {
         messages,
         ..StoredSession::default()
     };
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        let joined = join(&stored, incoming, SessionMode::Replay);
-        // Nobody listens any more when it took too long.
-        let _ = sender.send((joined.keep, joined.new));
+        let planned = plan(&stored, incoming, SessionMode::Replay);
+        // The receiver is dropped after the time limit.
+        let _ = sender.send((planned.keep, planned.new));
     });
     receiver
         .recv_timeout(LIMIT)
-        .expect("the work is not in proportion to the lists")
+        .expect("the running time is not linear")
 }
 
 #[test]
@@ -96,16 +95,16 @@ fn blank_messages_before_imported_rounds() {
         ));
     let mut incoming = vec![user("one")];
     incoming.extend(blanks(MANY));
-    let (keep, new) = joined(stored.clone().collect(), incoming.clone());
+    let (keep, new) = planned(stored.clone().collect(), incoming.clone());
     assert_eq!((keep, new), (1, vec![]));
-    // The answer behind the rounds is found all the same.
+    // The response after the rounds is still found.
     let stored = stored.chain([StoredMessage::visible(Message::text(
         Role::Assistant,
         "first",
     ))]);
     incoming.extend([Message::text(Role::Assistant, "first"), user("two")]);
     assert_eq!(
-        joined(stored.collect(), incoming),
+        planned(stored.collect(), incoming),
         (MANY + 2, vec![user("two")])
     );
 }
@@ -127,7 +126,7 @@ fn blank_messages_between_imported_rounds() {
         stored.push(end);
         let incoming =
             (0..MANY).flat_map(|number| [blank(), call(number), blank(), result(number)]);
-        let (keep, new) = joined(stored, incoming.chain([user("other")]).collect());
+        let (keep, new) = planned(stored, incoming.chain([user("other")]).collect());
         assert_eq!((keep, new), (MANY * 2, vec![user("other")]));
     }
 }
@@ -139,7 +138,7 @@ fn blank_messages_before_hidden_rounds() {
     stored.extend(std::iter::repeat_n(StoredMessage::hidden(result(0)), many));
     let mut incoming = vec![user("one")];
     incoming.extend(blanks(many));
-    let (keep, new) = joined(stored, incoming);
+    let (keep, new) = planned(stored, incoming);
     assert_eq!((keep, new), (many + 1, vec![]));
 }
 
@@ -166,18 +165,18 @@ fn blank_messages_before_one_that_is_large() {
         (many_results, result(0)),
     ] {
         let incoming = blanks(MANY).chain([shown, user("last")]).collect();
-        assert_eq!(joined(stored, incoming), (1, vec![user("last")]));
+        assert_eq!(planned(stored, incoming), (1, vec![user("last")]));
     }
 }
 
 #[test]
 fn an_unknown_call_before_many_rounds() {
-    // As often as the walk goes on, once with a message that could stand anywhere in the rounds.
+    // The message with calls could match at any of the rounds.
     let ids = || (0..MANY).map(|number| format!("unknown {number}"));
     let mut stored: Vec<_> = imported_rounds(MANY).collect();
     stored.push(response("", "", vec![]));
     let incoming = vec![calls(ids()), user("last")];
-    assert_eq!(joined(stored, incoming.clone()), (0, incoming));
+    assert_eq!(planned(stored, incoming.clone()), (0, incoming));
 }
 
 #[test]
@@ -189,6 +188,6 @@ fn empty_answers_that_one_message_leaves_out() {
         ]
     });
     let results: Vec<_> = (0..MANY).map(result).collect();
-    let (keep, new) = joined(stored.collect(), results.clone());
+    let (keep, new) = planned(stored.collect(), results.clone());
     assert_eq!((keep, new), (MANY * 2, results));
 }

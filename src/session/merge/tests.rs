@@ -14,7 +14,7 @@ fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
-fn says(text: &str) -> Value {
+fn assistant(text: &str) -> Value {
     json!({"role": "assistant", "content": text})
 }
 
@@ -51,7 +51,7 @@ fn hidden(value: &Value) -> StoredMessage {
     }
 }
 
-fn seen(value: &Value, text: &str, final_text: &str, call_ids: &[&str]) -> StoredMessage {
+fn with_view(value: &Value, text: &str, final_text: &str, call_ids: &[&str]) -> StoredMessage {
     StoredMessage {
         view: Some(View {
             text: text.into(),
@@ -70,22 +70,22 @@ fn session(messages: Vec<StoredMessage>) -> StoredSession {
     }
 }
 
-/// A question answered after one hidden round, and one answered after a call of the client's and a server-side one.
+/// Two questions: one answered after a hidden round, one after a batch with client tools and a server-side tool.
 fn conversation() -> StoredSession {
     session(vec![
         visible(&user("one")),
         hidden(&calls(&["s1"])),
         hidden(&result("s1")),
-        seen(&says("first"), "thinking\n\nfirst", "first", &[]),
+        with_view(&assistant("first"), "thinking\n\nfirst", "first", &[]),
         visible(&user("two")),
         hidden(&calls(&["s2", "c1", "c2"])),
         StoredMessage {
             hidden: true,
-            ..seen(&result("s2"), "wait", "wait", &["c1", "c2"])
+            ..with_view(&result("s2"), "wait", "wait", &["c1", "c2"])
         },
         visible(&result("c1")),
         visible(&result("c2")),
-        seen(&says("second"), "second", "second", &[]),
+        with_view(&assistant("second"), "second", "second", &[]),
     ])
 }
 
@@ -97,13 +97,13 @@ fn check(
     keep: usize,
     new: &[Value],
 ) {
-    let joined = join(stored, incoming.iter().map(message).collect(), mode);
-    let expected = Joined {
+    let merged = plan(stored, incoming.iter().map(message).collect(), mode);
+    let expected = MergePlan {
         instructions: None,
         keep,
         new: new.iter().map(message).collect(),
     };
-    assert_eq!(joined, expected);
+    assert_eq!(merged, expected);
 }
 
 #[track_caller]
@@ -112,7 +112,7 @@ fn check_replay(stored: &StoredSession, incoming: &[Value], keep: usize, new: &[
 }
 
 #[test]
-fn instructions_are_set_apart() {
+fn instructions_are_not_part_of_the_comparison() {
     let stored = conversation();
     for (leading, expected) in [
         (vec![], None),
@@ -128,10 +128,10 @@ fn instructions_are_set_apart() {
     ] {
         let mut incoming: Vec<Message> = leading.iter().map(message).collect();
         incoming.push(message(&user("three")));
-        let joined = join(&stored, incoming, SessionMode::Auto);
-        assert_eq!(joined.instructions, expected);
-        assert_eq!(joined.keep, 10);
-        let history = history(&stored, &joined);
+        let merged = plan(&stored, incoming, SessionMode::Auto);
+        assert_eq!(merged.instructions, expected);
+        assert_eq!(merged.keep, 10);
+        let history = history(&stored, &merged);
         let instructions = expected.unwrap_or_else(|| stored.instructions.clone());
         assert_eq!(history[..instructions.len()], instructions);
         assert_eq!(history.len(), instructions.len() + 11);
@@ -140,8 +140,8 @@ fn instructions_are_set_apart() {
 }
 
 #[test]
-fn a_new_session_takes_everything() {
-    let incoming = [user("one"), says("first"), user("two")];
+fn all_messages_are_appended_to_a_new_session() {
+    let incoming = [user("one"), assistant("first"), user("two")];
     for mode in [SessionMode::Auto, SessionMode::Replay, SessionMode::Append] {
         check(&session(vec![]), mode, &incoming, 0, &incoming);
     }

@@ -6,12 +6,12 @@ use super::*;
 fn a_replay_keeps_the_hidden_rounds() {
     let whole = [
         user("one"),
-        says("thinking\n\nfirst"),
+        assistant("thinking\n\nfirst"),
         user("two"),
         calls(&["c2", "c1"]),
         result("c1"),
         result("c2"),
-        says("second"),
+        assistant("second"),
         user("three"),
     ];
     check_replay(&conversation(), &whole, 10, &[user("three")]);
@@ -25,10 +25,10 @@ fn a_replay_keeps_the_hidden_rounds() {
 }
 
 #[test]
-fn the_text_of_the_last_round_is_enough() {
+fn a_response_matches_by_the_text_of_its_last_round() {
     check_replay(
         &conversation(),
-        &[user("one"), says(" first\n"), user("2")],
+        &[user("one"), assistant(" first\n"), user("2")],
         4,
         &[user("2")],
     );
@@ -39,35 +39,40 @@ fn content_parts_equal_the_plain_text() {
     let parts = json!({"role": "user", "content": [{"type": "text", "text": "one "}]});
     check_replay(
         &conversation(),
-        &[parts, says("first"), user("x")],
+        &[parts, assistant("first"), user("x")],
         4,
         &[user("x")],
     );
 }
 
 #[test]
-fn an_edit_leaves_the_rest_behind() {
+fn an_edit_drops_the_stored_messages_after_it() {
     check_replay(&conversation(), &[user("ONE")], 0, &[user("ONE")]);
     check_replay(
         &conversation(),
-        &[user("one"), says("edited"), user("x")],
+        &[user("one"), assistant("edited"), user("x")],
         1,
-        &[says("edited"), user("x")],
+        &[assistant("edited"), user("x")],
     );
     check_replay(
         &conversation(),
-        &[user("one"), says("first"), user("two"), calls(&["other"])],
+        &[
+            user("one"),
+            assistant("first"),
+            user("two"),
+            calls(&["other"]),
+        ],
         5,
         &[calls(&["other"])],
     );
 }
 
 #[test]
-fn a_regeneration_leaves_the_last_response_behind() {
+fn a_regeneration_drops_the_last_response() {
     check_replay(&conversation(), &[user("one")], 1, &[]);
     let until_results = [
         user("one"),
-        says("first"),
+        assistant("first"),
         user("two"),
         calls(&["c1", "c2"]),
         result("c2"),
@@ -77,14 +82,14 @@ fn a_regeneration_leaves_the_last_response_behind() {
 }
 
 #[test]
-fn calls_decide_where_there_are_any() {
+fn messages_with_calls_are_compared_by_call_ids() {
     let mut with_text = calls(&["c1", "c2"]);
     with_text["content"] = "some other text".into();
     check_replay(
         &conversation(),
         &[
             user("one"),
-            says("first"),
+            assistant("first"),
             user("two"),
             with_text,
             result("c1"),
@@ -97,26 +102,26 @@ fn calls_decide_where_there_are_any() {
         &conversation(),
         &[
             user("one"),
-            says("first"),
+            assistant("first"),
             user("two"),
-            says("wait"),
+            assistant("wait"),
             user("x"),
         ],
         5,
-        &[says("wait"), user("x")],
+        &[assistant("wait"), user("x")],
     );
 }
 
 #[test]
-fn an_answer_split_into_text_and_calls_is_one() {
+fn a_response_split_into_text_and_calls_matches() {
     for text in ["wait", ""] {
         check_replay(
             &conversation(),
             &[
                 user("one"),
-                says("first"),
+                assistant("first"),
                 user("two"),
-                says(text),
+                assistant(text),
                 calls(&["c1", "c2"]),
                 result("c1"),
                 result("c2"),
@@ -129,39 +134,39 @@ fn an_answer_split_into_text_and_calls_is_one() {
 }
 
 #[test]
-fn an_empty_answer_may_be_shown_or_left_out() {
+fn an_empty_response_may_be_sent_or_omitted() {
     let stored = session(vec![
         visible(&user("one")),
         hidden(&calls(&["s1"])),
         StoredMessage {
             hidden: true,
-            ..seen(&result("s1"), "", "", &[])
+            ..with_view(&result("s1"), "", "", &[])
         },
         visible(&user("two")),
-        seen(&says("second"), "second", "second", &[]),
+        with_view(&assistant("second"), "second", "second", &[]),
     ]);
     let null = json!({"role": "assistant", "content": null});
-    for shown in [vec![], vec![null], vec![says("")]] {
+    for shown in [vec![], vec![null], vec![assistant("")]] {
         let mut incoming = vec![user("one")];
         incoming.extend(shown);
-        incoming.extend([user("two"), says("second"), user("three")]);
+        incoming.extend([user("two"), assistant("second"), user("three")]);
         check_replay(&stored, &incoming, 5, &[user("three")]);
     }
     check_replay(&stored, &[user("one")], 1, &[]);
 }
 
 #[test]
-fn rounds_of_a_broken_turn_stay() {
+fn rounds_of_an_interrupted_turn_are_kept() {
     let stored = session(vec![
         visible(&user("one")),
         hidden(&calls(&["s1"])),
         hidden(&result("s1")),
     ]);
-    // The same request again, in either form, and with the bubble that a front end leaves of a broken answer.
+    // The same request again in each mode, and with the empty message that some front ends keep.
     for mode in [SessionMode::Auto, SessionMode::Replay, SessionMode::Append] {
         check(&stored, mode, &[user("one")], 3, &[]);
     }
-    check_replay(&stored, &[user("one"), says("")], 3, &[]);
+    check_replay(&stored, &[user("one"), assistant("")], 3, &[]);
     // The next question.
     check_replay(&stored, &[user("one"), user("two")], 3, &[user("two")]);
     check(
@@ -171,27 +176,27 @@ fn rounds_of_a_broken_turn_stay() {
         3,
         &[user("two")],
     );
-    // What the client received of the answer before it broke.
+    // The part of the response that the client received before the interruption.
     check_replay(
         &stored,
-        &[user("one"), says("so f"), user("two")],
+        &[user("one"), assistant("so f"), user("two")],
         3,
-        &[says("so f"), user("two")],
+        &[assistant("so f"), user("two")],
     );
 }
 
 #[test]
-fn rounds_of_a_broken_turn_stay_in_the_middle() {
+fn rounds_of_an_interrupted_turn_are_kept_before_other_messages() {
     let stored = session(vec![
         visible(&user("one")),
         hidden(&calls(&["s1"])),
         hidden(&result("s1")),
         visible(&user("two")),
-        seen(&says("second"), "second", "second", &[]),
+        with_view(&assistant("second"), "second", "second", &[]),
     ]);
     check_replay(
         &stored,
-        &[user("one"), user("two"), says("second"), user("three")],
+        &[user("one"), user("two"), assistant("second"), user("three")],
         5,
         &[user("three")],
     );
@@ -200,16 +205,16 @@ fn rounds_of_a_broken_turn_stay_in_the_middle() {
 }
 
 #[test]
-fn an_imported_history_compares_as_it_stands() {
+fn an_imported_history_is_compared_message_by_message() {
     let messages = [
         user("one"),
         calls(&["a"]),
         result("a"),
         calls(&["b"]),
         result("b"),
-        says("first"),
+        assistant("first"),
         user("two"),
-        says("second"),
+        assistant("second"),
     ];
     let stored = session(messages.iter().map(visible).collect());
     let mut whole = messages.to_vec();
@@ -217,19 +222,19 @@ fn an_imported_history_compares_as_it_stands() {
     check_replay(&stored, &whole, 8, &[user("three")]);
     let without_rounds = [
         user("one"),
-        says("first"),
+        assistant("first"),
         user("two"),
-        says("second"),
+        assistant("second"),
         user("three"),
     ];
     check_replay(&stored, &without_rounds, 8, &[user("three")]);
     check_replay(
         &stored,
-        &[user("one"), says("other"), user("x")],
+        &[user("one"), assistant("other"), user("x")],
         1,
-        &[says("other"), user("x")],
+        &[assistant("other"), user("x")],
     );
-    // The rounds marked as hidden, without a view behind them.
+    // The rounds are marked as hidden, and no view follows them.
     let mut marked = stored.clone();
     for stored in &mut marked.messages[1..5] {
         stored.hidden = true;
@@ -237,8 +242,8 @@ fn an_imported_history_compares_as_it_stands() {
     check_replay(&marked, &without_rounds, 8, &[user("three")]);
     check_replay(
         &marked,
-        &[user("one"), says("other"), user("x")],
+        &[user("one"), assistant("other"), user("x")],
         1,
-        &[says("other"), user("x")],
+        &[assistant("other"), user("x")],
     );
 }

@@ -1,35 +1,35 @@
-//! Joining a request's messages to the stored history.
+//! Merges a request's messages with the stored history.
 //!
-//! A client sends back what it saw: one assistant message for a whole response, without the rounds that lie hidden in
-//! it. Both lists are compared step by step. The hidden rounds stay in place; from the first difference on, the stored
-//! messages are dropped. The functions are pure.
+//! A client sends back what it received: one assistant message for a whole response, without the hidden tool rounds of
+//! that response. Both lists are aligned message by message. Hidden rounds before the first difference are kept; stored
+//! messages after it are dropped. The functions are pure.
 
-mod same;
-mod walk;
+mod align;
+mod compare;
 
 use std::collections::HashSet;
 
-use self::same::{Compared, same};
-use self::walk::Walk;
+use self::align::Alignment;
+use self::compare::{ComparedMessage, is_same};
 use super::{SessionMode, StoredMessage, StoredSession};
 use crate::openai::message::{Message, Role};
 
 /// How a request continues a stored conversation.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Joined {
+pub struct MergePlan {
     /// The new leading instructions; `None` leaves the stored ones.
     pub instructions: Option<Vec<Message>>,
-    /// How many stored messages stay.
+    /// How many of the stored messages are kept, counted from the first.
     pub keep: usize,
-    /// The request's messages that follow them.
+    /// The request's messages that are appended to them.
     pub new: Vec<Message>,
 }
 
-/// Finds out how much of the stored history a request continues, and what it adds.
+/// Determines how many stored messages are kept and which messages of the request are appended.
 ///
-/// The leading instructions of the request are split off and not compared. A request that is sent again after its turn
-/// broke off adds nothing and keeps the completed rounds.
-pub fn join(stored: &StoredSession, mut incoming: Vec<Message>, mode: SessionMode) -> Joined {
+/// The leading instructions of the request are not part of the comparison. If a request is repeated after its turn was
+/// interrupted, nothing is appended and the completed rounds are kept.
+pub fn plan(stored: &StoredSession, mut incoming: Vec<Message>, mode: SessionMode) -> MergePlan {
     let leading = incoming
         .iter()
         .take_while(|message| message.is_instruction())
@@ -49,34 +49,34 @@ pub fn join(stored: &StoredSession, mut incoming: Vec<Message>, mode: SessionMod
     } else {
         replay(&stored.messages, rest)
     };
-    Joined {
+    MergePlan {
         instructions,
         keep,
         new,
     }
 }
 
-/// The whole conversation after a join, as the model is to see it.
-pub fn history(stored: &StoredSession, joined: &Joined) -> Vec<Message> {
-    let instructions = joined.instructions.as_ref().unwrap_or(&stored.instructions);
-    let kept = stored.messages.iter().take(joined.keep);
+/// The whole conversation after the merge: instructions, kept messages, appended messages.
+pub fn history(stored: &StoredSession, plan: &MergePlan) -> Vec<Message> {
+    let instructions = plan.instructions.as_ref().unwrap_or(&stored.instructions);
+    let kept = stored.messages.iter().take(plan.keep);
     instructions
         .iter()
         .chain(kept.map(|stored| &stored.message))
-        .chain(&joined.new)
+        .chain(&plan.new)
         .cloned()
         .collect()
 }
 
 fn replay(stored: &[StoredMessage], mut rest: Vec<Message>) -> (usize, Vec<Message>) {
-    let mut walk = Walk::new(stored, &rest);
-    while walk.step() {}
-    let (keep, matched) = (walk.keep(), walk.matched());
+    let mut alignment = Alignment::new(stored, &rest);
+    while alignment.step() {}
+    let (keep, matched) = (alignment.keep(), alignment.matched());
     (keep, rest.split_off(matched))
 }
 
 fn append(stored: &[StoredMessage], rest: Vec<Message>) -> (usize, Vec<Message>) {
-    if is_sent_again(stored, &rest) {
+    if is_repeated(stored, &rest) {
         return (stored.len(), Vec::new());
     }
     let mut answered = answered_calls(stored);
@@ -101,8 +101,8 @@ fn append(stored: &[StoredMessage], rest: Vec<Message>) -> (usize, Vec<Message>)
     (keep, new)
 }
 
-/// Whether the messages are already at the end of a history whose turn got no answer, so that the request is a repetition.
-fn is_sent_again(stored: &[StoredMessage], rest: &[Message]) -> bool {
+/// Whether the request repeats messages that are stored at the end of a history and have no response yet.
+fn is_repeated(stored: &[StoredMessage], rest: &[Message]) -> bool {
     let mut unanswered = stored
         .iter()
         .rev()
@@ -111,12 +111,15 @@ fn is_sent_again(stored: &[StoredMessage], rest: &[Message]) -> bool {
     !rest.is_empty()
         && rest.iter().rev().all(|message| {
             unanswered.next().is_some_and(|stored| {
-                same(&Compared::new(&stored.message), &Compared::new(message))
+                is_same(
+                    &ComparedMessage::new(&stored.message),
+                    &ComparedMessage::new(message),
+                )
             })
         })
 }
 
-/// The calls that have a result after their last use (some servers number calls anew in every answer).
+/// The ids of calls that have a result after their last use. Some servers reuse call ids in every response.
 fn answered_calls(stored: &[StoredMessage]) -> HashSet<String> {
     let mut answered = HashSet::new();
     for StoredMessage { message, .. } in stored {
@@ -130,8 +133,9 @@ fn answered_calls(stored: &[StoredMessage]) -> HashSet<String> {
     answered
 }
 
-/// What stays when a request only repeats tool results: everything except a last response to exactly these results.
-/// The client asks for that response again, and the model must not be called with its own answer at the end.
+/// How many stored messages are kept when a request only repeats tool results: all messages before the last response if
+/// that response answers one of these results, else all messages. The client asks for the response again, and the
+/// history for the model must not end with that response.
 fn before_response_to(stored: &[StoredMessage], repeated: &HashSet<String>) -> usize {
     let Some((_, before)) = stored.split_last().filter(|(last, _)| last.view.is_some()) else {
         return stored.len();
@@ -150,7 +154,7 @@ fn before_response_to(stored: &[StoredMessage], repeated: &HashSet<String>) -> u
     if asked_by_these { start } else { stored.len() }
 }
 
-/// The call that a tool message answers, where it names one.
+/// The call id of a tool message, if it has one.
 fn result_id(message: &Message) -> Option<&str> {
     message
         .tool_call_id()
