@@ -1,28 +1,28 @@
-//! Making a history valid for strict upstreams.
+//! Makes a history valid for strict upstreams.
 //!
-//! The repaired history is valid: every call of an assistant message is answered exactly once, directly after the
-//! message and in the order of the calls; there is no other tool message; the ids of the calls of one message differ;
-//! the arguments of functions are JSON objects; no assistant message is empty. A valid history is returned unchanged.
-//! The legacy `function_call` and messages of unknown roles are left alone.
+//! In a valid history, every call of an assistant message has exactly one result. The results follow the message
+//! directly, in the order of the calls. There are no other tool messages. The calls of one message have different ids.
+//! The arguments of functions are JSON objects. No assistant message is empty. A valid history is returned unchanged.
+//! The legacy `function_call` and messages of unknown roles are not changed.
 
 mod calls;
 mod pairing;
 
 use std::cell::Cell;
 
-use self::calls::{are_sound, with_sound_calls};
+use self::calls::{are_valid, with_valid_calls};
 use self::pairing::{MessageKind, Pairing};
 use crate::openai::message::{FieldChange, Message, Role};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::openai::tool::ToolCall;
 
-/// The result text of a call that has none.
+/// The text of the placeholder result of a call without a result.
 pub const NO_RESULT: &str = "The result of this call is not available: the call was interrupted, or its result was \
                              never sent. It may have taken effect or not.";
-/// Prefix of the text of a result whose call is not in the history.
-const ORPHAN: &str = "Result of an earlier tool call: ";
-/// Fields that keep an assistant message without content and calls from being dropped.
-const SUBSTANCE: [&str; 10] = [
+/// Prefix of the user message that replaces a result whose call is not in the history.
+const ORPHAN_PREFIX: &str = "Result of an earlier tool call: ";
+/// Fields that count as content: an assistant message with one of them is not empty.
+const OTHER_CONTENT_FIELDS: [&str; 10] = [
     "refusal",
     "audio",
     "function_call",
@@ -35,11 +35,11 @@ const SUBSTANCE: [&str; 10] = [
     "images",
 ];
 
-/// Repairs a history; one that is valid already is returned as it is, after one pass that copies nothing.
+/// Repairs a history. A valid history is returned unchanged, after one pass without copies.
 ///
-/// Results that stand elsewhere behind their call are moved to it, second results of a call are dropped, missing ones
-/// get a placeholder ([`NO_RESULT`]), and a result without a call becomes a user message that quotes it. Ids that are
-/// missing, or given twice in one message, are replaced by fresh ones.
+/// Results are moved directly after their call. Further results of a call are dropped. A missing result is replaced by
+/// [`NO_RESULT`]. A result without a call becomes a user message with its text. Ids that are missing or repeated within
+/// one message are replaced by new ones.
 pub fn repair(messages: Vec<Message>) -> Vec<Message> {
     if is_valid(&messages) {
         return messages;
@@ -51,65 +51,65 @@ pub fn repair(messages: Vec<Message>) -> Vec<Message> {
         match kind {
             MessageKind::Calls => {
                 let Some(group) = groups.next() else { continue };
-                repaired.push(with_sound_calls(message, &group.ids));
+                repaired.push(with_valid_calls(message, &group.ids));
                 for (id, result) in group.ids.iter().zip(&group.results) {
                     let result = result.and_then(|index| messages.get(index));
                     repaired.push(result.map_or_else(
                         || Message::tool_result(id, NO_RESULT),
-                        |result| answering(result, id),
+                        |result| with_call_id(result, id),
                     ));
                 }
             }
             MessageKind::Result => {}
             MessageKind::Orphan => {
-                let text = format!("{ORPHAN}{}", message.content_text());
+                let text = format!("{ORPHAN_PREFIX}{}", message.content_text());
                 repaired.push(Message::text(Role::User, &text));
             }
-            MessageKind::Plain => repaired.extend(plain(message)),
+            MessageKind::Plain => repaired.extend(repair_plain(message)),
         }
     }
     repaired
 }
 
-/// Whether an assistant message holds something besides content and calls that is worth keeping.
+/// Whether an assistant message has one of the [`OTHER_CONTENT_FIELDS`].
 pub(super) fn has_other_content(message: &Message) -> bool {
-    RawObject::parse(message.json_str()).is_ok_and(|object| holds_substance(&object))
+    RawObject::parse(message.json_str()).is_ok_and(|object| holds_other_content(&object))
 }
 
 fn is_valid(messages: &[Message]) -> bool {
-    let mut awaited: &[ToolCall] = &[];
+    let mut pending: &[ToolCall] = &[];
     for message in messages {
         if message.role() == &Role::Tool {
-            match awaited.split_first() {
-                Some((call, rest)) if message.tool_call_id() == Some(&call.id) => awaited = rest,
+            match pending.split_first() {
+                Some((call, rest)) if message.tool_call_id() == Some(&call.id) => pending = rest,
                 _ => return false,
             }
-        } else if !awaited.is_empty() {
+        } else if !pending.is_empty() {
             return false;
         }
-        let sound = match message.role() {
-            Role::Assistant if message.tool_calls().is_empty() => plain_assistant_is_sound(message),
+        let valid = match message.role() {
+            Role::Assistant if message.tool_calls().is_empty() => plain_assistant_is_valid(message),
             Role::Assistant => {
-                awaited = message.tool_calls();
-                are_sound(message)
+                pending = message.tool_calls();
+                are_valid(message)
             }
             Role::System | Role::Developer | Role::User | Role::Tool => !content_is_null(message),
             Role::Other(_) => true,
         };
-        if !sound {
+        if !valid {
             return false;
         }
     }
-    awaited.is_empty()
+    pending.is_empty()
 }
 
-/// A message without calls that is no tool result, or `None` where it is empty.
-fn plain(message: &Message) -> Option<Message> {
+/// Repairs a message that has no calls and is not a tool result; `None` if it is an empty assistant message.
+fn repair_plain(message: &Message) -> Option<Message> {
     match message.role() {
-        Role::Assistant if plain_assistant_is_sound(message) => Some(message.clone()),
-        // What is left when the content is missing is an empty list of calls, or nothing.
+        Role::Assistant if plain_assistant_is_valid(message) => Some(message.clone()),
+        // The message is empty, or has an empty list of calls.
         Role::Assistant => RawObject::parse(message.json_str())
-            .is_ok_and(|object| has_content(&object) || holds_substance(&object))
+            .is_ok_and(|object| has_content(&object) || holds_other_content(&object))
             .then(|| message.with_tool_calls(&[])),
         Role::System | Role::Developer | Role::User | Role::Tool if content_is_null(message) => {
             Some(with_entry(message, "content", "\"\""))
@@ -120,8 +120,8 @@ fn plain(message: &Message) -> Option<Message> {
     }
 }
 
-/// The result under the id of the call that it answers.
-fn answering(result: &Message, id: &str) -> Message {
+/// The result with the id of its call and with content.
+fn with_call_id(result: &Message, id: &str) -> Message {
     let named = if result.tool_call_id() == Some(id) {
         result.clone()
     } else {
@@ -134,10 +134,10 @@ fn answering(result: &Message, id: &str) -> Message {
     }
 }
 
-fn plain_assistant_is_sound(message: &Message) -> bool {
+fn plain_assistant_is_valid(message: &Message) -> bool {
     RawObject::parse(message.json_str()).is_ok_and(|object| {
         object.get_some("tool_calls").is_none()
-            && (has_content(&object) || holds_substance(&object))
+            && (has_content(&object) || holds_other_content(&object))
     })
 }
 
@@ -152,29 +152,29 @@ fn has_content(object: &RawObject<'_>) -> bool {
     })
 }
 
-fn holds_substance(object: &RawObject<'_>) -> bool {
-    SUBSTANCE.iter().any(|key| {
+fn holds_other_content(object: &RawObject<'_>) -> bool {
+    OTHER_CONTENT_FIELDS.iter().any(|key| {
         object
             .get_some(key)
             .is_some_and(|value| !matches!(value.get(), "\"\"" | "[]" | "{}"))
     })
 }
 
-/// Whether `content` is `null` or, for a tool message, missing, neither of which strict servers take.
+/// Whether `content` is `null` or, for a tool message, missing. Strict upstreams refuse both.
 fn content_is_null(message: &Message) -> bool {
     let json = message.json();
-    let must_be_there = message.role() == &Role::Tool;
-    // Reading the object is only worth it where one of both can be the case.
-    let suspicious = memchr::memmem::find(json, b"null").is_some()
-        || (must_be_there && memchr::memmem::find(json, b"\"content\"").is_none());
-    suspicious
+    let required = message.role() == &Role::Tool;
+    // A text search avoids parsing most messages.
+    let may_be_null = memchr::memmem::find(json, b"null").is_some()
+        || (required && memchr::memmem::find(json, b"\"content\"").is_none());
+    may_be_null
         && RawObject::parse(message.json_str()).is_ok_and(|object| match object.get("content") {
             Some(content) => content.get() == "null",
-            None => must_be_there,
+            None => required,
         })
 }
 
-/// The message with one field set, in its place or at the end.
+/// The message with one field set. A new field is added at the end.
 fn with_entry(message: &Message, field: &str, value: &str) -> Message {
     let Ok(object) = RawObject::parse(message.json_str()) else {
         return message.clone();
@@ -189,10 +189,10 @@ fn with_entry(message: &Message, field: &str, value: &str) -> Message {
     Message::parse(&json).unwrap_or_else(|_| message.clone())
 }
 
-/// The message with another value for a field that it has.
+/// The message with a new value for an existing field.
 ///
-/// The value is written once, however often the field is repeated: a short message that repeats a field and ends with a
-/// large value must not grow by their product.
+/// If the field is repeated, the value is written once. Otherwise a message that repeats a field n times would grow by
+/// n times the size of the value.
 fn with_field(message: &Message, field: &str, value: String) -> Message {
     let value = Cell::new(Some(value));
     message.with_fields(|key| {

@@ -29,9 +29,9 @@ pub(super) struct Alignment<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Position {
     /// Number of stored messages before the position.
-    at: usize,
+    stored: usize,
     /// Number of the request's messages before the position.
-    next: usize,
+    incoming: usize,
 }
 
 /// A stored message with its comparison keys.
@@ -47,7 +47,10 @@ impl<'a> Alignment<'a> {
             stored,
             units: stored.iter().map(ComparedStored::of).collect(),
             incoming: incoming.iter().map(ComparedMessage::new).collect(),
-            position: Position { at: 0, next: 0 },
+            position: Position {
+                stored: 0,
+                incoming: 0,
+            },
             next_known: index_from(stored, 0, is_known_to_client),
             rounds_end: 0,
         }
@@ -63,15 +66,15 @@ impl<'a> Alignment<'a> {
             return false;
         };
         self.position = next;
-        if self.next_known < next.at {
-            self.next_known = index_from(self.stored, next.at, is_known_to_client);
+        if self.next_known < next.stored {
+            self.next_known = index_from(self.stored, next.stored, is_known_to_client);
         }
         true
     }
 
     /// How many of the request's messages are in the stored history.
     pub(super) fn matched(&self) -> usize {
-        self.position.next
+        self.position.incoming
     }
 
     /// How many stored messages are kept.
@@ -82,33 +85,33 @@ impl<'a> Alignment<'a> {
     pub(super) fn keep(&self) -> usize {
         let ends_response =
             |here: &StoredMessage| here.view.is_some() || here.message.role() == &Role::Assistant;
-        let continues = self.position.next < self.incoming.len();
+        let continues = self.position.incoming < self.incoming.len();
         match self.stored.get(self.next_known) {
-            Some(here) if !continues || ends_response(here) => self.position.at,
+            Some(here) if !continues || ends_response(here) => self.position.stored,
             _ => self.next_known,
         }
     }
 
     /// The position after the stored message at this index, if the request's next messages match it.
-    fn match_stored(&self, end: usize) -> Option<Position> {
-        let incoming = self.incoming.get(self.position.next..)?;
-        let (stored_count, incoming_count) = match self.units.get(end)? {
+    fn match_stored(&self, index: usize) -> Option<Position> {
+        let incoming = self.incoming.get(self.position.incoming..)?;
+        let (stored_count, incoming_count) = match self.units.get(index)? {
             ComparedStored::Response(response) => (1, response.matched_by(incoming)?),
             ComparedStored::Message(stored) if is_same(stored, incoming.first()?) => (1, 1),
-            ComparedStored::Message(_) => self.match_results(end)?,
+            ComparedStored::Message(_) => self.match_results(index)?,
         };
         Some(Position {
-            at: end + stored_count,
-            next: self.position.next + incoming_count,
+            stored: index + stored_count,
+            incoming: self.position.incoming + incoming_count,
         })
     }
 
     /// The lengths of the sequences of tool results in both lists, if both answer the same calls in any order.
-    fn match_results(&self, end: usize) -> Option<(usize, usize)> {
-        let incoming = self.incoming.get(self.position.next..)?;
+    fn match_results(&self, index: usize) -> Option<(usize, usize)> {
+        let incoming = self.incoming.get(self.position.incoming..)?;
         // Both sequences are read only if both lists have results here. Without a match the alignment ends.
         result_id(incoming.first()?.message())?;
-        let stored = self.stored.get(end..)?.iter();
+        let stored = self.stored.get(index..)?.iter();
         let stored_ids: Vec<&str> = stored
             .take_while(|stored| !stored.hidden && stored.view.is_none())
             .map_while(|stored| result_id(&stored.message))
@@ -129,7 +132,7 @@ impl<'a> Alignment<'a> {
     /// them. Rounds of an imported history are not marked as hidden.
     fn match_after_imported_rounds(&mut self) -> Option<Position> {
         let first = self.next_known;
-        let incoming = self.incoming.get(self.position.next)?.message();
+        let incoming = self.incoming.get(self.position.incoming)?.message();
         self.stored.get(first).filter(|stored| {
             stored.view.is_none()
                 && stored.message.role() != &Role::Tool
@@ -156,9 +159,9 @@ impl<'a> Alignment<'a> {
 
     /// The position after an empty message of the request, which is skipped.
     fn skip_blank(&self) -> Option<Position> {
-        let incoming = self.incoming.get(self.position.next)?;
+        let incoming = self.incoming.get(self.position.incoming)?;
         incoming.is_blank().then_some(Position {
-            next: self.position.next + 1,
+            incoming: self.position.incoming + 1,
             ..self.position
         })
     }

@@ -1,4 +1,4 @@
-//! The entries of `tool_calls` that strict upstreams take.
+//! Validates and repairs the entries of `tool_calls`.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use crate::openai::message::Message;
 use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::openai::tool::{CallKind, ToolCall};
 
-/// Whether every call has an id of its own, a type and, for a function, an object as arguments.
-pub(super) fn are_sound(message: &Message) -> bool {
+/// Whether every call has a unique id, a type and, for a function, a JSON object as arguments.
+pub(super) fn are_valid(message: &Message) -> bool {
     let calls = message.tool_calls();
     let mut ids = HashSet::with_capacity(calls.len());
     if !calls
@@ -24,14 +24,14 @@ pub(super) fn are_sound(message: &Message) -> bool {
             && entries
                 .iter()
                 .zip(calls)
-                .all(|(entry, call)| is_sound(entry, call))
+                .all(|(entry, call)| is_valid_entry(entry, call))
     })
     .unwrap_or(false)
 }
 
-/// The message with sound calls under these ids; entries that need no change keep their text, unknown fields included.
-pub(super) fn with_sound_calls(message: &Message, ids: &[String]) -> Message {
-    if are_sound(message)
+/// The message with valid calls and these ids. Entries that are already valid keep their text.
+pub(super) fn with_valid_calls(message: &Message, ids: &[String]) -> Message {
+    if are_valid(message)
         && message
             .tool_calls()
             .iter()
@@ -41,13 +41,13 @@ pub(super) fn with_sound_calls(message: &Message, ids: &[String]) -> Message {
         return message.clone();
     }
     let list = with_entries(message, |entries| {
-        let mended: Vec<String> = entries
+        let repaired_entry: Vec<String> = entries
             .iter()
             .zip(message.tool_calls())
             .zip(ids)
-            .map(|((entry, call), id)| mended(entry, call, id))
+            .map(|((entry, call), id)| repaired_entry(entry, call, id))
             .collect();
-        format!("[{}]", mended.join(","))
+        format!("[{}]", repaired_entry.join(","))
     });
     let Some(list) = list else {
         return message.clone();
@@ -62,7 +62,7 @@ fn with_entries<T>(message: &Message, read: impl FnOnce(&[&RawValue]) -> T) -> O
     Some(read(&entries))
 }
 
-fn is_sound(entry: &RawValue, call: &ToolCall) -> bool {
+fn is_valid_entry(entry: &RawValue, call: &ToolCall) -> bool {
     let read = || -> Option<bool> {
         let entry = RawObject::parse(entry.get()).ok()?;
         entry.get_some("type")?;
@@ -78,8 +78,8 @@ fn is_sound(entry: &RawValue, call: &ToolCall) -> bool {
     read().unwrap_or(false)
 }
 
-fn mended(entry: &RawValue, call: &ToolCall, id: &str) -> String {
-    if call.id == id && is_sound(entry, call) {
+fn repaired_entry(entry: &RawValue, call: &ToolCall, id: &str) -> String {
+    if call.id == id && is_valid_entry(entry, call) {
         return entry.get().to_owned();
     }
     let Ok(object) = RawObject::parse(entry.get()) else {
@@ -87,7 +87,7 @@ fn mended(entry: &RawValue, call: &ToolCall, id: &str) -> String {
     };
     let id = quoted(id);
     match call.kind {
-        CallKind::Custom => replaced(&object, &[("id", &id), ("type", "\"custom\"")]),
+        CallKind::Custom => with_values(&object, &[("id", &id), ("type", "\"custom\"")]),
         CallKind::Function => {
             let arguments = if is_object(&call.arguments) {
                 quoted(&call.arguments)
@@ -98,19 +98,19 @@ fn mended(entry: &RawValue, call: &ToolCall, id: &str) -> String {
                 .get_some("function")
                 .and_then(|function| RawObject::parse(function.get()).ok())
                 .unwrap_or_default();
-            let function = replaced(&function, &[("arguments", &arguments)]);
+            let function = with_values(&function, &[("arguments", &arguments)]);
             let changes = [
                 ("id", id.as_str()),
                 ("type", "\"function\""),
                 ("function", &function),
             ];
-            replaced(&object, &changes)
+            with_values(&object, &changes)
         }
     }
 }
 
-/// The object with these values, in the place of the ones it had or at the end.
-fn replaced(object: &RawObject<'_>, changes: &[(&str, &str)]) -> String {
+/// The object with these values. Existing keys keep their position; new keys are added at the end.
+fn with_values(object: &RawObject<'_>, changes: &[(&str, &str)]) -> String {
     let mut json = String::from("{");
     let mut left: Vec<&(&str, &str)> = changes.iter().collect();
     for (key, value) in object.iter() {

@@ -1,4 +1,4 @@
-//! Which tool result answers which call, wherever it stands.
+//! Assigns tool results to calls, wherever the results are in the history.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -18,9 +18,9 @@ pub(super) struct Pairing {
 /// How a message relates to tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageKind {
-    /// An assistant message with calls; its results follow it.
+    /// An assistant message with calls.
     Calls,
-    /// A tool result that follows its call, or a repetition of one.
+    /// A tool result after its call, or a further result of the same call.
     Result,
     /// A tool result without a call.
     Orphan,
@@ -36,14 +36,14 @@ pub(super) struct CallGroup {
     /// The index of the result of each call, if there is one.
     pub(super) results: Vec<Option<usize>>,
     /// Positions of the calls without an id that have no result yet.
-    nameless: VecDeque<usize>,
+    without_id: VecDeque<usize>,
     /// The first call that may still be without a result.
-    first_open: usize,
+    first_pending: usize,
 }
 
-/// A result that names no call of the history, and the group that it follows.
+/// A result whose id, if any, is not that of an earlier call; `group` is the last group before it.
 #[derive(Debug)]
-struct Unnamed {
+struct UnmatchedResult {
     message: usize,
     group: Option<usize>,
     has_id: bool,
@@ -56,7 +56,7 @@ impl Pairing {
             groups: Vec::new(),
         };
         let mut open = HashMap::new();
-        let mut unnamed = Vec::new();
+        let mut unmatched = Vec::new();
         let mut current = None;
         for (index, message) in messages.iter().enumerate() {
             let kind = match message.role() {
@@ -66,15 +66,15 @@ impl Pairing {
                         MessageKind::Plain
                     } else {
                         current = Some(pairing.groups.len());
-                        pairing.open_group(message.tool_calls(), &mut open);
+                        pairing.add_group(message.tool_calls(), &mut open);
                         MessageKind::Calls
                     }
                 }
                 Role::Tool => {
                     let id = message.tool_call_id().filter(|id| !id.is_empty());
                     match id.and_then(|id| open.get_mut(id)) {
-                        Some(calls) => pairing.answer(calls, index),
-                        None => unnamed.push(Unnamed {
+                        Some(calls) => pairing.assign_result(calls, index),
+                        None => unmatched.push(UnmatchedResult {
                             message: index,
                             group: current,
                             has_id: id.is_some(),
@@ -86,28 +86,28 @@ impl Pairing {
             };
             pairing.kinds.push(kind);
         }
-        // Results that name their call come first, so that none of the others takes its place.
-        for result in unnamed {
-            pairing.pair_in_order(&result);
+        // Results with a known id are assigned first, so that no other result takes their call.
+        for result in unmatched {
+            pairing.pair_by_order(&result);
         }
         pairing
     }
 
-    /// Notes the calls of a message; a name that was used before means these calls from here on.
-    fn open_group<'a>(
+    /// Adds the calls of a message. An id that was used before refers to the new call from here on.
+    fn add_group<'a>(
         &mut self,
         calls: &'a [ToolCall],
         open: &mut HashMap<&'a str, VecDeque<(usize, usize)>>,
     ) {
         let group = self.groups.len();
         let mut seen = HashSet::with_capacity(calls.len());
-        let mut nameless = VecDeque::new();
+        let mut without_id = VecDeque::new();
         let mut ids = Vec::with_capacity(calls.len());
         for (position, call) in calls.iter().enumerate() {
             let id = call.id.as_str();
             let first = seen.insert(id);
             if id.is_empty() {
-                nameless.push_back(position);
+                without_id.push_back(position);
             } else {
                 let places = open.entry(id).or_default();
                 if first {
@@ -124,13 +124,13 @@ impl Pairing {
         self.groups.push(CallGroup {
             results: vec![None; ids.len()],
             ids,
-            nameless,
-            first_open: 0,
+            without_id,
+            first_pending: 0,
         });
     }
 
-    /// Gives the result to the first of these calls that has none; without one it is a second result, which is dropped.
-    fn answer(&mut self, calls: &mut VecDeque<(usize, usize)>, message: usize) {
+    /// Assigns the result to the first of these calls that has none. If all have one, the result is dropped.
+    fn assign_result(&mut self, calls: &mut VecDeque<(usize, usize)>, message: usize) {
         if let Some((group, position)) = calls.pop_front()
             && let Some(group) = self.groups.get_mut(group)
             && let Some(result) = group.results.get_mut(position)
@@ -139,9 +139,9 @@ impl Pairing {
         }
     }
 
-    fn pair_in_order(&mut self, result: &Unnamed) {
+    fn pair_by_order(&mut self, result: &UnmatchedResult) {
         let group = result.group.and_then(|group| self.groups.get_mut(group));
-        let slot = group.and_then(|group| group.open_slot(result.has_id));
+        let slot = group.and_then(|group| group.next_pending(result.has_id));
         if let Some(slot) = slot {
             *slot = Some(result.message);
         } else if let Some(kind) = self.kinds.get_mut(result.message) {
@@ -151,23 +151,23 @@ impl Pairing {
 }
 
 impl CallGroup {
-    /// The place of the next result that names no call here: any call takes one without an id, but one with an unknown
-    /// id can only belong to a call that lost its own.
-    fn open_slot(&mut self, has_id: bool) -> Option<&mut Option<usize>> {
+    /// The slot for the next unmatched result. A result without an id is assigned to the first call without a result; a
+    /// result with an unknown id only to a call without an id.
+    fn next_pending(&mut self, has_id: bool) -> Option<&mut Option<usize>> {
         let position = if has_id {
             while self
-                .nameless
+                .without_id
                 .front()
                 .is_some_and(|position| matches!(self.results.get(*position), Some(Some(_))))
             {
-                self.nameless.pop_front();
+                self.without_id.pop_front();
             }
-            self.nameless.pop_front()?
+            self.without_id.pop_front()?
         } else {
-            while matches!(self.results.get(self.first_open), Some(Some(_))) {
-                self.first_open += 1;
+            while matches!(self.results.get(self.first_pending), Some(Some(_))) {
+                self.first_pending += 1;
             }
-            self.first_open
+            self.first_pending
         };
         self.results.get_mut(position)
     }

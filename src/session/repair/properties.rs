@@ -9,11 +9,11 @@ use super::*;
 struct Turn {
     rounds: Vec<usize>,
     answer: bool,
-    /// Every round numbers its calls from zero, as some servers do.
+    /// Whether every round numbers its calls from zero, as some upstreams do.
     numbered: bool,
 }
 
-/// What happens to the history on its way.
+/// A change that makes the history invalid.
 #[derive(Debug, Clone)]
 enum Damage {
     Delete(usize),
@@ -114,8 +114,8 @@ fn damaged(mut history: Vec<Message>, damages: &[Damage]) -> Vec<Message> {
     history
 }
 
-/// The promises, checked in another way than the code under test does.
-fn assert_promises(history: &[Message]) {
+/// Checks that a history is valid, independently of the code under test.
+fn assert_valid(history: &[Message]) {
     let mut index = 0;
     while let Some(message) = history.get(index) {
         index += 1;
@@ -145,13 +145,13 @@ proptest! {
     #[test]
     fn a_valid_history_is_left_alone(turns in prop::collection::vec(turn(), 0..5)) {
         let history = valid_history(&turns);
-        assert_promises(&history);
+        assert_valid(&history);
         prop_assert!(is_valid(&history));
         prop_assert_eq!(repair(history.clone()), history);
     }
 
     #[test]
-    fn whatever_happened_the_promises_hold(
+    fn a_damaged_history_is_made_valid(
         turns in prop::collection::vec(turn(), 0..5),
         damages in prop::collection::vec(damage(), 0..6),
     ) {
@@ -161,7 +161,7 @@ proptest! {
         };
         let users: Vec<_> = history.iter().filter(|one| one.role() == &Role::User).collect();
         let out = repair(history.clone());
-        assert_promises(&out);
+        assert_valid(&out);
         prop_assert_eq!(assistants(&out), assistants(&history));
         let mut kept = out.iter();
         prop_assert!(users.iter().all(|user| kept.any(|one| &one == user)), "a user message is lost");
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn a_result_that_only_lost_its_place_is_not_lost(
+    fn a_moved_result_is_moved_back(
         rounds in prop::collection::vec(1..4_usize, 1..3),
         shift in 0..8_usize,
         pick in 0..8_usize,

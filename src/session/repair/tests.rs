@@ -38,7 +38,7 @@ fn check(history: &[Value], expected: &[Value]) {
 }
 
 #[test]
-fn a_valid_history_keeps_its_very_text() {
+fn a_valid_history_is_not_changed() {
     let texts = [
         r#"{"role":"system" , "content":"x"}"#,
         r#"{"role":"user","content":[{"type":"text","text":"null"}]}"#,
@@ -58,7 +58,7 @@ fn a_valid_history_keeps_its_very_text() {
         .collect();
     let out = repair(history.clone());
     assert_eq!(out.iter().map(Message::json_str).collect::<Vec<_>>(), texts);
-    // The very same buffers: nothing was copied.
+    // The buffers are the same: nothing was copied.
     assert!(
         out.iter()
             .zip(&history)
@@ -169,13 +169,13 @@ fn a_result_that_names_its_call_goes_before_one_that_does_not() {
     check(
         &[
             calls(&["a", "b"]),
-            json!({"role": "tool", "content": "nameless"}),
+            json!({"role": "tool", "content": "no id"}),
             result("a", "1"),
         ],
         &[
             calls(&["a", "b"]),
             result("a", "1"),
-            json!({"role": "tool", "content": "nameless", "tool_call_id": "b"}),
+            json!({"role": "tool", "content": "no id", "tool_call_id": "b"}),
         ],
     );
 }
@@ -212,7 +212,7 @@ fn arguments_become_an_object() {
 }
 
 #[test]
-fn an_assistant_message_that_says_nothing_is_dropped() {
+fn an_empty_assistant_message_is_dropped() {
     for nothing in [
         json!({"role": "assistant"}),
         json!({"role": "assistant", "content": null}),
@@ -278,15 +278,15 @@ fn a_repeated_field_is_written_once() {
     assert_eq!(out[2].json_str().matches("tool_call_id").count(), 1);
 }
 
-/// None of these may cost the product of two of its lengths, which would take minutes.
+/// The running time must be linear; quadratic code takes minutes.
 #[test]
-fn large_broken_histories_are_repaired_in_one_go() {
+fn large_invalid_histories_are_repaired_in_linear_time() {
     const MANY: usize = 20_000;
     let parsed = |value: Value| message(&value);
     let ids: Vec<String> = (0..MANY).map(|number| format!("c{number}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let backwards = || ids.iter().rev().map(|id| parsed(result(id, "r")));
-    let nameless = parsed(json!({"role": "tool", "content": "r"}));
+    let without_id = parsed(json!({"role": "tool", "content": "r"}));
     let unknown = parsed(result("unknown", "r"));
     let call_without_id = json!({"function": {"name": "f", "arguments": "{}"}});
     let without_ids =
@@ -301,7 +301,7 @@ fn large_broken_histories_are_repaired_in_one_go() {
                 .collect(),
             MANY + 1,
         ),
-        // Rounds whose results all stand at the end.
+        // Rounds with all results at the end.
         (
             ids.iter()
                 .map(|id| parsed(calls(&[id])))
@@ -309,7 +309,7 @@ fn large_broken_histories_are_repaired_in_one_go() {
                 .collect(),
             2 * MANY,
         ),
-        // One id, used again and again.
+        // One id in every call.
         (
             copies(&parsed(calls(&["a"])))
                 .chain(copies(&parsed(result("a", "r"))))
@@ -323,16 +323,16 @@ fn large_broken_histories_are_repaired_in_one_go() {
                 .collect(),
             MANY + 1,
         ),
-        // Results that can only be paired by their order, one kind after the other.
+        // Results that can only be assigned by order, of both kinds.
         (
             [without_ids]
                 .into_iter()
-                .chain((0..MANY).flat_map(|_| [nameless.clone(), unknown.clone()]))
+                .chain((0..MANY).flat_map(|_| [without_id.clone(), unknown.clone()]))
                 .collect(),
             2 * MANY + 1,
         ),
         (
-            copies(&nameless)
+            copies(&without_id)
                 .chain(copies(&unknown))
                 .collect::<Vec<_>>(),
             2 * MANY,
