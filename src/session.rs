@@ -1,6 +1,6 @@
-//! Sessions: the expanded history of a conversation, kept per owner.
+//! Sessions: stored conversations with their hidden tool rounds, one namespace per owner.
 //!
-//! Knows nothing of the loop or of HTTP. Content never decides whose session it is; the owner and the id do.
+//! Independent of the loop and of HTTP. A session is identified by its owner and its id, never by its content.
 
 pub mod export;
 pub mod files;
@@ -23,30 +23,30 @@ pub enum SessionMode {
     /// `Append` when the request holds no assistant message and the session is not empty, else `Replay`.
     #[default]
     Auto,
-    /// The request holds only what is new.
+    /// The request holds only the new messages.
     Append,
-    /// The request holds the conversation as the client sees it.
+    /// The request holds the whole conversation as the client received it.
     Replay,
 }
 
-/// Why a session could not be had.
+/// Why an operation on a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// Another turn of it is running and did not end in time.
+    /// Another run holds the lease of the session and did not release it in time.
     #[error("session is busy")]
     Busy,
-    /// There is none under this id for this owner.
+    /// The owner has no session with this id.
     #[error("session not found")]
     NotFound,
-    /// There is one already.
-    #[error("session exists already")]
+    /// The owner already has a session with this id.
+    #[error("session already exists")]
     Exists,
-    /// An import does not hold a valid session; the text names the field and the remedy.
+    /// The client sent an invalid value; the text names the field and the remedy.
     #[error("{message}")]
     Invalid {
-        /// The field at fault.
+        /// The invalid field.
         param: String,
-        /// For the client.
+        /// The text for the client.
         message: String,
     },
     /// The store failed.

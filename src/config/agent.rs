@@ -7,7 +7,7 @@ use super::file::File;
 use super::text::Directory;
 use super::validation::Validation;
 use super::value::{ByteSize, GIB};
-use crate::session::settings::{StoreUrl, beside};
+use crate::session::settings::{StoreUrl, default_files_dir};
 use crate::{agent, session, telemetry};
 
 const DEFAULT_TOTAL_FILE_BYTES: u64 = 10 * GIB;
@@ -31,7 +31,7 @@ pub(super) fn session(
     let files_dir = file.files_dir.clone().map(Into::into);
     if let StoreUrl::Sqlite(path) = &store {
         file.files_dir
-            .get_or_insert_with(|| Directory(beside(path)));
+            .get_or_insert_with(|| Directory(default_files_dir(path)));
     }
     let most = u64::from(file.max_file_bytes);
     // The default grows with the limit of one file, so that setting that limit alone is valid.

@@ -1,8 +1,8 @@
-//! The JSON form of a session, out and in.
+//! Exports sessions as JSON and imports them.
 //!
-//! Messages are written and read as their stored text. What loopwright knows besides (that the client never saw a
-//! message, what a response looked like) is in a separate object, so that `messages` is plain OpenAI. Session exports
-//! of mistral.rs can be read too.
+//! Messages are written and read as their stored text, so that `messages` is a unwrap_either list of OpenAI chat messages.
+//! Metadata of messages (hidden messages, the client's view of a response) is in a separate object. Session exports of
+//! mistral.rs can be imported too.
 
 mod mistral;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use self::mistral::Images;
+use self::mistral::PendingImages;
 use super::files::StoredFile;
 use super::{SessionError, StoredMessage, StoredSession, View};
 use crate::ids::SessionId;
@@ -21,10 +21,10 @@ use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 
-/// What loopwright knows of a message besides its text.
+/// The metadata of a message in an export.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Meta {
-    /// The message's place in `messages`.
+struct MessageMeta {
+    /// The index of the message in `messages`.
     index: usize,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
@@ -38,9 +38,9 @@ struct Meta {
 
 /// Writes a session as JSON.
 ///
-/// `messages` holds the instructions and then all messages, hidden ones included; `agent.message_meta` has an entry
-/// for each message with more to say, by its index in `messages`. `files` are the ones that the session uses, without
-/// their contents.
+/// `messages` holds the instructions and then all messages, hidden ones included. `agent.message_meta` has an entry for
+/// each message with metadata; its `index` refers to `messages`. `files` lists the files of the session without their
+/// contents.
 pub fn export(id: &SessionId, session: &StoredSession, files: &[StoredFile]) -> String {
     let stored = session.messages.iter().map(|stored| &stored.message);
     let messages = || session.instructions.iter().chain(stored.clone());
@@ -79,17 +79,17 @@ pub fn export(id: &SessionId, session: &StoredSession, files: &[StoredFile]) -> 
     json
 }
 
-/// Reads a session: what [`export`] writes, any object with a list of OpenAI messages, or an export of mistral.rs.
+/// Parses a session: the output of [`export`], any object with a list of OpenAI messages, or an export of mistral.rs.
 ///
 /// `id`, `files`, `stats` and unknown keys are ignored. The leading system and developer messages become the
-/// instructions. A missing `created_at` or `updated_at` is now.
+/// instructions. A missing `created_at` or `updated_at` is set to the current time.
 ///
 /// # Errors
-/// `Invalid`, naming the field and the remedy.
+/// `Invalid` with the field and the remedy.
 pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, SessionError> {
     let object = RawObject::parse(json).map_err(|error| {
         let problem = if error.is_data() {
-            "must be a JSON object; send what an export gave".to_owned()
+            "must be a JSON object; send the JSON of a session export".to_owned()
         } else {
             format!(
                 "is not valid JSON (line {}, column {})",
@@ -104,7 +104,7 @@ pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, SessionE
         .and_then(|list| serde_json::from_str(list.get()).ok())
         .ok_or_else(|| invalid("messages", "messages must be an array of chat messages"))?;
     check_count(list.len(), max_messages)?;
-    let mut images = Images::of(&object);
+    let mut images = PendingImages::of(&object);
     let messages = list
         .into_iter()
         .enumerate()
@@ -112,8 +112,8 @@ pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, SessionE
         .collect::<Result<Vec<Message>, _>>()?;
     let mut meta = read_meta(&object, messages.len())?;
     if meta.is_empty() {
-        // Indexes refer to the messages as they came, so only a list without any may change its length.
-        let completed = mistral::with_ids(messages);
+        // Metadata refers to messages by index, so messages may be added only if there is no metadata.
+        let completed = mistral::with_call_ids(messages);
         check_count(completed.len(), max_messages)?;
         return session(&object, completed, &mut BTreeMap::new());
     }
@@ -124,11 +124,11 @@ pub fn import(json: &str, max_messages: usize) -> Result<StoredSession, SessionE
     session(&object, messages, &mut meta)
 }
 
-/// Builds a session from messages, each with whether it is hidden; its metadata can hide it too.
+/// Builds a session from messages with a flag for hidden ones; the metadata can hide a message too.
 fn session(
     object: &RawObject<'_>,
     mut messages: Vec<(Message, bool)>,
-    meta: &mut BTreeMap<usize, Meta>,
+    meta: &mut BTreeMap<usize, MessageMeta>,
 ) -> Result<StoredSession, SessionError> {
     let leading = messages
         .iter()
@@ -165,7 +165,7 @@ fn meta_json(index: usize, stored: &StoredMessage) -> Option<String> {
     {
         return None;
     }
-    let meta = Meta {
+    let meta = MessageMeta {
         index,
         hidden: stored.hidden,
         view: stored.view.clone(),
@@ -178,31 +178,34 @@ fn meta_json(index: usize, stored: &StoredMessage) -> Option<String> {
 fn read_message(
     index: usize,
     raw: &RawValue,
-    images: &mut Images,
+    images: &mut PendingImages,
 ) -> Result<Message, SessionError> {
     let fail = |problem: &str| {
-        let text = format!("messages[{index}] {problem}; give it as a chat message of OpenAI's");
+        let text = format!("messages[{index}] {problem}; send an OpenAI chat message");
         invalid(&format!("messages[{index}]"), &text)
     };
-    // Raw values may be nested to any depth; later readers have a limit, which is checked here.
+    // `RawValue` accepts any depth of nesting; `Value` has the limit of the code that reads the message later.
     serde_json::from_str::<Value>(raw.get())
         .map_err(|_| fail("is nested too deeply or not valid"))?;
-    let plain = mistral::plain(raw.get(), images);
+    let plain = mistral::unwrap_message(raw.get(), images);
     let message = Message::parse(&plain).map_err(|problem| fail(&problem))?;
     let content = RawObject::parse(&plain)
         .ok()
         .and_then(|object| object.get_some("content"));
     match content {
         Some(content) if !content.get().starts_with(['"', '[']) => Err(fail(
-            "has a content that is neither text nor a list of parts",
+            "has a content that is neither a string nor a list of content parts",
         )),
         _ => Ok(message),
     }
 }
 
-fn read_meta(object: &RawObject<'_>, count: usize) -> Result<BTreeMap<usize, Meta>, SessionError> {
+fn read_meta(
+    object: &RawObject<'_>,
+    count: usize,
+) -> Result<BTreeMap<usize, MessageMeta>, SessionError> {
     const FIELD: &str = "agent.message_meta";
-    let remedy = "leave it out, or give it as it was exported";
+    let remedy = "omit it, or send it as exported";
     let Some(agent) = object.get_some("agent") else {
         return Ok(BTreeMap::new());
     };
@@ -219,8 +222,9 @@ fn read_meta(object: &RawObject<'_>, count: usize) -> Result<BTreeMap<usize, Met
             let param = format!("{FIELD}[{position}]");
             invalid(&param, &format!("{param} {problem}; {remedy}"))
         };
-        let meta: Meta = serde_json::from_str(entry.get())
-            .map_err(|_| fail("must hold an index and what is known of that message"))?;
+        let meta: MessageMeta = serde_json::from_str(entry.get()).map_err(|_| {
+            fail("must be an object with an index and the metadata of that message")
+        })?;
         if meta.index >= count {
             return Err(fail("has an index past the last message"));
         }
@@ -242,7 +246,9 @@ fn read_time(object: &RawObject<'_>, field: &str) -> Result<i64, SessionError> {
         .ok()
         .filter(|seconds| *seconds >= 0)
         .ok_or_else(|| {
-            let text = format!("{field} must be whole seconds since 1970; leave it out for now");
+            let text = format!(
+                "{field} must be an integer of Unix seconds; omit it to use the current time"
+            );
             invalid(field, &text)
         })
 }
@@ -252,7 +258,7 @@ fn check_count(count: usize, max_messages: usize) -> Result<(), SessionError> {
         return Ok(());
     }
     let text = format!(
-        "the session has {count} messages, but at most {max_messages} are allowed; leave out the oldest"
+        "the session has {count} messages, but at most {max_messages} are allowed; omit the oldest"
     );
     Err(invalid("messages", &text))
 }

@@ -17,26 +17,26 @@ use crate::store::{
 pub struct Sessions {
     /// The files of sessions and of owners.
     pub files: FileStore,
-    /// Most messages that a session may hold.
+    /// Most messages of a session.
     pub max_messages: usize,
     store: Store,
     wait: Duration,
 }
 
-/// A change that was not made, given back so that the next one makes up for it.
+/// A change that was not written. It is returned so that the caller can include it in the next change.
 #[derive(Debug)]
 pub struct UnwrittenChange {
-    /// Why.
+    /// The cause.
     pub error: SessionError,
     /// The change.
     pub change: Change,
 }
 
 impl Sessions {
-    /// Opens the files that go with a store.
+    /// Opens the directory for the files of the store.
     ///
     /// # Errors
-    /// When the directory of files cannot be used, or the store fails.
+    /// When the directory cannot be used, or the store fails.
     pub async fn open(store: Store, settings: &Settings) -> Result<Self, FileError> {
         Ok(Self {
             files: FileStore::open(store.clone(), settings).await?,
@@ -46,21 +46,21 @@ impl Sessions {
         })
     }
 
-    /// Waits for the right to write to a session, as long as the settings say.
+    /// Acquires the lease of a session. Waits at most the configured time.
     ///
     /// # Errors
-    /// `Busy` after that.
+    /// `Busy` after that time.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue.
+    /// Dropping the future leaves the queue for the lease.
     pub async fn lease(&self, owner: &Owner, id: &SessionId) -> Result<Lease, SessionError> {
         Ok(self.store.acquire(owner, id, self.wait).await?)
     }
 
-    /// A whole conversation, or `None` where this owner has none of that id.
+    /// A whole conversation, or `None` if the owner has no session with this id.
     ///
     /// # Errors
-    /// When the store fails or holds what cannot be read.
+    /// When the store fails or the stored data is damaged.
     pub async fn load(
         &self,
         owner: &Owner,
@@ -69,13 +69,13 @@ impl Sessions {
         Ok(self.store.load(owner, id).await?)
     }
 
-    /// Applies a change whole or not at all; makes the session if there is none.
+    /// Applies a change atomically; creates the session if it does not exist.
     ///
     /// # Errors
     /// When the store fails or the lease is lost; nothing is changed then.
     ///
     /// # Cancel safety
-    /// A dropped future makes the change whole or not at all.
+    /// If the future is dropped, the change is applied completely or not at all.
     pub async fn write(&self, lease: &Lease, change: Change) -> Result<(), Box<UnwrittenChange>> {
         let change = Arc::new(Change {
             title: title::of(&change.append),
@@ -90,8 +90,7 @@ impl Sessions {
         }
     }
 
-    /// Puts a session in place of what is stored under the id of the lease; its files stay. The time it was made is kept
-    /// unless it is 0.
+    /// Replaces the session of the lease; its files stay. A `created_at` of 0 is replaced by the current time.
     ///
     /// # Errors
     /// When the store fails or the lease is lost; nothing is changed then.
@@ -112,9 +111,10 @@ impl Sessions {
         Ok(replaced.await?)
     }
 
-    /// Copies a session up to (without) the message at the index that an export counts, or whole.
+    /// Copies the messages before the index `before_message`, or all. The index counts as in an export: instructions and
+    /// messages together.
     ///
-    /// Calls that the client was asked to run keep leading to the session that was copied; files are used by both.
+    /// Pending client calls stay assigned to the source session. Both sessions use the same files.
     ///
     /// # Errors
     /// `NotFound`, `Exists` when the new id is taken, `Invalid` when the index is past the end; else when the store
@@ -136,14 +136,14 @@ impl Sessions {
                 param: "before_message".to_owned(),
                 message: format!(
                     "before_message is {before}, but the session holds {messages} messages; send 0 to {messages}, or \
-                     leave it out to copy all"
+                     omit it to copy all"
                 ),
             }),
             (Err(error), _) => Err(error.into()),
         }
     }
 
-    /// Deletes a session and the files that only it uses; says whether there was one.
+    /// Deletes a session and the files that only it uses; returns whether it existed.
     ///
     /// # Errors
     /// When the store fails or the lease is lost.
@@ -155,10 +155,10 @@ impl Sessions {
         Ok(deleted)
     }
 
-    /// A page of the owner's sessions, last written first, after the one named; at most 1000.
+    /// A page of the owner's sessions after the session `after`, last written first; at most 1000.
     ///
     /// # Errors
-    /// `NotFound` when `after` is none of the owner's; else when the store fails.
+    /// `NotFound` when the owner has no session `after`; else when the store fails.
     pub async fn list(
         &self,
         owner: &Owner,
@@ -168,13 +168,13 @@ impl Sessions {
         Ok(self.store.list(owner, limit, after).await?)
     }
 
-    /// Deletes the sessions that were not written for so long; returns how many.
+    /// Deletes the sessions that were last written more than `ttl` ago; returns how many.
     ///
     /// # Errors
-    /// When the store fails; some of them may be gone then.
+    /// When the store fails; some sessions may have been deleted.
     ///
     /// # Cancel safety
-    /// A dropped future leaves the rest for next time.
+    /// If the future is dropped, the next call deletes the rest.
     pub async fn expire(&self, ttl: Duration) -> Result<u64, SessionError> {
         let deleted = self.store.expire(ttl).await?;
         if deleted > 0 {
@@ -183,7 +183,7 @@ impl Sessions {
         Ok(deleted)
     }
 
-    /// The turn that waits for the result of this call. A store that fails counts as none.
+    /// The turn that waits for the result of this call. A failure of the store is logged and treated as `None`.
     pub async fn waiting_turn(&self, owner: &Owner, call_id: &str) -> Option<WaitingTurn> {
         match self.store.waiting_turn(owner, call_id).await {
             Ok(found) => found,
@@ -194,22 +194,22 @@ impl Sessions {
         }
     }
 
-    /// Keeps an unstored turn until time is up, for the results of its pending client calls.
+    /// Keeps an unstored turn in memory until `until`, for the results of its pending client calls.
     pub fn park(&self, owner: &Owner, calls: &[String], turn: UnstoredTurn, until: Instant) {
         self.store.park(owner, calls, turn, until);
     }
 
-    /// Drops what is attached to the unstored turn that waits for this call.
+    /// Drops the attachment of the unstored turn that waits for this call.
     pub fn detach(&self, owner: &Owner, call_id: &str) {
         self.store.detach(owner, call_id);
     }
 
-    /// Forgets the unstored turns whose time is up.
+    /// Drops the unstored turns that have expired.
     pub fn expire_waiting(&self) {
         self.store.expire_waiting();
     }
 
-    /// Whether the store answers.
+    /// Checks that the store responds.
     ///
     /// # Errors
     /// When it does not.
@@ -217,7 +217,7 @@ impl Sessions {
         Ok(self.store.ping().await?)
     }
 
-    /// Writes out what is pending and closes the store; every later call fails.
+    /// Completes pending writes and closes the store. Every later call fails.
     pub async fn close(&self) {
         self.store.close().await;
         self.files.close().await;

@@ -1,4 +1,4 @@
-//! What can be configured about sessions.
+//! The settings of sessions.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,25 +9,25 @@ pub use crate::store::StoreUrl;
 /// The settings of sessions and their files.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where they are kept.
+    /// The store of the sessions.
     pub store: StoreUrl,
-    /// Idle sessions are deleted after this long; `None` keeps them.
+    /// Sessions that were not written for this time are deleted; `None` keeps them.
     pub ttl: Option<Duration>,
     /// Longest wait for another turn of the same session.
     pub wait: Duration,
     /// Most messages that a session may hold.
     pub max_messages: usize,
-    /// The directory with the bytes of files; `None` is the one beside the SQLite file. Files of sessions in memory
-    /// are in a directory of their own inside it, or in the one for temporary files, and go with the process.
+    /// The directory for the contents of files; `None` is [`default_files_dir`]. With a store in memory, the files are
+    /// in a new subdirectory of it, or of the system's directory for temporary files, and are deleted on exit.
     pub files_dir: Option<PathBuf>,
     /// Largest file, in bytes.
     pub max_file_bytes: u64,
-    /// Most bytes over all files; those used longest ago give way.
+    /// Most bytes over all files; the least recently used files are deleted first.
     pub max_total_file_bytes: u64,
 }
 
-/// The directory that goes with a database file where none is configured.
-pub fn beside(database: &Path) -> PathBuf {
+/// The default directory for files: next to the database file, with the suffix `-files`.
+pub fn default_files_dir(database: &Path) -> PathBuf {
     let mut name = OsString::from(database.file_stem().unwrap_or_default());
     name.push("-files");
     database.with_file_name(name)

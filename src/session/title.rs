@@ -6,7 +6,7 @@ use crate::store::{StoredMessage, Title};
 /// Longest title, in characters.
 const MAX_CHARS: usize = 50;
 
-/// The title that messages give: the beginning of the first user message.
+/// The title of a session with these messages: the beginning of the first user message.
 pub(super) fn of(messages: &[StoredMessage]) -> Option<Title> {
     let index = messages
         .iter()

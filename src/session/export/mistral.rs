@@ -1,7 +1,7 @@
-//! What is different in a session export of mistral.rs.
+//! Converts session exports of mistral.rs.
 //!
-//! Its values are Rust's `Either`, written as `{"Left": text}` and `{"Right": [parts]}`. Calls and results have no ids,
-//! arguments are objects instead of their text, and a part `{"type":"image"}` stands for the next of the top-level
+//! Values are a serialized Rust `Either`: `{"Left": text}` or `{"Right": [parts]}`. Calls and results have no ids.
+//! Arguments are objects instead of JSON text. A part `{"type":"image"}` refers to the next entry of the top-level
 //! `images`.
 
 use std::borrow::Cow;
@@ -13,12 +13,12 @@ use super::super::repair::repair;
 use crate::openai::message::{Message, Role};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 
-/// The images of an export that no part has taken yet.
+/// The images of an export that no part has used yet.
 #[derive(Debug, Default)]
-pub(super) struct Images(std::vec::IntoIter<String>);
+pub(super) struct PendingImages(std::vec::IntoIter<String>);
 
-impl Images {
-    /// Reads the top-level `images`: base64 texts of PNG files. Anything else counts as none.
+impl PendingImages {
+    /// Reads the top-level `images`: base64 texts of PNG files. A value of another type is treated as an empty list.
     pub(super) fn of(export: &RawObject<'_>) -> Self {
         let list: Option<Vec<String>> = export
             .get_some("images")
@@ -37,19 +37,19 @@ impl Images {
     }
 }
 
-/// The message without `Left` and `Right`; any other is returned as it is.
-pub(super) fn plain<'a>(message: &'a str, images: &mut Images) -> Cow<'a, str> {
+/// The message with its `Either` values unwrapped; a message without such values is returned unchanged.
+pub(super) fn unwrap_message<'a>(message: &'a str, images: &mut PendingImages) -> Cow<'a, str> {
     let Ok(object) = RawObject::parse(message) else {
         return message.into();
     };
-    if !object.iter().any(|(_, value)| either(value).is_some()) {
+    if !object.iter().any(|(_, value)| unwrapped(value).is_some()) {
         return message.into();
     }
     let mut json = String::from("{");
     for (key, value) in object.iter() {
-        let value = either(value).unwrap_or(value);
+        let value = unwrapped(value).unwrap_or(value);
         if key == "content" {
-            push_entry(&mut json, key, &plain_content(value, images));
+            push_entry(&mut json, key, &unwrap_content(value, images));
         } else {
             push_entry(&mut json, key, value.get());
         }
@@ -58,8 +58,8 @@ pub(super) fn plain<'a>(message: &'a str, images: &mut Images) -> Cow<'a, str> {
     json.into()
 }
 
-/// Gives ids to calls and results that have none, and says of each message whether it is hidden: a client cannot have
-/// seen a call under an id that was made here.
+/// Adds ids to calls and results that have none. The flag of a message is true if its ids were generated here: the
+/// client does not know these ids, so the message is hidden.
 pub(super) fn with_ids(messages: Vec<Message>) -> Vec<(Message, bool)> {
     let lacks_ids = messages.iter().any(|message| {
         message.tool_calls().iter().any(|call| call.id.is_empty())
@@ -77,33 +77,33 @@ pub(super) fn with_ids(messages: Vec<Message>) -> Vec<(Message, bool)> {
         .into_iter()
         .map(|message| {
             let calls = message.tool_calls();
-            let made_here = match message.tool_call_id() {
+            let generated = match message.tool_call_id() {
                 Some(id) => !known.contains(id),
                 None => !calls.is_empty() && !calls.iter().any(|call| known.contains(&call.id)),
             };
-            (message, made_here)
+            (message, generated)
         })
         .collect()
 }
 
-fn plain_content<'a>(content: &'a RawValue, images: &mut Images) -> Cow<'a, str> {
+fn unwrap_content<'a>(content: &'a RawValue, images: &mut PendingImages) -> Cow<'a, str> {
     let Ok(parts) = serde_json::from_str::<Vec<&RawValue>>(content.get()) else {
         return content.get().into();
     };
     let parts: Vec<String> = parts
         .into_iter()
-        .map(|part| plain_part(part, images))
+        .map(|part| unwrap_part(part, images))
         .collect();
     format!("[{}]", parts.join(",")).into()
 }
 
-fn plain_part(part: &RawValue, images: &mut Images) -> String {
+fn unwrap_part(part: &RawValue, images: &mut PendingImages) -> String {
     let Ok(object) = RawObject::parse(part.get()) else {
         return part.get().to_owned();
     };
     let mut json = String::from("{");
     for (key, value) in object.iter() {
-        push_entry(&mut json, key, either(value).unwrap_or(value).get());
+        push_entry(&mut json, key, unwrapped(value).unwrap_or(value).get());
     }
     json.push('}');
     if json == r#"{"type":"image"}"# {
@@ -113,7 +113,7 @@ fn plain_part(part: &RawValue, images: &mut Images) -> String {
 }
 
 /// The value inside `{"Left": …}` or `{"Right": …}`.
-fn either(value: &RawValue) -> Option<&RawValue> {
+fn unwrapped(value: &RawValue) -> Option<&RawValue> {
     let object = RawObject::parse(value.get()).ok()?;
     let mut entries = object.iter();
     match (entries.next(), entries.next()) {

@@ -205,7 +205,7 @@ fn an_export_of_mistral_rs_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn an_error_names_the_invalid_field() {
     for (json, param, word) in [
         ("", "body", "valid JSON"),
         ("{\"messages\":[", "body", "valid JSON"),
@@ -274,7 +274,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn odd_meta_is_refused() {
+fn invalid_metadata_is_refused() {
     for entry in [
         "3",
         "{}",
