@@ -24,7 +24,7 @@ pub use self::named::use_named_files;
 use self::part::InlineFile;
 use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{FileId, Owner, SessionId};
-use crate::session::files::{Draft, FileError, StoredFile};
+use crate::session::files::{FileDraft, FileError, StoredFile};
 use crate::tools::WorkFile;
 
 /// Base64 text longer than this takes long to decode, in bytes.
@@ -45,7 +45,7 @@ pub(super) struct Inputs {
     /// The files of the working directory.
     pub(super) files: Arc<[WorkFile]>,
     /// Unstored files, which are deleted when this is dropped.
-    _drafts: Vec<Draft>,
+    _drafts: Vec<FileDraft>,
 }
 
 impl InputFiles<'_> {

@@ -1,6 +1,6 @@
 //! Exports sessions as JSON and imports them.
 //!
-//! Messages are written and read as their stored text, so that `messages` is a unwrap_either list of OpenAI chat messages.
+//! Messages are written and read as their stored text, so that `messages` is a plain list of OpenAI chat messages.
 //! Metadata of messages (hidden messages, the client's view of a response) is in a separate object. Session exports of
 //! mistral.rs can be imported too.
 

@@ -1,9 +1,9 @@
-//! Files that go into and come out of tools: their rows in the store, their bytes on disk.
+//! Input and output files of tools: rows in the store, contents on disk.
 //!
-//! A file belongs to its owner; to anybody else it does not exist. One made for a session is deleted with the last
-//! session that uses it, any other one when it was not used for long, and both when there is no more room. Bytes are
-//! in place before the row is written and are removed after it is gone, so that a row always has its bytes. The next start
-//! removes the leftovers of a crash.
+//! A file is visible only to its owner. A file created for a session is deleted with the last session that uses it. Any
+//! other file is deleted when it was not used for a configured time. If the files exceed the total limit, the least
+//! recently used ones are deleted. The content is on disk before its row is written and is removed after its row is
+//! deleted, so every row has its content. Leftovers of a crash are removed at the next start.
 
 mod blobs;
 mod draft;
@@ -22,15 +22,15 @@ use bytes::Bytes;
 use tokio::io::AsyncReadExt;
 
 use self::blobs::{Blobs, blocking};
-pub use self::draft::Draft;
+pub use self::draft::FileDraft;
 pub use self::new::{FileSource, NewFile};
 use crate::ids::{FileId, Owner, SessionId};
 pub use crate::store::{FileFilter, FileOrder, FilePage, FileUsage, Purpose, StoredFile};
 use crate::store::{Store, StoreError};
 
-/// Bytes read at once from a source.
+/// Size of the buffer for reading a source, in bytes.
 const READ_BYTES: usize = 64 * 1024;
-/// Most files of a session that are listed.
+/// Most files in the list of a session.
 const MAX_OF_SESSION: usize = 10_000;
 
 /// The file store; cheap to clone.
@@ -44,31 +44,32 @@ struct Inner {
     limits: FileLimits,
 }
 
-/// How much may be stored.
+/// The limits of the file store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileLimits {
     /// Largest file, in bytes.
     pub max_file_bytes: u64,
-    /// Most bytes over all files; older ones give way.
+    /// Most bytes over all files; the least recently used files are deleted first.
     pub max_total_bytes: u64,
 }
 
 /// Why a file could not be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The owner has none with this id.
+    /// The owner has no file with this id.
     #[error("file not found")]
     NotFound,
-    /// The row is there, the bytes are not: the directory was tampered with, or a backup holds one without the other.
-    #[error("the content of the file is lost")]
-    Lost,
+    /// The row exists, but the content does not: the directory was changed by another program, or a backup has only one
+    /// of both.
+    #[error("the content of the file is missing")]
+    ContentMissing,
     /// It is larger than allowed.
     #[error("file is larger than {limit} bytes")]
     TooLarge {
-        /// Most bytes.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// More is being written at once than all files together may have.
+    /// The files that are being written exceed the limit for all files together.
     #[error("too many files are being written")]
     Full,
     /// Its content could not be read.
@@ -83,10 +84,10 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
-    /// The disk failed.
+    /// A file operation failed.
     #[error("cannot {doing}")]
     Io {
-        /// What was being done.
+        /// The operation, as a verb phrase.
         doing: &'static str,
         /// The cause.
         #[source]
@@ -105,7 +106,7 @@ impl FileStore {
     /// is stored then.
     ///
     /// # Cancel safety
-    /// A dropped future stores the file or nothing.
+    /// If the future is dropped, the file is stored completely or not at all.
     pub async fn put(
         &self,
         owner: &Owner,
@@ -129,14 +130,14 @@ impl FileStore {
         draft.finish(owner, file).await
     }
 
-    /// Stores a file that a client sends with every request of a conversation: equal name and bytes of the same owner
-    /// give the same file.
+    /// Stores a file that a client sends with every request of a conversation. Its id depends on the owner, the name
+    /// and the content, so that repetitions give the same file.
     ///
     /// # Errors
     /// As [`FileStore::put`].
     ///
     /// # Cancel safety
-    /// A dropped future stores the file or nothing.
+    /// If the future is dropped, the file is stored completely or not at all.
     pub async fn put_inline(
         &self,
         owner: &Owner,
@@ -145,7 +146,8 @@ impl FileStore {
     ) -> Result<StoredFile, FileError> {
         self.limits().check(content.len() as u64)?;
         let id = {
-            let (owner, name, content) = (owner.clone(), name::clean(file.name), content.clone());
+            let (owner, name, content) =
+                (owner.clone(), name::sanitize(file.name), content.clone());
             blocking("read a file", move || {
                 Ok(FileId::of_content(&owner, &name, &content))
             })
@@ -159,15 +161,15 @@ impl FileStore {
         draft.finish_as(id, owner, file).await
     }
 
-    /// Begins a file whose content arrives in pieces, before its name.
+    /// Creates a file whose content is written in several parts and whose name may be known only at the end.
     ///
     /// # Errors
     /// When the disk fails.
-    pub async fn draft(&self) -> Result<Draft, FileError> {
-        Draft::begin(self).await
+    pub async fn draft(&self) -> Result<FileDraft, FileError> {
+        FileDraft::create(self).await
     }
 
-    /// What is known of a file.
+    /// The metadata of a file.
     ///
     /// # Errors
     /// `NotFound`; else when the database fails.
@@ -181,7 +183,7 @@ impl FileStore {
     /// A page of the owner's files.
     ///
     /// # Errors
-    /// `NotFound` when `after` is none of the owner's; else when the database fails.
+    /// `NotFound` when the owner has no file `after`; else when the database fails.
     pub async fn list(
         &self,
         owner: &Owner,
@@ -209,10 +211,10 @@ impl FileStore {
         Ok(self.list(owner, &filter).await?.data)
     }
 
-    /// Opens the content of a file, which can be read to its end even if the file is deleted meanwhile.
+    /// Opens the content of a file. It can be read to its end even if the file is deleted meanwhile.
     ///
     /// # Errors
-    /// `NotFound`, `Lost`; else when the disk or the database fails.
+    /// `NotFound`, `ContentMissing`; else when the disk or the database fails.
     pub async fn open_content(
         &self,
         owner: &Owner,
@@ -222,9 +224,9 @@ impl FileStore {
         let file = match tokio::fs::File::open(self.path(&stored)).await {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // It may have been deleted just now.
+                // The file may have been deleted after its row was read.
                 self.get(owner, id).await?;
-                return Err(FileError::Lost);
+                return Err(FileError::ContentMissing);
             }
             Err(source) => {
                 let doing = "open a file";
@@ -232,25 +234,25 @@ impl FileStore {
             }
         };
         if let Err(error) = self.touch(owner, id).await {
-            // The bytes can be read even while nothing can be written.
-            tracing::debug!(%error, "the use of a file was not noted");
+            // Reading must work even if the store cannot be written.
+            tracing::debug!(%error, "the time of use of a file was not updated");
         }
         Ok((stored, file))
     }
 
-    /// Where the bytes of a file are, to be read only. They are gone once the file is deleted.
+    /// The path of the content of a file, for reading only. The content is removed after the file is deleted.
     pub fn path(&self, file: &StoredFile) -> PathBuf {
         self.blobs().path(&file.blob)
     }
 
-    /// Makes a session use a file, which then lives at least as long. A session without messages is made if there is
-    /// none.
+    /// Adds a file to a session. The file is kept at least as long as the session. The session is created if it does
+    /// not exist.
     ///
     /// # Errors
     /// `NotFound`; else when the database fails.
     ///
     /// # Cancel safety
-    /// A dropped future does it whole or not at all.
+    /// If the future is dropped, the file is added or nothing is changed.
     pub async fn attach(
         &self,
         owner: &Owner,
@@ -260,7 +262,7 @@ impl FileStore {
         Ok(self.store().attach_file(owner, id, session).await?)
     }
 
-    /// Deletes a file; says whether there was one.
+    /// Deletes a file; returns whether it existed.
     ///
     /// # Errors
     /// When the database fails.
@@ -272,7 +274,7 @@ impl FileStore {
         Ok(deleted)
     }
 
-    /// How much is stored, over all owners.
+    /// The number and size of the files of all owners.
     ///
     /// # Errors
     /// When the database fails.
@@ -280,7 +282,7 @@ impl FileStore {
         Ok(self.store().file_usage().await?)
     }
 
-    /// How much may be stored.
+    /// The limits of the file store.
     pub fn limits(&self) -> &FileLimits {
         &self.0.limits
     }
@@ -310,7 +312,7 @@ impl FileStore {
             .await
             .unwrap_or(true)
         {
-            // The client has just given the bytes again.
+            // The content is missing; the caller stores it again.
             self.delete(owner, id).await?;
             return Ok(None);
         }
@@ -325,7 +327,7 @@ impl FileStore {
         }
     }
 
-    /// Notes that a file is used now.
+    /// Sets the time of last use of a file to now.
     async fn touch(&self, owner: &Owner, id: &FileId) -> Result<(), FileError> {
         Ok(self.store().touch_file(owner, id).await?)
     }
@@ -340,7 +342,7 @@ impl FileStore {
 }
 
 impl FileLimits {
-    /// Whether a file of that size can be stored at all.
+    /// Fails if a file of this size exceeds a limit.
     fn check(self, bytes: u64) -> Result<(), FileError> {
         let limit = self.max_file_bytes.min(self.max_total_bytes);
         match bytes > limit {

@@ -111,8 +111,8 @@ impl Sessions {
         Ok(replaced.await?)
     }
 
-    /// Copies the messages before the index `before_message`, or all. The index counts as in an export: instructions and
-    /// messages together.
+    /// Copies the messages before the index `before_message`, or all. As in an export, the index counts instructions
+    /// and messages together.
     ///
     /// Pending client calls stay assigned to the source session. Both sessions use the same files.
     ///

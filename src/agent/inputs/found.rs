@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::session::files::Draft;
+use crate::session::files::FileDraft;
 use crate::tools::WorkFile;
 
 /// One input file.
@@ -27,7 +27,7 @@ pub(super) struct FoundFiles {
     by_id: HashMap<String, usize>,
     names: HashSet<String>,
     /// The content of the unstored ones.
-    pub(super) drafts: Vec<Draft>,
+    pub(super) drafts: Vec<FileDraft>,
 }
 
 impl FoundFiles {

@@ -122,7 +122,7 @@ impl InputFiles<'_> {
         let written = async {
             let mut draft = self.parts.sessions.files.draft().await?;
             draft.write(&content).await?;
-            let path = draft.settle().await?;
+            let path = draft.flush().await?;
             Ok::<_, FileError>((draft, path))
         };
         match written.await {

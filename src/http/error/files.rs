@@ -36,7 +36,7 @@ impl From<FileError> for ApiError {
     fn from(error: FileError) -> Self {
         match error {
             FileError::NotFound => Self::not_found("no file has this id"),
-            FileError::Lost => Self::not_found(
+            FileError::ContentMissing => Self::not_found(
                 "the content of this file is missing on the server; upload the file again",
             ),
             FileError::TooLarge { limit } => {

@@ -26,7 +26,7 @@ use super::super::forward::is_configured_origin;
 use super::{purpose, session_id};
 use crate::ids::{Owner, SessionId};
 use crate::openai::request::RequestError;
-use crate::session::files::{Draft, FileError, FileStore, NewFile, Purpose};
+use crate::session::files::{FileDraft, FileError, FileStore, NewFile, Purpose};
 
 /// Allowance for the other parts of a form besides the file, in bytes.
 const FORM_OVERHEAD_BYTES: u64 = 1024 * 1024;
@@ -111,7 +111,7 @@ pub(in super::super) async fn upload(
 /// A complete form, checked.
 #[derive(Debug)]
 struct UploadForm {
-    draft: Draft,
+    draft: FileDraft,
     name: String,
     mime_type: Option<String>,
     purpose: Purpose,
@@ -121,7 +121,7 @@ struct UploadForm {
 /// The file of a form, not yet stored.
 #[derive(Debug)]
 struct UploadedFile {
-    draft: Draft,
+    draft: FileDraft,
     name: String,
     mime_type: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! The bytes of files on disk: written under a temporary name, moved into place, removed.
+//! The contents of files on disk (blobs): written under a temporary name, renamed when complete, removed.
 //!
-//! Several databases may keep their files in one directory, so every name begins with that of the database. A file
-//! that is begun and not finished is removed by its [`Leftover`], or else by the next start.
+//! Several databases may use the same directory, so every file name begins with the name of the database. An unfinished
+//! file is removed when its [`PendingBlob`] is dropped, or else at the next start.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -14,34 +14,34 @@ use parking_lot::Mutex;
 use super::FileError;
 use crate::ids::random_hex;
 
-/// Where unfinished files are.
+/// The subdirectory for unfinished files.
 const UNFINISHED: &str = "tmp";
-/// Random bytes of a blob's name.
+/// Random bytes in a blob's name, which is their hexadecimal form.
 const NAME_BYTES: usize = 16;
-/// Digits of a blob's name that name its folder.
+/// Leading digits of a blob's name that are the name of its folder.
 const SHARD_DIGITS: usize = 2;
-/// Folders of blobs.
+/// Number of folders for blobs.
 pub(super) const SHARDS: u32 = 256;
 
 /// The directory with the bytes of files.
 #[derive(Debug)]
 pub(super) struct Blobs {
     root: PathBuf,
-    /// The name of the database; the prefix of its files.
+    /// The name of the database; the prefix of all file names.
     store: String,
-    /// Deleted when this is dropped.
+    /// Whether the directory is deleted on drop.
     temporary: bool,
     /// Held shared while the files are in use, and exclusively while leftovers are removed.
     lock: File,
-    /// Blobs whose row may or may not have been written.
-    in_doubt: Mutex<Vec<String>>,
+    /// Blobs for which it is not known whether their row was written.
+    unconfirmed: Mutex<Vec<String>>,
     /// Bytes of files that are being written.
     unfinished_bytes: AtomicU64,
 }
 
-/// A file that is being written, or is in place and has no row yet. Dropping it removes the file.
+/// A blob that is being written, or is complete but has no row yet. An unfinished blob is removed on drop.
 #[derive(Debug)]
-pub(super) struct Leftover {
+pub(super) struct PendingBlob {
     blobs: Arc<Blobs>,
     blob: String,
     state: State,
@@ -55,31 +55,35 @@ enum State {
     Kept,
 }
 
-/// Whether another process may be writing.
+/// Whether another process uses the files of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum DirectoryUse {
     /// Only this process uses the directory, so every unfinished file is a leftover.
-    Alone,
+    Exclusive,
     /// Another process has the files of this database open.
     Shared,
 }
 
 impl Blobs {
-    /// Opens the directory, made if need be; a temporary one is deleted with the last use of it.
-    pub(super) fn open(root: PathBuf, store: &str, temporary: bool) -> io::Result<(Self, Use)> {
+    /// Opens the directory and creates it if necessary. A temporary directory is deleted on drop.
+    pub(super) fn open(
+        root: PathBuf,
+        store: &str,
+        temporary: bool,
+    ) -> io::Result<(Self, DirectoryUse)> {
         make_private(&root)?;
         make_private(&root.join(UNFINISHED))?;
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true);
         private(&mut options);
         let lock = options.open(root.join(format!("{store}.lock")))?;
-        let used = match lock.try_lock() {
-            Ok(()) => Use::Alone,
-            Err(TryLockError::WouldBlock) => Use::Shared,
+        let directory_use = match lock.try_lock() {
+            Ok(()) => DirectoryUse::Exclusive,
+            Err(TryLockError::WouldBlock) => DirectoryUse::Shared,
             Err(TryLockError::Error(error)) => return Err(error),
         };
-        if used == Use::Shared {
-            // Waits only while the other process cleans up.
+        if directory_use == DirectoryUse::Shared {
+            // This blocks only while the other process removes leftovers.
             lock.lock_shared()?;
         }
         let blobs = Self {
@@ -87,18 +91,18 @@ impl Blobs {
             store: store.to_owned(),
             temporary,
             lock,
-            in_doubt: Mutex::default(),
+            unconfirmed: Mutex::default(),
             unfinished_bytes: AtomicU64::new(0),
         };
-        Ok((blobs, used))
+        Ok((blobs, directory_use))
     }
 
-    /// Lets other processes in once the leftovers are removed.
+    /// Allows other processes to use the directory, after the leftovers are removed.
     pub(super) fn share(&self) -> io::Result<()> {
         self.lock.lock_shared()
     }
 
-    /// Where a blob is.
+    /// The path of a blob.
     pub(super) fn path(&self, blob: &str) -> PathBuf {
         let shard: String = blob.chars().take(SHARD_DIGITS).collect();
         self.root.join(shard).join(self.file_name(blob))
@@ -112,9 +116,9 @@ impl Blobs {
         format!("{}-{blob}", self.store)
     }
 
-    /// Begins a file.
-    pub(super) fn begin(self: &Arc<Self>) -> io::Result<(File, Leftover)> {
-        let leftover = Leftover {
+    /// Creates a blob.
+    pub(super) fn create(self: &Arc<Self>) -> io::Result<(File, PendingBlob)> {
+        let pending = PendingBlob {
             blobs: Arc::clone(self),
             blob: random_hex::<NAME_BYTES>(),
             state: State::Unfinished,
@@ -123,13 +127,13 @@ impl Blobs {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         private(&mut options);
-        let file = options.open(self.unfinished_path(&leftover.blob))?;
-        Ok((file, leftover))
+        let file = options.open(self.unfinished_path(&pending.blob))?;
+        Ok((file, pending))
     }
 
     /// Removes a blob, if it exists.
     pub(super) fn remove(&self, blob: &str) -> io::Result<()> {
-        gone(std::fs::remove_file(self.path(blob)))
+        ignore_not_found(std::fs::remove_file(self.path(blob)))
     }
 
     /// Bytes of files that are being written.
@@ -138,14 +142,14 @@ impl Blobs {
         self.unfinished_bytes.load(Ordering::Relaxed)
     }
 
-    /// The blobs whose row may or may not have been written.
-    pub(super) fn in_doubt(&self) -> Vec<String> {
-        self.in_doubt.lock().clone()
+    /// The blobs for which it is not known whether their row was written.
+    pub(super) fn unconfirmed(&self) -> Vec<String> {
+        self.unconfirmed.lock().clone()
     }
 
-    /// Forgets blobs that were in doubt: they have a row or are removed.
-    pub(super) fn settled(&self, blobs: &[String]) {
-        self.in_doubt.lock().retain(|blob| !blobs.contains(blob));
+    /// Removes blobs from the unconfirmed ones: they have a row or are deleted.
+    pub(super) fn confirm(&self, blobs: &[String]) {
+        self.unconfirmed.lock().retain(|blob| !blobs.contains(blob));
     }
 
     /// Removes the blobs up to the first failure; returns those that are removed.
@@ -163,7 +167,7 @@ impl Blobs {
     /// Deletes the directory if it is temporary.
     pub(super) fn delete_temporary(&self) -> io::Result<()> {
         match self.temporary {
-            true => gone(std::fs::remove_dir_all(&self.root)),
+            true => ignore_not_found(std::fs::remove_dir_all(&self.root)),
             false => Ok(()),
         }
     }
@@ -172,13 +176,13 @@ impl Blobs {
     pub(super) fn remove_unfinished(&self) -> io::Result<u64> {
         let mut removed = 0;
         for blob in self.blobs_in(UNFINISHED)? {
-            gone(std::fs::remove_file(self.unfinished_path(&blob)))?;
+            ignore_not_found(std::fs::remove_file(self.unfinished_path(&blob)))?;
             removed += 1;
         }
         Ok(removed)
     }
 
-    /// The blobs of a folder, by its number.
+    /// The blobs in the folder with this number.
     pub(super) fn blobs_of(&self, shard: u32) -> io::Result<Vec<String>> {
         self.blobs_in(&shard_name(shard))
     }
@@ -214,12 +218,12 @@ impl Drop for Blobs {
     }
 }
 
-impl Leftover {
+impl PendingBlob {
     pub(super) fn blob(&self) -> &str {
         &self.blob
     }
 
-    /// Where the file is while it is being written.
+    /// The path of the unfinished file.
     pub(super) fn path(&self) -> PathBuf {
         self.blobs.unfinished_path(&self.blob)
     }
@@ -234,7 +238,7 @@ impl Leftover {
         others.saturating_add(bytes)
     }
 
-    /// Moves the whole file into place, so that it is there after a power cut. Blocks.
+    /// Renames the complete file to its final path and syncs it to disk. Blocks.
     pub(super) fn place(&mut self, file: &File) -> io::Result<()> {
         file.sync_all()?;
         let path = self.blobs.path(&self.blob);
@@ -248,18 +252,18 @@ impl Leftover {
         sync(folder)
     }
 
-    /// The row is written: the file stays.
+    /// Keeps the blob after its row was written.
     pub(super) fn keep(mut self) {
         self.state = State::Kept;
     }
 
-    /// Leaves the file, as a crash does.
+    /// Keeps the file in its state, as after a crash.
     #[cfg(test)]
     pub(super) fn abandon(mut self) {
         self.state = State::Kept;
     }
 
-    /// No row will be written. Blocks.
+    /// Removes the complete blob, for which no row was written. Blocks.
     pub(super) fn discard(mut self) -> io::Result<()> {
         self.blobs.remove(&self.blob)?;
         self.state = State::Kept;
@@ -267,7 +271,7 @@ impl Leftover {
     }
 }
 
-impl Drop for Leftover {
+impl Drop for PendingBlob {
     fn drop(&mut self) {
         self.blobs
             .unfinished_bytes
@@ -275,15 +279,15 @@ impl Drop for Leftover {
         match self.state {
             State::Unfinished => {
                 if let Err(error) =
-                    gone(std::fs::remove_file(self.blobs.unfinished_path(&self.blob)))
+                    ignore_not_found(std::fs::remove_file(self.blobs.unfinished_path(&self.blob)))
                 {
                     tracing::warn!(%error, "an unfinished file could not be removed");
                 }
             }
-            // The row may have been written although nobody waited for it.
+            // The row may have been written although the future was dropped.
             State::Placed => self
                 .blobs
-                .in_doubt
+                .unconfirmed
                 .lock()
                 .push(std::mem::take(&mut self.blob)),
             State::Kept => {}
@@ -291,7 +295,7 @@ impl Drop for Leftover {
     }
 }
 
-/// The folder with that number.
+/// The name of the folder with this number.
 pub(super) fn shard_name(shard: u32) -> String {
     format!("{shard:0SHARD_DIGITS$x}")
 }
@@ -307,7 +311,7 @@ pub(super) async fn blocking<T: Send + 'static>(
         .map_err(|source| FileError::Io { doing, source })
 }
 
-/// Files are as private as conversations. The rights of a directory that is there are the operator's choice.
+/// Creates a directory that only its owner can access. The permissions of an existing directory are not changed.
 fn make_private(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -331,7 +335,7 @@ fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn gone(removed: io::Result<()>) -> io::Result<()> {
+fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,

@@ -1,104 +1,107 @@
-//! A file that is being stored: its row is written once all of it is on disk.
+//! A file that is being stored. Its row is written when its content is complete on disk.
 
 use std::path::PathBuf;
 
 use tokio::io::{AsyncWriteExt, BufWriter};
 
-use super::blobs::{Leftover, blocking};
+use super::blobs::{PendingBlob, blocking};
 use super::{FileError, FileStore, NewFile, StoredFile, name};
 use crate::ids::{FileId, Owner};
 use crate::media::MediaSniffer;
 use crate::store::FileRecord;
 
-/// Bytes that are collected for one write.
+/// Size of the write buffer, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A file that is being written. Dropped before it is finished, it leaves nothing behind.
+/// A file that is being written. If it is dropped before it is finished, its content is removed.
 #[derive(Debug)]
-pub struct Draft {
+pub struct FileDraft {
     files: FileStore,
     file: BufWriter<tokio::fs::File>,
-    leftover: Leftover,
+    pending: PendingBlob,
     sniffer: MediaSniffer,
     bytes: u64,
 }
 
-impl Draft {
-    pub(super) async fn begin(files: &FileStore) -> Result<Self, FileError> {
+impl FileDraft {
+    pub(super) async fn create(files: &FileStore) -> Result<Self, FileError> {
         let blobs = files.blobs().clone();
-        let (file, leftover) = blocking("begin a file", move || blobs.begin()).await?;
+        let (file, pending) = blocking("create a file", move || blobs.create()).await?;
         Ok(Self {
             files: files.clone(),
             file: BufWriter::with_capacity(BUFFER_BYTES, file.into()),
-            leftover,
+            pending,
             sniffer: MediaSniffer::default(),
             bytes: 0,
         })
     }
 
-    /// Adds bytes at the end.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// `TooLarge` past the limit of one file, `Full` when too much is being written at once; else when the disk fails.
+    /// `TooLarge` past the limit of one file, `Full` when all unfinished files exceed the total limit; else when the
+    /// disk fails.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         let more = bytes.len() as u64;
         let limits = self.files.limits();
         self.bytes = self.bytes.saturating_add(more);
         limits.check(self.bytes)?;
-        if self.leftover.grow(more) > limits.max_total_bytes {
+        if self.pending.grow(more) > limits.max_total_bytes {
             return Err(FileError::Full);
         }
         self.sniffer.add(bytes);
-        self.file.write_all(bytes).await.map_err(cannot_write)
+        self.file.write_all(bytes).await.map_err(write_error)
     }
 
-    /// Where what was written so far can be read, for a file that is never stored: it lasts as long as the draft.
+    /// Writes buffered bytes to disk and returns the path of the content, which is valid as long as the draft. For
+    /// files that are read but not stored.
     ///
     /// # Errors
     /// When the disk fails.
-    pub async fn settle(&mut self) -> Result<PathBuf, FileError> {
-        self.file.flush().await.map_err(cannot_write)?;
-        Ok(self.leftover.path())
+    pub async fn flush(&mut self) -> Result<PathBuf, FileError> {
+        self.file.flush().await.map_err(write_error)?;
+        Ok(self.pending.path())
     }
 
-    /// The media type of what was written so far, given the name and the claimed type.
+    /// The media type of the content so far, given the file name and the claimed type.
     pub fn media_type(&self, file_name: &str, claimed: Option<&str>) -> String {
         self.sniffer.media_type(file_name, claimed)
     }
 
-    /// Stores what was written as a file with a fresh id, in place of older files if need be.
+    /// Stores the content as a file with a new id. Older files are deleted if the total limit is exceeded.
     ///
     /// # Errors
     /// When the disk or the database fails; nothing is stored then.
     ///
     /// # Cancel safety
-    /// A dropped future stores the file or nothing.
+    /// If the future is dropped, the file is stored completely or not at all.
     pub async fn finish(self, owner: &Owner, file: NewFile<'_>) -> Result<StoredFile, FileError> {
         self.finish_as(FileId::fresh(), owner, file).await
     }
 
-    /// The same under an id. If the owner has a file with that id, that file is kept instead.
+    /// As [`FileDraft::finish`], with a given id. If the owner already has a file with this id, that file is kept
+    /// instead.
     pub(super) async fn finish_as(
         mut self,
         id: FileId,
         owner: &Owner,
         file: NewFile<'_>,
     ) -> Result<StoredFile, FileError> {
-        self.file.flush().await.map_err(cannot_write)?;
+        self.file.flush().await.map_err(write_error)?;
         let Self {
             files,
             file: writer,
-            mut leftover,
+            mut pending,
             sniffer,
             bytes,
         } = self;
         let whole = writer.into_inner().into_std().await;
-        let leftover = blocking("write a file", move || {
-            leftover.place(&whole)?;
-            Ok(leftover)
+        let pending = blocking("write a file", move || {
+            pending.place(&whole)?;
+            Ok(pending)
         })
         .await?;
-        let name = name::clean(file.name);
+        let name = name::sanitize(file.name);
         let record = FileRecord {
             id,
             owner: owner.clone(),
@@ -109,14 +112,14 @@ impl Draft {
             purpose: file.purpose,
             tool: file.tool.map(str::to_owned),
             round: file.round,
-            blob: leftover.blob().to_owned(),
+            blob: pending.blob().to_owned(),
         };
         let max_total_bytes = files.limits().max_total_bytes;
         let inserted = files.store().insert_file(record, max_total_bytes).await?;
         if inserted.known {
-            blocking("remove a file", move || leftover.discard()).await?;
+            blocking("remove a file", move || pending.discard()).await?;
         } else {
-            leftover.keep();
+            pending.keep();
         }
         if inserted.evicted > 0 {
             tracing::info!(evicted = inserted.evicted, "files deleted to make room");
@@ -126,7 +129,7 @@ impl Draft {
     }
 }
 
-fn cannot_write(source: std::io::Error) -> FileError {
+fn write_error(source: std::io::Error) -> FileError {
     FileError::Io {
         doing: "write a file",
         source,

@@ -1,26 +1,26 @@
-//! File names that are safe to show, to store and to give to a program: one path component of ordinary characters.
+//! Sanitizes file names to one path component of printable characters.
 //!
-//! Unicode stays, and so do leading dots, which are part of a name such as `.gitignore`.
+//! Unicode characters and leading dots are kept, as in `.gitignore`.
 
-/// Longest name, in bytes: what file systems take.
+/// Longest name in bytes; the limit of common file systems.
 const MAX_BYTES: usize = 255;
-/// Longest ending that is kept when a name is shortened, in bytes, its dot included.
+/// Longest extension that is kept when a name is shortened, in bytes, with its dot.
 const MAX_ENDING_BYTES: usize = 32;
-/// The name of a file without one.
-const NAMELESS: &str = "file";
+/// The name of a file without a usable name.
+const DEFAULT_NAME: &str = "file";
 
-/// The name as it is stored.
-pub fn clean(raw: &str) -> String {
+/// The sanitized name, as it is stored.
+pub fn sanitize(raw: &str) -> String {
     let component = raw.rsplit(['/', '\\']).next().unwrap_or_default();
-    let shown: String = component.chars().filter(|char| is_shown(*char)).collect();
+    let shown: String = component.chars().filter(|char| is_allowed(*char)).collect();
     match shown.trim() {
-        "" | "." | ".." => NAMELESS.to_owned(),
+        "" | "." | ".." => DEFAULT_NAME.to_owned(),
         name => shortened(name),
     }
 }
 
-/// Whether a character is printable. Direction marks are not: they could make one ending look like another.
-fn is_shown(char: char) -> bool {
+/// Whether a character is printable. Direction marks are removed: they could disguise a file's extension.
+fn is_allowed(char: char) -> bool {
     let orders = matches!(
         char,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
@@ -29,7 +29,7 @@ fn is_shown(char: char) -> bool {
     !char.is_control() && !orders && !breaks
 }
 
-/// Shortens the stem and keeps the ending.
+/// Shortens the stem and keeps the extension.
 fn shortened(name: &str) -> String {
     if name.len() <= MAX_BYTES {
         return name.to_owned();
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_one_component_of_characters_that_show() {
+    fn names_are_one_component_of_printable_characters() {
         let table = [
             ("report.csv", "report.csv"),
             ("Übersicht 2026 – 数据.xlsx", "Übersicht 2026 – 数据.xlsx"),
@@ -75,20 +75,20 @@ mod tests {
             ("\"quoted\";x=1", "\"quoted\";x=1"),
         ];
         for (raw, expected) in table {
-            assert_eq!(clean(raw), expected, "{raw:?}");
+            assert_eq!(sanitize(raw), expected, "{raw:?}");
         }
     }
 
     #[test]
     fn long_names_keep_their_ending() {
-        let long = clean(&format!("{}.parquet", "ä".repeat(300)));
+        let long = sanitize(&format!("{}.parquet", "ä".repeat(300)));
         assert!(
             long.len() <= MAX_BYTES && long.len() > MAX_BYTES - 2,
             "{}",
             long.len()
         );
         assert!(long.starts_with("ää") && long.ends_with("ä.parquet"));
-        let no_ending = clean(&format!("a.{}", "x".repeat(400)));
+        let no_ending = sanitize(&format!("a.{}", "x".repeat(400)));
         assert_eq!(no_ending.len(), MAX_BYTES);
     }
 }

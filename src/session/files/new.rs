@@ -1,19 +1,19 @@
-//! A file that is to be stored.
+//! The parameters of a file to be stored.
 
 use tokio::io::AsyncRead;
 
 use crate::ids::SessionId;
 use crate::store::Purpose;
 
-/// What is known of a file before it is stored.
+/// The metadata of a new file.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFile<'a> {
-    /// The session that it is made for, made if there is none; without one the file stays until it is not used for
-    /// long.
+    /// The session that the file is created for; it is created if it does not exist. A file without a session is kept
+    /// until it expires.
     pub session: Option<&'a SessionId>,
     /// Its name, as it was given.
     pub name: &'a str,
-    /// The claimed media type; used where the content allows it.
+    /// The claimed media type; used unless the content contradicts it.
     pub mime_type: Option<&'a str>,
     /// What it is for.
     pub purpose: Purpose,
@@ -27,7 +27,7 @@ pub struct NewFile<'a> {
 pub enum FileSource<'a> {
     /// Memory.
     Bytes(&'a [u8]),
-    /// Anything that is read.
+    /// A reader, read to its end.
     Reader(&'a mut (dyn AsyncRead + Send + Unpin)),
 }
 

@@ -1,16 +1,16 @@
-//! Opens the directory of files that goes with a database.
+//! Opens the directory for the files of a database.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::settings::{Settings, StoreUrl, default_files_dir};
-use super::blobs::{Blobs, Use, blocking};
+use super::blobs::{Blobs, DirectoryUse, blocking};
 use super::{FileError, FileLimits, FileStore, Inner};
 use crate::ids::random_hex;
 use crate::store::Store;
 
 impl FileStore {
-    /// Opens the directory that goes with an open database, and removes what a crash has left in it.
+    /// Opens the directory for the files of an open database, and removes the leftovers of a crash from it.
     pub(in crate::session) async fn open(
         store: Store,
         settings: &Settings,
@@ -21,7 +21,7 @@ impl FileStore {
         let opened = blocking("open the directory", move || {
             Blobs::open(root, &name, temporary)
         });
-        let (blobs, used) = opened.await.map_err(|error| match error {
+        let (blobs, directory_use) = opened.await.map_err(|error| match error {
             FileError::Io { source, .. } => FileError::Directory { path, source },
             other => other,
         })?;
@@ -33,8 +33,8 @@ impl FileStore {
                 max_total_bytes: settings.max_total_file_bytes,
             },
         }));
-        if used == Use::Alone {
-            files.start_clean().await;
+        if directory_use == DirectoryUse::Exclusive {
+            files.remove_leftovers_at_start().await;
             let blobs = files.blobs().clone();
             blocking("share the directory", move || blobs.share()).await?;
         }
@@ -43,7 +43,7 @@ impl FileStore {
     }
 }
 
-/// Where the files are kept, and whether they are temporary.
+/// The directory for files, and whether it is temporary.
 fn directory(settings: &Settings) -> Result<(PathBuf, bool), FileError> {
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|source| FileError::Directory {

@@ -1,4 +1,4 @@
-//! Removing unused files, the bytes of deleted files, and leftovers of writes that broke off.
+//! Removes unused files, the contents of deleted files, and leftovers of interrupted writes.
 
 use std::time::Duration;
 
@@ -6,28 +6,29 @@ use super::blobs::{self, blocking};
 use super::{FileError, FileStore};
 
 impl FileStore {
-    /// Deletes the files that no session uses and that were not used for so long; returns how many.
+    /// Deletes the files that no session uses and that were last used more than `ttl` ago; returns how many.
     ///
     /// # Errors
-    /// When the database fails; some of them may be gone then.
+    /// When the database fails; some files may have been deleted.
     ///
     /// # Cancel safety
-    /// Deletes a few at a time, so that other writes come in between; a dropped future leaves the rest for next time.
+    /// Files are deleted in batches, so that other writes can run in between. If the future is dropped, the next call
+    /// deletes the rest.
     pub async fn expire(&self, ttl: Duration) -> Result<u64, FileError> {
         let total = self.store().expire_files(ttl).await?;
         self.reap().await?;
         Ok(total)
     }
 
-    /// Removes the bytes of deleted files from the disk; returns how many files that were.
+    /// Removes the contents of deleted files from the disk; returns how many.
     ///
     /// # Errors
-    /// When the disk or the database fails; the rest is left for next time.
+    /// When the disk or the database fails; the next call removes the rest.
     ///
     /// # Cancel safety
-    /// A dropped future leaves the rest for next time.
+    /// If the future is dropped, the next call removes the rest.
     pub async fn reap(&self) -> Result<u64, FileError> {
-        let mut total = self.settle_doubts().await?;
+        let mut total = self.remove_unconfirmed().await?;
         loop {
             let dead = self.store().dead_blobs().await?;
             if dead.is_empty() {
@@ -45,15 +46,15 @@ impl FileStore {
         }
     }
 
-    /// [`FileStore::reap`] after a deletion that has succeeded; a failure is only logged.
+    /// Calls [`FileStore::reap`] after a successful deletion; a failure is only logged.
     pub(in crate::session) async fn clean_up(&self) {
         if let Err(error) = self.reap().await {
             tracing::warn!(%error, "deleted files could not be removed from the disk yet");
         }
     }
 
-    /// Removes the leftovers of a process that has ended; only while no other process uses the directory.
-    pub(super) async fn start_clean(&self) {
+    /// Removes the leftovers of a crash. Must run only while no other process uses the directory.
+    pub(super) async fn remove_leftovers_at_start(&self) {
         match self.remove_leftovers().await {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "leftovers of files removed"),
@@ -76,14 +77,14 @@ impl FileStore {
         Ok(removed)
     }
 
-    /// Removes the blobs of writes that nobody waited for, unless they have a row.
-    async fn settle_doubts(&self) -> Result<u64, FileError> {
-        let doubtful = self.blobs().in_doubt();
-        if doubtful.is_empty() {
+    /// Removes the unconfirmed blobs that have no row.
+    async fn remove_unconfirmed(&self) -> Result<u64, FileError> {
+        let unconfirmed = self.blobs().unconfirmed();
+        if unconfirmed.is_empty() {
             return Ok(0);
         }
-        let removed = self.remove_orphans(&doubtful).await?;
-        self.blobs().settled(&doubtful);
+        let removed = self.remove_orphans(&unconfirmed).await?;
+        self.blobs().confirm(&unconfirmed);
         Ok(removed)
     }
 

@@ -1,6 +1,6 @@
-mod room;
+mod eviction;
+mod recovery;
 mod sharing;
-mod starts;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -39,7 +39,7 @@ impl Fixture {
         &self.sessions.files
     }
 
-    /// Ends the process, as far as the files can tell, and starts the next one.
+    /// Closes the store and opens it again, as a restart does.
     async fn reopen(self) -> Self {
         let Self {
             sessions,
@@ -54,7 +54,7 @@ impl Fixture {
         }
     }
 
-    /// Everything on disk, the lock apart.
+    /// All files on disk except the lock.
     fn on_disk(&self) -> BTreeSet<PathBuf> {
         contents(&self.directory.path().join("sessions-files"))
     }
@@ -162,7 +162,7 @@ async fn unused_for(files: &FileStore, file: &StoredFile, seconds: i64) {
 }
 
 #[tokio::test]
-async fn a_file_is_what_was_put_until_it_is_deleted() {
+async fn a_stored_file_is_returned_unchanged_until_it_is_deleted() {
     let fixture = Fixture::new().await;
     let files = fixture.files();
     let content: Vec<u8> = (0..900_u32)
@@ -213,7 +213,7 @@ async fn a_file_is_what_was_put_until_it_is_deleted() {
         folder = folder.parent().unwrap();
     }
 
-    // Who has it open reads on.
+    // An open file can be read after its deletion.
     let (_, mut opened) = files
         .open_content(&owner("alice"), &stored.id)
         .await
@@ -318,7 +318,7 @@ async fn lists_come_in_pages_in_both_orders() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_leaves_nothing() {
+async fn a_refused_file_leaves_nothing() {
     let fixture = Fixture::new().await;
     let files = fixture.files();
     let content = vec![0; 1001];

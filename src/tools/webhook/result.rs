@@ -10,7 +10,8 @@ use crate::tools::{OutputStatus, ToolOutput};
 /// The key that marks an object as a structured result; an object without it is plain content.
 pub(super) const CONTENT: &str = "content";
 
-/// Parses a body. An object with the key `content` is a structured result; any other JSON or text is the content itself.
+/// Parses a body. An object with the key `content` is a structured result; any other JSON or text is the content
+/// itself.
 ///
 /// # Errors
 /// When the body is not text, or a field of a structured result has the wrong type.

@@ -1,4 +1,4 @@
-//! Files that come again, and files that sessions share.
+//! Repeated files, and files that several sessions use.
 
 use super::*;
 
@@ -31,7 +31,7 @@ async fn a_repeated_inline_file_is_the_same_file() {
         assert_ne!(other.id, first.id);
     }
     assert_eq!(fixture.on_disk().len(), 4);
-    // A second session uses the same file, which outlives the first.
+    // A second session uses the same file, which is kept when the first session is deleted.
     files
         .put_inline(&alice, of(&t, "a.csv"), bytes.clone())
         .await
@@ -54,7 +54,7 @@ async fn a_repeated_inline_file_is_the_same_file() {
 }
 
 #[tokio::test]
-async fn lost_bytes_are_told_and_come_back_with_the_next_inline_copy() {
+async fn missing_content_is_an_error_until_the_next_inline_copy() {
     let fixture = Fixture::new().await;
     let files = fixture.files();
     let alice = owner("alice");
@@ -65,7 +65,7 @@ async fn lost_bytes_are_told_and_come_back_with_the_next_inline_copy() {
         .unwrap();
     std::fs::remove_file(files.path(&stored)).unwrap();
     let lost = files.open_content(&alice, &stored.id).await;
-    assert!(matches!(lost, Err(FileError::Lost)), "{lost:?}");
+    assert!(matches!(lost, Err(FileError::ContentMissing)), "{lost:?}");
     files.put_inline(&alice, named("a"), bytes).await.unwrap();
     assert_eq!(read(files, "alice", &stored.id).await, b"abc");
     assert_eq!(
@@ -103,7 +103,7 @@ async fn files_go_with_the_last_session_that_uses_them() {
         files.into_iter().map(|file| file.name).collect()
     };
     assert_eq!(of_session(&s).await, ["made", "uploaded"]);
-    // Another owner's session of that name is another one.
+    // A session of another owner with the same id is another session.
     assert!(!delete(sessions, &owner("bob"), &s).await);
     // An import keeps them, a copy shares them.
     let replaced = StoredSession::default();
@@ -116,7 +116,7 @@ async fn files_go_with_the_last_session_that_uses_them() {
     assert!(delete(sessions, &alice, &s).await);
     assert_eq!(names(files, "alice").await, ["made", "uploaded"]);
     assert_eq!(fixture.on_disk().len(), 2);
-    // What was not made for the session stays, for its own time.
+    // A file that was not created for the session stays until it expires.
     assert_eq!(files.expire(Duration::ZERO).await.unwrap(), 0);
     assert_eq!(sessions.expire(Duration::ZERO).await.unwrap(), 1);
     assert!(matches!(

@@ -1,9 +1,9 @@
-//! Which files make room, and many writers at once.
+//! Which files are deleted at the total limit, and concurrent writes.
 
 use super::*;
 
 #[tokio::test]
-async fn the_files_used_longest_ago_make_room() {
+async fn the_least_recently_used_files_are_evicted() {
     let fixture = Fixture::new().await;
     let files = fixture.files();
     let mut stored = Vec::new();
@@ -28,10 +28,10 @@ async fn the_files_used_longest_ago_make_room() {
 }
 
 #[tokio::test]
-async fn who_has_more_than_the_average_makes_room_first() {
+async fn files_of_owners_above_the_average_are_evicted_first() {
     let fixture = Fixture::new().await;
     let files = fixture.files();
-    // Used longest ago, but by somebody who has little.
+    // Least recently used, but of an owner with few bytes.
     put(files, "bob", "small", 300).await;
     for name in ["a", "b", "c"] {
         put(files, "alice", name, 1000).await;
@@ -40,7 +40,7 @@ async fn who_has_more_than_the_average_makes_room_first() {
     assert_eq!(names(files, "bob").await, ["small"]);
     assert_eq!(names(files, "alice").await, ["b", "c"]);
     assert_eq!(names(files, "carol").await, ["d"]);
-    // A single file over the average does not go for itself.
+    // A new file is not evicted, even if its owner is above the average.
     put(files, "alice", "e", 700).await;
     put(files, "dave", "f", 1000).await;
     assert_eq!(names(files, "dave").await, ["f"]);

@@ -1,9 +1,9 @@
-//! Writes that break off, and what a start finds.
+//! Interrupted writes, leftovers of a crash and the directory of files.
 
 use super::*;
 
 #[tokio::test]
-async fn a_write_that_is_dropped_at_any_moment_is_whole_or_leaves_nothing() {
+async fn a_write_dropped_at_any_point_is_complete_or_leaves_nothing() {
     let fixture = Fixture::new().await;
     let files = fixture.files();
     let mut finished = false;
@@ -20,13 +20,13 @@ async fn a_write_that_is_dropped_at_any_moment_is_whole_or_leaves_nothing() {
                     finished = true;
                     break;
                 }
-                // Lets the work on other threads go on, as far as it likes.
+                // Work on other threads may continue.
                 tokio::task::yield_now().await;
             }
         }
         assert!(polls < 100_000, "never ends");
     }
-    // What threads were still doing when nobody waited any more ends by itself.
+    // Work that still runs on threads ends after a while.
     let settled = async {
         loop {
             files.reap().await.unwrap();
@@ -52,9 +52,9 @@ async fn the_next_start_removes_what_a_crash_has_left() {
     let kept = put(files, "alice", "kept", 10).await;
     let deleted = put(files, "alice", "deleted", 10).await;
     // A crash while writing, one before the row is written, and one after a row was deleted.
-    let (_, unfinished) = files.blobs().begin().unwrap();
+    let (_, unfinished) = files.blobs().create().unwrap();
     unfinished.abandon();
-    let (file, mut placed) = files.blobs().begin().unwrap();
+    let (file, mut placed) = files.blobs().create().unwrap();
     placed.place(&file).unwrap();
     placed.abandon();
     let row = files
@@ -62,7 +62,7 @@ async fn the_next_start_removes_what_a_crash_has_left() {
         .delete_file(&owner("alice"), &deleted.id)
         .await;
     assert!(row.unwrap());
-    // Not ours, whatever it looks like.
+    // Files of other programs or databases.
     let root = fixture.directory.path().join("sessions-files");
     let shard = files.path(&kept).parent().unwrap().to_owned();
     let foreign = [
@@ -105,7 +105,7 @@ async fn databases_may_share_a_directory() {
 }
 
 #[tokio::test]
-async fn in_memory_the_bytes_go_with_the_store() {
+async fn files_of_a_store_in_memory_are_deleted_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let settings = Settings {
         files_dir: Some(directory.path().to_owned()),
