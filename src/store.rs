@@ -1,8 +1,8 @@
-//! Where state is kept: sessions, the rows of files, leases, and turns that wait for their client.
+//! Persistent state: sessions, the rows of files, leases, and turns that wait for their client.
 //!
-//! A closed set of stores behind one enum. Knows how records are kept and that every record belongs to an owner; knows
-//! nothing of what a conversation means. Every write of a turn carries the fence of its lease, and the store refuses a
-//! write whose lease is no longer held.
+//! One enum with a variant for each kind of store. The store keeps records, each of which belongs to an owner; it does
+//! not interpret conversations. Every write of a run carries the fence of its lease. A write whose lease has ended is
+//! refused.
 
 mod clock;
 mod file;
@@ -28,12 +28,12 @@ pub use self::sqlite::Sqlite;
 pub use self::waiting::{Attachment, UnstoredTurn, WaitingTurn};
 use crate::ids::{Owner, SessionId};
 
-/// Where state is kept.
+/// The location of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// A SQLite file.
     Sqlite(PathBuf),
-    /// Memory; gone when the process ends.
+    /// Memory; lost when the process ends.
     Memory,
 }
 
@@ -44,25 +44,25 @@ pub enum Store {
     Sqlite(Sqlite),
 }
 
-/// Why the store could not do what was asked.
+/// Why an operation of the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another turn holds the lease and did not release it in time.
-    #[error("the session is leased to another turn")]
+    /// Another run holds the lease and did not release it in time.
+    #[error("the session is leased to another run")]
     Busy,
-    /// The lease of the write is no longer held; nothing was written.
+    /// The lease of the write has ended; nothing was written.
     #[error("the lease of the session was lost")]
     LeaseLost,
     /// The owner has no such record.
     #[error("not found")]
     NotFound,
-    /// There is a record with this id already.
-    #[error("exists already")]
+    /// A record with this id already exists.
+    #[error("already exists")]
     Exists,
     /// The index of a message is past the end of the session.
     #[error("the session holds only {messages} messages")]
     PastEnd {
-        /// Instructions and messages of the session.
+        /// Number of instructions and messages of the session.
         messages: u64,
     },
     /// Another process has the database file open.
@@ -74,10 +74,10 @@ pub enum StoreError {
         /// The database file.
         path: PathBuf,
     },
-    /// A newer binary has changed the schema of the database.
+    /// A newer version of the program has migrated the database.
     #[error(
-        "{} has schema version {found}, this binary knows versions up to {known}; run the newer loopwright, or choose \
-         another file with --session-store",
+        "{} has schema version {found}, but this binary supports versions up to {known}; run a newer loopwright, or \
+         choose another file with --session-store",
         path.display()
     )]
     NewerSchema {
@@ -85,16 +85,16 @@ pub enum StoreError {
         path: PathBuf,
         /// The version of its schema.
         found: i64,
-        /// The newest version that this binary knows.
+        /// The newest version that this binary supports.
         known: i64,
     },
-    /// The database failed, or holds what cannot be read.
+    /// The database failed, or stored data is damaged.
     #[error("the store failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Store {
-    /// Opens the store and brings its schema up to date.
+    /// Opens the store and migrates its schema.
     ///
     /// # Errors
     /// `InUse`, `NewerSchema`; else when it cannot be opened or migrated.
@@ -102,14 +102,13 @@ impl Store {
         Sqlite::open(url).await.map(Self::Sqlite)
     }
 
-    /// Waits for the right to write to a session; first come, first served. A `wait` of zero takes it only if it is
-    /// free.
+    /// Acquires the lease of a session, in order of arrival. With a `wait` of zero, only a free lease is acquired.
     ///
     /// # Errors
     /// `Busy` after `wait`.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue.
+    /// Dropping the future leaves the queue for the lease.
     pub async fn acquire(
         &self,
         owner: &Owner,
@@ -124,10 +123,10 @@ impl Store {
     /// Extends a lease.
     ///
     /// # Errors
-    /// `LeaseLost` when it is no longer held; what is written under it is refused then.
+    /// `LeaseLost` when the lease has ended; writes with its fence are refused.
     #[expect(
         clippy::unused_async,
-        reason = "a store that several processes use asks its server"
+        reason = "a store that is shared between processes needs a request to its server"
     )]
     pub async fn renew(&self, lease: &Lease) -> Result<(), StoreError> {
         match self {
@@ -135,10 +134,10 @@ impl Store {
         }
     }
 
-    /// Gives a lease back. Dropping it does the same without waiting.
+    /// Releases a lease. Dropping the lease also releases it, without waiting.
     #[expect(
         clippy::unused_async,
-        reason = "a store that several processes use asks its server"
+        reason = "a store that is shared between processes needs a request to its server"
     )]
     pub async fn release(&self, lease: Lease) {
         match self {
@@ -146,10 +145,10 @@ impl Store {
         }
     }
 
-    /// A whole session, or `None` where this owner has none of that id.
+    /// A whole session, or `None` if the owner has no session with this id.
     ///
     /// # Errors
-    /// When the store fails or holds what cannot be read.
+    /// When the store fails or the stored data is damaged.
     pub async fn load(
         &self,
         owner: &Owner,
@@ -160,23 +159,23 @@ impl Store {
         }
     }
 
-    /// Applies a change whole or not at all; makes the session if there is none.
+    /// Applies a change atomically; creates the session if it does not exist.
     ///
-    /// Where fewer messages are stored than `keep`, the new ones follow those that are there.
+    /// If fewer messages are stored than `keep`, all of them are kept.
     ///
     /// # Errors
     /// `LeaseLost`; else when the store fails. Nothing is changed then.
     ///
     /// # Cancel safety
-    /// A dropped future makes the change whole or not at all.
+    /// If the future is dropped, the change is applied completely or not at all.
     pub async fn write(&self, fence: &Fence, change: &Arc<Change>) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.write(fence, change).await,
         }
     }
 
-    /// Puts the messages and instructions of a change in place of what is stored under the id; its files stay. A
-    /// `created_at` of 0 is now.
+    /// Replaces the messages and instructions of a session with those of the change; its files stay. `created_at` is in
+    /// Unix seconds; 0 is the current time.
     ///
     /// # Errors
     /// `LeaseLost`; else when the store fails. Nothing is changed then.
@@ -194,10 +193,10 @@ impl Store {
         }
     }
 
-    /// Copies a session up to (without) the message at the index, or whole. The index counts instructions and messages
+    /// Copies the messages before the index `before_message`, or all. The index counts instructions and messages
     /// together.
     ///
-    /// Calls that the client was asked to run keep leading to the session that was copied; files are used by both.
+    /// Pending client calls stay assigned to the source session. Both sessions use the same files.
     ///
     /// # Errors
     /// `LeaseLost`, `NotFound`, `Exists` when the new id is taken, `PastEnd`; else when the store fails.
@@ -215,7 +214,7 @@ impl Store {
         }
     }
 
-    /// Deletes a session and the rows of the files that only it uses; says whether there was one.
+    /// Deletes a session and the rows of the files that only it uses; returns whether it existed.
     ///
     /// # Errors
     /// `LeaseLost`; else when the store fails.
@@ -225,10 +224,10 @@ impl Store {
         }
     }
 
-    /// A page of the owner's sessions, last written first, after the one named; at most 1000.
+    /// A page of the owner's sessions after the session `after`, last written first; at most 1000.
     ///
     /// # Errors
-    /// `NotFound` when `after` is none of the owner's; else when the store fails.
+    /// `NotFound` when the owner has no session `after`; else when the store fails.
     pub async fn list(
         &self,
         owner: &Owner,
@@ -240,21 +239,22 @@ impl Store {
         }
     }
 
-    /// Deletes the sessions that were not written for so long; returns how many.
+    /// Deletes the sessions that were last written more than `ttl` ago; returns how many.
     ///
     /// # Errors
-    /// When the store fails; some of them may be gone then.
+    /// When the store fails; some sessions may have been deleted.
     ///
     /// # Cancel safety
-    /// Deletes a few at a time, so that other writes come in between; a dropped future leaves the rest for next time.
+    /// Sessions are deleted in batches, so that other writes can run in between. If the future is dropped, the next
+    /// call deletes the rest.
     pub async fn expire(&self, ttl: Duration) -> Result<u64, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.expire(ttl).await,
         }
     }
 
-    /// The turn that waits for the result of this call: the session whose response asked the client to run it, or an
-    /// unstored conversation whose time is not up.
+    /// The turn that waits for the result of this client call: a stored session, or an unstored turn that has not
+    /// expired.
     ///
     /// # Errors
     /// When the store fails.
@@ -268,31 +268,31 @@ impl Store {
         }
     }
 
-    /// Keeps an unstored turn in memory until time is up, for the results of its pending client calls. A stored one
-    /// waits by the calls of its [`Change`].
+    /// Keeps an unstored turn in memory until `until`, for the results of its pending client calls. The pending calls
+    /// of a stored session are written with its [`Change`].
     ///
-    /// Where too many wait already, the one that has waited longest gives way.
+    /// If a limit is exceeded, the oldest turns are dropped.
     pub fn park(&self, owner: &Owner, calls: &[String], turn: UnstoredTurn, until: Instant) {
         match self {
             Self::Sqlite(sqlite) => sqlite.waiting().put(owner, calls, turn, until),
         }
     }
 
-    /// Drops what is attached to the unstored turn that waits for this call; the turn can still be asked for.
+    /// Drops the attachment of the unstored turn that waits for this call. The turn itself is kept.
     pub fn detach(&self, owner: &Owner, call_id: &str) {
         match self {
             Self::Sqlite(sqlite) => sqlite.waiting().detach(owner, call_id),
         }
     }
 
-    /// Forgets the unstored turns whose time is up, with what is attached to them.
+    /// Drops the unstored turns that have expired, with their attachments.
     pub fn expire_waiting(&self) {
         match self {
             Self::Sqlite(sqlite) => sqlite.waiting().drop_expired(),
         }
     }
 
-    /// Names this store where several keep their blobs in one directory.
+    /// The unique name of this store, for a directory of blobs that several stores share.
     ///
     /// # Errors
     /// When the store fails.
@@ -302,7 +302,7 @@ impl Store {
         }
     }
 
-    /// Whether the store answers.
+    /// Checks that the store responds.
     ///
     /// # Errors
     /// When it does not.
@@ -312,7 +312,7 @@ impl Store {
         }
     }
 
-    /// Writes out what is pending and closes the store; every later call fails.
+    /// Completes pending writes and closes the store. Every later call fails.
     pub async fn close(&self) {
         match self {
             Self::Sqlite(sqlite) => sqlite.close().await,

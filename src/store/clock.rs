@@ -1,19 +1,19 @@
-//! The times of writes.
+//! The timestamps of writes.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(super) const MICROS_PER_SECOND: i64 = 1_000_000;
 
-/// Gives the times of writes: microseconds since 1970, each later than the one before, so that the order of writes is
-/// the order of their times.
+/// Creates the timestamps of writes: Unix time in microseconds, strictly increasing, so that writes can be ordered by
+/// their timestamps.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     last: AtomicI64,
 }
 
 impl Clock {
-    /// The time now, or just after the last one given out.
+    /// The current time, or one microsecond after the last timestamp if that is later.
     pub(super) fn stamp(&self) -> i64 {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -31,7 +31,7 @@ impl Clock {
     }
 }
 
-/// Whole seconds of a time.
+/// Converts microseconds to whole seconds.
 pub(super) fn seconds(micros: i64) -> i64 {
     micros.div_euclid(MICROS_PER_SECOND)
 }

@@ -1,4 +1,4 @@
-//! The records of files, and what a store does with them.
+//! The records of files, and the operations of a store on them.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::{Store, StoreError};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::file::FileObject;
 
-/// A stored file. It is written as OpenAI's file object, with more fields.
+/// A stored file. It is serialized as an OpenAI file object with additional fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredFile {
     /// Its id.
     pub id: FileId,
-    /// The session that uses it; the oldest of several, unless one was asked about.
+    /// A session that uses it: the session of the filter, else the oldest one.
     pub session: Option<SessionId>,
     /// Its name: one path component.
     pub name: String,
@@ -29,18 +29,18 @@ pub struct StoredFile {
     pub round: Option<u32>,
     /// When it was stored, in seconds since 1970.
     pub created_at: i64,
-    /// The name of its bytes.
+    /// The name of the blob with its content.
     pub(crate) blob: String,
 }
 
-/// The row of a file whose bytes are in place.
+/// A new row for a file whose content is on disk.
 #[derive(Debug, Clone)]
 pub struct FileRecord {
     /// Its id.
     pub id: FileId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// The session that it is made for, made if there is none.
+    /// The session that it is created for; created if it does not exist.
     pub session: Option<SessionId>,
     /// Its name: one path component.
     pub name: String,
@@ -54,42 +54,42 @@ pub struct FileRecord {
     pub tool: Option<String>,
     /// The round in which it was made.
     pub round: Option<u32>,
-    /// The name of its bytes.
+    /// The name of the blob with its content.
     pub blob: String,
 }
 
-/// What came of inserting a file.
+/// The outcome of inserting a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InsertedFile {
-    /// The file; `None` where it was deleted again at once.
+    /// The file; `None` if it was deleted again at once.
     pub file: Option<StoredFile>,
-    /// The owner had a file with that id already, and the new bytes have no row.
+    /// The owner already had a file with this id; the new content has no row.
     pub known: bool,
-    /// How many older files had to go to make room.
+    /// How many older files were deleted because of the total limit.
     pub evicted: u64,
 }
 
-/// What a file is for, in OpenAI's words.
+/// The `purpose` of a file in OpenAI's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Purpose {
-    /// Anything that a user gives.
+    /// Any file of a user.
     #[default]
     UserData,
     /// A file for tools.
     Assistants,
-    /// A file that tools have made.
+    /// An output file of a tool.
     AssistantsOutput,
     /// An image.
     Vision,
-    /// Requests of a batch.
+    /// Requests of the Batch API.
     Batch,
-    /// Examples to train with.
+    /// Training data.
     FineTune,
     /// Data of an evaluation.
     Evals,
 }
 
-/// The order of a list, by the time when files were stored.
+/// The order of a list by creation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FileOrder {
     /// Oldest first.
@@ -108,9 +108,9 @@ pub struct FileFilter<'a> {
     pub after: Option<&'a FileId>,
     /// The order.
     pub order: FileOrder,
-    /// Only those for that.
+    /// Only files with this purpose.
     pub purpose: Option<Purpose>,
-    /// Only those that the session uses.
+    /// Only files that this session uses.
     pub session: Option<&'a SessionId>,
 }
 
@@ -119,21 +119,21 @@ pub struct FileFilter<'a> {
 pub struct FilePage {
     /// The files.
     pub data: Vec<StoredFile>,
-    /// More follow after the last one.
+    /// Whether there are more files after the last one.
     pub has_more: bool,
 }
 
-/// How much is stored.
+/// The number and size of all files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileUsage {
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Their total size in bytes.
     pub bytes: u64,
 }
 
 impl Store {
-    /// What is known of a file.
+    /// The metadata of a file.
     ///
     /// # Errors
     /// When the store fails.
@@ -146,7 +146,7 @@ impl Store {
     /// A page of the owner's files.
     ///
     /// # Errors
-    /// `NotFound` when `after` is none of the owner's; else when the store fails.
+    /// `NotFound` when the owner has no file `after`; else when the store fails.
     pub async fn files(
         &self,
         owner: &Owner,
@@ -157,14 +157,14 @@ impl Store {
         }
     }
 
-    /// Adds the row of a file whose bytes are in place, makes its session use it, and deletes the rows of files that
-    /// must make room. A file of the owner that has the id already is used instead.
+    /// Adds the row of a file whose content is on disk, adds the file to its session, and deletes rows of other files
+    /// until the total is at most `max_total_bytes`. If the owner already has a file with this id, that file is used.
     ///
     /// # Errors
     /// When the store fails; nothing is added then.
     ///
     /// # Cancel safety
-    /// A dropped future adds the row or nothing.
+    /// If the future is dropped, the row is added or nothing is changed.
     pub async fn insert_file(
         &self,
         file: FileRecord,
@@ -175,14 +175,14 @@ impl Store {
         }
     }
 
-    /// Makes a session use a file, which then lives at least as long. A session without messages is made if there is
-    /// none.
+    /// Adds a file to a session. The file is kept at least as long as the session. The session is created if it does
+    /// not exist.
     ///
     /// # Errors
     /// `NotFound`; else when the store fails.
     ///
     /// # Cancel safety
-    /// A dropped future does it whole or not at all.
+    /// If the future is dropped, the file is added or nothing is changed.
     pub async fn attach_file(
         &self,
         owner: &Owner,
@@ -194,7 +194,7 @@ impl Store {
         }
     }
 
-    /// Notes that a file is used now.
+    /// Sets the time of last use of a file to now.
     ///
     /// # Errors
     /// `NotFound`; else when the store fails.
@@ -204,7 +204,7 @@ impl Store {
         }
     }
 
-    /// Deletes the row of a file; says whether there was one.
+    /// Deletes the row of a file; returns whether it existed.
     ///
     /// # Errors
     /// When the store fails.
@@ -214,10 +214,10 @@ impl Store {
         }
     }
 
-    /// Deletes the rows of files that no session uses and that were not used for so long; returns how many.
+    /// Deletes the rows of files that no session uses and that were last used more than `ttl` ago; returns how many.
     ///
     /// # Errors
-    /// When the store fails; some of them may be gone then.
+    /// When the store fails; some rows may have been deleted.
     ///
     /// # Cancel safety
     /// As [`Store::expire`].
@@ -227,7 +227,7 @@ impl Store {
         }
     }
 
-    /// How much is stored in files, over all owners.
+    /// The number and size of the files of all owners.
     ///
     /// # Errors
     /// When the store fails.
@@ -237,7 +237,7 @@ impl Store {
         }
     }
 
-    /// Some of the blobs whose rows are gone; empty when there are none.
+    /// A batch of the blobs whose rows are deleted; empty if there are none.
     ///
     /// # Errors
     /// When the store fails.
@@ -247,7 +247,7 @@ impl Store {
         }
     }
 
-    /// Forgets dead blobs whose bytes are removed.
+    /// Removes blobs from the dead ones, after their content was removed from disk.
     ///
     /// # Errors
     /// When the store fails.
@@ -257,7 +257,7 @@ impl Store {
         }
     }
 
-    /// Those of the blobs that have no row, once every write begun before has ended.
+    /// Those of the blobs that have no row. Waits for earlier writes to end.
     ///
     /// # Errors
     /// When the store fails.
@@ -269,7 +269,7 @@ impl Store {
 }
 
 impl Purpose {
-    /// Every one.
+    /// All values.
     pub const ALL: [Self; 7] = [
         Self::UserData,
         Self::Assistants,
@@ -280,7 +280,7 @@ impl Purpose {
         Self::Evals,
     ];
 
-    /// OpenAI's word.
+    /// The value in OpenAI's API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UserData => "user_data",
@@ -293,7 +293,7 @@ impl Purpose {
         }
     }
 
-    /// Reads OpenAI's word.
+    /// Parses a value of OpenAI's API.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL
             .into_iter()

@@ -1,4 +1,4 @@
-//! Leases in memory: the right of one turn at a time to write to a session, for a store that one process owns.
+//! Leases in memory, for a store that only one process uses: at most one run can write to a session at a time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::StoreError;
 use crate::ids::{Owner, SessionId};
 
-/// Parts of the table, each with a lock of its own, so that busy sessions do not wait for each other here.
+/// Number of shards of the table. Each has its own lock, to reduce contention.
 const SHARDS: usize = 16;
 
 type Key = (Owner, SessionId);
@@ -25,46 +25,47 @@ pub struct Lease {
     _hold: Arc<LeaseHold>,
 }
 
-/// What every write under a lease carries. The store refuses a write whose token is not that of the present lease.
+/// The proof of a lease that every write carries. The store refuses a write whose token is not that of the current
+/// lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     pub(super) owner: Owner,
     pub(super) id: SessionId,
-    /// Larger for each later lease.
+    /// Increases with every lease.
     token: u64,
 }
 
 /// The leases of one process; cheap to clone.
 ///
-/// Holds an entry only for sessions that somebody has a lease of or waits for.
+/// The table has entries only for sessions whose lease is held or waited for.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Leases {
     shards: Arc<[Shard; SHARDS]>,
-    /// Keyed with a secret, so that chosen ids cannot all go to one shard.
+    /// Randomly keyed, so that clients cannot choose ids that all map to one shard.
     hasher: RandomState,
     last_token: Arc<AtomicU64>,
 }
 
-/// Keeps the session from the next in the queue: held by the lease, and by each write under it until that has ended.
+/// Keeps a session leased. Held by the lease and by each write under it until the write has ended.
 #[derive(Debug)]
 pub(super) struct LeaseHold {
-    // Fields are dropped in this order: the next in the queue has the permit before the entry may go.
+    // Fields are dropped in this order: the permit passes to the next waiter before the entry can be removed.
     _permit: OwnedSemaphorePermit,
     _slot: QueueSlot,
 }
 
-/// A session that somebody has a lease of or waits for.
+/// A session whose lease is held or waited for.
 #[derive(Debug)]
 struct Entry {
     queue: Arc<Semaphore>,
-    /// How many have it or wait for it.
+    /// Number of holders and waiters.
     slots: usize,
-    /// The present lease.
+    /// The token of the current lease.
     token: u64,
     hold: Weak<LeaseHold>,
 }
 
-/// One slot at a session's entry, given back when it is dropped: also by a caller that gave up waiting.
+/// One of the `slots` of an entry. It is released on drop, also if the caller stops waiting.
 #[derive(Debug)]
 struct QueueSlot {
     leases: Leases,
@@ -72,7 +73,7 @@ struct QueueSlot {
 }
 
 impl Lease {
-    /// What writes under this lease carry.
+    /// The fence for writes under this lease.
     pub fn fence(&self) -> &Fence {
         &self.fence
     }
@@ -87,7 +88,7 @@ impl Leases {
         wait: Duration,
     ) -> Result<Lease, StoreError> {
         let (slot, queue) = self.enqueue((owner.clone(), id.clone()));
-        // A free permit is taken at once; nobody is passed by, because one that is waited for is never free.
+        // Taking a free permit at once is fair: while there are waiters, no permit is free.
         let permit = match Arc::clone(&queue).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) if wait.is_zero() => return Err(StoreError::Busy),
@@ -113,7 +114,7 @@ impl Leases {
         })
     }
 
-    /// Keeps the lease of a fence from ending while a write under it runs.
+    /// Keeps a session leased while a write with this fence runs.
     ///
     /// # Errors
     /// `LeaseLost` when it has ended.
@@ -126,7 +127,7 @@ impl Leases {
             .ok_or(StoreError::LeaseLost)
     }
 
-    /// Whether somebody has a lease of the session now.
+    /// Whether the lease of the session is held now.
     pub(super) fn is_leased(&self, owner: &Owner, id: &SessionId) -> bool {
         let key = (owner.clone(), id.clone());
         self.shard(&key)
@@ -154,16 +155,16 @@ impl Leases {
         (slot, queue)
     }
 
-    /// The part of the table that the key belongs to.
+    /// The shard of a key.
     fn shard(&self, key: &Key) -> &Shard {
         let [first, ..] = &*self.shards;
         let hash = self.hasher.hash_one(key) % SHARDS as u64;
-        // The fallback is never taken: the index is below the number of shards.
+        // The index is always below the number of shards, so the fallback is never used.
         let index = usize::try_from(hash).unwrap_or_default();
         self.shards.get(index).unwrap_or(first)
     }
 
-    /// Sessions that somebody has a lease of or waits for.
+    /// Number of entries.
     #[cfg(test)]
     fn entries(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()

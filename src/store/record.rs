@@ -9,24 +9,24 @@ use crate::openai::message::Message;
 pub struct StoredMessage {
     /// The message as the model saw it.
     pub message: Message,
-    /// The client never saw it as a message of its own: an assistant message or a tool result inside the loop.
+    /// Whether the client did not receive it as a separate message: an assistant message or a tool result of a round.
     pub hidden: bool,
-    /// Set on the last message of a response: what the client saw of that response.
+    /// On the last message of a response: the client's view of the response.
     pub view: Option<View>,
-    /// A tool result's whole text, where the model was given a shortened one.
+    /// The whole text of a tool result, if the model received a shortened one.
     pub full_text: Option<String>,
-    /// What a tool result found, by the numbers under which an answer refers to it.
+    /// The sources of a tool result, with the numbers that citations use.
     pub sources: Vec<CitedSource>,
 }
 
-/// What a client saw of one response: one assistant message.
+/// What the client received as one response: one assistant message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct View {
     /// The text of all rounds, joined.
     pub text: String,
-    /// The last round's text, which is all a client saw that asked for `agent.text: "final"`.
+    /// The text of the last model call. A client that requested `agent.text: "final"` received only this text.
     pub final_text: String,
-    /// The ids of the calls that the client was asked to run.
+    /// The ids of the client tool calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub call_ids: Vec<String>,
 }
@@ -44,27 +44,27 @@ pub struct StoredSession {
     pub updated_at: i64,
 }
 
-/// One change of a stored conversation, made whole or not at all.
+/// One change of a stored conversation. It is applied atomically.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
     /// The new leading instructions; `None` leaves the stored ones.
     pub instructions: Option<Vec<Message>>,
-    /// How many of the stored messages stay; the rest is deleted.
+    /// How many of the stored messages are kept, counted from the first; the others are deleted.
     pub keep: usize,
-    /// What follows them.
+    /// The messages that are appended to them.
     pub append: Vec<StoredMessage>,
-    /// Ids of calls that the client was asked to run, which lead back to this session.
+    /// Ids of pending client calls, which are assigned to this session.
     pub client_calls: Vec<String>,
-    /// The title that the new messages give, used where no title is among the messages that stay.
+    /// The title from the appended messages; used if the title message is not among the kept messages.
     pub title: Option<Title>,
 }
 
-/// The title of a session, and the message that gives it.
+/// The title of a session, and the message that it is taken from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Title {
-    /// The place of the message among those appended.
+    /// The index of the message in [`Change::append`].
     pub index: usize,
-    /// The title, where the message has any text.
+    /// The title; `None` if the message has no text.
     pub text: Option<String>,
 }
 
@@ -79,9 +79,9 @@ pub struct SessionSummary {
     pub updated_at: i64,
     /// Stored messages, hidden ones and instructions included.
     pub message_count: u64,
-    /// The beginning of the first user message's text, if it has any.
+    /// The beginning of the text of the first user message, if it has text.
     pub title: Option<String>,
-    /// A turn of it holds the lease.
+    /// Whether a run holds the lease of the session.
     pub running: bool,
 }
 
@@ -90,21 +90,21 @@ pub struct SessionSummary {
 pub struct SessionPage {
     /// The entries, last written first.
     pub data: Vec<SessionSummary>,
-    /// More follow after the last one.
+    /// Whether there are more sessions after the last one.
     pub has_more: bool,
 }
 
-/// What a replacement found.
+/// The outcome of a replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replaced {
     /// There was no session.
     Created,
-    /// There was one, which is gone.
+    /// There was a session, which was replaced.
     Replaced,
 }
 
 impl StoredMessage {
-    /// A message that the client sees as such.
+    /// A message that the client knows as a separate message.
     pub fn visible(message: Message) -> Self {
         Self {
             message,
@@ -115,7 +115,7 @@ impl StoredMessage {
         }
     }
 
-    /// A message inside the loop, which the client does not see.
+    /// A message of a round, which the client does not receive.
     pub fn hidden(message: Message) -> Self {
         Self {
             hidden: true,
@@ -123,7 +123,7 @@ impl StoredMessage {
         }
     }
 
-    /// About how many bytes it takes in the store.
+    /// The approximate size in the store, in bytes.
     pub fn stored_bytes(&self) -> usize {
         let view = self.view.as_ref().map_or(0, |view| {
             let calls = view.call_ids.iter().map(String::len).sum::<usize>();
@@ -138,7 +138,7 @@ impl StoredMessage {
 }
 
 impl StoredSession {
-    /// About how many bytes it takes.
+    /// The approximate size, in bytes.
     pub fn stored_bytes(&self) -> usize {
         let instructions = self.instructions.iter().map(|message| message.json().len());
         let messages = self.messages.iter().map(StoredMessage::stored_bytes);

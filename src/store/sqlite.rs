@@ -1,7 +1,8 @@
-//! SQLite through rusqlite: a file (WAL) that belongs to this process, or memory.
+//! SQLite through rusqlite: a file in WAL mode that only this process uses, or memory.
 //!
-//! There is one writer. Readers of a file have connections of their own and see the last committed state; in memory
-//! they share the writer's. What is larger than one short transaction is written in pieces ([`rewrite`]).
+//! There is one connection for writes. Reads of a file use other connections and see the last committed state; reads of
+//! memory use the same connection as writes. Changes too large for one short transaction are written in chunks
+//! ([`rewrite`]).
 
 mod checkpoint;
 mod connections;
@@ -25,10 +26,10 @@ use tokio_util::task::TaskTracker;
 
 use self::checkpoint::Checkpoints;
 use self::connections::{Connections, Executor};
-use self::read::{Cursor, LoadedPiece};
-use self::rewrite::{Kind, Rewrite};
-use self::size::{Extent, IN_TASK, PIECE};
-use self::write::Written;
+use self::read::{LoadedChunk, ReadCursor};
+use self::rewrite::{Rewrite, RewriteKind};
+use self::size::{CHUNK, Extent, TASK_LIMIT};
+use self::write::WriteOutcome;
 use super::clock::Clock;
 use super::lease::{Fence, Leases};
 use super::record::{Change, Replaced, SessionPage, StoredSession};
@@ -36,9 +37,9 @@ use super::waiting::{WaitingTurn, WaitingTurns};
 use super::{StoreError, StoreUrl};
 use crate::ids::{Owner, SessionId};
 
-/// Longest wait for each step of closing; what is not written back then is in the write-ahead log.
+/// Longest wait for each step of closing. Data that is not written back by then stays in the write-ahead log.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
-/// How often a long read begins again because the session was written meanwhile, before it reads all at once.
+/// How often a read in chunks restarts because the session was written meanwhile, before it reads everything at once.
 const MAX_RESTARTS: u32 = 3;
 
 /// An SQLite database; cheap to clone.
@@ -54,9 +55,9 @@ struct Inner {
     clock: Arc<Clock>,
     leases: Leases,
     waiting: Mutex<WaitingTurns>,
-    /// Writes in several pieces, which go on when nobody waits for them any more.
+    /// Writes in chunks, which continue when their callers are dropped.
     tasks: TaskTracker,
-    /// Keeps other processes from the file until the store is closed.
+    /// The lock that keeps other processes from opening the file until the store is closed.
     lock: Mutex<Option<File>>,
 }
 
@@ -78,7 +79,7 @@ impl Sqlite {
             lock: Mutex::new(opened.lock),
         }));
         if opened.leftovers {
-            // Of deletions and of writes in pieces that a crash broke off; large ones must not hold up the start.
+            // Leftovers of interrupted deletions and writes in chunks. Their removal must not delay the start.
             let sweeper = store.clone();
             store.0.tasks.spawn(async move {
                 if let Err(error) = sweeper.sweep().await {
@@ -104,33 +105,33 @@ impl Sqlite {
     ) -> Result<Option<StoredSession>, StoreError> {
         let mut restarts = 0;
         'again: loop {
-            let piece = if restarts < MAX_RESTARTS {
-                PIECE
+            let chunk = if restarts < MAX_RESTARTS {
+                CHUNK
             } else {
                 Extent::ALL
             };
-            let read = |cursor: Cursor| {
+            let read = |cursor: ReadCursor| {
                 let (owner, id) = (owner.clone(), id.clone());
                 self.0
                     .reader
                     .run(cursor.executor(), move |connection, executor| {
                         let limit = match executor {
-                            Executor::Task => IN_TASK,
-                            Executor::Thread => piece,
+                            Executor::Task => TASK_LIMIT,
+                            Executor::Thread => chunk,
                         };
                         read::load(connection, (&owner, &id), cursor, limit, executor)
                     })
             };
-            let Some(LoadedPiece {
+            let Some(LoadedChunk {
                 mut session,
                 version,
                 mut next,
-            }) = read(Cursor::Start).await?
+            }) = read(ReadCursor::Start).await?
             else {
                 return Ok(None);
             };
             while let Some(from) = next {
-                match read(Cursor::Resume { from, version }).await? {
+                match read(ReadCursor::Resume { from, version }).await? {
                     Some(more) if more.version == version => {
                         session.messages.extend(more.session.messages);
                         next = more.next;
@@ -152,8 +153,8 @@ impl Sqlite {
     ) -> Result<(), StoreError> {
         let hold = self.0.leases.pin(fence)?;
         let extent = Extent::of_change(change);
-        if extent.fits(PIECE) {
-            let executor = match extent.fits(IN_TASK) {
+        if extent.fits(CHUNK) {
+            let executor = match extent.fits(TASK_LIMIT) {
                 true => Executor::Task,
                 false => Executor::Thread,
             };
@@ -161,15 +162,15 @@ impl Sqlite {
                 (Arc::clone(&self.0.clock), fence.clone(), Arc::clone(change));
             let hold = Arc::clone(&hold);
             let written = self.0.writer.run(executor, move |connection, executor| {
-                let _until_it_ends = &hold;
+                let _hold = &hold;
                 write::write(connection, &clock, &fence, &change, executor)
             });
             match written.await? {
-                Written::Done => {
-                    self.wrote(extent);
+                WriteOutcome::Done => {
+                    self.count_written(extent);
                     return Ok(());
                 }
-                Written::TooLong => {}
+                WriteOutcome::LimitExceeded => {}
             }
         }
         let rewrite = Rewrite::change(fence, Arc::clone(change), hold);
@@ -183,7 +184,7 @@ impl Sqlite {
         change: &Arc<Change>,
     ) -> Result<Replaced, StoreError> {
         let hold = self.0.leases.pin(fence)?;
-        let kind = Kind::Import { created_at };
+        let kind = RewriteKind::Import { created_at };
         let rewrite = Rewrite::of(fence, fence.id.clone(), kind, Arc::clone(change), hold);
         self.rewrite(rewrite).await
     }
@@ -195,7 +196,7 @@ impl Sqlite {
         new_id: &SessionId,
     ) -> Result<(), StoreError> {
         let hold = self.0.leases.pin(source)?;
-        let kind = Kind::Fork { before_message };
+        let kind = RewriteKind::Fork { before_message };
         let rewrite = Rewrite::of(source, new_id.clone(), kind, Arc::default(), hold);
         self.rewrite(rewrite).await.map(drop)
     }
@@ -204,7 +205,7 @@ impl Sqlite {
         let hold = self.0.leases.pin(fence)?;
         let fence = fence.clone();
         let deleted = self.0.writer.run(Executor::Thread, move |connection, _| {
-            let _until_it_ends = &hold;
+            let _hold = &hold;
             write::hide(connection, &fence.owner, &fence.id)
         });
         let deleted = deleted.await?;
@@ -232,11 +233,11 @@ impl Sqlite {
     }
 
     pub(super) async fn expire(&self, ttl: Duration) -> Result<u64, StoreError> {
-        let before = self.before(ttl);
+        let cutoff = self.cutoff(ttl);
         let mut total = 0;
         loop {
             let hidden = self.0.writer.run(Executor::Thread, move |connection, _| {
-                write::hide_expired(connection, before)
+                write::hide_expired(connection, cutoff)
             });
             let hidden = hidden.await?;
             total += hidden;
@@ -272,7 +273,7 @@ impl Sqlite {
     pub(super) async fn close(&self) {
         self.0.tasks.close();
         let tasks = timeout(CLOSE_WAIT, self.0.tasks.wait()).await.is_ok();
-        // Readers first: the log can only be written back whole while nobody reads from it. In memory this closes the
+        // Readers first: the whole log can be written back only if there are no readers. In memory this closes the
         // writer as well, and there is no log.
         let readers = self.0.reader.close(CLOSE_WAIT).await;
         let written_back = self.0.writer.is_closed()
@@ -287,7 +288,7 @@ impl Sqlite {
         let writer = self.0.writer.close(CLOSE_WAIT).await;
         drop(self.0.lock.lock().take());
         if !(tasks && readers && written_back && writer) {
-            // Nothing is lost: what is committed is in the log and is found there by the next start.
+            // No data is lost: committed data is in the log, which is read at the next start.
             tracing::warn!(
                 tasks,
                 readers,
@@ -298,12 +299,12 @@ impl Sqlite {
         }
     }
 
-    /// Writes in pieces, to the end even when nobody waits for it any more.
+    /// Writes in chunks. The write continues if the future is dropped.
     async fn rewrite(&self, rewrite: Rewrite) -> Result<Replaced, StoreError> {
         let store = self.clone();
         let running = self.0.tasks.spawn(async move {
             let done = rewrite.run(&store).await;
-            // The session that was replaced, or what a failure has left.
+            // Removes the replaced session, or the leftovers of a failure.
             let swept = store.sweep().await;
             let done = done?;
             swept.map(|()| done)
@@ -311,7 +312,7 @@ impl Sqlite {
         running.await.map_err(StoreError::failed)?
     }
 
-    /// Removes hidden sessions, a piece at a time.
+    /// Removes hidden sessions, one chunk at a time.
     async fn sweep(&self) -> Result<(), StoreError> {
         while self
             .0
@@ -319,19 +320,19 @@ impl Sqlite {
             .run(Executor::Thread, |connection, _| write::sweep(connection))
             .await?
         {
-            self.wrote(PIECE);
+            self.count_written(CHUNK);
         }
         Ok(())
     }
 
-    /// Notes how much was written, and has the log written back once there is enough of it.
-    fn wrote(&self, extent: Extent) {
+    /// Counts what was written, and starts a checkpoint when the log is large enough.
+    fn count_written(&self, extent: Extent) {
         if let Some(checkpoints) = &self.0.checkpoints {
-            checkpoints.wrote(extent, &self.0.tasks);
+            checkpoints.count_written(extent, &self.0.tasks);
         }
     }
 
-    fn before(&self, ttl: Duration) -> i64 {
+    fn cutoff(&self, ttl: Duration) -> i64 {
         let ttl_us = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
         self.0.clock.stamp().saturating_sub(ttl_us)
     }

@@ -1,8 +1,9 @@
-//! The behaviour that every store has. A variant runs all of it with [`suite`] and a function that opens an empty store.
+//! Conformance tests for every kind of store. A store runs them with [`suite`] and a function that opens an empty
+//! store.
 
 #![expect(
     clippy::cognitive_complexity,
-    reason = "a behaviour is a sequence of states, each with its assertions"
+    reason = "a test is a sequence of states, each with its assertions"
 )]
 
 pub(super) mod files;
@@ -22,65 +23,67 @@ use crate::openai::message::{Message, Role};
 const LONG: Duration = Duration::from_secs(30);
 
 /// An empty store.
-pub(super) struct Subject {
+pub(super) struct TestStore {
     pub(super) store: Store,
-    /// Deleted when the test ends, where the store has one.
+    /// The directory of the store, if it has one; deleted when the test ends.
     pub(super) directory: Option<tempfile::TempDir>,
 }
 
-/// Makes one test of each behaviour.
+/// Defines the conformance tests for a function that opens an empty store.
 macro_rules! suite {
     ($open:path) => {
         $crate::store::suite::cases! { $open;
             files::a_file_is_known_to_its_owner_until_it_is_deleted,
             files::a_file_that_is_known_takes_no_second_row,
-            files::files_go_with_the_last_session_that_uses_them,
+            files::files_are_deleted_with_the_last_session_that_uses_them,
             files::lists_come_in_pages_in_both_orders,
-            files::older_files_make_room_those_of_large_owners_first,
-            files::a_session_may_use_more_files_than_one_look_shows,
+            files::files_of_large_owners_are_evicted_first,
+            files::a_session_may_use_more_files_than_one_batch,
             files::unused_files_expire,
             forks::a_fork_copies_up_to_the_index,
-            forks::a_fork_says_why_it_cannot_be_made,
-            forks::a_replacement_takes_the_place_of_everything,
-            large::a_long_change_is_whole,
-            large::a_long_edit_keeps_what_it_keeps,
-            large::a_session_is_read_whole_while_it_is_written,
-            large::long_work_lets_short_writes_in_between,
+            forks::a_refused_fork_has_a_specific_error,
+            forks::a_replacement_replaces_everything,
+            large::a_long_change_is_atomic,
+            large::a_long_edit_keeps_the_messages_before_it,
+            large::a_session_is_read_consistently_while_it_is_written,
+            large::short_writes_run_between_the_chunks_of_long_ones,
             large::long_sessions_are_replaced_copied_and_deleted,
-            large::large_messages_and_any_text_survive,
-            large::a_write_dropped_at_any_point_leaves_nothing_half_written,
+            large::large_messages_and_any_text_are_stored_unchanged,
+            large::a_write_dropped_at_any_point_is_atomic,
             leases::a_write_under_a_lease_that_ended_is_refused,
-            leases::a_lease_waits_for_the_one_before_and_no_longer_than_asked,
+            leases::a_lease_waits_in_order_and_at_most_the_given_time,
             leases::leases_of_other_sessions_and_owners_do_not_wait,
             leases::a_lease_can_be_renewed_until_it_ends,
-            leases::a_write_that_nobody_waits_for_holds_off_the_next_lease,
+            leases::a_dropped_write_delays_the_next_lease,
             leases::the_list_says_which_sessions_are_leased,
             leases::turns_of_a_session_never_overlap,
             lists::pages_cover_all_sessions_once_last_written_first,
             lists::titles_follow_the_messages_that_give_them,
-            lists::what_was_not_written_for_long_expires,
-            sessions::a_change_appends_and_what_was_kept_comes_back_as_it_was,
-            sessions::a_change_removes_what_it_does_not_keep,
-            sessions::a_change_that_keeps_more_than_there_is_leaves_no_hole,
+            lists::sessions_that_were_not_written_expire,
+            sessions::a_change_appends_and_keeps_messages_unchanged,
+            sessions::a_change_deletes_messages_that_it_does_not_keep,
+            sessions::a_change_that_keeps_more_than_is_stored_leaves_no_gap,
             sessions::an_empty_session_can_be_kept,
             sessions::an_owner_sees_and_changes_only_what_is_its_own,
             sessions::many_sessions_are_written_and_read_at_once,
-            sessions::readers_that_give_up_do_no_harm,
+            sessions::dropped_reads_have_no_effect,
             sessions::a_closed_store_refuses_everything,
-            waiting::a_call_leads_to_the_session_that_named_it_last,
+            waiting::a_call_belongs_to_the_session_that_wrote_it_last,
             waiting::an_unstored_turn_waits_for_any_of_its_calls,
             waiting::unstored_turns_are_bounded_in_time_and_number,
-            waiting::what_is_attached_goes_when_it_is_detached_or_late,
+            waiting::attachments_are_dropped_when_detached_or_expired,
         }
 
         #[test]
-        fn changes_do_what_they_say() {
-            $crate::store::suite::properties::changes_do_what_they_say(|| Box::pin($open()));
+        fn changes_have_the_effect_of_list_operations() {
+            $crate::store::suite::properties::changes_have_the_effect_of_list_operations(|| {
+                Box::pin($open())
+            });
         }
     };
 }
 
-/// One test of each behaviour named.
+/// Defines one test for each function.
 macro_rules! cases {
     ($open:path; $($module:ident::$name:ident),* $(,)?) => {
         $(
@@ -95,14 +98,14 @@ macro_rules! cases {
 pub(super) use {cases, suite};
 
 impl Store {
-    /// Makes a session last written at that time.
+    /// Sets the time of the last write of a session.
     async fn set_updated_at(&self, owner: &Owner, id: &SessionId, seconds: i64) {
         match self {
             Self::Sqlite(sqlite) => sqlite.set_updated_at(owner, id, seconds).await,
         }
     }
 
-    /// Makes a file last used that long ago.
+    /// Moves the time of last use of a file into the past.
     pub(crate) async fn set_unused_for(&self, id: &FileId, seconds: i64) {
         match self {
             Self::Sqlite(sqlite) => sqlite.set_unused_for(id, seconds).await,
@@ -110,8 +113,8 @@ impl Store {
     }
 }
 
-impl Subject {
-    /// Makes a change under a lease of its own.
+impl TestStore {
+    /// Writes a change under a new lease.
     async fn write(&self, session: &SessionId, change: Change) {
         self.write_as(&owner(), session, change).await;
     }

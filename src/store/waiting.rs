@@ -1,8 +1,8 @@
 //! Turns that wait for a client to run its calls.
 //!
-//! A stored session waits by rows: the calls of its last responses lead back to it, and go with it when it expires. A
-//! conversation that is not to be stored waits here, in memory, until its time is up: the answer to its calls may have
-//! to be asked for again.
+//! For a stored session, the pending calls are rows that are deleted with it. A conversation that must not be stored is
+//! kept here in memory until it expires. It is not dropped when results arrive, because the client may repeat its
+//! request.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
@@ -12,38 +12,38 @@ use std::time::Instant;
 use super::record::StoredSession;
 use crate::ids::{Owner, SessionId};
 
-/// Most unstored turns that wait.
+/// Most unstored turns.
 pub(super) const MAX_WAITING: usize = 1000;
-/// Most unstored turns of one owner, so that one owner's do not push out those of all others.
+/// Most unstored turns of one owner, so that one owner cannot evict the turns of all others.
 pub(super) const MAX_WAITING_OF_OWNER: usize = 500;
-/// Most bytes of all of them; a single larger conversation is kept nevertheless.
+/// Most bytes of all unstored turns; a single larger turn is kept.
 const MAX_WAITING_BYTES: usize = 256 * 1024 * 1024;
 
-/// Something that lasts as long as a turn.
+/// A value that is kept as long as an unstored turn.
 pub type Attachment = Arc<dyn Any + Send + Sync>;
 
-/// A turn that waits for the results of its client's calls.
+/// A turn that waits for the results of client calls.
 #[derive(Debug, Clone)]
 pub enum WaitingTurn {
-    /// That of a stored session.
+    /// A turn of a stored session.
     Stored(SessionId),
-    /// One that is not to be stored.
+    /// A turn of a conversation that must not be stored.
     Unstored(UnstoredTurn),
 }
 
-/// A turn that is not to be stored.
+/// A turn of a conversation that must not be stored.
 #[derive(Debug, Clone, Default)]
 pub struct UnstoredTurn {
     /// The conversation.
     pub session: StoredSession,
-    /// What lasts as long as the turn.
+    /// The attachment of the turn.
     pub attached: Option<Attachment>,
 }
 
 /// The unstored turns that wait.
 #[derive(Debug, Default)]
 pub(super) struct WaitingTurns {
-    /// In the order they came.
+    /// In order of insertion.
     entries: BTreeMap<u64, Entry>,
     by_call: HashMap<(Owner, String), u64>,
     next: u64,
@@ -60,7 +60,7 @@ struct Entry {
 }
 
 impl WaitingTurns {
-    /// Adds a turn; one that waits for the same call gives way to it.
+    /// Adds a turn. A turn that waits for one of the same calls is dropped.
     pub(super) fn put(
         &mut self,
         owner: &Owner,
@@ -114,7 +114,7 @@ impl WaitingTurns {
         self.entries.get(key).map(|entry| &entry.turn)
     }
 
-    /// Drops what is attached to the turn; it may still be asked for again.
+    /// Drops the attachment of the turn; the turn itself is kept.
     pub(super) fn detach(&mut self, owner: &Owner, call_id: &str) {
         let key = self.by_call.get(&(owner.clone(), call_id.to_owned()));
         if let Some(entry) = key.and_then(|key| self.entries.get_mut(key)) {
@@ -122,14 +122,14 @@ impl WaitingTurns {
         }
     }
 
-    /// Forgets the turn that waits for the call.
+    /// Drops the turn that waits for the call.
     fn forget(&mut self, owner: &Owner, call_id: &str) {
         if let Some(&key) = self.by_call.get(&(owner.clone(), call_id.to_owned())) {
             self.remove(key);
         }
     }
 
-    /// Forgets the turns whose time is up.
+    /// Drops the turns that have expired.
     pub(super) fn drop_expired(&mut self) {
         let now = Instant::now();
         let expired: Vec<u64> = self

@@ -85,7 +85,7 @@ async fn sessions_and_owners_do_not_wait_for_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_to_come_is_the_first_served() {
+async fn leases_are_granted_in_order_of_arrival() {
     let leases = Leases::default();
     let (owner, id) = session("s");
     let first = leases.acquire(&owner, &id, LONG).await.unwrap();
@@ -101,7 +101,7 @@ async fn the_first_to_come_is_the_first_served() {
     let release = async {
         sleep(Duration::from_secs(1)).await;
         drop(first);
-        // The turn went to the first in line; nobody slips in.
+        // The lease passes to the first waiter, not to a later caller.
         let late = leases.acquire(&owner, &id, Duration::ZERO).await;
         assert!(matches!(late, Err(StoreError::Busy)));
         assert!(leases.is_leased(&owner, &id));
@@ -112,7 +112,7 @@ async fn the_first_to_come_is_the_first_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_gave_up_leaves_no_trace() {
+async fn a_dropped_waiter_leaves_the_queue() {
     let leases = Leases::default();
     let (owner, id) = session("s");
     let first = leases.acquire(&owner, &id, LONG).await.unwrap();
@@ -124,7 +124,7 @@ async fn one_that_gave_up_leaves_no_trace() {
         let mut next = pin!(leases.acquire(&owner, &id, LONG));
         assert!(poll_once(next.as_mut()).await.is_pending());
         drop(first);
-        // The turn was already his who is gone now; the next one has it.
+        // The permit was already assigned to the dropped waiter and passes to the next one.
         drop(dropped);
         assert!(next.await.is_ok());
     }

@@ -1,4 +1,4 @@
-//! Writing the log back into the database file, on blocking threads.
+//! Checkpoints: writes the write-ahead log back into the database file, on blocking threads.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use rusqlite::Connection;
 use tokio_util::task::TaskTracker;
 
 use super::super::StoreError;
-use super::connections::{Connections, Database, Executor, Fault};
+use super::connections::{Connections, Database, Executor, StatementError};
 use super::size::Extent;
 
-/// Bytes in the log, about, after which it is written back.
+/// The approximate size of the log, in bytes, at which a checkpoint starts.
 const LOG_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes of pages that a write changes besides what it adds: the row of the session, its two indexes, the messages.
+/// Bytes of pages that a write changes besides its new data: the session's row, its two indexes, the messages.
 const BYTES_PER_WRITE: usize = 24 * 1024;
 
-/// When a file's log is written back.
+/// Starts the checkpoints of a file.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     path: PathBuf,
     writer: Arc<Connections>,
-    /// Bytes written since the last one, about.
+    /// Approximate bytes written since the last checkpoint.
     written: AtomicUsize,
     running: AtomicBool,
 }
@@ -36,8 +36,8 @@ impl Checkpoints {
         })
     }
 
-    /// Counts a write, and starts a checkpoint when it is time for one.
-    pub(super) fn wrote(self: &Arc<Self>, extent: Extent, tasks: &TaskTracker) {
+    /// Counts a write, and starts a checkpoint when the log is large enough.
+    pub(super) fn count_written(self: &Arc<Self>, extent: Extent, tasks: &TaskTracker) {
         let bytes = extent.bytes.saturating_add(BYTES_PER_WRITE);
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) < LOG_BYTES || self.running.swap(true, Ordering::Acquire) {
@@ -47,14 +47,15 @@ impl Checkpoints {
         let checkpoints = Arc::clone(self);
         tasks.spawn(async move {
             if let Err(error) = checkpoints.write_back().await {
-                // The log grows until the next one.
+                // The log grows until the next checkpoint.
                 tracing::warn!(%error, "the log of the session store could not be written back");
             }
             checkpoints.running.store(false, Ordering::Release);
         });
     }
 
-    /// Writes most of the log back beside the writer, and the rest with it, so that the log begins anew.
+    /// Writes most of the log back on a separate connection while writes continue, then the rest on the writer's
+    /// connection, so that the log restarts.
     async fn write_back(&self) -> Result<(), StoreError> {
         let (path, query_only) = (self.path.clone(), false);
         let beside = tokio::task::spawn_blocking(move || {
@@ -64,7 +65,7 @@ impl Checkpoints {
         beside.await.map_err(StoreError::failed)??;
         let with_writer = self.writer.run(Executor::Thread, |connection, _| {
             passive(connection)?;
-            // The first write into a new log waits for the disk: better here than in a task.
+            // The first write into a restarted log syncs the disk. It is done here so that no task has to wait for it.
             Ok(connection.execute_batch(
                 "BEGIN IMMEDIATE; INSERT INTO dead_blobs VALUES (''); DELETE FROM dead_blobs WHERE blob = ''; COMMIT",
             )?)
@@ -73,12 +74,12 @@ impl Checkpoints {
     }
 }
 
-/// As far as no reader needs the log; waits for nobody.
-fn passive(connection: &Connection) -> Result<(), Fault> {
+/// Writes back as much of the log as readers and writers allow, without waiting.
+fn passive(connection: &Connection) -> Result<(), StatementError> {
     Ok(connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
 }
 
-/// Moves all of the log to its place and empties it.
-pub(super) fn write_all_back(connection: &Connection) -> Result<(), Fault> {
+/// Writes back the whole log and truncates it.
+pub(super) fn write_all_back(connection: &Connection) -> Result<(), StatementError> {
     Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
 }

@@ -1,7 +1,7 @@
-//! The connections to a database, and where a statement runs.
+//! The connections to a database, and the choice of where a statement runs.
 //!
-//! A short statement runs in the task that asks for it, provided that a connection is free; it never waits there.
-//! Everything else runs on a blocking thread, after waiting for a connection in the order of arrival.
+//! A short statement runs in the calling task if a connection is free; it never blocks there. All other statements wait
+//! for a connection in order of arrival and run on a blocking thread.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use tokio::time::timeout;
 
 use super::super::StoreError;
 
-/// Longest wait for a connection; then the store counts as failed.
+/// Longest wait for a connection; after it the operation fails.
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
-/// Longest wait of a blocking thread for another process that holds the file's lock, a backup for instance.
+/// Longest wait of a blocking thread for the file lock of another process, such as a backup.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
-/// Prepared statements kept for each connection; there are fewer.
+/// Capacity of the statement cache of each connection; more than the number of statements.
 const PREPARED_STATEMENTS: usize = 64;
 
-/// Where a statement runs, which decides how much it may touch.
+/// Where a statement runs, which decides how many rows and bytes it may access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Executor {
-    /// In the task that asks. What is too much for it ends with [`Fault::TooMuch`].
+    /// In the calling task. A statement that is too large ends with [`StatementError::LimitExceeded`].
     Task,
-    /// On a thread that may block.
+    /// On a blocking thread.
     Thread,
 }
 
-/// Why a statement gave nothing.
+/// Why a statement failed.
 #[derive(Debug)]
-pub(super) enum Fault {
-    /// It would touch more than may be touched in the task; nothing is changed.
-    TooMuch,
+pub(super) enum StatementError {
+    /// It would exceed the limit for statements in a task; nothing is changed.
+    LimitExceeded,
     /// SQLite failed.
     Sqlite(rusqlite::Error),
-    /// The store refuses.
-    Refused(StoreError),
+    /// The operation is refused.
+    Store(StoreError),
 }
 
 /// How to open a connection.
@@ -46,31 +46,31 @@ pub(super) enum Fault {
 pub(super) enum Database {
     /// A file, for writing or for reading only.
     File { path: PathBuf, query_only: bool },
-    /// Memory; the connection is the database.
+    /// Memory; every connection is a separate database.
     Memory,
 }
 
-/// Connections of one kind to one database, opened when they are needed.
+/// A pool of connections to one database, opened on demand.
 #[derive(Debug)]
 pub(super) struct Connections {
     database: Database,
     limit: u32,
-    /// One for each connection that may be in use.
+    /// One permit for each connection of the pool.
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
 }
 
-/// A connection in use by one caller; comes back when it is dropped.
+/// A connection in use by one caller; returned to the pool on drop.
 #[derive(Debug)]
 struct Checkout {
     connection: Option<Connection>,
     from: Arc<Connections>,
-    /// Given back last.
+    /// Released after the connection is returned.
     _permit: OwnedSemaphorePermit,
 }
 
 impl Database {
-    /// Opens a connection with the settings that all of them have. Blocks.
+    /// Opens a connection and applies the settings of all connections. Blocks.
     pub(super) fn connect(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = match self {
@@ -80,12 +80,12 @@ impl Database {
         connection.busy_timeout(BUSY_WAIT)?;
         connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
         if let Self::File { .. } = self {
-            // Checkpoints run on a thread of their own, not in the write that happens to fill the log.
+            // Checkpoints run on separate threads, not within a write.
             connection.execute_batch(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0",
             )?;
         }
-        // Temporary tables would hold conversations; they belong in no file of a directory for everyone.
+        // Temporary tables could hold conversations, which must not be written to a shared temporary directory.
         connection.execute_batch("PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY")?;
         if let Self::File {
             query_only: true, ..
@@ -108,17 +108,17 @@ impl Connections {
         })
     }
 
-    /// Adds a connection that is open already.
+    /// Adds an open connection.
     pub(super) fn add(&self, connection: Connection) {
         self.idle.lock().push(connection);
     }
 
-    /// Runs work on a connection: at once in this task where it is allowed and a connection is free, else on a
-    /// blocking thread. Work that fails in the task for want of room or because the file is locked runs again on a
-    /// thread, so it must change nothing when it fails.
+    /// Runs work on a connection: in this task if `first` allows it and a connection is free, else on a blocking
+    /// thread. Work that fails in the task because of a limit or a locked file runs again on a thread, so it must
+    /// change nothing when it fails.
     ///
     /// # Cancel safety
-    /// Work on a thread goes on when the future is dropped.
+    /// Work on a thread continues when the future is dropped.
     pub(super) async fn run<T, W>(
         self: &Arc<Self>,
         first: Executor,
@@ -126,14 +126,14 @@ impl Connections {
     ) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        W: Fn(&mut Connection, Executor) -> Result<T, Fault> + Send + 'static,
+        W: Fn(&mut Connection, Executor) -> Result<T, StatementError> + Send + 'static,
     {
         if first == Executor::Task
             && let Some(mut checkout) = self.try_checkout()
             && let Some(connection) = &mut checkout.connection
         {
             match work(connection, Executor::Task) {
-                Err(fault) if fault.is_for_a_thread() => {}
+                Err(fault) if fault.needs_thread() => {}
                 done => return done.map_err(StoreError::from),
             }
         }
@@ -150,7 +150,7 @@ impl Connections {
             .map_err(StoreError::from)
     }
 
-    /// A connection that is open and free.
+    /// An open, idle connection, if a permit is free.
     fn try_checkout(self: &Arc<Self>) -> Option<Checkout> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         Some(Checkout {
@@ -160,7 +160,7 @@ impl Connections {
         })
     }
 
-    /// Waits for a connection, which need not be open.
+    /// Waits for a permit. The connection may have to be opened.
     async fn checkout(self: &Arc<Self>) -> Result<Checkout, StoreError> {
         let permit = timeout(CONNECTION_WAIT, Arc::clone(&self.permits).acquire_owned());
         let permit = permit.await.map_err(StoreError::failed)?;
@@ -171,11 +171,11 @@ impl Connections {
         })
     }
 
-    /// Closes the connections once they are no longer in use, or after that wait; who waits for one, or comes later, is
-    /// refused. Says whether all went in order.
+    /// Closes the connections when they are no longer in use, or after `wait`. Waiting and later callers get an error.
+    /// Returns whether all connections were closed without errors.
     pub(super) async fn close(&self, wait: Duration) -> bool {
         let unused = timeout(wait, self.permits.acquire_many(self.limit)).await;
-        // Those waiting came after this and are not served.
+        // Callers that still wait came later; they get an error.
         self.permits.close();
         let idle = std::mem::take(&mut *self.idle.lock());
         let closing = tokio::task::spawn_blocking(move || {
@@ -206,10 +206,10 @@ impl Drop for Checkout {
         let Some(connection) = self.connection.take() else {
             return;
         };
-        // A transaction rolls back when it is dropped; where even that failed, the next caller gets a new connection.
+        // A dropped transaction is rolled back. If the rollback failed, the next caller gets a new connection.
         let settled = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
         let replaceable = matches!(self.from.database, Database::File { .. });
-        // Under the lock, so that none is left behind by those who close.
+        // Checked under the lock, so that `close` misses no connection.
         let mut idle = self.from.idle.lock();
         if !self.from.is_closed() && (settled || !replaceable) {
             idle.push(connection);
@@ -217,34 +217,34 @@ impl Drop for Checkout {
     }
 }
 
-impl Fault {
-    fn is_for_a_thread(&self) -> bool {
+impl StatementError {
+    fn needs_thread(&self) -> bool {
         match self {
-            Self::TooMuch => true,
+            Self::LimitExceeded => true,
             Self::Sqlite(error) => error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy),
-            Self::Refused(_) => false,
+            Self::Store(_) => false,
         }
     }
 }
 
-impl From<rusqlite::Error> for Fault {
+impl From<rusqlite::Error> for StatementError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
     }
 }
 
-impl From<StoreError> for Fault {
+impl From<StoreError> for StatementError {
     fn from(error: StoreError) -> Self {
-        Self::Refused(error)
+        Self::Store(error)
     }
 }
 
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> Self {
+impl From<StatementError> for StoreError {
+    fn from(fault: StatementError) -> Self {
         match fault {
-            Fault::Refused(error) => error,
-            Fault::Sqlite(error) => Self::failed(error),
-            Fault::TooMuch => Self::failed("a statement is too large"),
+            StatementError::Store(error) => error,
+            StatementError::Sqlite(error) => Self::failed(error),
+            StatementError::LimitExceeded => Self::failed("a statement is too large"),
         }
     }
 }
@@ -295,7 +295,7 @@ mod tests {
     async fn what_finds_no_free_connection_waits_for_it_on_a_thread() {
         let connections = Connections::new(Database::Memory, 1);
         let held = connections.checkout().await.unwrap();
-        let work = |_: &mut Connection, executor: Executor| Ok::<_, Fault>(executor);
+        let work = |_: &mut Connection, executor: Executor| Ok::<_, StatementError>(executor);
         let mut waiting = std::pin::pin!(connections.run(Executor::Task, work));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(held);
@@ -305,7 +305,7 @@ mod tests {
             Executor::Task
         );
         let too_much = |_: &mut Connection, executor: Executor| match executor {
-            Executor::Task => Err(Fault::TooMuch),
+            Executor::Task => Err(StatementError::LimitExceeded),
             Executor::Thread => Ok(()),
         };
         connections.run(Executor::Task, too_much).await.unwrap();

@@ -1,4 +1,4 @@
-//! What is asked of the rows of files.
+//! The operations on rows of files.
 
 mod rows;
 
@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use self::rows::{BATCH, COLUMNS, evict_some, get, insert, link, stored_file, touch, usage};
+use self::rows::{
+    BATCH, COLUMNS, add_to_session, evict_some, get, insert, stored_file, touch, usage,
+};
 use super::super::StoreError;
 use super::super::file::{
     FileFilter, FileOrder, FilePage, FileRecord, FileUsage, InsertedFile, Purpose, StoredFile,
 };
 use super::Sqlite;
-use super::connections::{Executor, Fault};
-use super::size::{Extent, IN_TASK};
+use super::connections::{Executor, StatementError};
+use super::size::{Extent, TASK_LIMIT};
 use super::write::{begin, count};
 use crate::ids::{FileId, Owner, SessionId};
 
@@ -36,7 +38,7 @@ impl Sqlite {
         owner: &Owner,
         filter: &FileFilter<'_>,
     ) -> Result<FilePage, StoreError> {
-        // The files of one session are few and found by an index; a page of all is a scan.
+        // The files of one session are few and found by an index; a list of all files is a scan.
         let executor = match filter.session {
             Some(_) => Executor::Task,
             None => Executor::Thread,
@@ -70,7 +72,7 @@ impl Sqlite {
                 let known = insert(&transaction, store.0.clock.stamp(), &record)?;
                 let evicted = match executor {
                     Executor::Task if usage(&transaction)?.bytes > max_total_bytes => {
-                        return Err(Fault::TooMuch);
+                        return Err(StatementError::LimitExceeded);
                     }
                     Executor::Task => 0,
                     Executor::Thread => evict_some(&transaction, &record.id, max_total_bytes)?,
@@ -84,7 +86,7 @@ impl Sqlite {
                 })
             });
         let mut inserted = inserted.await?;
-        self.wrote(Extent::default());
+        self.count_written(Extent::default());
         let mut last = inserted.evicted;
         while last == BATCH as u64 {
             let id = file.id.clone();
@@ -113,7 +115,7 @@ impl Sqlite {
             if !touch(connection, now, &owner, &id)? {
                 return Err(StoreError::NotFound.into());
             }
-            link(connection, now, &owner, &id, &session)
+            add_to_session(connection, now, &owner, &id, &session)
         })
         .await
     }
@@ -147,7 +149,7 @@ impl Sqlite {
     }
 
     pub(in crate::store) async fn expire_files(&self, ttl: Duration) -> Result<u64, StoreError> {
-        let before = self.before(ttl);
+        let cutoff = self.cutoff(ttl);
         let mut total = 0;
         loop {
             let deleted = self.change_files(Executor::Thread, move |connection| {
@@ -155,7 +157,7 @@ impl Sqlite {
                     (SELECT f.num FROM files f WHERE f.last_used_at < ?1
                        AND NOT EXISTS (SELECT 1 FROM session_files l WHERE l.file = f.num)
                      ORDER BY f.last_used_at LIMIT ?2)";
-                Ok(connection.execute(sql, [before, count(BATCH)])?)
+                Ok(connection.execute(sql, [cutoff, count(BATCH)])?)
             });
             let deleted = deleted.await?;
             total += deleted as u64;
@@ -201,7 +203,7 @@ impl Sqlite {
         &self,
         blobs: Vec<String>,
     ) -> Result<Vec<String>, StoreError> {
-        // Asked of the writer, so that a write on a thread that nobody waits for any more has ended.
+        // Runs on the writer's connection, so that earlier writes on threads have ended, also those of dropped futures.
         let orphans = self.0.writer.run(Executor::Thread, move |connection, _| {
             let mut statement = connection.prepare_cached("SELECT 1 FROM files WHERE blob = ?1")?;
             let mut orphans = Vec::new();
@@ -224,11 +226,11 @@ impl Sqlite {
         name.await
     }
 
-    /// One transaction.
+    /// Runs work in one transaction.
     async fn change_files<T: Send + 'static>(
         &self,
         executor: Executor,
-        work: impl Fn(&Connection) -> Result<T, Fault> + Send + 'static,
+        work: impl Fn(&Connection) -> Result<T, StatementError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let done = self.0.writer.run(executor, move |connection, _| {
             let transaction = begin(connection)?;
@@ -237,12 +239,12 @@ impl Sqlite {
             Ok(done)
         });
         let done = done.await?;
-        self.wrote(Extent::default());
+        self.count_written(Extent::default());
         Ok(done)
     }
 }
 
-/// Which files to list, as the thread that lists them needs it.
+/// An owned [`FileFilter`], which can be moved to a thread.
 struct Filter {
     owner: Owner,
     limit: usize,
@@ -253,7 +255,11 @@ struct Filter {
 }
 
 impl Filter {
-    fn page(&self, connection: &Connection, executor: Executor) -> Result<FilePage, Fault> {
+    fn page(
+        &self,
+        connection: &Connection,
+        executor: Executor,
+    ) -> Result<FilePage, StatementError> {
         let owner = self.owner.as_str();
         let (comparison, direction, mut from) = match self.order {
             FileOrder::Ascending => (">", "ASC", (i64::MIN, i64::MIN)),
@@ -279,7 +285,7 @@ impl Filter {
                AND (f.created_at, f.num) {comparison} (?4, ?5)
              ORDER BY f.created_at {direction}, f.num {direction} LIMIT ?6"
         ))?;
-        // One more than asked for tells whether there are more.
+        // One more row than the limit shows whether there are more.
         let most = self.limit.saturating_add(1);
         let purpose = self.purpose.map(Purpose::as_str);
         let session = self.session.as_ref().map(SessionId::as_str);
@@ -297,8 +303,8 @@ impl Filter {
                 page.has_more = true;
                 break;
             }
-            if executor == Executor::Task && page.data.len() == IN_TASK.rows {
-                return Err(Fault::TooMuch);
+            if executor == Executor::Task && page.data.len() == TASK_LIMIT.rows {
+                return Err(StatementError::LimitExceeded);
             }
             let file = stored_file(row)?;
             page.data.push(match &self.session {

@@ -1,4 +1,4 @@
-//! The schema: which migrations a database has, kept in the table and with the checksums that sqlx gave them.
+//! Schema migrations. Applied migrations are recorded in the table format and with the checksums of sqlx.
 
 use std::path::Path;
 use std::time::Instant;
@@ -7,9 +7,9 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use sha2::{Digest, Sha384};
 
 use super::super::StoreError;
-use super::connections::Fault;
+use super::connections::StatementError;
 
-/// One step of the schema. Its text never changes once it was released.
+/// One migration. Its SQL must not change after a release.
 struct Migration {
     version: i64,
     description: &'static str,
@@ -34,12 +34,16 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// Brings the schema up to date. Blocks.
+/// Applies the missing migrations. Blocks.
 pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     apply(connection, path, MIGRATIONS).map_err(StoreError::from)
 }
 
-fn apply(connection: &mut Connection, path: &Path, migrations: &[Migration]) -> Result<(), Fault> {
+fn apply(
+    connection: &mut Connection,
+    path: &Path,
+    migrations: &[Migration],
+) -> Result<(), StatementError> {
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS _sqlx_migrations (
             version BIGINT PRIMARY KEY,
@@ -55,7 +59,7 @@ fn apply(connection: &mut Connection, path: &Path, migrations: &[Migration]) -> 
     for (version, success, checksum) in &applied {
         let problem = match migrations.iter().find(|one| one.version == *version) {
             None => {
-                return Err(Fault::Refused(StoreError::NewerSchema {
+                return Err(StatementError::Store(StoreError::NewerSchema {
                     path: path.to_owned(),
                     found: applied.last().map_or(*version, |last| last.0),
                     known,
@@ -63,12 +67,12 @@ fn apply(connection: &mut Connection, path: &Path, migrations: &[Migration]) -> 
             }
             Some(_) if !success => "was not finished",
             Some(migration) if Sha384::digest(migration.sql)[..] != checksum[..] => {
-                "is not the one of this binary"
+                "differs from that of this binary"
             }
             Some(_) => continue,
         };
         let problem = format!("migration {version} of the database {problem}");
-        return Err(Fault::Refused(StoreError::failed(problem)));
+        return Err(StatementError::Store(StoreError::failed(problem)));
     }
     for migration in migrations {
         if !applied
@@ -81,14 +85,14 @@ fn apply(connection: &mut Connection, path: &Path, migrations: &[Migration]) -> 
     Ok(())
 }
 
-fn applied(connection: &Connection) -> Result<Vec<(i64, bool, Vec<u8>)>, Fault> {
+fn applied(connection: &Connection) -> Result<Vec<(i64, bool, Vec<u8>)>, StatementError> {
     let mut statement = connection
         .prepare("SELECT version, success, checksum FROM _sqlx_migrations ORDER BY version")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn run(connection: &mut Connection, migration: &Migration) -> Result<(), Fault> {
+fn run(connection: &mut Connection, migration: &Migration) -> Result<(), StatementError> {
     let started = Instant::now();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(migration.sql)?;

@@ -1,4 +1,4 @@
-//! Opens a database: which file, with which rights, for this process alone.
+//! Opens a database file with private permissions, for exclusive use by this process.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -10,29 +10,29 @@ use super::connections::{BUSY_WAIT, Connections, Database};
 use super::migrate::migrate;
 use super::write;
 
-/// Reads take well under a millisecond; more connections than this would only wait for the disk.
+/// Connections for reads. Reads take well under a millisecond, so more connections would not increase throughput.
 const READERS: u32 = 4;
 
 /// An open database.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenDatabase {
     pub(super) writer: Arc<Connections>,
     /// The same as `writer` where the database is in memory.
     pub(super) reader: Arc<Connections>,
-    /// The file, where there is one.
+    /// The database file; `None` in memory.
     pub(super) path: Option<PathBuf>,
-    /// Held for as long as the database is open; the kernel gives it up when the process dies.
+    /// Held while the database is open; the kernel releases it when the process ends.
     pub(super) lock: Option<File>,
-    /// There are hidden sessions to be removed.
+    /// Whether there are hidden sessions to be removed.
     pub(super) leftovers: bool,
 }
 
-/// Opens the database and brings its schema up to date. Blocks.
-pub(super) fn open(url: &StoreUrl) -> Result<Opened, StoreError> {
+/// Opens the database and migrates its schema. Blocks.
+pub(super) fn open(url: &StoreUrl) -> Result<OpenDatabase, StoreError> {
     let (database, lock) = match url {
         StoreUrl::Memory => (Database::Memory, None),
         StoreUrl::Sqlite(path) => {
-            let (path, lock) = claim(path)?;
+            let (path, lock) = lock_file(path)?;
             let query_only = false;
             (Database::File { path, query_only }, Some(lock))
         }
@@ -45,7 +45,7 @@ pub(super) fn open(url: &StoreUrl) -> Result<Opened, StoreError> {
     let named = path.clone().unwrap_or_else(|| PathBuf::from(":memory:"));
     first.busy_timeout(BUSY_WAIT).map_err(StoreError::failed)?;
     migrate(&mut first, &named)?;
-    let leftovers = write::abandon_drafts(&first).map_err(StoreError::failed)?;
+    let leftovers = write::mark_abandoned(&first).map_err(StoreError::failed)?;
     let in_task = first.busy_timeout(Duration::ZERO);
     in_task.map_err(StoreError::failed)?;
     let writer = Connections::new(database, 1);
@@ -59,10 +59,10 @@ pub(super) fn open(url: &StoreUrl) -> Result<Opened, StoreError> {
             reader.add(first);
             reader
         }
-        // Every connection would be a database of its own, so there is one for all.
+        // In memory every connection is a separate database, so there is only one connection.
         None => Arc::clone(&writer),
     };
-    Ok(Opened {
+    Ok(OpenDatabase {
         writer,
         reader,
         path,
@@ -71,12 +71,12 @@ pub(super) fn open(url: &StoreUrl) -> Result<Opened, StoreError> {
     })
 }
 
-/// Makes the file if need be and takes it for this process. An absolute path is never read as a `file:` URI or as
-/// `:memory:`.
-fn claim(path: &Path) -> Result<(PathBuf, File), StoreError> {
+/// Creates the file if necessary and locks it for this process. The returned path is absolute, so SQLite does not
+/// interpret it as a `file:` URI or as `:memory:`.
+fn lock_file(path: &Path) -> Result<(PathBuf, File), StoreError> {
     let path = std::path::absolute(path).map_err(StoreError::failed)?;
     create_private(&path).map_err(StoreError::failed)?;
-    // One lock for all names of the file.
+    // The canonical path gives the same lock for all names of the file.
     let path = path.canonicalize().map_err(StoreError::failed)?;
     let mut name = path.clone().into_os_string();
     name.push(".lock");
@@ -88,8 +88,8 @@ fn claim(path: &Path) -> Result<(PathBuf, File), StoreError> {
     }
 }
 
-/// Conversations are private: a new file is for its owner only, and SQLite makes the log beside it alike. The rights of
-/// a file that is there are the operator's choice.
+/// Creates a file that only its owner can access; SQLite gives the log the same permissions. The permissions of an
+/// existing file are not changed.
 fn create_private(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).write(true).truncate(false);

@@ -1,4 +1,4 @@
-//! What is asked about sessions without changing them.
+//! Reads of sessions.
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::super::StoreError;
 use super::super::clock::seconds;
 use super::super::record::{SessionPage, SessionSummary, StoredMessage, StoredSession};
-use super::connections::{Executor, Fault};
+use super::connections::{Executor, StatementError};
 use super::size::Extent;
 use super::write::count;
 use crate::ids::{Owner, SessionId};
@@ -15,41 +15,41 @@ use crate::openai::message::Message;
 
 /// Most entries of one page.
 const MAX_PAGE: usize = 1000;
-/// Bytes of a row of messages.
+/// SQL expression for the bytes of a row of `messages`.
 pub(super) const MESSAGE_BYTES: &str =
     "octet_length(json) + coalesce(octet_length(view), 0) + coalesce(octet_length(full_text), 0)
      + coalesce(octet_length(sources), 0)";
 
-/// Where a read begins.
+/// Where a read starts.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Cursor {
-    /// With the instructions and the first message.
+pub(super) enum ReadCursor {
+    /// At the instructions and the first message.
     Start,
-    /// With a message, provided that the session is still at that version.
+    /// At a message, if the session still has this version.
     Resume { from: i64, version: i64 },
 }
 
-/// A session, or a part of its messages.
+/// A session with all or some of its messages.
 #[derive(Debug)]
-pub(super) struct LoadedPiece {
+pub(super) struct LoadedChunk {
     pub(super) session: StoredSession,
-    /// Different after each write.
+    /// Changes with every write.
     pub(super) version: i64,
-    /// The first message that is missing.
+    /// The first message after this chunk; `None` at the end.
     pub(super) next: Option<i64>,
 }
 
-/// Messages one after the other.
+/// A range of consecutive messages.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Range {
+pub(super) struct MessageRange {
     /// The first message after them.
     pub(super) to: i64,
-    /// There are none after them.
+    /// Whether the range extends to the last message.
     pub(super) whole: bool,
     pub(super) extent: Extent,
 }
 
-impl Cursor {
+impl ReadCursor {
     pub(super) fn executor(self) -> Executor {
         match self {
             Self::Start => Executor::Task,
@@ -58,17 +58,18 @@ impl Cursor {
     }
 }
 
-/// Reads a session, or as much of it as the limit allows; in a task all or nothing.
+/// Reads a session up to the limit. In a task, a session larger than the limit is an error.
 pub(super) fn load(
     connection: &mut Connection,
     (owner, id): (&Owner, &SessionId),
-    cursor: Cursor,
+    cursor: ReadCursor,
     limit: Extent,
     executor: Executor,
-) -> Result<Option<LoadedPiece>, Fault> {
-    // All statements see the state of one moment.
+) -> Result<Option<LoadedChunk>, StatementError> {
+    // One transaction, so that all statements see the same state.
     let transaction = connection.transaction()?;
-    // Prepared before the session is looked for: a damaged schema is an error even if the session does not exist.
+    // Prepared before the session is looked up, so that a damaged schema is an error even if the session does not
+    // exist.
     let mut messages = transaction.prepare_cached(
         "SELECT seq, json, hidden, view, full_text, sources FROM messages
          WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
@@ -87,10 +88,10 @@ pub(super) fn load(
         return Ok(None);
     };
     let from = match cursor {
-        Cursor::Start => 0,
-        Cursor::Resume { from, .. } => from,
+        ReadCursor::Start => 0,
+        ReadCursor::Resume { from, .. } => from,
     };
-    let mut found = LoadedPiece {
+    let mut found = LoadedChunk {
         session: StoredSession {
             created_at: seconds(created_at),
             updated_at: seconds(version),
@@ -99,22 +100,22 @@ pub(super) fn load(
         version,
         next: None,
     };
-    if let Cursor::Resume {
+    if let ReadCursor::Resume {
         version: expected, ..
     } = cursor
         && expected != version
     {
         return Ok(Some(found));
     }
-    let range = Range::of(&transaction, session, from, limit)?;
-    let Range { to, whole, .. } = range;
+    let range = MessageRange::of(&transaction, session, from, limit)?;
+    let MessageRange { to, whole, .. } = range;
     if executor == Executor::Task {
         let instructions = Extent::of_row(bytes);
         if !(whole && range.extent.plus(instructions).fits(limit)) {
-            return Err(Fault::TooMuch);
+            return Err(StatementError::LimitExceeded);
         }
     }
-    if let Cursor::Start = cursor {
+    if let ReadCursor::Start = cursor {
         let mut statement =
             transaction.prepare_cached("SELECT instructions FROM sessions WHERE id = ?1")?;
         let json: String = statement.query_row([session], |row| row.get(0))?;
@@ -136,18 +137,18 @@ pub(super) fn load(
     Ok(Some(found))
 }
 
-impl Range {
-    /// The messages from that one on which fit the limit, one at least where there is any.
+impl MessageRange {
+    /// The messages starting at `from` that fit the limit; at least one if there is any.
     pub(super) fn of(
         connection: &Connection,
         session: i64,
         from: i64,
         limit: Extent,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, StatementError> {
         let mut statement = connection.prepare_cached(&format!(
             "SELECT seq, {MESSAGE_BYTES} FROM messages WHERE session = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3"
         ))?;
-        // One more than fits tells whether there are more.
+        // One more row than the limit shows whether there are more.
         let most = count(limit.rows.saturating_add(1));
         let mut rows = statement.query(params![session, from, most])?;
         let mut range = Self {
@@ -172,7 +173,7 @@ pub(super) fn find_by_call(
     connection: &Connection,
     owner: &Owner,
     call_id: &str,
-) -> Result<Option<SessionId>, Fault> {
+) -> Result<Option<SessionId>, StatementError> {
     let mut statement = connection.prepare_cached(
         "SELECT s.session_id FROM client_calls c JOIN sessions s ON s.id = c.session
          WHERE c.owner = ?1 AND c.call_id = ?2 AND s.owner = ?1",
@@ -186,9 +187,9 @@ pub(super) fn list(
     owner: &Owner,
     limit: usize,
     after: Option<&SessionId>,
-) -> Result<SessionPage, Fault> {
+) -> Result<SessionPage, StatementError> {
     let limit = limit.min(MAX_PAGE);
-    // Stands before every session.
+    // Sorts before every session.
     let mut from = (i64::MAX, i64::MAX);
     if let Some(after) = after {
         let mut statement = connection.prepare_cached(
@@ -204,7 +205,7 @@ pub(super) fn list(
          WHERE owner = ?1 AND (updated_at, id) < (?2, ?3)
          ORDER BY updated_at DESC, id DESC LIMIT ?4",
     )?;
-    // One more than asked for tells whether there are more.
+    // One more row than the limit shows whether there are more.
     let mut rows = statement.query(params![owner.as_str(), from.0, from.1, count(limit + 1)])?;
     let mut page = SessionPage::default();
     while let Some(row) = rows.next()? {
@@ -217,23 +218,23 @@ pub(super) fn list(
     Ok(page)
 }
 
-pub(super) fn ping(connection: &Connection) -> Result<(), Fault> {
-    // A table of ours, because a constant would be answered without a look at the file.
+pub(super) fn ping(connection: &Connection) -> Result<(), StatementError> {
+    // A query of a table, because a constant would be returned without access to the file.
     let mut statement = connection.prepare_cached("SELECT 1 FROM sessions LIMIT 1")?;
     statement.query_row([], |_| Ok(())).optional()?;
     Ok(())
 }
 
 /// The instructions as JSON texts.
-pub(super) fn parse_instructions(json: &str) -> Result<Vec<Box<RawValue>>, Fault> {
-    serde_json::from_str(json).map_err(|error| Fault::Refused(StoreError::failed(error)))
+pub(super) fn parse_instructions(json: &str) -> Result<Vec<Box<RawValue>>, StatementError> {
+    serde_json::from_str(json).map_err(|error| StatementError::Store(StoreError::failed(error)))
 }
 
-fn parse_message(json: &str) -> Result<Message, Fault> {
+fn parse_message(json: &str) -> Result<Message, StatementError> {
     Message::parse(json).map_err(|error| damaged(format!("a stored message {error}")))
 }
 
-fn stored_message(seq: i64, row: &Row<'_>) -> Result<StoredMessage, Fault> {
+fn stored_message(seq: i64, row: &Row<'_>) -> Result<StoredMessage, StatementError> {
     let json = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
     let message =
         Message::parse(json).map_err(|error| damaged(format!("stored message {seq} {error}")))?;
@@ -246,16 +247,18 @@ fn stored_message(seq: i64, row: &Row<'_>) -> Result<StoredMessage, Fault> {
     })
 }
 
-fn optional_json<T: serde::de::DeserializeOwned>(value: ValueRef<'_>) -> Result<Option<T>, Fault> {
+fn optional_json<T: serde::de::DeserializeOwned>(
+    value: ValueRef<'_>,
+) -> Result<Option<T>, StatementError> {
     match value.as_str_or_null().map_err(rusqlite::Error::from)? {
         None => Ok(None),
         Some(json) => serde_json::from_str(json)
             .map(Some)
-            .map_err(|error| Fault::Refused(StoreError::failed(error))),
+            .map_err(|error| StatementError::Store(StoreError::failed(error))),
     }
 }
 
-fn summary(row: &Row<'_>) -> Result<SessionSummary, Fault> {
+fn summary(row: &Row<'_>) -> Result<SessionSummary, StatementError> {
     Ok(SessionSummary {
         id: session_id(row.get(0)?)?,
         created_at: seconds(row.get(1)?),
@@ -266,11 +269,11 @@ fn summary(row: &Row<'_>) -> Result<SessionSummary, Fault> {
     })
 }
 
-fn session_id(text: String) -> Result<SessionId, Fault> {
-    SessionId::try_from(text).map_err(|error| Fault::Refused(StoreError::failed(error)))
+fn session_id(text: String) -> Result<SessionId, StatementError> {
+    SessionId::try_from(text).map_err(|error| StatementError::Store(StoreError::failed(error)))
 }
 
-/// A failure that no library reports.
-fn damaged(what: String) -> Fault {
-    Fault::Refused(StoreError::failed(what))
+/// An error for damaged data that SQLite and the parsers do not report.
+fn damaged(what: String) -> StatementError {
+    StatementError::Store(StoreError::failed(what))
 }

@@ -1,7 +1,7 @@
-//! Sessions that are written in pieces: imports, forks, and changes too long for one transaction.
+//! Writes sessions in chunks: imports, forks, and changes too large for one transaction.
 //!
-//! The new state is built as a hidden session, one short transaction after the other, and takes the place of the old
-//! one in a last transaction. Until then nobody sees it; what a crash leaves is removed by the next start.
+//! The new state is written to a hidden session in several short transactions. A last transaction replaces the old
+//! session with it. Leftovers of a crash are removed at the next start.
 
 use std::sync::Arc;
 
@@ -12,48 +12,50 @@ use super::super::clock::MICROS_PER_SECOND;
 use super::super::lease::{Fence, LeaseHold};
 use super::super::record::{Change, Replaced};
 use super::Sqlite;
-use super::connections::{Executor, Fault};
-use super::read::{Range, parse_instructions};
-use super::size::{Extent, PIECE};
-use super::write::{HIDDEN, Head, append, begin, count, hide_row, json_array, lead_back};
+use super::connections::{Executor, StatementError};
+use super::read::{MessageRange, parse_instructions};
+use super::size::{CHUNK, Extent};
+use super::write::{
+    HIDDEN, SessionRow, append, assign_calls, begin, count, hide_session, json_array,
+};
 use crate::ids::SessionId;
 use crate::openai::message::Message;
 
-/// A session to be written in pieces; cheap to clone.
+/// A session to be written in chunks; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Rewrite {
-    /// The session that messages are copied from, and whose lease is held.
+    /// The session that messages are copied from. Its lease is held.
     source: Fence,
     /// The session that is written.
     target: SessionId,
-    kind: Kind,
+    kind: RewriteKind,
     change: Arc<Change>,
-    _until_it_ends: Arc<LeaseHold>,
+    _hold: Arc<LeaseHold>,
 }
 
-/// What is written.
+/// The operation that writes the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RewriteKind {
     /// A change of a session.
     Change,
-    /// A session in place of the one that is there.
+    /// An import, which replaces the session.
     Import { created_at: i64 },
-    /// A copy under another id.
+    /// A copy with another id.
     Fork { before_message: Option<usize> },
 }
 
-/// The hidden session, and what it is made of.
+/// The hidden session, and the messages that are copied to it.
 #[derive(Debug, Clone, Copy)]
-struct Draft {
+struct HiddenSession {
     row: i64,
     /// The row that messages are copied from.
     source: Option<i64>,
-    /// How many are copied.
+    /// How many messages are copied.
     keep: i64,
 }
 
-/// What the hidden session's row holds.
-struct Content {
+/// The columns of the hidden session's row, and how many messages are copied.
+struct NewColumns {
     source: Option<i64>,
     instructions: String,
     instruction_count: i64,
@@ -65,13 +67,13 @@ struct Content {
 
 impl Rewrite {
     pub(super) fn change(fence: &Fence, change: Arc<Change>, hold: Arc<LeaseHold>) -> Self {
-        Self::of(fence, fence.id.clone(), Kind::Change, change, hold)
+        Self::of(fence, fence.id.clone(), RewriteKind::Change, change, hold)
     }
 
     pub(super) fn of(
         source: &Fence,
         target: SessionId,
-        kind: Kind,
+        kind: RewriteKind,
         change: Arc<Change>,
         hold: Arc<LeaseHold>,
     ) -> Self {
@@ -80,18 +82,21 @@ impl Rewrite {
             target,
             kind,
             change,
-            _until_it_ends: hold,
+            _hold: hold,
         }
     }
 
-    /// Writes it, piece by piece.
+    /// Writes the session chunk by chunk.
     pub(super) async fn run(self, store: &Sqlite) -> Result<Replaced, StoreError> {
         let rewrite = self.clone();
-        let draft = self.piece(store, move |connection, now| rewrite.begin(connection, now));
+        let draft =
+            self.in_transaction(store, move |connection, now| rewrite.begin(connection, now));
         let draft = draft.await?;
         let done = self.fill(store, draft).await;
         if done.is_err() {
-            let hidden = self.piece(store, move |connection, _| hide_row(connection, draft.row));
+            let hidden = self.in_transaction(store, move |connection, _| {
+                hide_session(connection, draft.row)
+            });
             if let Err(error) = hidden.await {
                 tracing::warn!(%error, "an unfinished session stays until the next start");
             }
@@ -99,10 +104,10 @@ impl Rewrite {
         done
     }
 
-    async fn fill(&self, store: &Sqlite, draft: Draft) -> Result<Replaced, StoreError> {
+    async fn fill(&self, store: &Sqlite, draft: HiddenSession) -> Result<Replaced, StoreError> {
         let mut from = 0;
         while let Some(source) = draft.source.filter(|_| from < draft.keep) {
-            let copied = self.piece(store, move |connection, _| {
+            let copied = self.in_transaction(store, move |connection, _| {
                 copy(connection, draft, source, from)
             });
             from = copied.await?;
@@ -110,23 +115,23 @@ impl Rewrite {
         let mut from = 0;
         while from < self.change.append.len() {
             let rewrite = self.clone();
-            let added = self.piece(store, move |connection, _| {
+            let added = self.in_transaction(store, move |connection, _| {
                 rewrite.add(connection, draft, from)
             });
             from = added.await?;
         }
         let rewrite = self.clone();
-        let finish = self.piece(store, move |connection, now| {
+        let finish = self.in_transaction(store, move |connection, now| {
             rewrite.finish(connection, draft, now)
         });
         finish.await
     }
 
-    /// One transaction.
-    async fn piece<T: Send + 'static>(
+    /// Runs work in one transaction.
+    async fn in_transaction<T: Send + 'static>(
         &self,
         store: &Sqlite,
-        work: impl Fn(&Connection, i64) -> Result<T, Fault> + Send + 'static,
+        work: impl Fn(&Connection, i64) -> Result<T, StatementError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let clock = Arc::clone(&store.0.clock);
         let done = store.0.writer.run(Executor::Thread, move |connection, _| {
@@ -136,26 +141,26 @@ impl Rewrite {
             Ok(done)
         });
         let done = done.await;
-        store.wrote(PIECE);
+        store.count_written(CHUNK);
         done
     }
 
-    /// Makes the hidden session.
-    fn begin(&self, connection: &Connection, now: i64) -> Result<Draft, Fault> {
-        let head = Head::find(connection, &self.source.owner, &self.source.id)?;
+    /// Creates the hidden session.
+    fn begin(&self, connection: &Connection, now: i64) -> Result<HiddenSession, StatementError> {
+        let head = SessionRow::find(connection, &self.source.owner, &self.source.id)?;
         let content = match self.kind {
-            Kind::Change => self.changed(connection, head.as_ref(), now)?,
-            Kind::Import { created_at } => self.imported(created_at, now),
-            Kind::Fork { before_message } => {
+            RewriteKind::Change => self.changed(connection, head.as_ref(), now)?,
+            RewriteKind::Import { created_at } => self.imported(created_at, now),
+            RewriteKind::Fork { before_message } => {
                 let head = head.ok_or(StoreError::NotFound)?;
-                if Head::find(connection, &self.source.owner, &self.target)?.is_some() {
+                if SessionRow::find(connection, &self.source.owner, &self.target)?.is_some() {
                     return Err(StoreError::Exists.into());
                 }
                 forked(connection, &head, before_message, now)?
             }
         };
-        if let (Kind::Change, Some(source)) = (self.kind, content.source) {
-            // It must not expire meanwhile.
+        if let (RewriteKind::Change, Some(source)) = (self.kind, content.source) {
+            // The source must not expire during the write.
             connection.execute(
                 "UPDATE sessions SET updated_at = ?2 WHERE id = ?1",
                 [source, now],
@@ -176,17 +181,17 @@ impl Rewrite {
                 content.created_at,
             ],
         )?;
-        Ok(Draft {
+        Ok(HiddenSession {
             row: connection.last_insert_rowid(),
             source: content.source,
             keep: content.keep,
         })
     }
 
-    fn imported(&self, created_at: i64, now: i64) -> Content {
+    fn imported(&self, created_at: i64, now: i64) -> NewColumns {
         let instructions = self.change.instructions.as_deref().unwrap_or_default();
         let title = self.change.title.clone();
-        Content {
+        NewColumns {
             source: None,
             instructions: json_array(instructions.iter().map(Message::json_str)),
             instruction_count: count(instructions.len()),
@@ -203,13 +208,13 @@ impl Rewrite {
     fn changed(
         &self,
         connection: &Connection,
-        head: Option<&Head>,
+        head: Option<&SessionRow>,
         now: i64,
-    ) -> Result<Content, Fault> {
+    ) -> Result<NewColumns, StatementError> {
         let Some(head) = head else {
             return Ok(self.imported(0, now));
         };
-        let stored = Stored::of(connection, head.row)?;
+        let stored = SourceColumns::of(connection, head.row)?;
         let keep = head.messages.min(count(self.change.keep));
         let title_stays = head.title_seq.is_some_and(|seq| seq < keep);
         let title = self.change.title.clone();
@@ -220,7 +225,7 @@ impl Rewrite {
             ),
             None => (stored.instructions, head.instruction_count),
         };
-        Ok(Content {
+        Ok(NewColumns {
             source: Some(head.row),
             instructions,
             instruction_count,
@@ -237,61 +242,71 @@ impl Rewrite {
         })
     }
 
-    /// Adds a piece of the new messages; gives the first one that is missing then.
-    fn add(&self, connection: &Connection, draft: Draft, from: usize) -> Result<usize, Fault> {
+    /// Appends a chunk of the new messages; returns the index of the next one.
+    fn add(
+        &self,
+        connection: &Connection,
+        draft: HiddenSession,
+        from: usize,
+    ) -> Result<usize, StatementError> {
         let left = self.change.append.get(from..).unwrap_or_default();
         let mut extent = Extent::default();
         let fitting = left.iter().take_while(|message| {
             let first = extent.rows == 0;
             extent = extent.plus(Extent::of_message(message));
-            first || extent.fits(PIECE)
+            first || extent.fits(CHUNK)
         });
-        let piece = left.get(..fitting.count()).unwrap_or_default();
-        append(connection, draft.row, draft.keep + count(from), piece)?;
-        Ok(from + piece.len())
+        let chunk = left.get(..fitting.count()).unwrap_or_default();
+        append(connection, draft.row, draft.keep + count(from), chunk)?;
+        Ok(from + chunk.len())
     }
 
-    /// Puts the hidden session in its place.
-    fn finish(&self, connection: &Connection, draft: Draft, now: i64) -> Result<Replaced, Fault> {
+    /// Replaces the target session with the hidden session.
+    fn finish(
+        &self,
+        connection: &Connection,
+        draft: HiddenSession,
+        now: i64,
+    ) -> Result<Replaced, StatementError> {
         let owner = &self.source.owner;
-        let there = Head::find(connection, owner, &self.target)?.map(|head| head.row);
+        let there = SessionRow::find(connection, owner, &self.target)?.map(|head| head.row);
         match self.kind {
-            Kind::Fork { .. } if there.is_some() => return Err(StoreError::Exists.into()),
-            Kind::Fork { .. } => {
+            RewriteKind::Fork { .. } if there.is_some() => return Err(StoreError::Exists.into()),
+            RewriteKind::Fork { .. } => {
                 connection.execute(
                     "INSERT INTO session_files (session, file)
                      SELECT ?2, file FROM session_files WHERE session = ?1",
                     params![draft.source, draft.row],
                 )?;
             }
-            Kind::Change if draft.source.is_some() && there != draft.source => {
+            RewriteKind::Change if draft.source.is_some() && there != draft.source => {
                 return Err(StoreError::failed("the session was deleted meanwhile").into());
             }
-            Kind::Change | Kind::Import { .. } => {}
+            RewriteKind::Change | RewriteKind::Import { .. } => {}
         }
         if let Some(there) = there {
-            // What belongs to the session besides its messages stays with it.
+            // Files, and for a change the client calls, are kept.
             let moved = [there, draft.row];
             connection.execute(
                 "UPDATE session_files SET session = ?2 WHERE session = ?1",
                 moved,
             )?;
             match self.kind {
-                Kind::Change => connection.execute(
+                RewriteKind::Change => connection.execute(
                     "UPDATE client_calls SET session = ?2 WHERE session = ?1",
                     moved,
                 )?,
-                Kind::Import { .. } | Kind::Fork { .. } => {
+                RewriteKind::Import { .. } | RewriteKind::Fork { .. } => {
                     connection.execute("DELETE FROM client_calls WHERE session = ?1", [there])?
                 }
             };
-            hide_row(connection, there)?;
+            hide_session(connection, there)?;
         }
         connection.execute(
             "UPDATE sessions SET owner = ?2, session_id = ?3, updated_at = ?4 WHERE id = ?1",
             params![draft.row, owner.as_str(), self.target.as_str(), now],
         )?;
-        lead_back(connection, draft.row, owner, &self.change.client_calls)?;
+        assign_calls(connection, draft.row, owner, &self.change.client_calls)?;
         Ok(match there {
             Some(_) => Replaced::Replaced,
             None => Replaced::Created,
@@ -299,15 +314,15 @@ impl Rewrite {
     }
 }
 
-/// What of a session's row is only needed to copy it.
-struct Stored {
+/// The columns of a session's row that only a copy needs.
+struct SourceColumns {
     instructions: String,
     title: Option<String>,
     created_at: i64,
 }
 
-impl Stored {
-    fn of(connection: &Connection, row: i64) -> Result<Self, Fault> {
+impl SourceColumns {
+    fn of(connection: &Connection, row: i64) -> Result<Self, StatementError> {
         let sql = "SELECT instructions, title, created_at FROM sessions WHERE id = ?1";
         let stored = connection.query_row(sql, [row], |row| {
             Ok(Self {
@@ -322,21 +337,21 @@ impl Stored {
 
 fn forked(
     connection: &Connection,
-    head: &Head,
+    head: &SessionRow,
     before_message: Option<usize>,
     now: i64,
-) -> Result<Content, Fault> {
+) -> Result<NewColumns, StatementError> {
     let total = head.instruction_count + head.messages;
     let before = before_message.map_or(total, count);
     if before > total {
         let messages = u64::try_from(total).unwrap_or_default();
         return Err(StoreError::PastEnd { messages }.into());
     }
-    let Stored {
+    let SourceColumns {
         mut instructions,
         title,
         ..
-    } = Stored::of(connection, head.row)?;
+    } = SourceColumns::of(connection, head.row)?;
     let instruction_count = head.instruction_count.min(before);
     if instruction_count < head.instruction_count {
         let kept = usize::try_from(instruction_count).unwrap_or_default();
@@ -345,7 +360,7 @@ fn forked(
     }
     let keep = before - instruction_count;
     let title_seq = head.title_seq.filter(|seq| *seq < keep);
-    Ok(Content {
+    Ok(NewColumns {
         source: Some(head.row),
         instructions,
         instruction_count,
@@ -356,9 +371,14 @@ fn forked(
     })
 }
 
-/// Copies a piece; gives the first message that is missing then.
-fn copy(connection: &Connection, draft: Draft, source: i64, from: i64) -> Result<i64, Fault> {
-    let range = Range::of(connection, source, from, PIECE)?;
+/// Copies a chunk of messages; returns the index of the next one.
+fn copy(
+    connection: &Connection,
+    draft: HiddenSession,
+    source: i64,
+    from: i64,
+) -> Result<i64, StatementError> {
+    let range = MessageRange::of(connection, source, from, CHUNK)?;
     let to = range.to.min(draft.keep);
     let mut statement = connection.prepare_cached(
         "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)

@@ -1,22 +1,22 @@
-//! How much a statement or a transaction touches, and how much it may.
+//! The number of rows and bytes that a statement or a transaction accesses, and its limits.
 
 use super::super::record::{Change, StoredMessage};
 
-/// Rows and bytes.
+/// A number of rows and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Extent {
     pub(super) rows: usize,
     pub(super) bytes: usize,
 }
 
-/// Most that is touched in the task that asks: well under a millisecond.
-pub(super) const IN_TASK: Extent = Extent {
+/// The limit of a statement that runs in a task; it takes well under a millisecond.
+pub(super) const TASK_LIMIT: Extent = Extent {
     rows: 64,
     bytes: 256 * 1024,
 };
-/// Most that one transaction touches, so that it holds the writer for a few milliseconds. A single larger message is a
-/// transaction of its own.
-pub(super) const PIECE: Extent = Extent {
+/// The limit of one transaction, which holds the writer for a few milliseconds. A single larger message is written in a
+/// separate transaction.
+pub(super) const CHUNK: Extent = Extent {
     rows: 512,
     bytes: 2 * 1024 * 1024,
 };
@@ -39,7 +39,7 @@ impl Extent {
         }
     }
 
-    /// A row of so many bytes.
+    /// One row with this number of bytes.
     pub(super) fn of_row(bytes: i64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         Self { rows: 1, bytes }

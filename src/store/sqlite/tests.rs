@@ -1,4 +1,4 @@
-//! The suite against a file and against memory, and what only SQLite does.
+//! Runs the conformance tests with a file and with memory, and tests what is specific to SQLite.
 
 mod file;
 mod limits;
@@ -6,7 +6,7 @@ mod schema;
 
 use rusqlite::params;
 
-use super::super::suite::{Subject, append, id, owner, user};
+use super::super::suite::{TestStore, append, id, owner, user};
 use super::super::{Change, Store};
 use super::*;
 use crate::ids::FileId;
@@ -25,28 +25,28 @@ mod in_memory {
 
 const LONG: Duration = Duration::from_secs(30);
 
-async fn file() -> Subject {
+async fn file() -> TestStore {
     let directory = tempfile::tempdir().unwrap();
     let url = StoreUrl::Sqlite(directory.path().join("sessions.db"));
-    Subject {
+    TestStore {
         store: Store::open(&url).await.unwrap(),
         directory: Some(directory),
     }
 }
 
-async fn memory() -> Subject {
-    Subject {
+async fn memory() -> TestStore {
+    TestStore {
         store: Store::open(&StoreUrl::Memory).await.unwrap(),
         directory: None,
     }
 }
 
-async fn both() -> [Subject; 2] {
+async fn both() -> [TestStore; 2] {
     [memory().await, file().await]
 }
 
 impl Sqlite {
-    /// Runs a statement on the writer; gives how many rows it changed.
+    /// Runs a statement on the writer; returns how many rows it changed.
     async fn execute(&self, sql: &str) -> usize {
         let sql = sql.to_owned();
         let done = self.0.writer.run(Executor::Thread, move |connection, _| {

@@ -1,4 +1,4 @@
-//! What changes sessions in one short transaction.
+//! Changes of sessions in one short transaction.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
@@ -6,43 +6,43 @@ use super::super::StoreError;
 use super::super::clock::Clock;
 use super::super::lease::Fence;
 use super::super::record::{Change, StoredMessage};
-use super::connections::{Executor, Fault};
-use super::read::{MESSAGE_BYTES, Range};
-use super::size::{Extent, IN_TASK, PIECE};
+use super::connections::{Executor, StatementError};
+use super::read::{MESSAGE_BYTES, MessageRange};
+use super::size::{CHUNK, Extent, TASK_LIMIT};
 use crate::ids::{Owner, SessionId};
 use crate::openai::message::Message;
 
-/// Most expired sessions hidden at once.
+/// Most expired sessions hidden in one transaction.
 pub(super) const EXPIRE_BATCH: u64 = 64;
-/// The owner of sessions that nobody can see: those to be removed, and those that are being written in pieces. A key
-/// cannot have this name, as configured names have no control characters.
+/// The owner of hidden sessions: sessions to be removed, and sessions that are being written in chunks. An API key
+/// cannot have this name, because configured names have no control characters.
 pub(super) const HIDDEN: &str = "\u{1}hidden";
 
-/// What came of a change.
+/// The outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum WriteOutcome {
     Done,
-    /// It is too long for one transaction; nothing is changed.
-    TooLong,
+    /// The change is too large for one transaction; nothing is changed.
+    LimitExceeded,
 }
 
-/// What is known of a session.
+/// The row of a session, without its texts.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct SessionRow {
     pub(super) row: i64,
     pub(super) instruction_count: i64,
-    /// Messages after the instructions.
+    /// Number of messages, without the instructions.
     pub(super) messages: i64,
     pub(super) title_seq: Option<i64>,
     instructions_bytes: i64,
 }
 
-impl Head {
+impl SessionRow {
     pub(super) fn find(
         connection: &Connection,
         owner: &Owner,
         id: &SessionId,
-    ) -> Result<Option<Self>, Fault> {
+    ) -> Result<Option<Self>, StatementError> {
         let mut statement = connection.prepare_cached(
             "SELECT id, instruction_count, message_count - instruction_count, title_seq, octet_length(instructions)
              FROM sessions WHERE owner = ?1 AND session_id = ?2",
@@ -60,35 +60,35 @@ impl Head {
     }
 }
 
-/// Begins a transaction that writes. It takes the lock at once, because a read that turns into a write can fail
-/// half-way.
-pub(super) fn begin(connection: &mut Connection) -> Result<Transaction<'_>, Fault> {
+/// Begins a write transaction. It takes the write lock at once, because upgrading a read lock can fail with
+/// `SQLITE_BUSY`.
+pub(super) fn begin(connection: &mut Connection) -> Result<Transaction<'_>, StatementError> {
     Ok(connection.transaction_with_behavior(TransactionBehavior::Immediate)?)
 }
 
-/// Makes a change. Its cost grows with what is new and what goes, not with what is stored.
+/// Applies a change. Its cost depends on the added and deleted messages, not on the size of the session.
 pub(super) fn write(
     connection: &mut Connection,
     clock: &Clock,
     fence: &Fence,
     change: &Change,
     executor: Executor,
-) -> Result<Written, Fault> {
+) -> Result<WriteOutcome, StatementError> {
     let transaction = begin(connection)?;
-    let head = Head::find(&transaction, &fence.owner, &fence.id)?;
+    let head = SessionRow::find(&transaction, &fence.owner, &fence.id)?;
     let stored = head.as_ref().map_or(0, |head| head.messages);
     let kept = stored.min(count(change.keep));
     let mut extent = Extent::of_change(change);
     if let Some(head) = &head {
-        // The row is written anew, whatever changes in it.
+        // The row is rewritten with any change.
         extent = extent.plus(Extent::of_row(head.instructions_bytes));
     }
     if kept < stored {
         extent = extent.plus(removed(&transaction, head.as_ref(), kept, stored)?);
     }
     match executor {
-        Executor::Task if !extent.fits(IN_TASK) => return Err(Fault::TooMuch),
-        Executor::Thread if !extent.fits(PIECE) => return Ok(Written::TooLong),
+        Executor::Task if !extent.fits(TASK_LIMIT) => return Err(StatementError::LimitExceeded),
+        Executor::Thread if !extent.fits(CHUNK) => return Ok(WriteOutcome::LimitExceeded),
         Executor::Task | Executor::Thread => {}
     }
     let now = clock.stamp();
@@ -105,20 +105,20 @@ pub(super) fn write(
         }
     };
     append(&transaction, row, kept, &change.append)?;
-    lead_back(&transaction, row, &fence.owner, &change.client_calls)?;
+    assign_calls(&transaction, row, &fence.owner, &change.client_calls)?;
     transaction.commit()?;
-    Ok(Written::Done)
+    Ok(WriteOutcome::Done)
 }
 
-/// What goes when so many messages are kept. More rows than fit a piece are only counted.
+/// The extent of the messages to be deleted. If there are more rows than in a chunk, their bytes are not read.
 fn removed(
     connection: &Connection,
-    head: Option<&Head>,
+    head: Option<&SessionRow>,
     kept: i64,
     stored: i64,
-) -> Result<Extent, Fault> {
+) -> Result<Extent, StatementError> {
     let rows = usize::try_from(stored - kept).unwrap_or(usize::MAX);
-    let Some(head) = head.filter(|_| rows <= PIECE.rows) else {
+    let Some(head) = head.filter(|_| rows <= CHUNK.rows) else {
         return Ok(Extent { rows, bytes: 0 });
     };
     let mut statement = connection.prepare_cached(&format!(
@@ -134,7 +134,7 @@ fn insert_session(
     fence: &Fence,
     change: &Change,
     now: i64,
-) -> Result<i64, Fault> {
+) -> Result<i64, StatementError> {
     let instructions = change.instructions.as_deref().unwrap_or_default();
     let title = change.title.as_ref();
     let mut statement = connection.prepare_cached(
@@ -156,15 +156,15 @@ fn insert_session(
 
 fn update_session(
     connection: &Connection,
-    head: &Head,
+    head: &SessionRow,
     change: &Change,
     kept: i64,
     now: i64,
-) -> Result<(), Fault> {
+) -> Result<(), StatementError> {
     let instructions = change.instructions.as_deref();
     let instruction_count = instructions.map_or(head.instruction_count, |list| count(list.len()));
     let messages = kept + count(change.append.len());
-    // Where no user message stays, the first one is among the new ones.
+    // If the title message is not kept, the title is taken from the new messages.
     let title_stays = head.title_seq.is_some_and(|seq| seq < kept);
     let title = change.title.as_ref();
     let mut statement = connection.prepare_cached(
@@ -186,14 +186,14 @@ fn update_session(
     Ok(())
 }
 
-/// Adds messages from that place on.
+/// Inserts messages from the index `from`.
 pub(super) fn append(
     connection: &Connection,
     row: i64,
     from: i64,
     messages: &[StoredMessage],
-) -> Result<(), Fault> {
-    let json = |error: serde_json::Error| Fault::Refused(StoreError::failed(error));
+) -> Result<(), StatementError> {
+    let json = |error: serde_json::Error| StatementError::Store(StoreError::failed(error));
     let mut statement = connection.prepare_cached(
         "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -214,13 +214,13 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Makes calls lead back to a session.
-pub(super) fn lead_back(
+/// Assigns pending client calls to a session.
+pub(super) fn assign_calls(
     connection: &Connection,
     row: i64,
     owner: &Owner,
     calls: &[String],
-) -> Result<(), Fault> {
+) -> Result<(), StatementError> {
     if calls.is_empty() {
         return Ok(());
     }
@@ -234,23 +234,23 @@ pub(super) fn lead_back(
     Ok(())
 }
 
-/// Takes a session away from its owner, to be removed by [`sweep`]; says whether there was one.
+/// Hides a session, which [`sweep`] removes later; returns whether it existed.
 pub(super) fn hide(
     connection: &mut Connection,
     owner: &Owner,
     id: &SessionId,
-) -> Result<bool, Fault> {
+) -> Result<bool, StatementError> {
     let transaction = begin(connection)?;
-    let head = Head::find(&transaction, owner, id)?;
+    let head = SessionRow::find(&transaction, owner, id)?;
     if let Some(head) = &head {
-        hide_row(&transaction, head.row)?;
+        hide_session(&transaction, head.row)?;
     }
     transaction.commit()?;
     Ok(head.is_some())
 }
 
-/// The same for a session that is found already.
-pub(super) fn hide_row(connection: &Connection, row: i64) -> Result<(), Fault> {
+/// Hides the session with this row.
+pub(super) fn hide_session(connection: &Connection, row: i64) -> Result<(), StatementError> {
     let mut statement = connection.prepare_cached(
         "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id = ?1",
     )?;
@@ -258,8 +258,11 @@ pub(super) fn hide_row(connection: &Connection, row: i64) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The same for up to [`EXPIRE_BATCH`] sessions last written before the time; returns how many.
-pub(super) fn hide_expired(connection: &mut Connection, before: i64) -> Result<u64, Fault> {
+/// Hides up to [`EXPIRE_BATCH`] sessions last written before `before`; returns how many.
+pub(super) fn hide_expired(
+    connection: &mut Connection,
+    before: i64,
+) -> Result<u64, StatementError> {
     let transaction = begin(connection)?;
     let mut statement = transaction.prepare_cached(
         "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id IN
@@ -272,8 +275,8 @@ pub(super) fn hide_expired(connection: &mut Connection, before: i64) -> Result<u
     Ok(hidden as u64)
 }
 
-/// Marks the drafts that a crash has left as sessions to be removed; says whether there are any of these.
-pub(super) fn abandon_drafts(connection: &Connection) -> rusqlite::Result<bool> {
+/// Marks the unfinished sessions of a crash for removal; returns whether there are sessions to be removed.
+pub(super) fn mark_abandoned(connection: &Connection) -> rusqlite::Result<bool> {
     let is_hidden = "SELECT 1 FROM sessions WHERE owner = ?1 LIMIT 1";
     let hidden = connection.prepare(is_hidden)?.exists([HIDDEN])?;
     if hidden {
@@ -284,11 +287,11 @@ pub(super) fn abandon_drafts(connection: &Connection) -> rusqlite::Result<bool> 
     Ok(hidden)
 }
 
-/// Removes one piece of the hidden sessions; says whether there may be more.
-pub(super) fn sweep(connection: &mut Connection) -> Result<bool, Fault> {
+/// Removes one chunk of the hidden sessions; returns whether there may be more.
+pub(super) fn sweep(connection: &mut Connection) -> Result<bool, StatementError> {
     let transaction = begin(connection)?;
     let mut removed = Extent::default();
-    while removed.fits(PIECE) {
+    while removed.fits(CHUNK) {
         let mut statement = transaction.prepare_cached(
             "SELECT id FROM sessions WHERE owner = ?1 AND session_id >= 'deleted-' AND session_id < 'deleted.' LIMIT 1",
         )?;
@@ -298,27 +301,27 @@ pub(super) fn sweep(connection: &mut Connection) -> Result<bool, Fault> {
             transaction.commit()?;
             return Ok(false);
         };
-        removed = removed.plus(sweep_some(&transaction, row)?);
+        removed = removed.plus(sweep_session(&transaction, row)?);
     }
     transaction.commit()?;
     Ok(true)
 }
 
-/// Removes files and messages of a hidden session, and once there are none, the session.
-fn sweep_some(connection: &Connection, row: i64) -> Result<Extent, Fault> {
+/// Removes files and messages of a hidden session, up to a chunk; removes the session when none are left.
+fn sweep_session(connection: &Connection, row: i64) -> Result<Extent, StatementError> {
     let mut statement = connection.prepare_cached(
         "DELETE FROM session_files WHERE session = ?1 AND file IN
          (SELECT file FROM session_files WHERE session = ?1 LIMIT ?2)",
     )?;
-    let files = statement.execute(params![row, count(PIECE.rows)])?;
+    let files = statement.execute(params![row, count(CHUNK.rows)])?;
     let mut statement = connection
         .prepare_cached("SELECT coalesce(min(seq), 0) FROM messages WHERE session = ?1")?;
     let from: i64 = statement.query_row([row], |row| row.get(0))?;
-    let range = Range::of(connection, row, from, PIECE)?;
+    let range = MessageRange::of(connection, row, from, CHUNK)?;
     let mut statement =
         connection.prepare_cached("DELETE FROM messages WHERE session = ?1 AND seq < ?2")?;
     statement.execute(params![row, range.to])?;
-    if range.whole && files < PIECE.rows {
+    if range.whole && files < CHUNK.rows {
         let mut statement = connection.prepare_cached("DELETE FROM sessions WHERE id = ?1")?;
         statement.execute([row])?;
     }

@@ -29,7 +29,7 @@ fn all() -> FileFilter<'static> {
     }
 }
 
-impl Subject {
+impl TestStore {
     async fn put(&self, record: FileRecord) -> StoredFile {
         let inserted = self.store.insert_file(record, MAX_TOTAL).await.unwrap();
         assert!(!inserted.known);
@@ -55,7 +55,7 @@ impl Subject {
     }
 }
 
-pub(in crate::store) async fn a_file_is_known_to_its_owner_until_it_is_deleted(subject: Subject) {
+pub(in crate::store) async fn a_file_is_known_to_its_owner_until_it_is_deleted(subject: TestStore) {
     let (store, bob) = (&subject.store, Owner::key("bob"));
     let record = FileRecord {
         purpose: Purpose::AssistantsOutput,
@@ -82,7 +82,7 @@ pub(in crate::store) async fn a_file_is_known_to_its_owner_until_it_is_deleted(s
             bytes: 900
         }
     );
-    // To anybody else it does not exist.
+    // For another owner it does not exist.
     assert_eq!(store.file(&bob, &id_of).await.unwrap(), None);
     assert!(subject.names(&bob, &all()).await.is_empty());
     let after = FileFilter {
@@ -109,7 +109,7 @@ pub(in crate::store) async fn a_file_is_known_to_its_owner_until_it_is_deleted(s
     assert!(subject.dead_blobs().await.is_empty());
 }
 
-pub(in crate::store) async fn a_file_that_is_known_takes_no_second_row(subject: Subject) {
+pub(in crate::store) async fn a_file_that_is_known_takes_no_second_row(subject: TestStore) {
     let first = record(&owner(), "a", 10);
     let again = FileRecord {
         blob: "other".to_owned(),
@@ -128,7 +128,9 @@ pub(in crate::store) async fn a_file_that_is_known_takes_no_second_row(subject: 
     assert_eq!(subject.store.file_usage().await.unwrap().files, 1);
 }
 
-pub(in crate::store) async fn files_go_with_the_last_session_that_uses_them(subject: Subject) {
+pub(in crate::store) async fn files_are_deleted_with_the_last_session_that_uses_them(
+    subject: TestStore,
+) {
     let (store, s, t) = (&subject.store, id("s"), id("t"));
     let made = FileRecord {
         session: Some(s.clone()),
@@ -136,7 +138,7 @@ pub(in crate::store) async fn files_go_with_the_last_session_that_uses_them(subj
     };
     let (made_id, blob) = (made.id.clone(), made.blob.clone());
     subject.put(made).await;
-    // The file has made the session.
+    // The file has created the session.
     assert_eq!(subject.loaded(&s).await.messages, []);
     subject.write(&s, append(0, &[user("a")])).await;
     let uploaded = subject.put(record(&owner(), "uploaded", 2)).await;
@@ -144,7 +146,7 @@ pub(in crate::store) async fn files_go_with_the_last_session_that_uses_them(subj
         store.attach_file(&owner(), &uploaded.id, &s).await.unwrap();
     }
     assert_eq!(subject.of_session(&s).await, ["made", "uploaded"]);
-    // A replacement keeps them, and so does a long change; a copy shares them.
+    // A replacement and a long change keep the files; a fork uses them too.
     subject.replace(&s, 0, append(0, &many(1_000))).await;
     subject.write(&s, append(0, &many(600))).await;
     assert_eq!(subject.of_session(&s).await, ["made", "uploaded"]);
@@ -156,12 +158,12 @@ pub(in crate::store) async fn files_go_with_the_last_session_that_uses_them(subj
     assert_eq!(left.session, Some(t.clone()));
     assert!(subject.dead_blobs().await.is_empty());
     assert!(subject.delete(&t).await);
-    // What was not made for the session stays, for its own time.
+    // A file that was not created for the session stays until it expires.
     assert_eq!(subject.names(&owner(), &all()).await, ["uploaded"]);
     assert_eq!(subject.dead_blobs().await, [blob]);
 }
 
-pub(in crate::store) async fn lists_come_in_pages_in_both_orders(subject: Subject) {
+pub(in crate::store) async fn lists_come_in_pages_in_both_orders(subject: TestStore) {
     for name in ["a", "b", "c", "d"] {
         subject.put(record(&owner(), name, 1)).await;
     }
@@ -201,9 +203,9 @@ pub(in crate::store) async fn lists_come_in_pages_in_both_orders(subject: Subjec
     assert_eq!(subject.names(&owner(), &images).await, ["e", "f"]);
 }
 
-pub(in crate::store) async fn older_files_make_room_those_of_large_owners_first(subject: Subject) {
+pub(in crate::store) async fn files_of_large_owners_are_evicted_first(subject: TestStore) {
     let (alice, bob) = (owner(), Owner::key("bob"));
-    // Used longest ago, but by somebody who has little.
+    // Least recently used, but of an owner with few bytes.
     subject.put(record(&bob, "small", 300)).await;
     for name in ["a", "b", "c"] {
         subject.put(record(&alice, name, 1_000)).await;
@@ -217,7 +219,7 @@ pub(in crate::store) async fn older_files_make_room_those_of_large_owners_first(
     assert_eq!(inserted.evicted, 1);
     assert_eq!(subject.names(&bob, &all()).await, ["small"]);
     assert_eq!(subject.names(&alice, &all()).await, ["b", "c"]);
-    // More than one transaction's worth.
+    // More than one transaction deletes.
     for _ in 0..250 {
         subject.put(record(&alice, "x", 1)).await;
     }
@@ -238,7 +240,7 @@ pub(in crate::store) async fn older_files_make_room_those_of_large_owners_first(
     );
 }
 
-pub(in crate::store) async fn a_session_may_use_more_files_than_one_look_shows(subject: Subject) {
+pub(in crate::store) async fn a_session_may_use_more_files_than_one_batch(subject: TestStore) {
     let expected: Vec<String> = (0..150).map(|number| format!("{number}")).collect();
     for name in &expected {
         let record = FileRecord {
@@ -256,7 +258,7 @@ pub(in crate::store) async fn a_session_may_use_more_files_than_one_look_shows(s
     assert_eq!(subject.dead_blobs().await.len(), 100);
 }
 
-pub(in crate::store) async fn unused_files_expire(subject: Subject) {
+pub(in crate::store) async fn unused_files_expire(subject: TestStore) {
     let store = &subject.store;
     let attached = subject.put(record(&owner(), "attached", 1)).await;
     store

@@ -1,8 +1,8 @@
-//! Copies and replacements.
+//! Forks and replacements.
 
 use super::*;
 
-pub(in crate::store) async fn a_fork_copies_up_to_the_index(subject: Subject) {
+pub(in crate::store) async fn a_fork_copies_up_to_the_index(subject: TestStore) {
     let instructions = vec![system("i0"), system("i1")];
     let messages = [user("m2"), hidden_result("m3"), answer("m4"), user("m5")];
     let source = Change {
@@ -28,7 +28,7 @@ pub(in crate::store) async fn a_fork_copies_up_to_the_index(subject: Subject) {
         assert_eq!(entry.message_count, u64::try_from(total).unwrap());
         let title = (total > 2).then(|| "m2".to_owned());
         assert_eq!(entry.title, title);
-        // The copy goes on by itself.
+        // The fork can be written independently.
         let keep = copied.messages.len();
         subject.write(&fork, append(keep, &[user("on")])).await;
         assert_eq!(subject.loaded(&fork).await.messages.len(), keep + 1);
@@ -37,7 +37,7 @@ pub(in crate::store) async fn a_fork_copies_up_to_the_index(subject: Subject) {
     assert_eq!(subject.session_of_call("call_x").await, Some(id("source")));
 }
 
-pub(in crate::store) async fn a_fork_says_why_it_cannot_be_made(subject: Subject) {
+pub(in crate::store) async fn a_refused_fork_has_a_specific_error(subject: TestStore) {
     let source = id("source");
     subject.write(&source, append(0, &[user("a")])).await;
     subject.fork(&source, None, &id("named")).await.unwrap();
@@ -59,7 +59,7 @@ pub(in crate::store) async fn a_fork_says_why_it_cannot_be_made(subject: Subject
     assert_eq!(page.data.len(), 2);
 }
 
-pub(in crate::store) async fn a_replacement_takes_the_place_of_everything(subject: Subject) {
+pub(in crate::store) async fn a_replacement_replaces_everything(subject: TestStore) {
     let session = id("s");
     let new = Change {
         instructions: Some(vec![system("i")]),

@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use super::*;
 
-pub(in crate::store) async fn a_long_change_is_whole(subject: Subject) {
+pub(in crate::store) async fn a_long_change_is_atomic(subject: TestStore) {
     let session = id("long");
     let messages = many(2_500);
     subject.write(&session, append(0, &messages[..7])).await;
@@ -34,7 +34,7 @@ pub(in crate::store) async fn a_long_change_is_whole(subject: Subject) {
     );
 }
 
-pub(in crate::store) async fn a_long_edit_keeps_what_it_keeps(subject: Subject) {
+pub(in crate::store) async fn a_long_edit_keeps_the_messages_before_it(subject: TestStore) {
     let session = id("long");
     let messages = many(1_800);
     let first = Change {
@@ -47,7 +47,7 @@ pub(in crate::store) async fn a_long_edit_keeps_what_it_keeps(subject: Subject) 
         ..append(0, &messages)
     };
     subject.write(&session, first).await;
-    // Cuts more than fits a short transaction, with and without new messages.
+    // Deletes more than fits one transaction, with and without new messages.
     for (keep, new) in [(1_700, 700), (600, 0), (1, 1)] {
         let new = vec![answer("new"); new];
         subject.write(&session, append(keep, &new)).await;
@@ -65,7 +65,7 @@ pub(in crate::store) async fn a_long_edit_keeps_what_it_keeps(subject: Subject) 
     }
 }
 
-pub(in crate::store) async fn large_messages_and_any_text_survive(subject: Subject) {
+pub(in crate::store) async fn large_messages_and_any_text_are_stored_unchanged(subject: TestStore) {
     let session = id("s");
     let large = "🦀\"\\\u{0}\u{2028}ß".repeat(300_000);
     assert!(large.len() > 3 * 1024 * 1024);
@@ -79,7 +79,7 @@ pub(in crate::store) async fn large_messages_and_any_text_survive(subject: Subje
     ];
     subject.write(&session, append(0, &messages)).await;
     assert!(subject.loaded(&session).await.messages == messages);
-    // Beside large instructions too, which are in the same row as the count.
+    // Also with large instructions, which are in the same row as the count.
     let instructions = Change {
         instructions: Some(vec![system(&large)]),
         ..append(3, &[user("more")])
@@ -93,7 +93,7 @@ pub(in crate::store) async fn large_messages_and_any_text_survive(subject: Subje
     assert_eq!(stored.messages[3..], [user("more"), user("and more")]);
 }
 
-pub(in crate::store) async fn long_sessions_are_replaced_copied_and_deleted(subject: Subject) {
+pub(in crate::store) async fn long_sessions_are_replaced_copied_and_deleted(subject: TestStore) {
     let (session, copy) = (id("s"), id("copy"));
     let messages = many(1_500);
     subject.replace(&session, 5, append(0, &messages)).await;
@@ -118,9 +118,11 @@ pub(in crate::store) async fn long_sessions_are_replaced_copied_and_deleted(subj
     );
 }
 
-pub(in crate::store) async fn a_session_is_read_whole_while_it_is_written(subject: Subject) {
+pub(in crate::store) async fn a_session_is_read_consistently_while_it_is_written(
+    subject: TestStore,
+) {
     let session = id("s");
-    // Every message of a state says how many there are in it.
+    // The text of each message is the number of messages in the state.
     let state = |count: usize| vec![user(&count.to_string()); count];
     subject.replace(&session, 0, append(0, &state(1_200))).await;
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -141,7 +143,7 @@ pub(in crate::store) async fn a_session_is_read_whole_while_it_is_written(subjec
     assert_eq!(subject.loaded(&session).await.messages.len(), 1_100);
 }
 
-pub(in crate::store) async fn long_work_lets_short_writes_in_between(subject: Subject) {
+pub(in crate::store) async fn short_writes_run_between_the_chunks_of_long_ones(subject: TestStore) {
     let messages = many(6_000);
     let done = std::sync::atomic::AtomicBool::new(false);
     let long = async {
@@ -167,7 +169,7 @@ pub(in crate::store) async fn long_work_lets_short_writes_in_between(subject: Su
     assert_eq!(subject.loaded(&id("copy")).await.messages, messages);
 }
 
-/// Drops the future at its poll of that number, at once or when it is woken the next time; `None` then.
+/// Drops the future after this number of polls, at once or when it is next woken; returns `None` then.
 async fn dropped_at<T>(
     polls: usize,
     when_woken: bool,
@@ -189,9 +191,7 @@ async fn dropped_at<T>(
     .await
 }
 
-pub(in crate::store) async fn a_write_dropped_at_any_point_leaves_nothing_half_written(
-    subject: Subject,
-) {
+pub(in crate::store) async fn a_write_dropped_at_any_point_is_atomic(subject: TestStore) {
     for count_of_new in [2, 200, 1_500] {
         for when_woken in [false, true] {
             check_dropped_writes(&subject, when_woken, count_of_new).await;
@@ -199,7 +199,7 @@ pub(in crate::store) async fn a_write_dropped_at_any_point_leaves_nothing_half_w
     }
 }
 
-async fn check_dropped_writes(subject: &Subject, when_woken: bool, count_of_new: usize) {
+async fn check_dropped_writes(subject: &TestStore, when_woken: bool, count_of_new: usize) {
     let session = id("s");
     let before = append(0, &[user("a"), answer("b")]);
     subject.replace(&session, 0, before.clone()).await;
@@ -215,7 +215,7 @@ async fn check_dropped_writes(subject: &Subject, when_woken: bool, count_of_new:
         let write = subject.store.write(lease.fence(), &change);
         let finished = dropped_at(polls, when_woken, write).await;
         drop(lease);
-        // The next lease is given once a write under way has ended.
+        // The next lease is granted when a running write has ended.
         drop(subject.lease(&session).await);
         let stored = subject.loaded(&session).await;
         let count = subject.summary(&session).await.message_count;

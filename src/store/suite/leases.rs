@@ -1,4 +1,4 @@
-//! One turn at a time per session, and no write without its lease.
+//! At most one run per session, and no write without a lease.
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -9,7 +9,7 @@ use super::*;
 /// How long a test waits for a lease that it does not get.
 const SHORT: Duration = Duration::from_millis(50);
 
-pub(in crate::store) async fn a_write_under_a_lease_that_ended_is_refused(subject: Subject) {
+pub(in crate::store) async fn a_write_under_a_lease_that_ended_is_refused(subject: TestStore) {
     let (store, session) = (&subject.store, id("s"));
     let first = subject.lease(&session).await;
     let old = first.fence().clone();
@@ -28,7 +28,7 @@ pub(in crate::store) async fn a_write_under_a_lease_that_ended_is_refused(subjec
         }
     };
     refused().await;
-    // Nor does the next lease let it in.
+    // It is also refused while the next lease is held.
     let second = subject.lease(&session).await;
     refused().await;
     let change = Arc::new(append(1, &[user("second")]));
@@ -38,8 +38,8 @@ pub(in crate::store) async fn a_write_under_a_lease_that_ended_is_refused(subjec
     assert_eq!(store.list(&owner(), 10, None).await.unwrap().data.len(), 1);
 }
 
-pub(in crate::store) async fn a_lease_waits_for_the_one_before_and_no_longer_than_asked(
-    subject: Subject,
+pub(in crate::store) async fn a_lease_waits_in_order_and_at_most_the_given_time(
+    subject: TestStore,
 ) {
     let (store, session) = (&subject.store, id("s"));
     let first = subject.lease(&session).await;
@@ -53,7 +53,7 @@ pub(in crate::store) async fn a_lease_waits_for_the_one_before_and_no_longer_tha
     let mut third = Box::pin(store.acquire(&key, &session, LONG));
     assert!(third.as_mut().now_or_never().is_none());
     drop(first);
-    // Nobody slips in.
+    // A later caller does not overtake the waiters.
     let late = store.acquire(&key, &session, Duration::ZERO).await;
     assert!(matches!(late, Err(StoreError::Busy)));
     let hold = async |number: usize, lease: Result<Lease, StoreError>, order: &mut Vec<usize>| {
@@ -69,7 +69,7 @@ pub(in crate::store) async fn a_lease_waits_for_the_one_before_and_no_longer_tha
         .unwrap();
 }
 
-pub(in crate::store) async fn leases_of_other_sessions_and_owners_do_not_wait(subject: Subject) {
+pub(in crate::store) async fn leases_of_other_sessions_and_owners_do_not_wait(subject: TestStore) {
     let store = &subject.store;
     let leases = [
         (owner(), id("s")),
@@ -83,7 +83,7 @@ pub(in crate::store) async fn leases_of_other_sessions_and_owners_do_not_wait(su
     assert_eq!(leases.len(), 3);
 }
 
-pub(in crate::store) async fn a_lease_can_be_renewed_until_it_ends(subject: Subject) {
+pub(in crate::store) async fn a_lease_can_be_renewed_until_it_ends(subject: TestStore) {
     let lease = subject.lease(&id("s")).await;
     for _ in 0..3 {
         subject.store.renew(&lease).await.unwrap();
@@ -92,9 +92,7 @@ pub(in crate::store) async fn a_lease_can_be_renewed_until_it_ends(subject: Subj
     subject.store.write(lease.fence(), &change).await.unwrap();
 }
 
-pub(in crate::store) async fn a_write_that_nobody_waits_for_holds_off_the_next_lease(
-    subject: Subject,
-) {
+pub(in crate::store) async fn a_dropped_write_delays_the_next_lease(subject: TestStore) {
     let session = id("s");
     let messages = many(2_000);
     let lease = subject.lease(&session).await;
@@ -120,7 +118,7 @@ pub(in crate::store) async fn a_write_that_nobody_waits_for_holds_off_the_next_l
     );
 }
 
-pub(in crate::store) async fn the_list_says_which_sessions_are_leased(subject: Subject) {
+pub(in crate::store) async fn the_list_says_which_sessions_are_leased(subject: TestStore) {
     for name in ["s", "t"] {
         subject.write(&id(name), append(0, &[user("a")])).await;
     }
@@ -131,7 +129,7 @@ pub(in crate::store) async fn the_list_says_which_sessions_are_leased(subject: S
     assert!(!subject.summary(&id("s")).await.running);
 }
 
-pub(in crate::store) async fn turns_of_a_session_never_overlap(subject: Subject) {
+pub(in crate::store) async fn turns_of_a_session_never_overlap(subject: TestStore) {
     let inside = Arc::new(Mutex::new([0_usize; 3]));
     let mut turns = tokio::task::JoinSet::new();
     for number in 0..150 {

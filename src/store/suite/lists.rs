@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use super::*;
 
-pub(in crate::store) async fn pages_cover_all_sessions_once_last_written_first(subject: Subject) {
+pub(in crate::store) async fn pages_cover_all_sessions_once_last_written_first(subject: TestStore) {
     let names: Vec<SessionId> = (0..25).map(|number| id(&format!("s{number}"))).collect();
     for name in &names {
         subject.write(name, append(0, &[user("t")])).await;
     }
-    // Half of them at one and the same moment.
+    // Half of them at the same time.
     for name in &names[..12] {
         subject.store.set_updated_at(&owner(), name, 1_000).await;
     }
@@ -53,7 +53,7 @@ fn titled(keep: usize, messages: &[StoredMessage], title: Option<(usize, Option<
     }
 }
 
-pub(in crate::store) async fn titles_follow_the_messages_that_give_them(subject: Subject) {
+pub(in crate::store) async fn titles_follow_the_messages_that_give_them(subject: TestStore) {
     let session = id("s");
     let title = async || subject.summary(&session).await.title;
     let change = async |change: Change| subject.write(&session, change).await;
@@ -62,7 +62,7 @@ pub(in crate::store) async fn titles_follow_the_messages_that_give_them(subject:
     let (first, second) = (user("first"), user("second"));
     change(titled(1, &[first, second], Some((0, Some("first"))))).await;
     assert_eq!(title().await.as_deref(), Some("first"));
-    // Later messages do not change it, a new first one does.
+    // Later messages do not change the title; a new first user message does.
     change(titled(2, &[user("third")], Some((0, Some("third"))))).await;
     assert_eq!(title().await.as_deref(), Some("first"));
     change(titled(
@@ -81,7 +81,7 @@ pub(in crate::store) async fn titles_follow_the_messages_that_give_them(subject:
     assert_eq!(title().await, None);
 }
 
-pub(in crate::store) async fn what_was_not_written_for_long_expires(subject: Subject) {
+pub(in crate::store) async fn sessions_that_were_not_written_expire(subject: TestStore) {
     let store = &subject.store;
     let with_call = |call: String| Change {
         client_calls: vec![call],

@@ -1,4 +1,4 @@
-//! Any row of changes leaves what the same changes leave of a list.
+//! Any sequence of changes has the same effect on a session as on a list.
 
 use futures_util::future::BoxFuture;
 use proptest::collection::vec;
@@ -6,10 +6,12 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 
-/// Instructions, how many messages stay, and which of the new ones are a user's.
+/// Number of new instructions, number of kept messages, and which of the new messages are a user's.
 type Step = (Option<usize>, usize, Vec<bool>);
 
-pub(in crate::store) fn changes_do_what_they_say(open: impl Fn() -> BoxFuture<'static, Subject>) {
+pub(in crate::store) fn changes_have_the_effect_of_list_operations(
+    open: impl Fn() -> BoxFuture<'static, TestStore>,
+) {
     let step = (
         proptest::option::of(0..3_usize),
         0..12_usize,
@@ -27,7 +29,7 @@ pub(in crate::store) fn changes_do_what_they_say(open: impl Fn() -> BoxFuture<'s
     run.unwrap();
 }
 
-async fn check(subject: Subject, steps: Vec<Step>) {
+async fn check(subject: TestStore, steps: Vec<Step>) {
     let other = append(0, &[user("other")]);
     subject.write(&id("other"), other.clone()).await;
     let mut expected = StoredSession::default();

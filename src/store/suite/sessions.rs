@@ -1,13 +1,11 @@
-//! What is written comes back as it was, and only to its owner.
+//! Written sessions are read unchanged, and only by their owner.
 
 use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 
 use super::*;
 
-pub(in crate::store) async fn a_change_appends_and_what_was_kept_comes_back_as_it_was(
-    subject: Subject,
-) {
+pub(in crate::store) async fn a_change_appends_and_keeps_messages_unchanged(subject: TestStore) {
     let session = id("s");
     assert!(subject.is_gone(&session).await);
     let developer = r#"{ "role":"developer","content":[{"type":"text","text":"x"}],"y":1.0 }"#;
@@ -28,7 +26,7 @@ pub(in crate::store) async fn a_change_appends_and_what_was_kept_comes_back_as_i
     assert_eq!(subject.summary(&session).await.message_count, 5);
 }
 
-pub(in crate::store) async fn a_change_removes_what_it_does_not_keep(subject: Subject) {
+pub(in crate::store) async fn a_change_deletes_messages_that_it_does_not_keep(subject: TestStore) {
     let session = id("s");
     let all = [user("a"), answer("b"), user("c"), answer("d")];
     subject.write(&session, append(0, &all)).await;
@@ -41,7 +39,7 @@ pub(in crate::store) async fn a_change_removes_what_it_does_not_keep(subject: Su
     assert_eq!(stored.messages, [user("a"), answer("b"), user("c2")]);
     assert_eq!(stored.instructions, [system("new")]);
     assert_eq!(subject.summary(&session).await.message_count, 4);
-    // Instructions can be taken away, and a change can only cut.
+    // A change can remove instructions and only delete messages.
     let cut = Change {
         instructions: Some(Vec::new()),
         keep: 1,
@@ -56,8 +54,8 @@ pub(in crate::store) async fn a_change_removes_what_it_does_not_keep(subject: Su
     assert_eq!(subject.summary(&session).await.message_count, 1);
 }
 
-pub(in crate::store) async fn a_change_that_keeps_more_than_there_is_leaves_no_hole(
-    subject: Subject,
+pub(in crate::store) async fn a_change_that_keeps_more_than_is_stored_leaves_no_gap(
+    subject: TestStore,
 ) {
     for stored in [0, 2] {
         let session = id(&format!("s{stored}"));
@@ -71,7 +69,7 @@ pub(in crate::store) async fn a_change_that_keeps_more_than_there_is_leaves_no_h
         assert_eq!(subject.loaded(&session).await.messages, expected);
         let count = u64::try_from(stored + 2).unwrap();
         assert_eq!(subject.summary(&session).await.message_count, count);
-        // The next change finds its place by the count.
+        // The next change uses the count as its index.
         subject
             .write(&session, append(stored + 2, &[user("next")]))
             .await;
@@ -79,14 +77,14 @@ pub(in crate::store) async fn a_change_that_keeps_more_than_there_is_leaves_no_h
     }
 }
 
-pub(in crate::store) async fn an_empty_session_can_be_kept(subject: Subject) {
+pub(in crate::store) async fn an_empty_session_can_be_kept(subject: TestStore) {
     let session = id("s");
     subject.write(&session, Change::default()).await;
     let stored = subject.loaded(&session).await;
     assert_eq!((stored.instructions, stored.messages), (vec![], vec![]));
 }
 
-pub(in crate::store) async fn an_owner_sees_and_changes_only_what_is_its_own(subject: Subject) {
+pub(in crate::store) async fn an_owner_sees_and_changes_only_what_is_its_own(subject: TestStore) {
     let session = id("same");
     let other = Owner::key("bob");
     let store = &subject.store;
@@ -112,7 +110,7 @@ pub(in crate::store) async fn an_owner_sees_and_changes_only_what_is_its_own(sub
     ] {
         assert!(matches!(error, Err(StoreError::NotFound)), "{error:?}");
     }
-    // The same names for another owner are other things.
+    // The same ids of another owner are other records.
     let replaced = store.replace(lease.fence(), 0, &Arc::default()).await;
     assert_eq!(replaced.unwrap(), Replaced::Created);
     subject
@@ -129,7 +127,7 @@ pub(in crate::store) async fn an_owner_sees_and_changes_only_what_is_its_own(sub
     assert!(store.load(&everybody, &session).await.unwrap().is_none());
 }
 
-pub(in crate::store) async fn many_sessions_are_written_and_read_at_once(subject: Subject) {
+pub(in crate::store) async fn many_sessions_are_written_and_read_at_once(subject: TestStore) {
     let turns = (0..20).map(|number| {
         let store = subject.store.clone();
         async move {
@@ -150,7 +148,7 @@ pub(in crate::store) async fn many_sessions_are_written_and_read_at_once(subject
     assert!(page.data.iter().all(|entry| entry.message_count == 20));
 }
 
-pub(in crate::store) async fn readers_that_give_up_do_no_harm(subject: Subject) {
+pub(in crate::store) async fn dropped_reads_have_no_effect(subject: TestStore) {
     let session = id("s");
     let messages = many(200);
     subject.write(&session, append(0, &messages)).await;
@@ -162,7 +160,7 @@ pub(in crate::store) async fn readers_that_give_up_do_no_harm(subject: Subject) 
     assert_eq!(subject.loaded(&session).await.messages, messages);
 }
 
-pub(in crate::store) async fn a_closed_store_refuses_everything(subject: Subject) {
+pub(in crate::store) async fn a_closed_store_refuses_everything(subject: TestStore) {
     let lease = subject.lease(&id("s")).await;
     subject.store.ping().await.unwrap();
     subject.store.close().await;

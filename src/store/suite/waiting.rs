@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::super::waiting::MAX_WAITING_OF_OWNER;
 use super::*;
 
-pub(in crate::store) async fn a_call_leads_to_the_session_that_named_it_last(subject: Subject) {
+pub(in crate::store) async fn a_call_belongs_to_the_session_that_wrote_it_last(subject: TestStore) {
     let change = Change {
         client_calls: vec!["c1".to_owned(), "c2".to_owned(), "c1".to_owned()],
         ..append(0, &[user("a")])
@@ -21,7 +21,7 @@ pub(in crate::store) async fn a_call_leads_to_the_session_that_named_it_last(sub
     assert!(!subject.is_gone(&id("one")).await);
 }
 
-pub(in crate::store) async fn an_unstored_turn_waits_for_any_of_its_calls(subject: Subject) {
+pub(in crate::store) async fn an_unstored_turn_waits_for_any_of_its_calls(subject: TestStore) {
     let store = &subject.store;
     let calls = ["c1".to_owned(), "c2".to_owned()];
     let session = StoredSession {
@@ -39,26 +39,26 @@ pub(in crate::store) async fn an_unstored_turn_waits_for_any_of_its_calls(subjec
     for call in ["c2", "c1", "c1"] {
         assert_eq!(unstored(store, &owner(), call).await, Some(session.clone()));
     }
-    // A later one that waits for the same call takes the place of the earlier one.
+    // A later turn that waits for the same call replaces the earlier one.
     store.park(&owner(), &calls[..1], UnstoredTurn::default(), soon());
     assert_eq!(unstored(store, &owner(), "c2").await, None);
     assert_eq!(
         unstored(store, &owner(), "c1").await,
         Some(StoredSession::default())
     );
-    // It goes before a stored session with the same call.
+    // It has priority over a stored session with the same call.
     let stored = Change {
         client_calls: vec!["c1".to_owned()],
         ..Change::default()
     };
     subject.write(&id("s"), stored).await;
     assert_eq!(subject.session_of_call("c1").await, None);
-    // Time is up.
+    // Expired.
     store.park(&owner(), &calls[..1], turn(&session), Instant::now());
     assert_eq!(subject.session_of_call("c1").await, Some(id("s")));
 }
 
-pub(in crate::store) async fn unstored_turns_are_bounded_in_time_and_number(subject: Subject) {
+pub(in crate::store) async fn unstored_turns_are_bounded_in_time_and_number(subject: TestStore) {
     let store = &subject.store;
     let park = |call: String, until: Instant| {
         store.park(&owner(), &[call], UnstoredTurn::default(), until);
@@ -75,7 +75,7 @@ pub(in crate::store) async fn unstored_turns_are_bounded_in_time_and_number(subj
     assert!(unstored(store, &owner(), &last).await.is_some());
 }
 
-pub(in crate::store) async fn what_is_attached_goes_when_it_is_detached_or_late(subject: Subject) {
+pub(in crate::store) async fn attachments_are_dropped_when_detached_or_expired(subject: TestStore) {
     let store = &subject.store;
     let until = Instant::now() + Duration::from_secs(60);
     let park = |call: &str, until: Instant| {
@@ -99,7 +99,7 @@ pub(in crate::store) async fn what_is_attached_goes_when_it_is_detached_or_late(
     assert_eq!(detached.strong_count(), 1);
     store.detach(&owner(), "c1");
     assert_eq!(detached.strong_count(), 0);
-    // The conversation itself can still be asked for again.
+    // The turn itself is kept.
     assert!(unstored(store, &owner(), "c1").await.is_some());
     assert_eq!(kept.strong_count(), 1);
     let late = park("c4", Instant::now());

@@ -1,17 +1,17 @@
-//! The statements on rows of files; each works in the transaction of its caller.
+//! The statements on rows of files. Each runs in the transaction of its caller.
 
 use rusqlite::{Connection, Row, params};
 
 use super::super::super::StoreError;
 use super::super::super::clock::seconds;
 use super::super::super::file::{FileRecord, FileUsage, Purpose, StoredFile};
-use super::super::connections::Fault;
+use super::super::connections::StatementError;
 use crate::ids::{FileId, Owner, SessionId};
 
-/// Most files deleted at once, and most blobs given at once.
+/// Most files deleted in one transaction, and most blobs returned at once.
 pub(super) const BATCH: usize = 100;
 
-/// The columns of a [`StoredFile`]; of several sessions that use it, the oldest one.
+/// The columns of a [`StoredFile`], with the oldest session that uses it.
 pub(super) const COLUMNS: &str =
     "f.id, f.name, f.mime_type, f.bytes, f.purpose, f.tool, f.round, f.created_at, f.blob,
     (SELECT s.session_id FROM session_files l JOIN sessions s ON s.id = l.session
@@ -21,7 +21,7 @@ pub(super) fn get(
     connection: &Connection,
     owner: &Owner,
     id: &FileId,
-) -> Result<Option<StoredFile>, Fault> {
+) -> Result<Option<StoredFile>, StatementError> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM files f WHERE f.owner = ?1 AND f.id = ?2"
     ))?;
@@ -29,8 +29,12 @@ pub(super) fn get(
     rows.next()?.map(stored_file).transpose()
 }
 
-/// Says whether the owner had the file already.
-pub(super) fn insert(connection: &Connection, now: i64, file: &FileRecord) -> Result<bool, Fault> {
+/// Inserts a file, unless the owner already has a file with this id; returns whether that is so.
+pub(super) fn insert(
+    connection: &Connection,
+    now: i64,
+    file: &FileRecord,
+) -> Result<bool, StatementError> {
     let known = touch(connection, now, &file.owner, &file.id)?;
     if !known {
         let mut statement = connection.prepare_cached(
@@ -53,31 +57,31 @@ pub(super) fn insert(connection: &Connection, now: i64, file: &FileRecord) -> Re
         ])?;
     }
     if let Some(session) = &file.session {
-        link(connection, now, &file.owner, &file.id, session)?;
+        add_to_session(connection, now, &file.owner, &file.id, session)?;
     }
     Ok(known)
 }
 
-/// Notes that a file is used now; says whether the owner has one of that id.
+/// Sets the time of last use of a file; returns whether the owner has a file with this id.
 pub(super) fn touch(
     connection: &Connection,
     now: i64,
     owner: &Owner,
     id: &FileId,
-) -> Result<bool, Fault> {
+) -> Result<bool, StatementError> {
     let mut statement = connection
         .prepare_cached("UPDATE files SET last_used_at = ?1 WHERE owner = ?2 AND id = ?3")?;
     Ok(statement.execute(params![now, owner.as_str(), id.as_str()])? > 0)
 }
 
-/// Makes a session use a file. A session that has no messages yet is made for it.
-pub(super) fn link(
+/// Adds a file to a session, which is created if it does not exist.
+pub(super) fn add_to_session(
     connection: &Connection,
     now: i64,
     owner: &Owner,
     id: &FileId,
     session: &SessionId,
-) -> Result<(), Fault> {
+) -> Result<(), StatementError> {
     let mut statement = connection.prepare_cached(
         "INSERT INTO sessions (owner, session_id, created_at, updated_at) VALUES (?1, ?2, ?3, ?3)
          ON CONFLICT (owner, session_id) DO UPDATE SET updated_at = excluded.updated_at",
@@ -93,13 +97,13 @@ pub(super) fn link(
     Ok(())
 }
 
-/// Deletes up to [`BATCH`] files that were used longest ago until everything fits again, but never the one that was
-/// just written. Owners with more than the average of all pay first.
+/// Deletes up to [`BATCH`] least recently used files until the total is at most `max_total_bytes`, but never the file
+/// `written`. Files of owners with at least the average number of bytes are deleted first.
 pub(super) fn evict_some(
     connection: &Connection,
     written: &FileId,
     max_total_bytes: u64,
-) -> Result<u64, Fault> {
+) -> Result<u64, StatementError> {
     const OF_LARGE_OWNERS: &str = "DELETE FROM files WHERE num =
         (SELECT f.num FROM files f JOIN file_usage u ON u.owner = f.owner
          WHERE f.id <> ?1 AND u.bytes >= (SELECT avg(bytes) FROM file_usage WHERE bytes > 0)
@@ -124,7 +128,7 @@ pub(super) fn evict_some(
     Ok(evicted)
 }
 
-pub(super) fn usage(connection: &Connection) -> Result<FileUsage, Fault> {
+pub(super) fn usage(connection: &Connection) -> Result<FileUsage, StatementError> {
     let mut statement = connection.prepare_cached(
         "SELECT coalesce(sum(files), 0), coalesce(sum(bytes), 0) FROM file_usage",
     )?;
@@ -138,9 +142,10 @@ pub(super) fn usage(connection: &Connection) -> Result<FileUsage, Fault> {
     Ok(usage?)
 }
 
-pub(super) fn stored_file(row: &Row<'_>) -> Result<StoredFile, Fault> {
-    let damaged =
-        |what: &str| Fault::Refused(StoreError::failed(format!("a stored file has no {what}")));
+pub(super) fn stored_file(row: &Row<'_>) -> Result<StoredFile, StatementError> {
+    let damaged = |what: &str| {
+        StatementError::Store(StoreError::failed(format!("a stored file has no {what}")))
+    };
     let (id, purpose): (String, String) = (row.get("id")?, row.get("purpose")?);
     let session: Option<String> = row.get("session_id")?;
     let session = session.map(SessionId::try_from).transpose();

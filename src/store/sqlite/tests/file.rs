@@ -1,4 +1,4 @@
-//! The file: names, rights, the lock beside it, what is in it after a crash.
+//! The database file: names, permissions, the lock, the content after a crash.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_file_that_is_opened_again_holds_everything() {
-    let Subject { store, directory } = file().await;
+    let TestStore { store, directory } = file().await;
     let directory = directory.unwrap();
     let session = id("s");
     let change = Change {
@@ -20,7 +20,7 @@ async fn a_file_that_is_opened_again_holds_everything() {
     };
     write(&store, &session, change.clone()).await.unwrap();
     let before = loaded(&store, &session).await;
-    // As a crash leaves it: what is committed is in the log beside the file.
+    // The state after a crash: committed data is in the log.
     let copy = tempfile::tempdir().unwrap();
     for name in ["sessions.db", "sessions.db-wal"] {
         std::fs::copy(directory.path().join(name), copy.path().join(name)).unwrap();
@@ -34,7 +34,7 @@ async fn a_file_that_is_opened_again_holds_everything() {
     let path = directory.path().join("sessions.db");
     let log = path.with_extension("db-wal");
     assert!(log.metadata().map_or(0, |log| log.len()) == 0);
-    // The lock went with the store.
+    // The lock was released with the store.
     let third = Store::open(&StoreUrl::Sqlite(path)).await.unwrap();
     assert_eq!(loaded(&third, &session).await, before);
     let found = third.waiting_turn(&owner(), "call_9").await.unwrap();
@@ -42,8 +42,8 @@ async fn a_file_that_is_opened_again_holds_everything() {
 }
 
 #[tokio::test]
-async fn a_file_belongs_to_one_store_whatever_name_it_is_opened_by() {
-    let Subject { store, directory } = file().await;
+async fn a_file_can_be_opened_only_once_whatever_its_name() {
+    let TestStore { store, directory } = file().await;
     let directory = directory.unwrap();
     let path = directory.path().join("sessions.db");
     let link = directory.path().join("link.db");
@@ -67,7 +67,7 @@ async fn a_file_belongs_to_one_store_whatever_name_it_is_opened_by() {
 #[tokio::test]
 async fn a_new_file_is_readable_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
-    let Subject { store, directory } = file().await;
+    let TestStore { store, directory } = file().await;
     write(&store, &id("s"), append(0, &[user("a")]))
         .await
         .unwrap();
@@ -85,7 +85,7 @@ async fn a_new_file_is_readable_for_its_owner_only() {
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_an_error() {
+async fn a_path_that_is_not_a_database_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let text = directory.path().join("text.db");
     std::fs::write(
@@ -111,7 +111,7 @@ async fn what_is_no_database_is_an_error() {
 }
 
 #[tokio::test]
-async fn odd_file_names_are_file_names() {
+async fn special_file_names_are_file_names() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["file:x?mode=memory", ":memory:", "ä b%20.db"] {
         let path = directory.path().join(name);
@@ -123,7 +123,7 @@ async fn odd_file_names_are_file_names() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_deleted_session_is_left_in_any_table() {
+async fn a_deleted_session_leaves_no_rows() {
     for subject in both().await {
         let change = Change {
             client_calls: vec!["c".to_owned()],
@@ -148,14 +148,14 @@ async fn nothing_of_a_deleted_session_is_left_in_any_table() {
 
 #[tokio::test]
 async fn the_log_is_written_back_while_the_store_is_open() {
-    let Subject { store, directory } = file().await;
+    let TestStore { store, directory } = file().await;
     let text = "x".repeat(100_000);
     let log = directory.as_ref().unwrap().path().join("sessions.db-wal");
     for number in 0..300 {
         write(&store, &id("s"), append(number % 10, &[user(&text)]))
             .await
             .unwrap();
-        // The next checkpoint begins once this one has ended.
+        // The next checkpoint starts when the current one has ended.
         tokio::task::yield_now().await;
     }
     let length = log.metadata().unwrap().len();

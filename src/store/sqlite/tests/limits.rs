@@ -1,4 +1,4 @@
-//! What happens at the limits: no free connection, a locked file, a full disk.
+//! Limits: no free connection, a locked file, a full disk.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_read_sees_the_last_commit_while_a_write_is_under_way() {
-    let Subject { store, directory } = file().await;
+    let TestStore { store, directory } = file().await;
     let session = id("s");
     write(&store, &session, append(0, &[user("a")]))
         .await
@@ -33,7 +33,7 @@ async fn a_read_sees_the_last_commit_while_a_write_is_under_way() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_file_that_another_process_has_locked_does_not_block_the_task() {
-    let Subject { store, directory } = file().await;
+    let TestStore { store, directory } = file().await;
     let session = id("s");
     write(&store, &session, append(0, &[user("a")]))
         .await
@@ -69,7 +69,7 @@ async fn a_file_that_another_process_has_locked_does_not_block_the_task() {
 
 #[tokio::test]
 async fn a_store_without_a_free_connection_is_an_error() {
-    let Subject { store, .. } = memory().await;
+    let TestStore { store, .. } = memory().await;
     let (entered, running) = tokio::sync::oneshot::channel();
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let (entered, wait) = (Mutex::new(Some(entered)), Mutex::new(wait));
@@ -98,14 +98,14 @@ async fn a_store_without_a_free_connection_is_an_error() {
 }
 
 #[tokio::test]
-async fn writing_goes_on_once_a_full_disk_has_room_again() {
+async fn writes_succeed_again_after_a_full_disk() {
     for subject in both().await {
         let (store, session) = (&subject.store, id("s"));
         write(store, &session, append(0, &[user("a")]))
             .await
             .unwrap();
         let before = loaded(store, &session).await;
-        // One statement, one transaction, and one that is written in pieces and fails in a later one.
+        // One statement, one transaction, and a write in chunks that fails after the first one.
         let one = vec![user(&"x".repeat(200_000))];
         let many = [vec![user("y"); 70], vec![user(&"x".repeat(1_000_000))]].concat();
         let pieces = [vec![user("y"); 1_000], vec![user(&"x".repeat(3_000_000))]].concat();
@@ -160,7 +160,7 @@ fn short_statements_run_in_the_task_and_long_ones_do_not() {
             read.expect("short enough for the task").unwrap();
             drop(occupied);
             // Too many rows, too many bytes, too many rows to remove.
-            let bytes = user(&"x".repeat(IN_TASK.bytes));
+            let bytes = user(&"x".repeat(TASK_LIMIT.bytes));
             for change in [
                 append(60, &vec![user("x"); 70]),
                 append(130, &[bytes]),

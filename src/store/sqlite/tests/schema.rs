@@ -1,4 +1,4 @@
-//! The schema of files that other binaries have written, and rows that cannot be read.
+//! Schemas written by other versions of the program, and damaged rows.
 
 use rusqlite::Connection;
 
@@ -12,7 +12,7 @@ const CHECKSUMS: [&str; 3] = [
 ];
 
 async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
-    let Subject { store, directory } = file().await;
+    let TestStore { store, directory } = file().await;
     write(&store, &id("s"), append(0, &[user("a")]))
         .await
         .unwrap();
@@ -24,7 +24,7 @@ async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
 }
 
 #[tokio::test]
-async fn migrations_are_noted_as_released_binaries_note_them() {
+async fn migrations_are_recorded_as_in_released_binaries() {
     let (_directory, _, connection) = closed_file().await;
     let mut statement = connection
         .prepare("SELECT version, description, success, lower(hex(checksum)) FROM _sqlx_migrations ORDER BY version")
@@ -172,7 +172,7 @@ async fn hidden_rows_of_a_crash_are_removed_by_the_next_start() {
         .unwrap();
     drop(connection);
     let store = Store::open(&url).await.unwrap();
-    // Closing waits for what was begun at the start.
+    // Closing waits for the removal that started at opening.
     store.close().await;
     let StoreUrl::Sqlite(path) = &url else {
         panic!()
