@@ -112,7 +112,7 @@ impl InputFiles<'_> {
     async fn unstored_part(&self, found: &mut FoundFiles, inline: &InlineFile) -> Option<String> {
         let (mime_type, content) = decode(inline)?;
         let size = content.len() as u64;
-        let name = name::clean(&inline.name);
+        let name = name::sanitize(&inline.name);
         let id = FileId::of_content(self.owner, &name, &content)
             .as_str()
             .to_owned();

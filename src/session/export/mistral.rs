@@ -60,7 +60,7 @@ pub(super) fn unwrap_message<'a>(message: &'a str, images: &mut PendingImages) -
 
 /// Adds ids to calls and results that have none. The flag of a message is true if its ids were generated here: the
 /// client does not know these ids, so the message is hidden.
-pub(super) fn with_ids(messages: Vec<Message>) -> Vec<(Message, bool)> {
+pub(super) fn with_call_ids(messages: Vec<Message>) -> Vec<(Message, bool)> {
     let lacks_ids = messages.iter().any(|message| {
         message.tool_calls().iter().any(|call| call.id.is_empty())
             || (message.role() == &Role::Tool && message.tool_call_id().is_none_or(str::is_empty))
