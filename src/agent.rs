@@ -6,6 +6,7 @@
 mod batch;
 mod calls;
 mod citations;
+pub mod control;
 mod conversation;
 pub mod driver;
 pub mod event;
@@ -35,6 +36,7 @@ use crate::tools::gate::Gate;
 use crate::tools::source::Sources;
 use crate::upstream::UpstreamError;
 use crate::upstream::router::Router;
+use control::TurnControl;
 use driver::Run;
 use inputs::InputFileError;
 use offer::ServerOffer;
@@ -91,6 +93,9 @@ pub enum AgentError {
     /// The file store failed for a file of the request.
     #[error("a file of the request could not be stored or read")]
     Files(#[source] FileError),
+    /// The process is stopping.
+    #[error("the process is stopping")]
+    Stopping,
 }
 
 /// A failed run.
@@ -104,6 +109,17 @@ pub struct RunError {
     pub side_effects: bool,
     /// The time spent waiting for models and tools.
     pub waited: Duration,
+}
+
+/// Of a turn that failed before its first model call.
+impl From<AgentError> for RunError {
+    fn from(error: AgentError) -> Self {
+        Self {
+            error,
+            side_effects: false,
+            waited: Duration::ZERO,
+        }
+    }
 }
 
 impl Agent {
@@ -131,12 +147,16 @@ impl Agent {
         waiting.await.is_some()
     }
 
-    /// Starts a turn. Dropping the run cancels it.
+    /// Starts a turn, which `control` can end. Dropping the run ends it without storing what is unfinished.
     ///
     /// # Errors
     /// When the session is busy or cannot be read, or when a file of the request cannot be used.
-    pub async fn run(&self, request: TurnRequest) -> Result<Run, AgentError> {
-        Run::start(self.parts.clone(), request).await
+    pub async fn run(
+        &self,
+        request: TurnRequest,
+        control: TurnControl,
+    ) -> Result<Run, AgentError> {
+        Run::start(self.parts.clone(), request, control).await
     }
 }
 

@@ -16,6 +16,7 @@ use crate::http::{AppState, Services, server};
 use crate::metrics::Metrics;
 use crate::sandbox::compute::ComputeError;
 use crate::sandbox::{Sandbox, SandboxError};
+use crate::runs::Runs;
 use crate::session::Sessions;
 use crate::session::files::FileError;
 use crate::store::{Store, StoreError};
@@ -123,7 +124,7 @@ impl App {
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
         let store = Store::open(&config.session.store).await?;
-        let sessions = Sessions::open(store, &config.session).await?;
+        let sessions = Sessions::open(store.clone(), &config.session).await?;
         let router = Arc::new(Router::from_settings(&pool)?);
         let agent = Agent::new(AgentParts {
             router: router.clone(),
@@ -138,6 +139,7 @@ impl App {
             tasks: tasks.clone(),
         });
         let services = Services {
+            runs: Runs::new(agent.clone(), store.clone(), metrics.clone()),
             agent,
             router,
             sessions: sessions.clone(),
@@ -193,11 +195,12 @@ impl App {
     }
 
     async fn serve(self, shutdown: LocalBoxFuture<'_, ()>) -> Result<(), AppError> {
+        let runs = self.state.runs.clone();
         let expiry = expire(self.sessions.clone(), self.session_ttl);
         let served = tokio::select! {
             served = server::serve(self.listener, self.state, shutdown) => served,
             () = expiry => Ok(()),
-            () = expire_waiting(self.sessions.clone()) => Ok(()),
+            () = expire_waiting(self.sessions.clone(), runs) => Ok(()),
         };
         self.tasks.close();
         // Before the tasks are waited for, some of which end with it, and before the store, which knows its files.
@@ -234,12 +237,13 @@ fn metrics(sources: &SourceList, pool: &PoolSettings, code: Option<&CodeExecutio
     metrics
 }
 
-/// Forgets the unstored turns that nobody came back for, and with them their interpreters.
-async fn expire_waiting(sessions: Sessions) {
+/// Forgets the unstored turns that nobody came back for, and with them their interpreters; and the logs of ended runs.
+async fn expire_waiting(sessions: Sessions, runs: Runs) {
     let mut interval = tokio::time::interval(WAITING_INTERVAL);
     loop {
         interval.tick().await;
         sessions.expire_waiting();
+        runs.expire();
     }
 }
 

@@ -6,6 +6,7 @@
 mod auth;
 mod body;
 mod chat;
+mod completions;
 mod dialect;
 mod edge;
 pub mod error;
@@ -13,6 +14,7 @@ mod extract;
 mod files;
 mod forward;
 mod headers;
+mod idempotency;
 mod models;
 mod operations;
 mod path;
@@ -33,6 +35,7 @@ use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
 
 use crate::agent::Agent;
 use crate::metrics::Metrics;
+use crate::runs::Runs;
 use crate::session::Sessions;
 use crate::tools::source::Sources;
 use crate::upstream::router::Router;
@@ -48,8 +51,10 @@ pub struct AppState(Arc<StateInner>);
 /// The parts of the server that handlers use.
 #[derive(Debug)]
 pub struct Services {
-    /// Runs turns.
+    /// What turns are decoded for.
     pub agent: Agent,
+    /// Running turns.
+    pub runs: Runs,
     /// The model servers.
     pub router: Arc<Router>,
     /// Stored conversations and their files.
@@ -110,6 +115,14 @@ pub fn router(state: AppState) -> axum::Router {
     let cors = cors(&state.settings);
     let routes = axum::Router::new()
         .route("/v1/chat/completions", post(chat::complete))
+        .route(
+            "/v1/chat/completions/{id}",
+            get(completions::show).delete(completions::delete),
+        )
+        .route("/v1/chat/completions/{id}/messages", get(completions::messages))
+        .route("/v1/chat/completions/{id}/events", get(completions::events))
+        .route("/v1/chat/completions/{id}/cancel", post(completions::cancel))
+        .route("/v1/sessions/{id}/cancel", post(completions::cancel_session))
         .route("/v1/models", get(models::list))
         // Fine-tuned models are deleted at the upstream.
         .route("/v1/models/{*id}", any(forward::forward).get(models::show))

@@ -21,6 +21,10 @@ const SHORT_CALL_ID_CHARS: usize = 9;
 const FILE_ID_PREFIX: &str = "file-";
 /// Bytes of a file id, each two hexadecimal digits.
 const FILE_ID_BYTES: usize = 16;
+/// What the dialects put before the id of a run.
+const RUN_ID_PREFIXES: [&str; 3] = ["chatcmpl-", "resp_", "msg_"];
+/// Longest id of a run without its prefix, in characters.
+const MAX_RUN_ID_CHARS: usize = 64;
 const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Why a text is not an id.
@@ -42,6 +46,10 @@ pub struct RequestId(Arc<str>);
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(Arc<str>);
+
+/// The id of a run, without the prefix that a dialect gives it. It cannot be guessed; the owner is checked as well.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunId(Arc<str>);
 
 /// The name of the API key that sessions, files and interpreters belong to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -247,9 +255,37 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Makes a fresh `chatcmpl-…` id.
-pub fn fresh_completion_id() -> String {
-    format!("chatcmpl-{}", Uuid::now_v7().simple())
+impl RunId {
+    /// Makes a fresh id.
+    pub fn fresh() -> Self {
+        Self(Uuid::now_v7().simple().to_string().into())
+    }
+
+    /// Reads the id of an answer in any dialect: a prefix, and 1 to 64 letters and digits.
+    ///
+    /// # Errors
+    /// When the text is not of that form.
+    pub fn parse(text: &str) -> Result<Self, IdError> {
+        let found = RUN_ID_PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix));
+        let id = found.ok_or(IdError::Character)?;
+        if id.is_empty() || id.len() > MAX_RUN_ID_CHARS {
+            return Err(IdError::Length);
+        }
+        match id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            true => Ok(Self(id.into())),
+            false => Err(IdError::Character),
+        }
+    }
+
+    /// The id without a dialect's prefix.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The id of the run's chat completion.
+    pub fn completion_id(&self) -> String {
+        format!("chatcmpl-{}", self.0)
+    }
 }
 
 /// Makes a fresh tool-call id that cannot be guessed.

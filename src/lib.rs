@@ -9,8 +9,8 @@
 //!
 //! - **Pass-through.** No server-side tool and no extension is involved: `http::forward` sends the very bytes to an
 //!   upstream and streams the very bytes back.
-//! - **Loop.** The decoder has made an [`agent::turn::TurnRequest`], and an [`agent::driver::Run`] is started with it. The run
-//!   finds, locks and merges the conversation ([`session::merge`]), repairs it ([`session::repair`]) and asks
+//! - **Loop.** The decoder has made an [`agent::turn::TurnRequest`], and [`runs`] starts a task that drives an
+//!   [`agent::driver::Run`] with it. The response body reads the lines of that task. The run finds, locks and merges the conversation ([`session::merge`]), repairs it ([`session::repair`]) and asks
 //!   [`agent::machine`] what to do: call the model ([`upstream`], whose client decodes every server's dialect into
 //!   [`openai::event::ModelEvent`]s), run a batch of tools ([`tools::batch`]), or end. Each finished round is written to the
 //!   [`store`]. What happens comes out as a stream of [`agent::event::AgentEvent`]s, which [`chat::encode`] turns into chunks or
@@ -32,6 +32,7 @@
 //! | [`store`] | what is kept: sessions, rows of files, leases, turns that wait for their client; SQLite |
 //! | [`session`] | conversations: the join of request and history, repair, export, files; the service over the store |
 //! | [`agent`] | the loop: what a turn is given, machine, policies, driver, events |
+//! | [`runs`] | running turns: their tasks, event logs, readers, cancellation |
 //! | [`chat`] | the dialect of chat completions: bodies of requests into turns, events into bytes |
 //! | [`http`] | the edge: routes, keys, pass-through, encoders, errors |
 //! | [`metrics`], [`telemetry`], [`shutdown`] | what operators see and signals |
@@ -45,8 +46,8 @@
 //! - **One loop.** `agent::driver` is the only loop over model calls; both forms of answer are encoders over its events.
 //! - **Decisions do not await.** `agent::machine` and the rules that it asks, `agent::policy`, have no I/O, no clock and no
 //!   randomness. Whether a single call runs is asked at one place, [`tools::gate`], before the tool's clock starts.
-//! - **Drop is cancel.** Dropping an answer's body drops the run, its model call and its tools. Only session writes of
-//!   completed rounds outlive it, and a task tracker owns them.
+//! - **A turn belongs to the process.** Its task, which a tracker owns, keeps its own time whoever reads. The last reader
+//!   that leaves aborts it unless it is to finish. An aborted turn stores what was done before it ends.
 //! - **A failed tool is news for the model.** Only `http::error` chooses a status.
 //! - **Imports point one way**, and axum, reqwest, child processes and the environment each have their rooms:
 //!   `tests/integration/architecture.rs` holds the table.
@@ -63,6 +64,7 @@ pub mod media;
 pub mod metrics;
 mod net;
 pub mod openai;
+pub mod runs;
 pub mod sandbox;
 pub mod session;
 pub mod shutdown;

@@ -39,6 +39,11 @@ pub struct Metrics(Arc<Inner>);
 #[must_use = "the stream counts as closed once this is dropped"]
 pub struct StreamGuard(Gauge);
 
+/// One run that has not ended, until it is dropped.
+#[derive(Debug)]
+#[must_use = "the run counts as ended once this is dropped"]
+pub struct RunGuard(Gauge);
+
 /// One label, its value from an enum.
 type Label = [(&'static str, &'static str); 1];
 /// One label, its value from the configuration.
@@ -67,6 +72,7 @@ struct Inner {
     prompt_tokens: Total,
     completion_tokens: Total,
     open_streams: Gauge,
+    runs: Gauge,
     store_errors: Counter,
     cell_seconds: Histogram,
     code: CodeMetrics,
@@ -181,6 +187,12 @@ impl Metrics {
         StreamGuard(self.0.open_streams.clone())
     }
 
+    /// Counts a run until the guard is dropped.
+    pub fn run_started(&self) -> RunGuard {
+        self.0.runs.inc();
+        RunGuard(self.0.runs.clone())
+    }
+
     /// Counts a failure of the session store.
     pub fn session_store_failed(&self) {
         self.0.store_errors.inc();
@@ -246,6 +258,7 @@ impl Inner {
             prompt_tokens: tokens.get_or_create_owned(&[("kind", "prompt")]),
             completion_tokens: tokens.get_or_create_owned(&[("kind", "completion")]),
             open_streams: page.metric("open_streams", "Streams now open"),
+            runs: page.metric("runs", "Runs that have not ended"),
             store_errors: page.metric("session_store_errors", "Failures of the session store"),
             cell_seconds: page.add(
                 "code_cell_duration_seconds",
@@ -288,6 +301,12 @@ impl Inner {
             create(&self.model_seconds, &[("upstream", Arc::clone(upstream))]);
             create(&self.retries, &[("upstream", Arc::clone(upstream))]);
         }
+    }
+}
+
+impl Drop for RunGuard {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

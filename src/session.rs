@@ -4,12 +4,14 @@
 
 pub mod export;
 pub mod files;
+mod interrupted;
 pub mod merge;
 pub mod repair;
 pub mod service;
 pub mod settings;
 mod title;
 
+pub use self::interrupted::interrupted_results;
 pub use self::service::{Sessions, UnwrittenChange};
 pub use crate::store::{
     Attachment, Change, Lease, Replaced, SessionSummary, StoredMessage, StoredSession,

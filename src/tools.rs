@@ -62,6 +62,8 @@ pub struct ToolPolicy {
     pub sequential: bool,
     /// A call may safely be made twice.
     pub idempotent: bool,
+    /// A call changes nothing.
+    pub read_only: bool,
     /// Where the tool comes from.
     pub source: ToolSource,
     /// What progress of its calls looks like.

@@ -5,9 +5,11 @@ mod files;
 mod report;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use futures_util::stream::BoxStream;
 
 use super::calls::ResolvedCall;
@@ -21,12 +23,20 @@ use crate::session::StoredMessage;
 use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult, run};
 use crate::tools::cap::cap_result;
 use crate::tools::gate::CallRefusal;
-use crate::tools::{ToolDetail, ToolFile, ToolOutput};
+use crate::tools::{ToolDetail, ToolFile, ToolOutput, ToolStatus};
 use crate::upstream::assemble::ModelReply;
 pub(super) use context::BatchContext;
 pub(super) use files::MAX_INLINE_BYTES;
 pub(super) use report::millis;
 use report::{calling, calling_without_arguments, frames_shown, image_message, label};
+
+/// The result for the model of a call that was cancelled while it ran.
+const CANCELLED: &str = "The call was cancelled while it was running. It may have taken effect or not; find out before you \
+                         repeat it.";
+/// The same of a call that changes nothing.
+const CANCELLED_READ: &str = "The call was cancelled before it had a result.";
+/// The same of a call that had not started.
+const CANCELLED_BEFORE: &str = "This call was not run: the turn was cancelled before it started.";
 
 /// A batch of calls. Dropping it cancels the running tools.
 pub(super) struct Batch {
@@ -38,6 +48,8 @@ pub(super) struct Batch {
     decisions: Vec<CallDecision>,
     running: BoxStream<'static, BatchEvent>,
     answers: Vec<Option<CallAnswer>>,
+    /// Which of the calls that run have started, by index.
+    started: Vec<Arc<AtomicBool>>,
     ready: VecDeque<AgentEvent>,
 }
 
@@ -92,8 +104,10 @@ impl Batch {
         let ready = shown
             .map(|call| AgentEvent::Calling(Box::new(calling(&context, call))))
             .collect();
+        let started: Vec<Arc<AtomicBool>> = calls.iter().map(|_| Arc::default()).collect();
         let mut runnable = Vec::new();
-        for (index, (call, decision)) in calls.iter_mut().zip(&decisions).enumerate() {
+        let planned = calls.iter_mut().zip(&decisions).zip(&started);
+        for (index, ((call, decision), started)) in planned.enumerate() {
             if *decision == CallDecision::Run
                 && let Some((tool, arguments)) = call.runnable.take()
             {
@@ -103,6 +117,7 @@ impl Batch {
                     name: call.call.name.clone(),
                     arguments,
                     call_id: call.call.id.clone(),
+                    started: started.clone(),
                 });
             }
         }
@@ -126,6 +141,7 @@ impl Batch {
             decisions,
             running,
             answers,
+            started,
             ready,
         };
         batch.answer_without_running();
@@ -175,6 +191,37 @@ impl Batch {
                 None => return BatchStep::Ended,
             }
         }
+    }
+
+    /// Cancels the calls that run, and answers every call that has no answer yet.
+    pub(super) fn cancel(&mut self) {
+        self.running = stream::empty().boxed();
+        for index in 0..self.calls.len() {
+            if self.answers.get(index).is_none_or(Option::is_some) {
+                continue;
+            }
+            let started = self.started.get(index);
+            let started = started.is_some_and(|started| started.load(Ordering::Relaxed));
+            let read_only = self.calls.get(index).is_none_or(|call| call.read_only);
+            let text = match (started, read_only) {
+                (false, _) => CANCELLED_BEFORE,
+                (true, true) => CANCELLED_READ,
+                (true, false) => CANCELLED,
+            };
+            if let Some(decision) = self.decisions.get_mut(index) {
+                *decision = CallDecision::Run;
+            }
+            let refusal = CallRefusal {
+                status: ToolStatus::Cancelled,
+                text: text.to_owned(),
+            };
+            self.refused(index, refusal);
+        }
+    }
+
+    /// Takes the events that are ready.
+    pub(super) fn take_events(&mut self) -> VecDeque<AgentEvent> {
+        std::mem::take(&mut self.ready)
     }
 
     /// The decisions, in the order of the calls.

@@ -25,6 +25,8 @@ pub(super) struct ResolvedCall {
     pub(super) repairs: Vec<String>,
     /// What kind of tool it is.
     pub(super) kind: ToolKind,
+    /// Its tool changes nothing.
+    pub(super) read_only: bool,
 }
 
 /// Resolves calls.
@@ -36,7 +38,29 @@ pub(super) struct Resolver<'a> {
     pub(super) cut_off: bool,
 }
 
+/// What a call may do besides answering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallEffect {
+    /// Nothing: its tool only reads.
+    ReadOnly,
+    /// Something that a second call does not repeat.
+    Idempotent,
+    /// Something that a second call may repeat.
+    MayChange,
+}
+
 impl ResolvedCall {
+    /// What the call may do if it runs; none if it cannot run.
+    pub(super) fn effect(&self) -> Option<CallEffect> {
+        let (tool, _) = self.runnable.as_ref()?;
+        let policy = tool.policy();
+        Some(match (policy.read_only, policy.idempotent) {
+            (true, _) => CallEffect::ReadOnly,
+            (false, true) => CallEffect::Idempotent,
+            (false, false) => CallEffect::MayChange,
+        })
+    }
+
     /// The answer to a call that does not run because of this decision.
     pub(super) fn refusal(&self, decision: CallDecision) -> CallRefusal {
         let suppressed = |text| CallRefusal {
@@ -49,6 +73,11 @@ impl ResolvedCall {
                 text: self.problem.clone(),
             },
             CallDecision::Deny => CallRefusal::not_permitted(&self.call.name),
+            CallDecision::Unwritten => CallRefusal {
+                status: ToolStatus::Error,
+                text: "This call was not run and nothing was done: the history of the conversation could not be written."
+                    .to_owned(),
+            },
             CallDecision::Suppress => suppressed(repeated_text(&self.call)),
             CallDecision::OverLimit => suppressed(
                 "This call was not run: the limit on tool calls is reached. Answer with what you have."
@@ -102,9 +131,13 @@ impl Resolver<'_> {
                 not_runnable(call, facts, problem, repairs)
             }
             Lookup::Server(tool) => {
-                let kind = tool.policy().kind;
+                let (kind, read_only) = (tool.policy().kind, tool.policy().read_only);
                 let resolved = self.resolve_server(call, tool, repairs);
-                ResolvedCall { kind, ..resolved }
+                ResolvedCall {
+                    kind,
+                    read_only,
+                    ..resolved
+                }
             }
         }
     }
@@ -131,6 +164,7 @@ impl Resolver<'_> {
                 problem: String::new(),
                 repairs,
                 kind: ToolKind::default(),
+                read_only: false,
             },
             Err(error) => {
                 not_runnable(call, CallFacts::Unusable(signature), error.message, repairs)
@@ -162,6 +196,7 @@ fn not_runnable(
         problem,
         repairs,
         kind: ToolKind::default(),
+        read_only: false,
     }
 }
 

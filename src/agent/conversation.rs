@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use super::inputs::InputFiles;
+use super::inputs::{InputFiles, has_files};
 use super::turn::TurnRequest;
 use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{Owner, SessionId};
@@ -13,7 +13,7 @@ use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::session::{
     Attachment, Change, Lease, StoredMessage, StoredSession, UnstoredTurn, UnwrittenChange,
-    WaitingTurn, merge,
+    WaitingTurn, interrupted_results, merge,
 };
 
 /// How long a turn of an unstored session waits for the results of its client calls.
@@ -37,13 +37,22 @@ pub(super) struct Conversation {
     answered_call: Option<String>,
     /// The sources that the history's tool results found.
     sources: Vec<CitedSource>,
+    /// The request deletes nothing of the stored history.
+    only_appends: bool,
+    /// The assistant message that was stored before its calls ran.
+    written_ahead: Option<StoredMessage>,
 }
 
 /// The session of a run.
 #[derive(Debug)]
 enum RunSession {
     /// A stored session and the right to write to it.
-    Stored { id: SessionId, lease: Arc<Lease> },
+    Stored {
+        id: SessionId,
+        lease: Arc<Lease>,
+        /// Nothing is written until a server-side call starts: the request named no session.
+        deferred: bool,
+    },
     /// An unstored session (`store: false`). It is kept in memory, and only while a turn waits for client calls.
     Unstored(StoredSession),
 }
@@ -101,7 +110,7 @@ impl Conversation {
         }
         let id = explicit.or(continued).unwrap_or_else(SessionId::fresh);
         let lease = parts.sessions.lease(&owner, &id).await?;
-        let stored = match fresh {
+        let mut stored = match fresh {
             true => StoredSession::default(),
             false => parts.sessions.load(&owner, &id).await?.unwrap_or_default(),
         };
@@ -115,14 +124,31 @@ impl Conversation {
             owner: &owner,
             session: Some(&id),
         };
+        let has_files = has_files(&incoming);
         let incoming = files.accept(incoming).await?;
         let session = RunSession::Stored {
             id,
             lease: Arc::new(lease),
+            // Inline files are stored for the session.
+            deferred: fresh && !has_files,
         };
-        let (unsaved, history) = join(&stored, request, incoming);
+        let is_read_only = |name: &str| request.tools.is_read_only(name);
+        let interrupted = interrupted_results(&stored, is_read_only);
+        let before = stored.messages.len();
+        stored.messages.extend(interrupted);
+        let (mut unsaved, history) = join(&stored, request, incoming);
         let sources = sources(&stored, &unsaved);
-        let conversation = Self::new(parts, owner, session, unsaved, sources);
+        if unsaved.keep > before {
+            // The results of interrupted calls are stored with what follows them.
+            let results = stored.messages.drain(before..unsaved.keep);
+            unsaved.append.splice(0..0, results);
+            unsaved.keep = before;
+        }
+        let only_appends = unsaved.keep == before;
+        let conversation = Self {
+            only_appends,
+            ..Self::new(parts, owner, session, unsaved, sources)
+        };
         Ok((Some(conversation), history))
     }
 
@@ -156,6 +182,8 @@ impl Conversation {
             attachment: None,
             answered_call: None,
             sources,
+            only_appends: false,
+            written_ahead: None,
         }
     }
 
@@ -182,7 +210,7 @@ impl Conversation {
         }
     }
 
-    /// The session's id, if the session is stored.
+    /// The session's id, if the session is stored, or will be once a server-side call starts.
     pub(super) fn session_id(&self) -> Option<&SessionId> {
         match &self.session {
             RunSession::Stored { id, .. } => Some(id),
@@ -190,9 +218,59 @@ impl Conversation {
         }
     }
 
-    /// Appends a message that the next write stores.
-    pub(super) fn push(&mut self, message: StoredMessage) {
-        self.unsaved.append.push(message);
+    /// The session's id, if the session is stored.
+    pub(super) fn stored_id(&self) -> Option<&SessionId> {
+        match &self.session {
+            RunSession::Stored { id, deferred, .. } => (!deferred).then_some(id),
+            RunSession::Unstored(_) => None,
+        }
+    }
+
+    /// A server-side call starts: the session is stored from now on.
+    pub(super) fn keep(&mut self) {
+        if let RunSession::Stored { deferred, .. } = &mut self.session {
+            *deferred = false;
+        }
+    }
+
+    /// Starts a write of the request's messages, so that they are not lost if the turn fails. Messages that replace stored
+    /// ones wait for the answer: until then the stored ones are the better history.
+    pub(super) fn save_request(&mut self) {
+        let is_stored = self.stored_id().is_some();
+        if is_stored && self.only_appends && !self.unsaved.append.is_empty() {
+            self.save(Vec::new());
+        }
+    }
+
+    /// Stores an assistant message before its calls run. [`Self::push_round`] brings it again with the results.
+    ///
+    /// # Errors
+    /// When it could not be stored. It is not part of the next write then.
+    pub(super) async fn write_ahead(&mut self, message: StoredMessage) -> Result<(), ()> {
+        if self.stored_id().is_none() {
+            return Ok(());
+        }
+        self.unsaved.append.push(message.clone());
+        self.save(Vec::new());
+        let written = self.finish_write().await;
+        match written {
+            Ok(()) => self.written_ahead = Some(message),
+            Err(()) => drop(self.unsaved.append.pop()),
+        }
+        written
+    }
+
+    /// Appends the messages of a round, which the next write stores. A first message that is stored already is left out;
+    /// if it has changed since, it replaces the stored one.
+    pub(super) fn push_round(&mut self, messages: Vec<StoredMessage>) {
+        let mut messages = messages.into_iter().peekable();
+        if let Some(written) = self.written_ahead.take() {
+            match messages.peek() == Some(&written) {
+                true => drop(messages.next()),
+                false => self.unsaved.keep = self.unsaved.keep.saturating_sub(1),
+            }
+        }
+        self.unsaved.append.extend(messages);
     }
 
     /// Starts a write of what is new. `client_calls` are the ids of the calls whose results the turn waits for. Await
@@ -200,6 +278,8 @@ impl Conversation {
     pub(super) fn save(&mut self, client_calls: Vec<String>) {
         self.unsaved.client_calls = client_calls;
         match &mut self.session {
+            // What is not stored yet stays in `unsaved`.
+            RunSession::Stored { deferred: true, .. } => {}
             RunSession::Stored { lease, .. } => {
                 let keep = self.unsaved.keep + self.unsaved.append.len();
                 let next = Change {

@@ -1,19 +1,22 @@
 //! The driver of the loop: asks the machine for decisions, calls the model, runs the tools and stores the session.
 //!
-//! The caller pulls one event at a time from a [`Run`], so that a slow client slows only its own upstream. Dropping the run
-//! cancels the model call and the running tools. The lease is released when all complete rounds are written.
+//! The caller pulls one event at a time from a [`Run`]. A [`TurnControl`] ends it: the model call and the running tools are
+//! cancelled, what was done is stored, and the lease is released when it is written.
 
+mod abort;
 mod ending;
 mod round;
 
 use std::collections::{HashSet, VecDeque};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{Instrument, Span};
 
 use super::batch::{Batch, BatchStep, MAX_INLINE_BYTES};
+use super::control::TurnControl;
 use super::conversation::{Conversation, is_long};
 use super::event::{AgentEvent, Notice};
 use super::inputs::InputFiles;
@@ -56,8 +59,9 @@ pub struct Run {
     started: Instant,
     /// [`AgentEvent::Started`] is queued.
     started_queued: bool,
-    /// A tool that is not idempotent has run.
-    side_effects: Arc<AtomicBool>,
+    control: TurnControl,
+    /// Resolves when the turn is aborted. Taken while [`Self::next`] runs.
+    aborted: Option<Aborted>,
     /// Time spent waiting for models and tools.
     waited: Duration,
     /// Adds the turn's ids to log lines.
@@ -69,6 +73,9 @@ pub struct Run {
     /// The turn is counted in the metrics.
     counted: bool,
 }
+
+/// Resolves when the turn is aborted.
+type Aborted = Pin<Box<WaitForCancellationFutureOwned>>;
 
 #[derive(Debug)]
 enum Phase {
@@ -84,6 +91,7 @@ impl Run {
     pub(super) async fn start(
         parts: Arc<AgentParts>,
         mut request: TurnRequest,
+        control: TurnControl,
     ) -> Result<Self, AgentError> {
         let started = Instant::now();
         let (mut conversation, history) = Conversation::open(&parts, &mut request).await?;
@@ -108,6 +116,9 @@ impl Run {
             options: &request.options,
             started_at: unix_seconds(),
         }));
+        if let Some(conversation) = &mut conversation {
+            conversation.save_request();
+        }
         let session = conversation.as_ref().and_then(Conversation::session_id);
         let span = tracing::info_span!(
             "turn",
@@ -133,7 +144,8 @@ impl Run {
             last_buffered: Vec::new(),
             started,
             started_queued: false,
-            side_effects: Arc::default(),
+            aborted: Some(Box::pin(control.aborted())),
+            control,
             waited: Duration::ZERO,
             span,
             spent: started.elapsed(),
@@ -146,12 +158,17 @@ impl Run {
     pub fn session_id(&self) -> Option<&crate::ids::SessionId> {
         self.conversation
             .as_ref()
-            .and_then(Conversation::session_id)
+            .and_then(Conversation::stored_id)
     }
 
-    /// Set before the first tool runs that is not idempotent. It can be read after the run is dropped.
-    pub fn side_effects_flag(&self) -> Arc<AtomicBool> {
-        self.side_effects.clone()
+    /// The round in progress, from 0.
+    pub fn round(&self) -> u32 {
+        self.machine.rounds()
+    }
+
+    /// Whether the next event comes from a model stream.
+    pub fn is_reading_model(&self) -> bool {
+        self.ready.is_empty() && matches!(self.phase, Phase::ModelCall(_))
     }
 
     /// The next event; `None` when the run is over.
@@ -164,7 +181,13 @@ impl Run {
     pub async fn next(&mut self) -> Result<Option<AgentEvent>, RunError> {
         self.called = Instant::now();
         let span = self.span.clone();
-        let advanced = self.advance().instrument(span).await;
+        let control = &self.control;
+        let mut aborted = self
+            .aborted
+            .take()
+            .unwrap_or_else(|| Box::pin(control.aborted()));
+        let advanced = self.advance(&mut aborted).instrument(span).await;
+        self.aborted = Some(aborted);
         if let Err(error) = &advanced {
             self.count_failure(error);
         }
@@ -175,7 +198,7 @@ impl Run {
                 self.phase = Phase::Over;
                 Err(RunError {
                     error,
-                    side_effects: self.side_effects.load(Ordering::Relaxed),
+                    side_effects: self.control.side_effects(),
                     waited: self.waited,
                 })
             }
@@ -187,18 +210,24 @@ impl Run {
         (self.spent + self.called.elapsed()).saturating_sub(self.waited)
     }
 
-    async fn advance(&mut self) -> Result<Option<AgentEvent>, AgentError> {
+    async fn advance(&mut self, aborted: &mut Aborted) -> Result<Option<AgentEvent>, AgentError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));
             }
             match &mut self.phase {
-                Phase::BeforeModelCall => self.start_model_call().await?,
+                Phase::BeforeModelCall => self.start_model_call(aborted).await?,
                 Phase::ModelCall(call) => {
                     let buffer_mode = buffer_mode(&self.request);
-                    let step = call
-                        .step(&self.parts, &self.request, buffer_mode, &mut self.waited)
-                        .await?;
+                    let step = tokio::select! {
+                        biased;
+                        () = &mut *aborted => None,
+                        step = call.step(&self.parts, &self.request, buffer_mode, &mut self.waited) => Some(step?),
+                    };
+                    let Some(step) = step else {
+                        self.abort().await?;
+                        continue;
+                    };
                     match step {
                         ModelCallStep::Event(AgentEvent::Text(text)) => {
                             return Ok(Some(self.answer_text.stream(text, &mut self.ready)));
@@ -211,8 +240,16 @@ impl Run {
                 }
                 Phase::Batch(batch) => {
                     let waiting_since = Instant::now();
-                    let step = batch.step().await;
+                    let step = tokio::select! {
+                        biased;
+                        () = &mut *aborted => None,
+                        step = batch.step() => Some(step),
+                    };
                     self.waited += waiting_since.elapsed();
+                    let Some(step) = step else {
+                        self.abort().await?;
+                        continue;
+                    };
                     match step {
                         BatchStep::Event(AgentEvent::Notice(notice)) => self.notify(notice),
                         BatchStep::Event(event) => {

@@ -196,3 +196,21 @@ pub struct Outcome {
     /// The time spent waiting for models and tools.
     pub waited: Duration,
 }
+
+impl Outcome {
+    /// The outcome of a turn that was cancelled before it began.
+    pub fn cancelled() -> Self {
+        Self {
+            stop_reason: StopReason::Cancelled,
+            finish_reason: FinishReason::Stop,
+            client_calls: Vec::new(),
+            usage: None,
+            usage_by_round: Vec::new(),
+            rounds: 0,
+            model_calls: 0,
+            session_id: None,
+            notices: Vec::new(),
+            waited: Duration::ZERO,
+        }
+    }
+}

@@ -21,14 +21,20 @@ pub use self::error::{
 };
 use self::found::InputFile;
 pub use self::named::use_named_files;
-use self::part::InlineFile;
+use self::part::{InlineFile, has_file};
 use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{FileId, Owner, SessionId};
+use crate::openai::message::Message;
 use crate::session::files::{FileDraft, FileError, StoredFile};
 use crate::tools::WorkFile;
 
 /// Base64 text longer than this takes long to decode, in bytes.
 const LONG_BASE64: usize = 1024 * 1024;
+
+/// Whether one of the messages names or holds a file.
+pub(super) fn has_files(messages: &[Message]) -> bool {
+    messages.iter().any(has_file)
+}
 
 /// Accepts and resolves the input files of one owner and session.
 #[derive(Debug, Clone, Copy)]

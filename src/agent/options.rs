@@ -25,6 +25,10 @@ pub struct Options {
     pub tool_execution: ToolExecution,
     /// Which rounds' text the answer has.
     pub text: TextMode,
+    /// What the end of the client's connection does to the turn.
+    pub on_disconnect: OnDisconnect,
+    /// The answer is not waited for.
+    pub background: bool,
     /// `store: false`: the session is not stored.
     pub ephemeral: bool,
 }
@@ -70,4 +74,16 @@ pub enum TextMode {
     All,
     /// The last round's text only.
     Final,
+}
+
+/// What the end of the client's connection does to the turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDisconnect {
+    /// The turn goes on if the request may be sent again under an idempotency key, else it is cancelled.
+    #[default]
+    Auto,
+    /// The turn is cancelled.
+    Cancel,
+    /// The turn goes on.
+    Finish,
 }

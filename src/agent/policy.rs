@@ -103,6 +103,8 @@ pub enum CallDecision {
     Suppress,
     /// It is answered as over the limit on tool calls.
     OverLimit,
+    /// It is answered as not run, because it could not be stored before.
+    Unwritten,
 }
 
 impl Policies {

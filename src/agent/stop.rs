@@ -26,6 +26,8 @@ pub enum StopReason {
     ContentFilter,
     /// The model's token limit cut the answer off.
     Length,
+    /// The turn was cancelled.
+    Cancelled,
 }
 
 /// How a turn ended, as metrics count it. This includes turns without an answer.
@@ -58,7 +60,7 @@ impl TurnEnd {
 
 impl StopReason {
     /// Every reason.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Completed,
         Self::ClientTools,
         Self::MaxToolRounds,
@@ -69,6 +71,7 @@ impl StopReason {
         Self::TerminatedByTool,
         Self::ContentFilter,
         Self::Length,
+        Self::Cancelled,
     ];
 
     /// The name in responses, logs and metrics.
@@ -84,6 +87,7 @@ impl StopReason {
             Self::TerminatedByTool => "terminated_by_tool",
             Self::ContentFilter => "content_filter",
             Self::Length => "length",
+            Self::Cancelled => "cancelled",
         }
     }
 
@@ -98,7 +102,8 @@ impl StopReason {
             | Self::RepeatedCalls
             | Self::TerminatedByTool
             | Self::ContentFilter
-            | Self::Length => false,
+            | Self::Length
+            | Self::Cancelled => false,
         }
     }
 }

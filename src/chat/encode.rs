@@ -4,9 +4,11 @@ mod chunks;
 mod completion;
 mod progress;
 mod records;
+mod replay;
 
 pub use self::chunks::{ChunkEncoder, fail};
 pub use self::completion::CompletionCollector;
+pub use self::replay::replay;
 pub use self::progress::ProgressDelivery;
 
 /// The members that every chunk of an answer and the completion have.

@@ -239,6 +239,8 @@ pub(super) struct ToolSection {
     pub(super) sequential: bool,
     #[serde(default)]
     pub(super) idempotent: bool,
+    #[serde(default)]
+    pub(super) read_only: bool,
 }
 
 /// One entry of `[[api_keys]]`.

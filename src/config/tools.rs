@@ -105,6 +105,7 @@ fn http_tools(
             },
             sequential: section.sequential,
             idempotent: section.idempotent,
+            read_only: section.read_only,
         });
     }
     Ok(tools)

@@ -8,7 +8,8 @@ use http::HeaderName;
 
 use super::dialect::Reply;
 use super::error::ApiError;
-use super::{AppState, body, forward, turn};
+use super::turn::Delivery;
+use super::{AppState, body, forward, idempotency, turn};
 use crate::chat::decode::{ChatTurn, Decision, decode};
 use crate::ids::{Owner, RequestId};
 
@@ -54,5 +55,7 @@ pub(super) async fn complete(
         options: reply,
         official_sdk,
     };
-    turn::answer(&state, turn, reply, began).await
+    let key = idempotency::key(&head.headers, head.uri.path(), &bytes)?;
+    let delivery = Delivery { began, key };
+    turn::answer(&state, turn, reply, delivery).await
 }

@@ -1,15 +1,21 @@
 //! The API dialects in which a turn can be answered. Each has an encoder for streams and a collector for whole answers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::error::ApiError;
+use super::error::{ApiError, ErrorParts};
 use crate::agent::event::AgentEvent;
 use crate::agent::unix_seconds;
 use crate::chat::decode::ReplyOptions;
 use crate::chat::encode::{self, AnswerHead, ChunkEncoder, CompletionCollector, ProgressDelivery};
-use crate::ids::fresh_completion_id;
+use crate::ids::RunId;
+use crate::metrics::Metrics;
+use crate::runs::{Encode, RunAnswer, RunReport};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The dialect of an answer, with the options of its request.
 #[derive(Debug)]
@@ -25,14 +31,25 @@ pub(super) enum Reply {
 
 /// The encoder of a streamed answer.
 #[derive(Debug)]
-pub(super) enum StreamEncoder {
+enum StreamEncoder {
     Chat(ChunkEncoder),
 }
 
 /// The collector of an answer in one piece.
 #[derive(Debug)]
-pub(super) enum AnswerCollector {
+enum AnswerCollector {
     Chat(CompletionCollector),
+}
+
+/// What the answer of a run is made with, besides what the request asked for.
+#[derive(Debug)]
+pub(super) struct AnswerContext {
+    /// What is counted.
+    pub(super) metrics: Metrics,
+    /// When the request came.
+    pub(super) began: Instant,
+    /// The request carries an `idempotency-key`, so that it may be sent again whatever has run.
+    pub(super) has_key: bool,
 }
 
 impl Reply {
@@ -43,40 +60,123 @@ impl Reply {
         }
     }
 
-    /// The encoder of a streamed answer.
-    pub(super) fn stream_encoder(&self) -> StreamEncoder {
+    /// The id of the answer, as this dialect writes it.
+    pub(super) fn id_of(&self, run: &RunId) -> String {
+        match self {
+            Self::Chat { .. } => run.completion_id(),
+        }
+    }
+
+    /// Turns what a run reports into lines and the answer.
+    pub(super) fn encode(&self, run: &RunId, context: AnswerContext) -> Encode {
+        let (mut stream, collector) = self.encoders(run);
+        let mut collector = Some(collector);
+        let mut first_text_seen = false;
+        Box::new(move |report, out| match report {
+            RunReport::Event(event) => {
+                if !first_text_seen
+                    && matches!(event, AgentEvent::Text(_) | AgentEvent::Reasoning { .. })
+                {
+                    first_text_seen = true;
+                    context.metrics.first_token(context.began.elapsed());
+                }
+                stream.encode(&event, out);
+                let ends = matches!(event, AgentEvent::Finished(_));
+                collector.as_mut()?.take(event);
+                match ends {
+                    true => Some(collector.take()?.finish()),
+                    false => None,
+                }
+            }
+            RunReport::Failed(error) => {
+                let waited = error.waited;
+                let side_effects = error.side_effects;
+                let error = ApiError::from(error.error);
+                Some(failed(&stream, error, side_effects && !context.has_key, Some(waited), out))
+            }
+            RunReport::Panicked { side_effects } => {
+                let error = ApiError::internal();
+                Some(failed(&stream, error, side_effects && !context.has_key, None, out))
+            }
+        })
+    }
+
+    /// A whole answer as a stream.
+    pub(super) fn stream_of(&self, answer: &RunAnswer) -> Bytes {
+        let mut out = BytesMut::new();
+        let body = std::str::from_utf8(&answer.body).unwrap_or_default();
+        match self {
+            Self::Chat { options, .. } => encode::replay(body, options.include_usage, &mut out),
+        }
+        out.freeze()
+    }
+
+    fn encoders(&self, run: &RunId) -> (StreamEncoder, AnswerCollector) {
         match self {
             Self::Chat {
                 options,
                 official_sdk,
             } => {
-                let delivery = ProgressDelivery::choose(options.progress, *official_sdk);
-                let encoder = ChunkEncoder::new(head(options), delivery, options.include_usage);
-                StreamEncoder::Chat(encoder)
-            }
-        }
-    }
-
-    /// The collector of an answer in one piece.
-    pub(super) fn collector(&self) -> AnswerCollector {
-        match self {
-            Self::Chat { options, .. } => {
-                AnswerCollector::Chat(CompletionCollector::new(head(options)))
+                let head = AnswerHead {
+                    id: run.completion_id(),
+                    created: unix_seconds(),
+                    model: options.model.clone(),
+                };
+                // Without a stream, the log is as a client reads it that asked for everything.
+                let (delivery, usage) = match options.stream {
+                    true => (
+                        ProgressDelivery::choose(options.progress, *official_sdk),
+                        options.include_usage,
+                    ),
+                    false => (ProgressDelivery::Named, true),
+                };
+                (
+                    StreamEncoder::Chat(ChunkEncoder::new(head.clone(), delivery, usage)),
+                    AnswerCollector::Chat(CompletionCollector::new(head)),
+                )
             }
         }
     }
 }
 
+/// Ends the lines with an error, and returns it as the answer.
+fn failed(
+    stream: &StreamEncoder,
+    error: ApiError,
+    do_not_retry: bool,
+    waited: Option<Duration>,
+    out: &mut BytesMut,
+) -> RunAnswer {
+    let error = match do_not_retry {
+        true => error.after_side_effects(),
+        false => error,
+    };
+    stream.fail(&error, out);
+    let ErrorParts {
+        status,
+        headers,
+        body,
+        cause,
+    } = error.into_parts();
+    RunAnswer {
+        status,
+        headers,
+        body,
+        waited,
+        cause,
+    }
+}
+
 impl StreamEncoder {
     /// Encodes one event.
-    pub(super) fn encode(&mut self, event: AgentEvent, out: &mut BytesMut) {
+    fn encode(&mut self, event: &AgentEvent, out: &mut BytesMut) {
         match self {
             Self::Chat(encoder) => encoder.encode(event, out),
         }
     }
 
     /// Ends the stream with an error.
-    pub(super) fn fail(&self, error: &ApiError, out: &mut BytesMut) {
+    fn fail(&self, error: &ApiError, out: &mut BytesMut) {
         match self {
             Self::Chat(_) => encode::fail(&error.envelope(), out),
         }
@@ -84,25 +184,39 @@ impl StreamEncoder {
 }
 
 impl AnswerCollector {
-    /// Adds one event.
-    pub(super) fn take(&mut self, event: AgentEvent) {
+    /// Takes one event.
+    fn take(&mut self, event: AgentEvent) {
         match self {
             Self::Chat(collector) => collector.take(event),
         }
     }
 
-    /// The JSON body of the answer, and the time spent waiting for models and tools; `None` without a `Finished` event.
-    pub(super) fn finish(self) -> Option<(String, Duration)> {
-        match self {
+    /// The answer.
+    fn finish(self) -> RunAnswer {
+        let finished = match self {
             Self::Chat(collector) => collector.finish(),
+        };
+        let Some((body, waited)) = finished else {
+            let ErrorParts {
+                status,
+                headers,
+                body,
+                cause,
+            } = ApiError::internal().into_parts();
+            return RunAnswer {
+                status,
+                headers,
+                body,
+                waited: None,
+                cause,
+            };
+        };
+        RunAnswer {
+            status: StatusCode::OK,
+            headers: HeaderMap::from_iter([(CONTENT_TYPE, JSON)]),
+            body: body.into(),
+            waited: Some(waited),
+            cause: None,
         }
-    }
-}
-
-fn head(options: &ReplyOptions) -> AnswerHead {
-    AnswerHead {
-        id: fresh_completion_id(),
-        created: unix_seconds(),
-        model: options.model.clone(),
     }
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use crate::agent::{AgentError, RunError};
+use crate::agent::AgentError;
 use crate::openai::error::{ErrorBody, ErrorDetail};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
@@ -50,6 +50,16 @@ struct Inner {
 /// The text of an error's cause. The response carries it in its extensions for the request log.
 #[derive(Debug, Clone)]
 pub(super) struct Cause(pub(super) String);
+
+/// An error answer in parts.
+#[derive(Debug)]
+pub(super) struct ErrorParts {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    /// For the log.
+    pub(super) cause: Option<String>,
+}
 
 #[derive(Debug)]
 struct UpstreamAnswer {
@@ -181,6 +191,34 @@ impl ApiError {
         )
     }
 
+    /// 409 for a run that has ended.
+    pub fn not_running() -> Self {
+        let message = "this run has ended; there is nothing to cancel";
+        Self::invalid(StatusCode::CONFLICT, Some("not_running"), message)
+    }
+
+    /// 410 for a run whose lines are no longer kept.
+    pub fn events_expired() -> Self {
+        let message = "the events of this run are no longer kept; get its answer from /v1/chat/completions/{id}";
+        Self::invalid(StatusCode::GONE, Some("events_expired"), message)
+    }
+
+    /// 410 for a run that the end of the process broke off.
+    pub fn run_interrupted() -> Self {
+        let message = "the server stopped before this run had an answer; its session holds what was done";
+        Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
+    }
+
+    /// 422 for an idempotency key that came with another request before.
+    pub fn idempotency_key_reused() -> Self {
+        let message = "this idempotency-key was used with another request body or path; send a new key";
+        Self::invalid(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            Some("idempotency_key_reused"),
+            message,
+        )
+    }
+
     /// 503 while the server is shutting down.
     pub fn shutting_down() -> Self {
         let message = "the server is shutting down; try again later";
@@ -239,44 +277,49 @@ impl ApiError {
     pub fn cause(&self) -> Option<&str> {
         self.0.cause.as_deref()
     }
+
+    /// The answer's status, headers and body, and the cause for the log.
+    pub(super) fn into_parts(mut self) -> ErrorParts {
+        let (mut headers, body) = match self.0.upstream.take() {
+            Some(answer) => (answer.headers, answer.body),
+            None => {
+                let json = HeaderValue::from_static("application/json");
+                let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, json)]);
+                if BODY_UNREAD.contains(&self.0.status) {
+                    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                (headers, self.envelope().into())
+            }
+        };
+        if let Some(seconds) = self.0.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(range) = self.0.content_range.take() {
+            headers.insert(CONTENT_RANGE, range);
+        }
+        if self.0.do_not_retry {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        ErrorParts {
+            status: self.0.status,
+            headers,
+            body,
+            cause: self.0.cause.take(),
+        }
+    }
 }
 
 impl IntoResponse for ApiError {
-    fn into_response(mut self) -> Response {
-        let cause = self.0.cause.take();
-        let mut response = match self.0.upstream.take() {
-            Some(answer) => {
-                let mut response = Response::new(Body::from(answer.body));
-                *response.headers_mut() = answer.headers;
-                response
-            }
-            None => {
-                let mut response = Response::new(Body::from(self.envelope()));
-                response
-                    .headers_mut()
-                    .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                if BODY_UNREAD.contains(&self.0.status) {
-                    response
-                        .headers_mut()
-                        .insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                response
-            }
-        };
-        *response.status_mut() = self.0.status;
-        if let Some(seconds) = self.0.retry_after {
-            response
-                .headers_mut()
-                .insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if let Some(range) = self.0.content_range.take() {
-            response.headers_mut().insert(CONTENT_RANGE, range);
-        }
-        if self.0.do_not_retry {
-            response
-                .headers_mut()
-                .insert(SHOULD_RETRY, HeaderValue::from_static("false"));
-        }
+    fn into_response(self) -> Response {
+        let ErrorParts {
+            status,
+            headers,
+            body,
+            cause,
+        } = self.into_parts();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
         if let Some(cause) = cause {
             response.extensions_mut().insert(Cause(cause));
         }
@@ -296,17 +339,6 @@ impl From<RequestError> for ApiError {
     }
 }
 
-impl From<RunError> for ApiError {
-    fn from(error: RunError) -> Self {
-        let answer = Self::from(error.error);
-        if error.side_effects {
-            answer.after_side_effects()
-        } else {
-            answer
-        }
-    }
-}
-
 impl From<AgentError> for ApiError {
     fn from(error: AgentError) -> Self {
         match error {
@@ -314,6 +346,7 @@ impl From<AgentError> for ApiError {
             AgentError::Session(error) => error.into(),
             AgentError::InputFile(error) => error.into(),
             AgentError::Files(error) => error.into(),
+            AgentError::Stopping => Self::shutting_down(),
             AgentError::Limit(reason) => {
                 let message = format!(
                     "the turn reached the limit {}; raise the limit or set agent.on_limit to \"final_answer\" or \"stop\"",

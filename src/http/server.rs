@@ -43,13 +43,15 @@ pub async fn serve(
     state.draining.cancel();
     connections.close();
     tracing::info!(connections = connections.len(), "draining");
-    if timeout(state.settings.shutdown_grace, connections.wait())
-        .await
-        .is_err()
-    {
+    // Runs may go on without a connection.
+    let ended = async { tokio::join!(connections.wait(), state.runs.ended_all()) };
+    let in_time = timeout(state.settings.shutdown_grace, ended).await.is_ok();
+    state.runs.close();
+    if !in_time {
         state.stopping.cancel();
         // A client that does not read cannot delay the shutdown.
-        let _ended_or_dropped = timeout(FINAL_WRITE_TIMEOUT, connections.wait()).await;
+        let ended = async { tokio::join!(connections.wait(), state.runs.ended_all()) };
+        let _ended_or_dropped = timeout(FINAL_WRITE_TIMEOUT, ended).await;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -42,6 +43,8 @@ pub struct BatchCall {
     pub arguments: Map<String, Value>,
     /// The id of the call, which its result repeats.
     pub call_id: String,
+    /// Set when the call starts.
+    pub started: Arc<AtomicBool>,
 }
 
 /// The limits of a batch.
@@ -254,7 +257,7 @@ async fn run_call(call: BatchCall, shared: &Shared, progress: ProgressSender) ->
         // A call that gets its slot after the deadline is not made. A result that is ready at the deadline counts.
         biased;
         () = passed(deadline), if deadline.is_some_and(|deadline| deadline <= started) => Ended::Cancelled,
-        ended = guarded(&call.tool, &invocation) => ended,
+        ended = guarded(&call.tool, &invocation, &call.started) => ended,
         () = passed(deadline) => Ended::Cancelled,
         () = passed(started.checked_add(timeout)) => Ended::Answered(Err(ToolError::TimedOut(timeout))),
     };
@@ -275,7 +278,8 @@ enum Ended {
 }
 
 /// Makes the call. A panic ends only this call.
-async fn guarded(tool: &SharedTool, invocation: &ToolInvocation) -> Ended {
+async fn guarded(tool: &SharedTool, invocation: &ToolInvocation, started: &AtomicBool) -> Ended {
+    started.store(true, Ordering::Relaxed);
     let call = async { tool.call(invocation).await };
     // After a panic no state of the call is used.
     match AssertUnwindSafe(call).catch_unwind().await {

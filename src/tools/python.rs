@@ -172,6 +172,7 @@ impl CodeTool {
             timeout: timeout + QUEUE_ROOM + END_ROOM,
             sequential: true,
             idempotent: matches!(action, Action::Read | Action::List),
+            read_only: matches!(action, Action::Read | Action::List),
             source: ToolSource::BuiltIn,
             kind,
         };

@@ -75,6 +75,14 @@ impl ToolSet {
         })
     }
 
+    /// Whether calls of this name change nothing.
+    pub fn is_read_only(&self, name: &str) -> bool {
+        match self.by_name.get(name) {
+            Some(Lookup::Server(tool)) => tool.policy().read_only,
+            Some(Lookup::Client | Lookup::Unknown) | None => false,
+        }
+    }
+
     /// The JSON text of `tools[]` that is sent upstream, identical in all model calls of a run; `None` if there are no
     /// tools.
     pub fn tools_json(&self) -> Option<Arc<str>> {

@@ -49,6 +49,8 @@ pub struct HttpToolSettings {
     pub sequential: bool,
     /// Its calls may safely be made twice.
     pub idempotent: bool,
+    /// Its calls change nothing.
+    pub read_only: bool,
 }
 
 /// An HTTP endpoint that runs tools.

@@ -136,6 +136,7 @@ fn both(web: &Backend, ask: &WebOptions) -> Vec<SharedTool> {
                 timeout: TIME_LIMIT,
                 sequential: false,
                 idempotent: true,
+                read_only: true,
                 source: ToolSource::BuiltIn,
                 kind: ToolKind::WebSearch,
             },

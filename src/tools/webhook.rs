@@ -108,6 +108,7 @@ impl Endpoint {
             timeout: settings.endpoint.timeout,
             sequential: settings.sequential,
             idempotent: settings.idempotent,
+            read_only: false,
             source: ToolSource::Dispatch,
             kind: ToolKind::Custom,
         };
@@ -202,6 +203,7 @@ impl HttpTool {
             timeout: settings.endpoint.timeout,
             sequential: settings.sequential,
             idempotent: settings.idempotent,
+            read_only: settings.read_only,
             source: ToolSource::Http,
             kind: ToolKind::Custom,
         };

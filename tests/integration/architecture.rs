@@ -33,12 +33,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "agent",
         &["openai", "ids", "upstream", "tools", "session", "metrics"],
     ),
+    ("runs", &["agent", "ids", "metrics", "store"]),
     // A dialect sees the server as the loop offers it: no source of tools, no store, no upstream.
     ("chat", &["agent", "openai", "ids"]),
     (
         "http",
         &[
-            "agent", "chat", "openai", "ids", "upstream", "tools", "session", "metrics",
+            "agent", "chat", "openai", "ids", "upstream", "tools", "session", "metrics", "runs",
         ],
     ),
     (
@@ -58,7 +59,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "app",
         &[
-            "agent", "config", "http", "ids", "metrics", "sandbox", "session", "store", "tools",
+            "agent", "config", "http", "ids", "metrics", "runs", "sandbox", "session", "store", "tools",
             "upstream", "web",
         ],
     ),

@@ -58,6 +58,7 @@ impl Run {
         &mut self,
         reply: &ModelReply,
         resolved: &[ResolvedCall],
+        text: &str,
     ) -> Vec<StoredMessage> {
         self.answer_text.end_round(&reply.text);
         let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
@@ -66,7 +67,6 @@ impl Run {
             &calls,
             &self.request.route.quirks,
         ))];
-        let text = "This call was not run: the turn had reached its limit.";
         stored.extend(
             calls
                 .iter()
@@ -151,9 +151,7 @@ impl Run {
     /// Adds messages to the conversation.
     pub(super) fn push(&mut self, messages: Vec<StoredMessage>) {
         if let Some(conversation) = &mut self.conversation {
-            messages
-                .into_iter()
-                .for_each(|message| conversation.push(message));
+            conversation.push_round(messages);
         }
     }
 
@@ -163,15 +161,18 @@ impl Run {
             return;
         };
         if conversation.finish_write().await.is_err() {
-            self.parts.metrics.session_store_failed();
-            let message =
-                "the session could not be saved; this turn may be missing from the history"
-                    .to_owned();
-            self.notify(Notice {
-                kind: "session_store",
-                message,
-            });
+            self.write_failed();
         }
+    }
+
+    /// Reports that a session write failed.
+    pub(super) fn write_failed(&mut self) {
+        self.parts.metrics.session_store_failed();
+        let message = "the session could not be saved; this turn may be missing from the history";
+        self.notify(Notice {
+            kind: "session_store",
+            message: message.to_owned(),
+        });
     }
 
     /// Reports the sources that the answer's text refers to.
@@ -198,7 +199,8 @@ impl Run {
             .map(|path| format!("'{path}'"))
             .collect();
         // With client calls the turn continues, and the files can still be made.
-        if !missing.is_empty() && reason != StopReason::ClientTools {
+        let goes_on = matches!(reason, StopReason::ClientTools | StopReason::Cancelled);
+        if !missing.is_empty() && !goes_on {
             let message = format!(
                 "the turn ended without these files of 'files': {}",
                 missing.join(", ")
@@ -271,6 +273,7 @@ impl Run {
 fn finish_reason(reason: StopReason, last: &FinishReason) -> FinishReason {
     match (reason, last) {
         (StopReason::ClientTools, _) => FinishReason::ToolCalls,
+        (StopReason::Cancelled, _) => FinishReason::Stop,
         (StopReason::Length, _) => FinishReason::Length,
         (StopReason::ContentFilter, _) => FinishReason::ContentFilter,
         (_, FinishReason::Length) if reason != StopReason::TerminatedByTool => FinishReason::Length,

@@ -1,12 +1,11 @@
 //! One round of a run: the model call, the decision about its answer, and the batch.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::super::AgentError;
 use super::super::batch::{Batch, BatchContext};
 use super::super::block_in_place_if;
-use super::super::calls::{ResolvedCall, Resolver};
+use super::super::calls::{CallEffect, ResolvedCall, Resolver};
 use super::super::event::AgentEvent;
 use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer};
 use super::super::model_call::ActiveModelCall;
@@ -14,7 +13,7 @@ use super::super::options::TextMode;
 use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::transcript;
-use super::{Phase, Run};
+use super::{Aborted, Phase, Run};
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
 use crate::session::StoredMessage;
@@ -26,10 +25,20 @@ use crate::upstream::settings::FinalCall;
 const MANY_CALLS: usize = 8;
 /// If the arguments of an answer's calls have more bytes than this, their validation may take long.
 const LARGE_ARGUMENTS: usize = 32 * 1024;
+/// The result for the model of a call that a limit keeps from running.
+const NOT_RUN_LIMIT: &str = "This call was not run: the turn had reached its limit.";
+/// The result for the model of a call that was asked for when the turn was to end.
+pub(super) const NOT_RUN_CANCELLED: &str = "This call was not run: the turn was cancelled.";
 
 impl Run {
     /// Starts the next model call, or ends the turn if the machine decides so.
-    pub(super) async fn start_model_call(&mut self) -> Result<(), AgentError> {
+    pub(super) async fn start_model_call(
+        &mut self,
+        aborted: &mut Aborted,
+    ) -> Result<(), AgentError> {
+        if self.control.stops_after_round() {
+            return self.abort().await;
+        }
         let offer = match self.machine.before_model_call(self.started.elapsed()) {
             BeforeModelCall::Call(offer) => offer,
             BeforeModelCall::Finish(reason) => {
@@ -51,8 +60,15 @@ impl Run {
         self.last_buffered.clear();
         let call = self.model_call(offer);
         let waiting_since = Instant::now();
-        let opened = ActiveModelCall::open(&self.parts, &self.request, call, offer).await;
+        let opened = tokio::select! {
+            biased;
+            () = aborted => None,
+            opened = ActiveModelCall::open(&self.parts, &self.request, call, offer) => Some(opened),
+        };
         self.waited += waiting_since.elapsed();
+        let Some(opened) = opened else {
+            return self.abort().await;
+        };
         let (call, notices) = opened?;
         if !self.started_queued {
             self.started_queued = true;
@@ -136,13 +152,18 @@ impl Run {
             AfterModelCall::Abandon(reason) => {
                 self.queue_events(buffered);
                 self.limit_notice(reason);
-                let end = self.unrun_messages(&reply, &resolved);
+                let end = self.unrun_messages(&reply, &resolved, NOT_RUN_LIMIT);
                 self.finish(reason, end).await
             }
             AfterModelCall::Fail(reason) => {
-                let end = self.unrun_messages(&reply, &resolved);
+                let end = self.unrun_messages(&reply, &resolved, NOT_RUN_LIMIT);
                 self.store(end, Vec::new()).await;
                 Err(AgentError::Limit(reason))
+            }
+            AfterModelCall::Batch(_) if self.control.stops_after_round() => {
+                self.queue_events(buffered);
+                let end = self.unrun_messages(&reply, &resolved, NOT_RUN_CANCELLED);
+                self.finish(StopReason::Cancelled, end).await
             }
             AfterModelCall::Batch(decisions) => {
                 self.start_batch(reply, buffered, resolved, decisions).await
@@ -155,7 +176,7 @@ impl Run {
         reply: ModelReply,
         buffered: Vec<AgentEvent>,
         resolved: Vec<ResolvedCall>,
-        decisions: Vec<CallDecision>,
+        mut decisions: Vec<CallDecision>,
     ) -> Result<(), AgentError> {
         self.answer_text.end_round(&reply.text);
         let buffered = match self.request.options.text {
@@ -165,16 +186,7 @@ impl Run {
             }
             TextMode::Final => self.queue_reasoning(buffered),
         };
-        // A crash does not undo what a tool did, so the rounds before it are stored first.
-        self.finish_write().await;
-        let side_effects = resolved.iter().zip(&decisions).any(|(call, decision)| {
-            *decision == CallDecision::Run
-                && call
-                    .runnable
-                    .as_ref()
-                    .is_some_and(|(tool, _)| !tool.policy().idempotent)
-        });
-        self.side_effects.fetch_or(side_effects, Ordering::Relaxed);
+        self.write_calls(&reply, &resolved, &mut decisions).await;
         let session_id = self.session_id().cloned();
         let context = BatchContext::new(
             &self.parts,
@@ -191,6 +203,51 @@ impl Run {
         Ok(())
     }
 
+    /// Stores the calls before they run, if one of them may have an effect: a crash does not undo it. A call that cannot
+    /// be stored is not run.
+    async fn write_calls(
+        &mut self,
+        reply: &ModelReply,
+        resolved: &[ResolvedCall],
+        decisions: &mut [CallDecision],
+    ) {
+        // The rounds before come first.
+        self.finish_write().await;
+        let runs = |(call, decision): (&ResolvedCall, &CallDecision)| {
+            (*decision == CallDecision::Run).then(|| call.effect()).flatten()
+        };
+        let effects: Vec<_> = resolved.iter().zip(&*decisions).map(runs).collect();
+        if !effects.iter().any(Option::is_some) {
+            return;
+        }
+        let may_change = |effect: &Option<CallEffect>| *effect == Some(CallEffect::MayChange);
+        self.control.note_calls(effects.iter().any(may_change));
+        let Some(conversation) = &mut self.conversation else {
+            return;
+        };
+        conversation.keep();
+        if !effects.iter().any(may_change) {
+            return;
+        }
+        let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
+        let message = transcript::assistant(reply, &calls, &self.request.route.quirks);
+        let hidden = !decisions
+            .iter()
+            .all(|decision| *decision == CallDecision::HandOver);
+        let message = StoredMessage {
+            hidden,
+            ..StoredMessage::visible(message)
+        };
+        if conversation.write_ahead(message).await.is_ok() {
+            return;
+        }
+        self.write_failed();
+        let refused = decisions.iter_mut().zip(&effects);
+        for (decision, _) in refused.filter(|(_, effect)| may_change(effect)) {
+            *decision = CallDecision::Unwritten;
+        }
+    }
+
     /// Ends the batch: adds its results to the messages, and continues the loop or ends the turn.
     pub(super) async fn end_batch(&mut self) -> Result<(), AgentError> {
         let Phase::Batch(batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
@@ -204,6 +261,10 @@ impl Run {
         self.transcript
             .push(finished.messages.iter().map(|stored| stored.message.json()));
         match next {
+            AfterBatch::Continue if self.control.stops_after_round() => {
+                self.queue_events(finished.buffered);
+                self.finish(StopReason::Cancelled, finished.messages).await
+            }
             AfterBatch::Continue => {
                 self.last_buffered = finished.buffered;
                 self.push(finished.messages);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::body::Field;
-use crate::agent::options::{OnLimit, Options, TextMode, ToolExecution, TurnLimits};
+use crate::agent::options::{OnDisconnect, OnLimit, Options, TextMode, ToolExecution, TurnLimits};
 use crate::agent::settings::{Permission, Settings};
 use crate::agent::turn::{Globs, SessionMode, ToolFilter};
 use crate::ids::SessionId;
@@ -13,7 +13,7 @@ use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 
 /// Keys inside `agent`.
-const AGENT_FIELDS: [&str; 9] = [
+const AGENT_FIELDS: [&str; 10] = [
     "tools",
     "client_tools",
     "on_limit",
@@ -22,6 +22,7 @@ const AGENT_FIELDS: [&str; 9] = [
     "tool_execution",
     "text",
     "on_disconnect",
+    "background",
     "progress",
 ];
 /// Keys inside `agent.limits`.
@@ -136,6 +137,8 @@ impl<'a> ExtensionFields<'a> {
                 max_duration: lowest(agent.limits.max_duration, settings.max_duration),
                 max_total_tokens: lowest(agent.limits.max_total_tokens, settings.max_total_tokens),
             },
+            on_disconnect: agent.on_disconnect,
+            background: agent.background,
             on_limit: agent.on_limit,
             permission: permission(self.agent_permission)?,
             session_mode: agent.session_mode,
@@ -143,6 +146,10 @@ impl<'a> ExtensionFields<'a> {
             text: agent.text,
             ephemeral: self.store.read::<bool>("true or false")? == Some(false),
         };
+        if options.background && options.ephemeral {
+            let problem = "needs a stored answer; leave out 'store' or send \"store\": true";
+            return Err(RequestError::invalid("agent.background", problem));
+        }
         // Read before the lists of `agent.tools`, so that the error of this list is reported first.
         let client_tools = globs("agent.client_tools", agent.client_tools.as_deref())?;
         let allow = agent.allow.as_deref();
@@ -173,6 +180,8 @@ struct AgentFields {
     allow: Option<Vec<String>>,
     deny: Option<Vec<String>>,
     client_tools: Option<Vec<String>>,
+    on_disconnect: OnDisconnect,
+    background: bool,
     on_limit: OnLimit,
     limits: TurnLimits,
     session_mode: SessionMode,
@@ -187,19 +196,20 @@ impl AgentFields {
             return Ok(Self::default());
         };
         let agent = object("agent", agent.get(), &AGENT_FIELDS)?;
-        if member::<String>(&agent, "agent.on_disconnect", "\"cancel\"")?
-            .is_some_and(|value| value != "cancel")
-        {
-            return Err(unavailable(
-                "agent.on_disconnect",
-                "the only value is \"cancel\"; leave the field out",
-            ));
-        }
         let (allow, deny) = tool_patterns(&agent)?;
         Ok(Self {
             allow,
             deny,
             client_tools: member(&agent, "agent.client_tools", "a list of name patterns")?,
+            background: member(&agent, "agent.background", "true or false")?.unwrap_or_default(),
+            on_disconnect: word(
+                &agent,
+                "agent.on_disconnect",
+                &[
+                    ("cancel", OnDisconnect::Cancel),
+                    ("finish", OnDisconnect::Finish),
+                ],
+            )?,
             on_limit: word(
                 &agent,
                 "agent.on_limit",
@@ -448,7 +458,7 @@ mod tests {
                 "agent.tools.allowed",
             ),
             (
-                r#"{"agent":{"on_disconnect":"finish"}}"#,
+                r#"{"agent":{"on_disconnect":"later"}}"#,
                 "agent.on_disconnect",
             ),
             (r#"{"agent_permission":"ask"}"#, "agent_permission"),

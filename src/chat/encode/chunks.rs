@@ -9,7 +9,7 @@ use crate::agent::event::{AgentEvent, ExtraFields, ExtraLevel, Outcome};
 use crate::openai::raw::{push_entry, quoted};
 
 /// The end of every stream.
-const DONE: &[u8] = b"data: [DONE]\n\n";
+pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
 /// Memory reserved for a chunk besides its value, in bytes.
 const CHUNK_OVERHEAD: usize = 512;
 
@@ -45,40 +45,40 @@ impl ChunkEncoder {
         }
     }
 
-    /// Encodes one event and appends it to `out`.
-    pub fn encode(&mut self, event: AgentEvent, out: &mut BytesMut) {
+    /// Encodes one event.
+    pub fn encode(&mut self, event: &AgentEvent, out: &mut BytesMut) {
         match event {
             AgentEvent::Started { .. } | AgentEvent::Waiting { .. } => {}
             AgentEvent::Model(model) => {
                 if self.head.is_none() {
-                    self.answer.model = model;
+                    self.answer.model.clone_from(model);
                 }
                 self.begin(out);
             }
-            AgentEvent::Text(text) => self.delta(out, "content", &quoted(&text)),
-            AgentEvent::Reasoning { text, field } => self.delta(out, field, &quoted(&text)),
-            AgentEvent::Extra { level, fields } => self.extra(level, fields, out),
-            AgentEvent::Calling(calling) => self.progress(out, || ProgressEvent::calling(&calling)),
-            AgentEvent::Complete(record) => self.progress(out, || ProgressEvent::complete(&record)),
+            AgentEvent::Text(text) => self.delta(out, "content", &quoted(text)),
+            AgentEvent::Reasoning { text, field } => self.delta(out, field, &quoted(text)),
+            AgentEvent::Extra { level, fields } => self.extra(*level, fields, out),
+            AgentEvent::Calling(calling) => self.progress(out, || ProgressEvent::calling(calling)),
+            AgentEvent::Complete(record) => self.progress(out, || ProgressEvent::complete(record)),
             AgentEvent::ToolOutput { of, text, stream } => {
-                self.progress(out, || ProgressEvent::output(&of, &text, stream));
+                self.progress(out, || ProgressEvent::output(of, text, stream));
             }
-            AgentEvent::File(file) => self.progress(out, || ProgressEvent::file(&file)),
-            AgentEvent::Notice(notice) => self.progress(out, || ProgressEvent::notice(&notice)),
+            AgentEvent::File(file) => self.progress(out, || ProgressEvent::file(file)),
+            AgentEvent::Notice(notice) => self.progress(out, || ProgressEvent::notice(notice)),
             AgentEvent::Annotations(annotations) => {
                 let annotations =
-                    serde_json::to_string(&annotations).unwrap_or_else(|_| "[]".to_owned());
+                    serde_json::to_string(annotations).unwrap_or_else(|_| "[]".to_owned());
                 self.delta(out, "annotations", &annotations);
             }
-            AgentEvent::Finished(outcome) => self.finish(out, &outcome),
+            AgentEvent::Finished(outcome) => self.finish(out, outcome),
         }
     }
 
-    fn extra(&mut self, level: ExtraLevel, fields: ExtraFields, out: &mut BytesMut) {
+    fn extra(&mut self, level: ExtraLevel, fields: &ExtraFields, out: &mut BytesMut) {
         match level {
             ExtraLevel::Answer => self.keep_extra(fields),
             ExtraLevel::Message => {
-                let delta = object(&fields);
+                let delta = object(fields);
                 self.chunk(
                     out,
                     &format!(r#"{{"index":0,"delta":{delta},"finish_reason":null}}"#),
@@ -185,9 +185,9 @@ impl ChunkEncoder {
         }
     }
 
-    fn keep_extra(&mut self, extra: ExtraFields) {
-        if extra != self.extra {
-            self.extra = extra;
+    fn keep_extra(&mut self, extra: &ExtraFields) {
+        if *extra != self.extra {
+            self.extra.clone_from(extra);
             if self.head.is_some() {
                 self.make_head();
             }

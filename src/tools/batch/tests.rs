@@ -54,6 +54,7 @@ where
             timeout: seconds(30),
             sequential: false,
             idempotent: false,
+            read_only: false,
             source: ToolSource::Dispatch,
             kind: ToolKind::Custom,
         },
@@ -93,6 +94,7 @@ fn calls(tool: FakeTool, waits: &[u64]) -> Vec<BatchCall> {
             .into_iter()
             .collect(),
         call_id: format!("call_{index}"),
+        started: Arc::default(),
     };
     waits.iter().enumerate().map(call).collect()
 }

@@ -46,6 +46,7 @@ fn fake(names: &[&str], health: Health) -> Source {
                 timeout: Duration::from_secs(1),
                 sequential: false,
                 idempotent: true,
+                read_only: true,
                 source: ToolSource::Http,
                 kind: ToolKind::Custom,
             },

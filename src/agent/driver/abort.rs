@@ -1,0 +1,65 @@
+//! The end of a turn that is cancelled.
+
+use super::super::AgentError;
+use super::super::control::AbortReason;
+use super::super::model_call::ActiveModelCall;
+use super::super::stop::StopReason;
+use super::super::transcript;
+use super::{Phase, Run};
+use crate::session::StoredMessage;
+
+impl Run {
+    /// Ends the turn now: ends the model call or the running tools, and stores what was done. The text so far stays in
+    /// the answer if the owner asked for the end.
+    pub(super) async fn abort(&mut self) -> Result<(), AgentError> {
+        // Without a reason the turn was to end after its round.
+        let reason = self.control.abort_reason().unwrap_or(AbortReason::Requested);
+        let has_reader = reason == AbortReason::Requested;
+        let end = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::BeforeModelCall => {
+                let buffered = std::mem::take(&mut self.last_buffered);
+                self.queue_events(buffered);
+                match has_reader {
+                    true => vec![StoredMessage::visible(transcript::text_answer(""))],
+                    false => Vec::new(),
+                }
+            }
+            Phase::ModelCall(call) => match has_reader {
+                true => self.cut_reply(*call),
+                false => Vec::new(),
+            },
+            Phase::Batch(mut batch) => {
+                batch.cancel();
+                self.ready.extend(batch.take_events());
+                // Counts the round; what would follow it does not matter any more.
+                let _next = self
+                    .machine
+                    .after_batch(batch.decisions(), &batch.terminates());
+                let finished = batch.finish();
+                self.queue_events(finished.buffered);
+                finished.messages
+            }
+            Phase::Over => return Ok(()),
+        };
+        if reason == AbortReason::Shutdown {
+            self.store(end, Vec::new()).await;
+            return Err(AgentError::Stopping);
+        }
+        self.finish(StopReason::Cancelled, end).await
+    }
+
+    /// The message of a reply that ends where it is. Its calls are dropped, as they may be incomplete.
+    fn cut_reply(&mut self, call: ActiveModelCall) -> Vec<StoredMessage> {
+        let ActiveModelCall {
+            assembler,
+            buffered,
+            ..
+        } = call;
+        let reply = assembler.finish(self.request.route.quirks.call_ids);
+        self.queue_events(buffered);
+        self.count(&reply);
+        self.answer_text.end_round(&reply.text);
+        let message = transcript::assistant(&reply, &[], &self.request.route.quirks);
+        vec![StoredMessage::visible(message)]
+    }
+}

@@ -1,0 +1,242 @@
+//! `/v1/chat/completions/{id}`: answers by their id, while they are made and afterwards; always within the caller's own.
+
+use std::convert::Infallible;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::error::ApiError;
+use super::extract::{Path, Query};
+use super::stream::KEEP_ALIVE;
+use super::{AppState, body, turn};
+use crate::ids::{Owner, RunId, SessionId};
+use crate::openai::request::{RequestError, body_member, body_object};
+use crate::runs::{CancelMode, Follow, FollowError, Followed, FoundRun, RunStatus};
+use crate::session::SessionError;
+
+/// The last line that a reader of events has.
+const LAST_EVENT_ID: &str = "last-event-id";
+/// Seconds after which a client should ask again for an answer that is being made.
+const POLL_SECONDS: &str = "1";
+
+/// The query of a reader of events.
+#[derive(Debug, Deserialize)]
+pub(super) struct EventsQuery {
+    after: Option<String>,
+}
+
+/// `GET /v1/chat/completions/{id}`
+pub(super) async fn show(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    if let Some(status) = state.runs.status(&owner, &id) {
+        return Ok(still_running(&status));
+    }
+    match look_up(&state, &owner, &id).await? {
+        FoundRun::Ended(answer) => Ok(turn::whole(Some(&answer), None)),
+        FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
+        // It started in between.
+        FoundRun::Running => Err(not_found()),
+    }
+}
+
+/// The answer for a run that has not ended.
+pub(super) fn still_running(status: &RunStatus) -> Response {
+    let body = json!({
+        "id": status.id.completion_id(), "object": "chat.completion.run", "status": "running",
+        "created": status.created, "session_id": status.session_id, "round": status.round, "approvals": [],
+    });
+    (StatusCode::ACCEPTED, [(RETRY_AFTER, POLL_SECONDS)], Json(body)).into_response()
+}
+
+/// `GET /v1/chat/completions/{id}/messages`
+pub(super) async fn messages(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    look_up(&state, &owner, &id).await?;
+    let session = state.runs.session_of(&owner, &id).await;
+    let messages = match session.map_err(SessionError::from)? {
+        Some(session) => state.sessions.load(&owner, &session).await?,
+        None => None,
+    };
+    let messages = messages.unwrap_or_default();
+    let all = messages.instructions.iter();
+    let all = all.chain(messages.messages.iter().map(|stored| &stored.message));
+    let entries: Vec<String> = all
+        .enumerate()
+        .map(|(index, message)| {
+            let json = message.json_str().trim_start().trim_start_matches('{');
+            let separator = if json.starts_with('}') { "" } else { "," };
+            format!("{{\"id\":\"{}-{index}\"{separator}{json}", id.completion_id())
+        })
+        .collect();
+    let edge = |index: Option<usize>| index.map(|index| format!("{}-{index}", id.completion_id()));
+    let (first, last) = (
+        edge((!entries.is_empty()).then_some(0)),
+        edge(entries.len().checked_sub(1)),
+    );
+    let body = format!(
+        r#"{{"object":"list","data":[{}],"first_id":{},"last_id":{},"has_more":false}}"#,
+        entries.join(","),
+        json!(first),
+        json!(last),
+    );
+    Ok(([(http::header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// `GET /v1/chat/completions/{id}/events`
+pub(super) async fn events(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Query(query): Query<EventsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    let after = after(query.after.as_deref(), &headers)?;
+    match state.runs.follow(&owner, &id, after) {
+        Ok(follow) => Ok(followed(&state, follow.numbered())),
+        Err(FollowError::PastEnd { lines }) => {
+            let problem = format!("is {after}, but the run has {lines} lines so far; send 0 to {lines}");
+            Err(RequestError::invalid("after", &problem).into())
+        }
+        Err(FollowError::Expired) => Err(ApiError::events_expired()),
+        Err(FollowError::NotFound) => {
+            look_up(&state, &owner, &id).await?;
+            Err(ApiError::events_expired())
+        }
+    }
+}
+
+/// A stream of a run's lines for a reader that did not start it.
+pub(super) fn followed(state: &AppState, follow: Follow) -> Response {
+    let keep_alive = state.settings.keep_alive;
+    let lines = stream::unfold(Some(follow), move |follow| async move {
+        let mut follow = follow?;
+        match timeout(keep_alive, follow.next()).await {
+            Err(_elapsed) => Some((Ok::<_, Infallible>(Bytes::from_static(KEEP_ALIVE)), Some(follow))),
+            Ok(Followed::Lines(lines)) => Some((Ok(lines), Some(follow))),
+            Ok(Followed::Lost | Followed::End) => None,
+        }
+    });
+    let mut response = Response::new(Body::from_stream(lines));
+    turn::event_stream(response.headers_mut());
+    response
+}
+
+/// `POST /v1/chat/completions/{id}/cancel`
+pub(super) async fn cancel(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    let mode = cancel_mode(&state, request).await?;
+    match state.runs.cancel(&owner, &id, mode) {
+        true => Ok(cancelling(&id)),
+        false => {
+            look_up(&state, &owner, &id).await?;
+            Err(ApiError::not_running())
+        }
+    }
+}
+
+/// `POST /v1/sessions/{id}/cancel`
+pub(super) async fn cancel_session(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let missing = || ApiError::from(SessionError::NotFound);
+    let id = SessionId::parse(&id).map_err(|_| missing())?;
+    let mode = cancel_mode(&state, request).await?;
+    if let Some(run) = state.runs.of_session(&owner, &id)
+        && state.runs.cancel(&owner, &run, mode)
+    {
+        return Ok(cancelling(&run));
+    }
+    match state.sessions.load(&owner, &id).await? {
+        Some(_) => Err(ApiError::not_running()),
+        None => Err(missing()),
+    }
+}
+
+/// `DELETE /v1/chat/completions/{id}`
+pub(super) async fn delete(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    let deleted = state.runs.delete(&owner, &id).await;
+    if !deleted.map_err(SessionError::from)? {
+        return Err(not_found());
+    }
+    let body = json!({"id": id.completion_id(), "object": "chat.completion.deleted", "deleted": true});
+    Ok(Json(body).into_response())
+}
+
+/// What is known of a run.
+async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<FoundRun, ApiError> {
+    let found = state.runs.look_up(owner, id).await;
+    found.map_err(SessionError::from)?.ok_or_else(not_found)
+}
+
+fn cancelling(id: &RunId) -> Response {
+    let body = json!({"id": id.completion_id(), "object": "chat.completion.run", "status": "cancelling"});
+    (StatusCode::ACCEPTED, Json(body)).into_response()
+}
+
+async fn cancel_mode(state: &AppState, request: Request) -> Result<CancelMode, ApiError> {
+    let (head, request_body) = request.into_parts();
+    let bytes = body::read(request_body, &head.headers, &state.settings).await?;
+    if bytes.is_empty() {
+        return Ok(CancelMode::default());
+    }
+    body::require_json(&head.headers)?;
+    let object = body_object(&bytes)?;
+    let mode: Option<String> = body_member(&object, "mode", "\"abort\" or \"after_round\"")?;
+    match mode.as_deref() {
+        None | Some("abort") => Ok(CancelMode::Abort),
+        Some("after_round") => Ok(CancelMode::AfterRound),
+        Some(_) => Err(RequestError::invalid("mode", "must be \"abort\" or \"after_round\"").into()),
+    }
+}
+
+/// The number of the last line that the reader has. The query counts more than the header.
+fn after(query: Option<&str>, headers: &HeaderMap) -> Result<u64, RequestError> {
+    let header = || headers.get(LAST_EVENT_ID)?.to_str().ok();
+    let (param, text) = match (query, header()) {
+        (Some(text), _) => ("after", text),
+        (None, Some(text)) => (LAST_EVENT_ID, text),
+        (None, None) => return Ok(0),
+    };
+    let problem = "must be the number of a line, an integer of 0 or more";
+    text.parse().map_err(|_| RequestError::invalid(param, problem))
+}
+
+/// The id of a run that should exist. Text that cannot be an id belongs to none.
+fn run_id(text: &str) -> Result<RunId, ApiError> {
+    RunId::parse(text).map_err(|_| not_found())
+}
+
+fn not_found() -> ApiError {
+    ApiError::not_found("no answer has this id")
+}

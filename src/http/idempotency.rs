@@ -1,0 +1,139 @@
+//! Requests that are sent again under an idempotency key: one run answers them all.
+
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
+
+use super::completions::followed;
+use super::dialect::Reply;
+use super::error::ApiError;
+use super::{AppState, turn};
+use crate::ids::{Owner, RunId};
+use crate::openai::request::RequestError;
+use crate::runs::{Claimed, FoundRun, IdempotencyKey, RunAnswer};
+use crate::session::SessionError;
+
+/// The header with the key.
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Marks an answer that an earlier request has led to.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+/// Longest key, in characters.
+const MAX_KEY_CHARS: usize = 255;
+/// How often a key is claimed again because the run that held it has just gone.
+const MAX_CLAIMS: usize = 8;
+
+/// What a request under a key leads to.
+#[derive(Debug)]
+pub(super) enum Attached {
+    /// A run that has to be started. Where an earlier one was interrupted, it goes on in the session of that one.
+    Start(Option<crate::ids::SessionId>),
+    /// The answer of the run that the key leads to.
+    Answer(Response),
+}
+
+/// The key of a request, if it has one.
+///
+/// # Errors
+/// When the key is not 1 to 255 visible ASCII characters.
+pub(super) fn key(
+    headers: &HeaderMap,
+    path: &str,
+    body: &[u8],
+) -> Result<Option<IdempotencyKey>, ApiError> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default();
+    let valid = !text.is_empty()
+        && text.len() <= MAX_KEY_CHARS
+        && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if !valid {
+        let problem = format!("must be 1 to {MAX_KEY_CHARS} visible ASCII characters");
+        return Err(RequestError::invalid(IDEMPOTENCY_KEY.as_str(), &problem).into());
+    }
+    let mut digest = Sha256::new();
+    // The length separates the path from the body.
+    digest.update((path.len() as u64).to_le_bytes());
+    digest.update(path);
+    digest.update(body);
+    Ok(Some(IdempotencyKey {
+        text: text.to_owned(),
+        fingerprint: digest.finalize().into(),
+        in_memory: false,
+    }))
+}
+
+/// Claims a key for a new run, or answers with the run that holds it.
+pub(super) async fn attach(
+    state: &AppState,
+    owner: &Owner,
+    key: &IdempotencyKey,
+    run: &RunId,
+    reply: &Reply,
+) -> Result<Attached, ApiError> {
+    for _ in 0..MAX_CLAIMS {
+        let claimed = state.runs.claim(owner, key, run).await;
+        let held = match claimed.map_err(SessionError::from)? {
+            Claimed::New => return Ok(Attached::Start(None)),
+            Claimed::Reused => return Err(ApiError::idempotency_key_reused()),
+            Claimed::Held(held) => held,
+        };
+        let found = state.runs.look_up(owner, &held).await;
+        let session = match found.map_err(SessionError::from)? {
+            Some(FoundRun::Running) => match running(state, owner, &held, reply).await {
+                Some(response) => return Ok(Attached::Answer(response)),
+                // It has just ended.
+                None => continue,
+            },
+            Some(FoundRun::Ended(answer)) => {
+                return Ok(Attached::Answer(replay(state, owner, &held, &answer, reply)));
+            }
+            Some(FoundRun::Interrupted(session)) => session,
+            None => None,
+        };
+        let taken = state.runs.reclaim(owner, key, &held, run).await;
+        if taken.map_err(SessionError::from)? {
+            return Ok(Attached::Start(session));
+        }
+    }
+    Err(ApiError::internal())
+}
+
+/// The answer of a run that has not ended, from its first event on.
+async fn running(
+    state: &AppState,
+    owner: &Owner,
+    run: &RunId,
+    reply: &Reply,
+) -> Option<Response> {
+    if reply.is_streamed() {
+        let follow = state.runs.follow(owner, run, 0).ok()?;
+        return Some(followed(state, follow));
+    }
+    let answer = state.runs.wait_for(owner, run).await.ok()?;
+    Some(turn::whole(Some(&*answer?), None))
+}
+
+/// The answer of a run that has ended.
+fn replay(
+    state: &AppState,
+    owner: &Owner,
+    run: &RunId,
+    answer: &RunAnswer,
+    reply: &Reply,
+) -> Response {
+    let mut response = match reply.is_streamed() && answer.status.is_success() {
+        false => turn::whole(Some(answer), None),
+        true => match state.runs.follow(owner, run, 0) {
+            Ok(follow) => followed(state, follow),
+            Err(_) => {
+                let mut response = Response::new(reply.stream_of(answer).into());
+                turn::event_stream(response.headers_mut());
+                response
+            }
+        },
+    };
+    let replayed = HeaderValue::from_static("true");
+    response.headers_mut().insert(REPLAYED, replayed);
+    response
+}

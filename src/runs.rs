@@ -1,0 +1,251 @@
+//! Running turns. A run is a task of its own with an id, an owner, an event log and a control; connections only read it.
+//!
+//! The run goes on whoever reads. A bounded buffer lies between it and the reader that started it: a slow reader holds back
+//! the model stream, and nothing else. When the last reader leaves, the run is aborted unless it was asked to finish. Knows
+//! nothing of dialects: how events become lines and an answer is given to [`Runs::start`] as a function.
+
+mod answer;
+mod budget;
+mod follow;
+mod log;
+mod reader;
+mod records;
+mod state;
+mod task;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+pub use self::answer::{Encode, RunAnswer, RunReport};
+use self::budget::LogBudget;
+pub use self::follow::{Follow, FollowError, Followed};
+pub use self::reader::{Beginning, FirstReader};
+use self::records::MemoryKey;
+pub use self::records::{Claimed, FoundRun, IdempotencyKey};
+use self::state::RunState;
+use crate::agent::Agent;
+use crate::agent::control::{AbortReason, TurnControl};
+use crate::agent::turn::TurnRequest;
+use crate::ids::{Owner, RunId, SessionId};
+use crate::metrics::Metrics;
+use crate::store::Store;
+
+/// How long the log of an ended run is kept.
+const LOG_TTL: Duration = Duration::from_secs(600);
+
+/// The runs of this process; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Runs(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    agent: Agent,
+    store: Store,
+    tasks: TaskTracker,
+    metrics: Metrics,
+    logs: LogBudget,
+    table: Mutex<Table>,
+}
+
+/// The runs that can be found by their id.
+#[derive(Debug, Default)]
+struct Table {
+    runs: HashMap<RunId, Arc<RunState>>,
+    /// Idempotency keys of runs that are not stored.
+    keys: HashMap<(Owner, String), MemoryKey>,
+    /// No run is started any more.
+    closed: bool,
+}
+
+/// How a run is started.
+#[expect(missing_debug_implementations, reason = "holds a function")]
+pub struct RunStart {
+    /// The id, by which the run can be found.
+    pub id: RunId,
+    /// Turns events into lines and the answer.
+    pub encode: Encode,
+    /// The run goes on when nobody reads it.
+    pub finish: bool,
+    /// The reader takes lines while they come. Where it only waits for the answer, it holds nothing back.
+    pub streamed: bool,
+    /// The run has a record in the store from its start. A run without one has it from the first write of its session.
+    pub recorded: bool,
+    /// The key under which the request may be sent again.
+    pub key: Option<IdempotencyKey>,
+    /// Nothing of the run may be written to the store.
+    pub ephemeral: bool,
+    /// The session that the request names.
+    pub session_id: Option<SessionId>,
+}
+
+/// Why no run was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the process is stopping and starts no runs")]
+pub struct Closed;
+
+/// What a running run is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunStatus {
+    /// The id.
+    pub id: RunId,
+    /// When it was started, in seconds since 1970.
+    pub created: i64,
+    /// The session, if the conversation is stored.
+    pub session_id: Option<SessionId>,
+    /// The round in progress, from 0.
+    pub round: u32,
+}
+
+/// How a run is cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CancelMode {
+    /// At once: the model stream and running calls end.
+    #[default]
+    Abort,
+    /// Once the batch or the model call in progress has ended.
+    AfterRound,
+}
+
+impl Runs {
+    /// No runs yet.
+    pub fn new(agent: Agent, store: Store, metrics: Metrics) -> Self {
+        Self(Arc::new(Inner {
+            agent,
+            store,
+            tasks: TaskTracker::new(),
+            metrics,
+            logs: LogBudget::default(),
+            table: Mutex::default(),
+        }))
+    }
+
+    /// Starts a run and returns its first reader.
+    ///
+    /// # Errors
+    /// When the process is stopping.
+    pub fn start(&self, turn: TurnRequest, start: RunStart) -> Result<FirstReader, Closed> {
+        let owner = &turn.caller.owner;
+        let charge = self.0.logs.charge(owner);
+        let state = Arc::new(RunState::new(&start, owner.clone(), charge));
+        {
+            let mut table = self.0.table.lock();
+            if table.closed {
+                return Err(Closed);
+            }
+            table.runs.insert(start.id, state.clone());
+        }
+        let reader = FirstReader::new(state.clone());
+        let running = self.0.metrics.run_started();
+        let run = task::run(self.clone(), state, turn, start.encode, running);
+        self.0.tasks.spawn(run);
+        Ok(reader)
+    }
+
+    /// What a run of this owner is doing; none if it has ended or there is none.
+    pub fn status(&self, owner: &Owner, id: &RunId) -> Option<RunStatus> {
+        self.find(owner, id)?.status()
+    }
+
+    /// The run of a session that is running.
+    pub fn of_session(&self, owner: &Owner, session: &SessionId) -> Option<RunId> {
+        let table = self.0.table.lock();
+        let found = table
+            .runs
+            .values()
+            .filter(|run| run.owner == *owner)
+            .filter_map(|run| run.status());
+        found
+            .filter(|status| status.session_id.as_ref() == Some(session))
+            .map(|status| status.id)
+            .next()
+    }
+
+    /// Cancels a run; says whether it was running.
+    pub fn cancel(&self, owner: &Owner, id: &RunId, mode: CancelMode) -> bool {
+        let Some(run) = self.find(owner, id).filter(|run| run.status().is_some()) else {
+            return false;
+        };
+        match mode {
+            CancelMode::Abort => run.control.abort(AbortReason::Requested),
+            CancelMode::AfterRound => run.control.stop_after_round(),
+        }
+        true
+    }
+
+    /// Reads the lines of a run after the first `after` ones.
+    ///
+    /// # Errors
+    /// When there is no such run in memory, its lines are no longer kept, or there were never so many.
+    pub fn follow(&self, owner: &Owner, id: &RunId, after: u64) -> Result<Follow, FollowError> {
+        let run = self.find(owner, id).ok_or(FollowError::NotFound)?;
+        Follow::new(run, after)
+    }
+
+    /// Aborts every run; no other is started.
+    pub fn close(&self) {
+        let running: Vec<TurnControl> = {
+            let mut table = self.0.table.lock();
+            table.closed = true;
+            table.runs.values().map(|run| run.control.clone()).collect()
+        };
+        for control in running {
+            control.abort(AbortReason::Shutdown);
+        }
+    }
+
+    /// Waits for the end of all runs. No run should be started any more.
+    pub async fn ended_all(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// Runs that have not ended.
+    pub fn running(&self) -> usize {
+        let table = self.0.table.lock();
+        table.runs.values().filter(|run| run.is_running()).count()
+    }
+
+    /// Forgets ended runs whose time is up.
+    pub fn expire(&self) {
+        let now = Instant::now();
+        let expired = |run: &RunState| run.ended_at().is_some_and(|at| now >= at + LOG_TTL);
+        let mut table = self.0.table.lock();
+        table.runs.retain(|_, run| !expired(run));
+        table.keys.retain(|_, key| !key.is_expired(now));
+    }
+
+    fn find(&self, owner: &Owner, id: &RunId) -> Option<Arc<RunState>> {
+        let table = self.0.table.lock();
+        table.runs.get(id).filter(|run| run.owner == *owner).cloned()
+    }
+
+    /// Takes note of a run that has ended.
+    fn ended(&self, state: &RunState) {
+        if !state.is_kept() {
+            self.0.table.lock().runs.remove(&state.id);
+        }
+    }
+
+    /// Drops the lines of ended runs: those of the owner, or of all where that frees none.
+    fn free_logs(&self, owner: &Owner) {
+        let mut ended: Vec<Arc<RunState>> = {
+            let table = self.0.table.lock();
+            let ended = table.runs.values().filter(|run| !run.is_running());
+            ended.cloned().collect()
+        };
+        ended.sort_by_key(|run| run.ended_at());
+        let own: Vec<_> = ended.iter().filter(|run| run.owner == *owner).collect();
+        let oldest = match own.is_empty() {
+            true => ended.first(),
+            false => own.first().copied(),
+        };
+        if let Some(run) = oldest {
+            run.clear_log();
+        }
+    }
+}

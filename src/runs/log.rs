@@ -1,0 +1,242 @@
+//! The event log of a run: the encoded lines of its answer, for the reader that started it and for later ones.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use memchr::memmem;
+
+use super::budget::Charge;
+
+/// Bytes that may wait for the first reader before it holds the model stream back.
+pub(super) const READER_BUFFER: usize = 64 * 1024;
+/// Most bytes of a log; the oldest go first.
+const MAX_LOG_BYTES: usize = 4 * 1024 * 1024;
+/// Size of the first page that lines are encoded into, in bytes; later pages are larger.
+const FIRST_PAGE: usize = 2 * 1024;
+/// Size of the largest page.
+const LARGEST_PAGE: usize = 16 * 1024;
+/// Room for a short line; with less of it left, another page is begun.
+const LINE_ROOM: usize = 640;
+/// The beginning of a line that counts.
+const DATA: &[u8] = b"data: ";
+
+/// Where a run encodes its events; frames are slices of shared pages.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    buffer: BytesMut,
+    next: usize,
+}
+
+/// The encoded lines of a run.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    frames: VecDeque<Frame>,
+    /// Lines that are no longer kept.
+    dropped: u64,
+    /// Lines so far.
+    lines: u64,
+    bytes: usize,
+    charge: Charge,
+    unread: Unread,
+    /// The run is over; nothing follows.
+    ended: bool,
+}
+
+/// What the reader that started the run has not taken yet.
+#[derive(Debug, Default)]
+struct Unread {
+    attached: bool,
+    frames: VecDeque<Bytes>,
+    bytes: usize,
+    reader: Option<Waker>,
+    run: Option<Waker>,
+}
+
+/// Some lines that were encoded together.
+#[derive(Debug, Clone)]
+struct Frame {
+    bytes: Bytes,
+    lines: u64,
+}
+
+/// What a later reader is given.
+#[derive(Debug)]
+pub(super) enum Tail {
+    /// Frames, and the number of the line before the first of them.
+    Frames(Vec<Bytes>, u64),
+    /// Nothing more yet.
+    Nothing,
+    /// The lines are no longer kept.
+    Gone,
+    /// The run is over and everything was read.
+    End,
+}
+
+impl Page {
+    /// Room for the next lines.
+    pub(super) fn buffer(&mut self) -> &mut BytesMut {
+        if self.buffer.is_empty() && self.buffer.capacity() < LINE_ROOM {
+            let size = self.next.clamp(FIRST_PAGE, LARGEST_PAGE);
+            self.buffer = BytesMut::with_capacity(size);
+            self.next = size * 2;
+        }
+        &mut self.buffer
+    }
+
+    /// Bytes that are encoded and not taken.
+    pub(super) fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Takes what is encoded.
+    fn take(&mut self) -> Bytes {
+        self.buffer.split().freeze()
+    }
+}
+
+impl Log {
+    /// A log that the reader which starts the run is attached to.
+    pub(super) fn new(charge: Charge, attached: bool) -> Self {
+        let unread = Unread {
+            attached,
+            ..Unread::default()
+        };
+        Self {
+            charge,
+            unread,
+            ..Self::default()
+        }
+    }
+
+    /// Takes what is encoded into the log, and wakes the first reader. Says whether the budget of all logs has room for
+    /// it; where it has none, the log keeps less.
+    pub(super) fn append(&mut self, page: &mut Page) -> bool {
+        if page.len() == 0 {
+            return true;
+        }
+        let bytes = page.take();
+        let lines = count_lines(&bytes);
+        if self.unread.attached {
+            self.unread.bytes += bytes.len();
+            self.unread.frames.push_back(bytes.clone());
+            if let Some(reader) = self.unread.reader.take() {
+                reader.wake();
+            }
+        }
+        self.lines += lines;
+        self.bytes += bytes.len();
+        self.frames.push_back(Frame { bytes, lines });
+        let within = self.charge.grow_to(self.bytes);
+        while self.bytes > MAX_LOG_BYTES || (!within && self.bytes > self.charge.granted()) {
+            if !self.drop_oldest() {
+                break;
+            }
+        }
+        within
+    }
+
+    /// The run is over.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+        if let Some(reader) = self.unread.reader.take() {
+            reader.wake();
+        }
+    }
+
+    /// The next frame for the first reader; none once it has read everything.
+    pub(super) fn poll_unread(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
+        let unread = &mut self.unread;
+        if let Some(frame) = unread.frames.pop_front() {
+            unread.bytes -= frame.len();
+            if unread.bytes < READER_BUFFER
+                && let Some(run) = unread.run.take()
+            {
+                run.wake();
+            }
+            return Poll::Ready(Some(frame));
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        set_waker(&mut unread.reader, context);
+        Poll::Pending
+    }
+
+    /// Whether the first reader has room, or there is none.
+    pub(super) fn poll_room(&mut self, context: &Context<'_>) -> Poll<()> {
+        if !self.unread.attached || self.unread.bytes < READER_BUFFER {
+            return Poll::Ready(());
+        }
+        set_waker(&mut self.unread.run, context);
+        Poll::Pending
+    }
+
+    /// The first reader has left.
+    pub(super) fn detach(&mut self) {
+        let unread = std::mem::take(&mut self.unread);
+        if let Some(run) = unread.run {
+            run.wake();
+        }
+    }
+
+    /// Lines so far.
+    pub(super) fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// What follows the first `after` lines.
+    pub(super) fn tail(&self, after: u64) -> Tail {
+        if after < self.dropped {
+            return Tail::Gone;
+        }
+        if after >= self.lines {
+            return match self.ended {
+                true => Tail::End,
+                false => Tail::Nothing,
+            };
+        }
+        let mut before = self.dropped;
+        let mut frames = Vec::new();
+        let mut first = before;
+        for frame in &self.frames {
+            if frames.is_empty() && before + frame.lines <= after {
+                before += frame.lines;
+                first = before;
+                continue;
+            }
+            frames.push(frame.bytes.clone());
+        }
+        Tail::Frames(frames, first)
+    }
+
+    /// Drops everything that is kept for later readers.
+    pub(super) fn clear(&mut self) {
+        while self.drop_oldest() {}
+    }
+
+    fn drop_oldest(&mut self) -> bool {
+        let Some(frame) = self.frames.pop_front() else {
+            return false;
+        };
+        self.dropped += frame.lines;
+        self.bytes -= frame.bytes.len();
+        self.charge.shrink_to(self.bytes);
+        true
+    }
+}
+
+/// The `data:` lines of some encoded events.
+fn count_lines(bytes: &[u8]) -> u64 {
+    let starts = memmem::find_iter(bytes, DATA);
+    let at_line = |at: &usize| *at == 0 || bytes.get(at - 1) == Some(&b'\n');
+    starts.filter(at_line).count() as u64
+}
+
+/// Remembers who is to be woken, without a copy if it is the same task.
+fn set_waker(slot: &mut Option<Waker>, context: &Context<'_>) {
+    match slot {
+        Some(waker) => waker.clone_from(context.waker()),
+        None => *slot = Some(context.waker().clone()),
+    }
+}

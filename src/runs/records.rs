@@ -1,0 +1,276 @@
+//! Records of runs in the store: their answers after the end, and the idempotency keys that lead to them.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tokio::time::Instant;
+
+use super::answer::RunAnswer;
+use super::state::RunState;
+use super::{Follow, FollowError, LOG_TTL, Runs};
+use crate::ids::{Owner, RunId, SessionId};
+use crate::store::{KeyClaim, RunRecord, RunRecordState, StoreError, StoredAnswer};
+
+/// The key under which a client may send a request again, and what the request said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// The text of the key.
+    pub text: String,
+    /// A digest of the request.
+    pub fingerprint: [u8; 32],
+    /// Nothing of the run may be written to the store.
+    pub in_memory: bool,
+}
+
+/// What is known of a run.
+#[derive(Debug)]
+pub enum FoundRun {
+    /// It has not ended.
+    Running,
+    /// It has ended with this answer.
+    Ended(Arc<RunAnswer>),
+    /// The end of the process broke it off; its session, if it has one.
+    Interrupted(Option<SessionId>),
+}
+
+/// Whose an idempotency key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claimed {
+    /// It is the new run's.
+    New,
+    /// It leads to this run, which was started by the same request.
+    Held(RunId),
+    /// It was used with another request.
+    Reused,
+}
+
+/// A key of a run that is not stored.
+#[derive(Debug)]
+pub(super) struct MemoryKey {
+    fingerprint: [u8; 32],
+    run: RunId,
+    at: Instant,
+}
+
+impl MemoryKey {
+    pub(super) fn is_expired(&self, now: Instant) -> bool {
+        now >= self.at + LOG_TTL
+    }
+}
+
+impl Runs {
+    /// What is known of a run of this owner; none if there is no such run.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn look_up(&self, owner: &Owner, id: &RunId) -> Result<Option<FoundRun>, StoreError> {
+        if let Some(run) = self.find(owner, id) {
+            if run.is_running() {
+                return Ok(Some(FoundRun::Running));
+            }
+            if let Some(answer) = run.answer() {
+                return Ok(Some(FoundRun::Ended(answer)));
+            }
+        }
+        let Some(record) = self.0.store.run(owner, id).await? else {
+            return Ok(None);
+        };
+        let RunRecord {
+            session_id, state, ..
+        } = record;
+        Ok(Some(match state {
+            RunRecordState::Ended(stored) => FoundRun::Ended(Arc::new(answer_of(stored))),
+            // A run that is not in memory does not run.
+            RunRecordState::Running | RunRecordState::Interrupted => {
+                FoundRun::Interrupted(session_id)
+            }
+        }))
+    }
+
+    /// The session of a run of this owner, if the run has one.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn session_of(
+        &self,
+        owner: &Owner,
+        id: &RunId,
+    ) -> Result<Option<SessionId>, StoreError> {
+        if let Some(session) = self.find(owner, id).and_then(|run| run.session_id()) {
+            return Ok(Some(session));
+        }
+        let record = self.0.store.run(owner, id).await?;
+        Ok(record.and_then(|record| record.session_id))
+    }
+
+    /// Cancels a run that has not ended and forgets its answer; says whether there was such a run.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn delete(&self, owner: &Owner, id: &RunId) -> Result<bool, StoreError> {
+        let in_memory = self.find(owner, id);
+        if let Some(run) = &in_memory {
+            run.forget();
+            run.control.abort(crate::agent::control::AbortReason::Requested);
+            self.0.table.lock().runs.remove(id);
+        }
+        let stored = self.0.store.delete_run(owner, id).await?;
+        Ok(stored || in_memory.is_some())
+    }
+
+    /// Claims an idempotency key for a run.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn claim(
+        &self,
+        owner: &Owner,
+        key: &IdempotencyKey,
+        run: &RunId,
+    ) -> Result<Claimed, StoreError> {
+        if key.in_memory {
+            return Ok(self.claim_in_memory(owner, key, run));
+        }
+        let claim = self
+            .0
+            .store
+            .claim_key(owner, &key.text, &key.fingerprint, run);
+        Ok(match claim.await? {
+            KeyClaim::New => Claimed::New,
+            KeyClaim::Held { run } => Claimed::Held(run),
+            KeyClaim::Reused => Claimed::Reused,
+        })
+    }
+
+    /// Hands a key over from a run that has no answer to a new one; says whether it was still that run's.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn reclaim(
+        &self,
+        owner: &Owner,
+        key: &IdempotencyKey,
+        from: &RunId,
+        to: &RunId,
+    ) -> Result<bool, StoreError> {
+        if key.in_memory {
+            let mut table = self.0.table.lock();
+            let held = table.keys.get_mut(&(owner.clone(), key.text.clone()));
+            let held = held.filter(|held| held.run == *from);
+            return Ok(held.map(|held| held.run = to.clone()).is_some());
+        }
+        self.0.store.reclaim_key(owner, &key.text, from, to).await
+    }
+
+    /// Waits for the end of a run in memory.
+    ///
+    /// # Errors
+    /// When it is not in memory.
+    pub async fn wait_for(
+        &self,
+        owner: &Owner,
+        id: &RunId,
+    ) -> Result<Option<Arc<RunAnswer>>, FollowError> {
+        let run = self.find(owner, id).ok_or(FollowError::NotFound)?;
+        let follow = Follow::from_now(run);
+        Ok(follow.answer().await)
+    }
+
+    fn claim_in_memory(&self, owner: &Owner, key: &IdempotencyKey, run: &RunId) -> Claimed {
+        let now = Instant::now();
+        let mut table = self.0.table.lock();
+        table.keys.retain(|_, held| !held.is_expired(now));
+        let place = (owner.clone(), key.text.clone());
+        match table.keys.get(&place) {
+            Some(held) if held.fingerprint != key.fingerprint => Claimed::Reused,
+            Some(held) => Claimed::Held(held.run.clone()),
+            None => {
+                let held = MemoryKey {
+                    fingerprint: key.fingerprint,
+                    run: run.clone(),
+                    at: now,
+                };
+                table.keys.insert(place, held);
+                Claimed::New
+            }
+        }
+    }
+
+    /// Writes down that a run has started.
+    pub(super) async fn record_start(&self, state: &RunState) -> Result<(), StoreError> {
+        let session = state.session_id();
+        self.0
+            .store
+            .begin_run(&state.id, &state.owner, session.as_ref())
+            .await
+    }
+
+    /// Writes down the answer of a run that has ended. An error that came before any server-side call leaves no trace: a
+    /// retry starts anew.
+    pub(super) async fn record_end(&self, state: &RunState) {
+        let Some(answer) = state.kept_answer() else {
+            return;
+        };
+        let forgotten = !answer.status.is_success() && !state.control.calls_started();
+        if forgotten && let Some(key) = &state.key {
+            self.release(state, key).await;
+        }
+        if !state.is_recorded() {
+            return;
+        }
+        let store = &self.0.store;
+        let written = match forgotten && state.key.is_some() {
+            true => store.delete_run(&state.owner, &state.id).await.map(drop),
+            false => {
+                let stored = stored_answer(&answer);
+                store.end_run(&state.id, &state.owner, stored).await
+            }
+        };
+        if let Err(error) = written {
+            tracing::error!(%error, cause = ?std::error::Error::source(&error), "the answer of a run was not stored");
+        }
+    }
+
+    async fn release(&self, state: &RunState, key: &IdempotencyKey) {
+        if key.in_memory {
+            let mut table = self.0.table.lock();
+            let place = (state.owner.clone(), key.text.clone());
+            if table.keys.get(&place).is_some_and(|held| held.run == state.id) {
+                table.keys.remove(&place);
+            }
+            return;
+        }
+        let released = self.0.store.release_key(&state.owner, &key.text, &state.id);
+        if let Err(error) = released.await {
+            tracing::error!(%error, "an idempotency key was not released");
+        }
+    }
+}
+
+fn stored_answer(answer: &RunAnswer) -> StoredAnswer {
+    let header = |(name, value): (&HeaderName, &HeaderValue)| {
+        Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    StoredAnswer {
+        status: answer.status.as_u16(),
+        headers: answer.headers.iter().filter_map(header).collect(),
+        body: answer.body.clone(),
+    }
+}
+
+fn answer_of(stored: StoredAnswer) -> RunAnswer {
+    let header = |(name, value): (String, String)| {
+        Some((
+            HeaderName::try_from(name).ok()?,
+            HeaderValue::try_from(value).ok()?,
+        ))
+    };
+    let headers: HeaderMap = stored.headers.into_iter().filter_map(header).collect();
+    RunAnswer {
+        status: StatusCode::from_u16(stored.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        headers,
+        body: stored.body,
+        waited: None,
+        cause: None,
+    }
+}

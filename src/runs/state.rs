@@ -1,0 +1,242 @@
+//! What a run and its readers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::answer::RunAnswer;
+use super::budget::Charge;
+use super::log::{Log, Page};
+use super::{RunStart, RunStatus};
+use crate::agent::control::{AbortReason, TurnControl};
+use crate::agent::unix_seconds;
+use super::records::IdempotencyKey;
+use crate::ids::{Owner, RunId, SessionId};
+
+/// What a run and its readers share.
+#[derive(Debug)]
+pub(super) struct RunState {
+    pub(super) id: RunId,
+    pub(super) owner: Owner,
+    pub(super) control: TurnControl,
+    created: i64,
+    /// The run goes on when nobody reads it.
+    finish: bool,
+    /// The run has a record in the store from its start.
+    pub(super) recorded: bool,
+    /// The key under which the request may be sent again.
+    pub(super) key: Option<IdempotencyKey>,
+    /// Nothing of the run may be written to the store.
+    ephemeral: bool,
+    readers: AtomicUsize,
+    /// Readers that wait for [`Self::changed`].
+    waiting: AtomicUsize,
+    changed: Notify,
+    progress: Mutex<Progress>,
+}
+
+/// How far a run is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) log: Log,
+    /// The headers that came with the first model call's success.
+    pub(super) head: Option<HeaderMap>,
+    session_id: Option<SessionId>,
+    round: u32,
+    end: Option<End>,
+    /// The owner has deleted the answer.
+    forgotten: bool,
+}
+
+#[derive(Debug)]
+struct End {
+    at: Instant,
+    answer: Option<Arc<RunAnswer>>,
+}
+
+impl RunState {
+    pub(super) fn new(start: &RunStart, owner: Owner, charge: Charge) -> Self {
+        Self {
+            id: start.id.clone(),
+            owner,
+            control: TurnControl::new(start.id.clone()),
+            created: unix_seconds(),
+            finish: start.finish,
+            recorded: start.recorded && !start.ephemeral,
+            key: start.key.clone(),
+            ephemeral: start.ephemeral,
+            readers: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            changed: Notify::new(),
+            progress: Mutex::new(Progress {
+                log: Log::new(charge, start.streamed),
+                head: None,
+                session_id: start.session_id.clone(),
+                forgotten: false,
+                round: 0,
+                end: None,
+            }),
+        }
+    }
+
+    /// A reader has come.
+    pub(super) fn enter(&self) {
+        self.readers.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A reader has left. The last one ends a run that is not to finish by itself.
+    pub(super) fn leave(&self) {
+        if self.readers.fetch_sub(1, Ordering::AcqRel) == 1 && !self.finish {
+            self.control.abort(AbortReason::NoReader);
+        }
+    }
+
+    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock()
+    }
+
+    /// Takes the encoded lines; says whether the budget of all logs has room for them.
+    pub(super) fn append(&self, page: &mut Page) -> bool {
+        let room = self.progress.lock().log.append(page);
+        self.notify();
+        room
+    }
+
+    /// The first model call was answered with success.
+    pub(super) fn started(&self, head: HeaderMap) {
+        self.progress.lock().head = Some(head);
+        self.notify();
+    }
+
+    /// Where the run is now.
+    pub(super) fn reached(&self, session_id: Option<&SessionId>, round: u32) {
+        let mut progress = self.progress.lock();
+        if progress.session_id.as_ref() != session_id && session_id.is_some() {
+            progress.session_id = session_id.cloned();
+        }
+        progress.round = round;
+    }
+
+    /// The session of the run.
+    pub(super) fn session_id(&self) -> Option<SessionId> {
+        self.progress.lock().session_id.clone()
+    }
+
+    /// The owner deletes the answer.
+    pub(super) fn forget(&self) {
+        self.progress.lock().forgotten = true;
+    }
+
+    /// The answer, if it may be kept.
+    pub(super) fn kept_answer(&self) -> Option<Arc<RunAnswer>> {
+        let progress = self.progress.lock();
+        progress.answer().filter(|_| !progress.forgotten)
+    }
+
+    /// Whether the run has a record in the store.
+    pub(super) fn is_recorded(&self) -> bool {
+        !self.ephemeral && (self.recorded || self.progress.lock().session_id.is_some())
+    }
+
+    /// The run is over.
+    pub(super) fn end(&self, page: &mut Page, answer: Option<RunAnswer>) {
+        {
+            let mut progress = self.progress.lock();
+            progress.log.append(page);
+            progress.log.end();
+            progress.end = Some(End {
+                at: Instant::now(),
+                answer: answer.map(Arc::new),
+            });
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Resolves with what `probe` finds, which looks again whenever something has changed.
+    pub(super) async fn wait_for<T>(&self, mut probe: impl FnMut(&Progress) -> Option<T>) -> T {
+        let _waiting = Waiting::new(&self.waiting);
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Some(found) = probe(&self.progress.lock()) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    /// What the run is doing, unless it has ended.
+    pub(super) fn status(&self) -> Option<RunStatus> {
+        self.is_running().then(|| self.last_status())
+    }
+
+    /// What the run does or did last.
+    pub(super) fn last_status(&self) -> RunStatus {
+        let progress = self.progress.lock();
+        RunStatus {
+            id: self.id.clone(),
+            created: self.created,
+            session_id: progress.session_id.clone(),
+            round: progress.round,
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.progress.lock().end.is_none()
+    }
+
+    pub(super) fn answer(&self) -> Option<Arc<RunAnswer>> {
+        let progress = self.progress.lock();
+        progress.answer()
+    }
+
+    pub(super) fn ended_at(&self) -> Option<Instant> {
+        self.progress.lock().end.as_ref().map(|end| end.at)
+    }
+
+    /// Whether the run can be found after its end.
+    pub(super) fn is_kept(&self) -> bool {
+        self.finish
+    }
+
+    pub(super) fn clear_log(&self) {
+        self.progress.lock().log.clear();
+    }
+
+    fn notify(&self) {
+        if self.waiting.load(Ordering::Acquire) > 0 {
+            self.changed.notify_waiters();
+        }
+    }
+}
+
+impl Progress {
+    /// The answer, once the run is over.
+    pub(super) fn answer(&self) -> Option<Arc<RunAnswer>> {
+        self.end.as_ref()?.answer.clone()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.end.is_some()
+    }
+}
+
+/// Counts a reader that waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

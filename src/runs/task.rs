@@ -1,0 +1,139 @@
+//! The task of a run.
+
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures_util::FutureExt;
+
+use super::Runs;
+use super::answer::{Encode, RunAnswer, RunReport};
+use super::log::Page;
+use super::state::RunState;
+use crate::agent::control::AbortReason;
+use crate::agent::event::{AgentEvent, Outcome};
+use crate::agent::turn::TurnRequest;
+use crate::agent::{AgentError, RunError};
+use crate::metrics::RunGuard;
+
+/// Lines that are ready at once are handed over together up to about this many bytes.
+const FRAME_BYTES: usize = 16 * 1024;
+
+/// Runs a turn to its end, whoever reads.
+pub(super) async fn run(
+    runs: Runs,
+    state: Arc<RunState>,
+    turn: TurnRequest,
+    mut encode: Encode,
+    _running: RunGuard,
+) {
+    let mut page = Page::default();
+    if state.recorded
+        && let Err(error) = runs.record_start(&state).await
+    {
+        let error = RunError::from(AgentError::Session(error.into()));
+        let answer = encode(RunReport::Failed(error), page.buffer());
+        state.end(&mut page, answer);
+        runs.ended(&state);
+        return;
+    }
+    let driven = drive(&runs, &state, turn, &mut encode, &mut page);
+    let answer = match AssertUnwindSafe(driven).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(panic) => {
+            tracing::error!(panic = panic_text(panic.as_ref()), "a run panicked");
+            let side_effects = state.control.side_effects();
+            encode(RunReport::Panicked { side_effects }, page.buffer())
+        }
+    };
+    state.end(&mut page, answer);
+    runs.record_end(&state).await;
+    runs.ended(&state);
+}
+
+async fn drive(
+    runs: &Runs,
+    state: &RunState,
+    turn: TurnRequest,
+    encode: &mut Encode,
+    page: &mut Page,
+) -> Option<RunAnswer> {
+    let started = tokio::select! {
+        biased;
+        started = runs.0.agent.run(turn, state.control.clone()) => started,
+        () = state.control.aborted() => return encode(never_started(state), page.buffer()),
+    };
+    let mut run = match started {
+        Ok(run) => run,
+        Err(error) => return encode(RunReport::Failed(error.into()), page.buffer()),
+    };
+    let mut aborted = Box::pin(state.control.aborted());
+    let mut answer = None;
+    let mut reached = None;
+    loop {
+        let place = (run.round(), run.session_id().is_some());
+        if reached != Some(place) {
+            reached = Some(place);
+            state.reached(run.session_id(), run.round());
+        }
+        if run.is_reading_model() {
+            // A slow reader holds back its own model stream, but not the end of the run.
+            tokio::select! {
+                biased;
+                () = poll_fn(|context| state.progress().log.poll_room(context)) => {}
+                () = &mut aborted => {}
+            }
+        }
+        let mut next = pin!(run.next());
+        let event = poll_fn(|context| match next.as_mut().poll(context) {
+            Poll::Pending => {
+                hand_over(runs, state, page);
+                Poll::Pending
+            }
+            ready => ready,
+        });
+        let report = match event.await {
+            Ok(Some(AgentEvent::Started { headers })) => {
+                state.started(headers.clone());
+                RunReport::Event(AgentEvent::Started { headers })
+            }
+            Ok(Some(event)) => RunReport::Event(event),
+            Ok(None) => break,
+            Err(error) => RunReport::Failed(error),
+        };
+        let failed = matches!(report, RunReport::Failed(_));
+        answer = encode(report, page.buffer()).or(answer);
+        if failed {
+            break;
+        }
+        if page.len() >= FRAME_BYTES {
+            hand_over(runs, state, page);
+        }
+    }
+    answer
+}
+
+fn hand_over(runs: &Runs, state: &RunState, page: &mut Page) {
+    if page.len() > 0 && !state.append(page) {
+        runs.free_logs(&state.owner);
+    }
+}
+
+/// The report of a run that was aborted while it waited for its session.
+fn never_started(state: &RunState) -> RunReport {
+    match state.control.abort_reason() {
+        Some(AbortReason::Shutdown) => RunReport::Failed(RunError::from(AgentError::Stopping)),
+        _ => RunReport::Event(AgentEvent::Finished(Box::new(Outcome::cancelled()))),
+    }
+}
+
+/// The text of a panic.
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("unknown panic")
+}
