@@ -14,9 +14,9 @@ use crate::agent::{Agent, AgentParts};
 use crate::config::{Config, WebConfig};
 use crate::http::{AppState, Services, server};
 use crate::metrics::Metrics;
+use crate::runs::Runs;
 use crate::sandbox::compute::ComputeError;
 use crate::sandbox::{Sandbox, SandboxError};
-use crate::runs::Runs;
 use crate::session::Sessions;
 use crate::session::files::FileError;
 use crate::store::{Store, StoreError};
@@ -28,10 +28,12 @@ use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
 use crate::web::{SetupError, Web};
 
-/// How often idle sessions and files are looked for.
+/// How often idle sessions and files, and old records of runs are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
 /// How often turns are looked for that wait for a client which does not come back.
 const WAITING_INTERVAL: Duration = Duration::from_secs(30);
+/// How long the answers of runs are kept.
+const RUN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long session writes may take after the last request has ended.
 const FLUSH_WAIT: Duration = Duration::from_secs(10);
 
@@ -46,6 +48,7 @@ pub struct App {
     web: Option<Web>,
     sessions: Sessions,
     session_ttl: Option<Duration>,
+    nameless_session_ttl: Option<Duration>,
 }
 
 /// Why a server could not be started.
@@ -156,6 +159,7 @@ impl App {
             web,
             sessions,
             session_ttl: config.session.ttl,
+            nameless_session_ttl: config.session.nameless_ttl,
         })
     }
 
@@ -196,7 +200,11 @@ impl App {
 
     async fn serve(self, shutdown: LocalBoxFuture<'_, ()>) -> Result<(), AppError> {
         let runs = self.state.runs.clone();
-        let expiry = expire(self.sessions.clone(), self.session_ttl);
+        let expiry = expire(
+            self.sessions.clone(),
+            self.session_ttl,
+            self.nameless_session_ttl,
+        );
         let served = tokio::select! {
             served = server::serve(self.listener, self.state, shutdown) => served,
             () = expiry => Ok(()),
@@ -247,17 +255,19 @@ async fn expire_waiting(sessions: Sessions, runs: Runs) {
     }
 }
 
-/// Deletes idle sessions and files for ever; where they are kept, only what deleted files have left on the disk.
-async fn expire(sessions: Sessions, ttl: Option<Duration>) {
-    let interval = ttl.map_or(EXPIRY_INTERVAL, |ttl| EXPIRY_INTERVAL.min(ttl));
+/// Deletes idle sessions and files, old records of runs, and what deleted files have left on the disk, for ever.
+async fn expire(sessions: Sessions, ttl: Option<Duration>, nameless_ttl: Option<Duration>) {
+    let ttls = [ttl, nameless_ttl].into_iter().flatten();
+    let interval = ttls.fold(EXPIRY_INTERVAL, Duration::min);
     let mut interval = tokio::time::interval(interval);
     let files = &sessions.files;
     loop {
         interval.tick().await;
+        report("idle sessions", sessions.expire(ttl, nameless_ttl).await);
         if let Some(ttl) = ttl {
-            report("idle sessions", sessions.expire(ttl).await);
             report("unused files", files.expire(ttl).await);
         }
+        report("records of runs", sessions.expire_runs(RUN_TTL).await);
         report("contents of deleted files", files.reap().await);
     }
 }

@@ -266,7 +266,9 @@ impl RunId {
     /// # Errors
     /// When the text is not of that form.
     pub fn parse(text: &str) -> Result<Self, IdError> {
-        let found = RUN_ID_PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix));
+        let found = RUN_ID_PREFIXES
+            .iter()
+            .find_map(|prefix| text.strip_prefix(prefix));
         let id = found.ok_or(IdError::Character)?;
         if id.is_empty() || id.len() > MAX_RUN_ID_CHARS {
             return Err(IdError::Length);
@@ -394,6 +396,23 @@ mod tests {
         for bad in ["a b", "a/b", "ä", "a\n", "a%"] {
             assert_eq!(SessionId::parse(bad), Err(IdError::Character), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_run_has_one_id_in_all_dialects() {
+        let run = RunId::fresh();
+        assert_eq!(run.as_str().len(), 32);
+        assert_eq!(RunId::parse(&run.completion_id()).as_ref(), Ok(&run));
+        for prefix in ["resp_", "msg_"] {
+            let id = format!("{prefix}{}", run.as_str());
+            assert_eq!(RunId::parse(&id).as_ref(), Ok(&run));
+        }
+        for bad in ["", "x", "chatcmpl-", "chatcmpl-a_b", "chatcmpl-ä", "req_1"] {
+            assert!(RunId::parse(bad).is_err(), "{bad}");
+        }
+        let longest = "x".repeat(64);
+        assert!(RunId::parse(&format!("msg_{longest}")).is_ok());
+        assert!(RunId::parse(&format!("msg_{longest}x")).is_err());
     }
 
     #[test]

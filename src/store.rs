@@ -1,4 +1,4 @@
-//! Persistent state: sessions, the rows of files, leases, and turns that wait for their client.
+//! Persistent state: sessions, the rows of files, records of runs, leases, and turns that wait for their client.
 //!
 //! One enum with a variant for each kind of store. The store keeps records, each of which belongs to an owner; it does
 //! not interpret conversations. Every write of a run carries the fence of its lease. A write whose lease has ended is
@@ -8,6 +8,7 @@ mod clock;
 mod file;
 mod lease;
 mod record;
+mod run;
 mod sqlite;
 #[cfg(test)]
 mod suite;
@@ -24,6 +25,7 @@ pub use self::lease::{Fence, Lease};
 pub use self::record::{
     Change, Replaced, SessionPage, SessionSummary, StoredMessage, StoredSession, Title, View,
 };
+pub use self::run::{KeyClaim, RunRecord, RunRecordState, StoredAnswer};
 pub use self::sqlite::Sqlite;
 pub use self::waiting::{Attachment, UnstoredTurn, WaitingTurn};
 use crate::ids::{Owner, SessionId};
@@ -239,7 +241,8 @@ impl Store {
         }
     }
 
-    /// Deletes the sessions that were last written more than `ttl` ago; returns how many.
+    /// Deletes the sessions that were last written more than `ttl` ago, for nameless ones `nameless_ttl`; returns how
+    /// many. `None` keeps the sessions.
     ///
     /// # Errors
     /// When the store fails; some sessions may have been deleted.
@@ -247,9 +250,13 @@ impl Store {
     /// # Cancel safety
     /// Sessions are deleted in batches, so that other writes can run in between. If the future is dropped, the next
     /// call deletes the rest.
-    pub async fn expire(&self, ttl: Duration) -> Result<u64, StoreError> {
+    pub async fn expire(
+        &self,
+        ttl: Option<Duration>,
+        nameless_ttl: Option<Duration>,
+    ) -> Result<u64, StoreError> {
         match self {
-            Self::Sqlite(sqlite) => sqlite.expire(ttl).await,
+            Self::Sqlite(sqlite) => sqlite.expire(ttl, nameless_ttl).await,
         }
     }
 

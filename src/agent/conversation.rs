@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::inputs::{InputFiles, has_files};
 use super::turn::TurnRequest;
 use super::{AgentError, AgentParts, block_in_place_if};
-use crate::ids::{Owner, SessionId};
+use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::session::{
@@ -26,8 +26,11 @@ const UNSTORED_TURN_TTL: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Conversation {
     parts: Arc<AgentParts>,
+    run: RunId,
     owner: Owner,
     session: RunSession,
+    /// The request named no session.
+    nameless: bool,
     /// What is not written yet.
     unsaved: Change,
     writing: Option<JoinHandle<Result<(), Box<UnwrittenChange>>>>,
@@ -68,6 +71,7 @@ impl Conversation {
     pub(super) async fn open(
         parts: &Arc<AgentParts>,
         request: &mut TurnRequest,
+        run: &RunId,
     ) -> Result<(Option<Self>, Vec<Message>), AgentError> {
         let owner = request.caller.owner.clone();
         let incoming = std::mem::take(&mut request.messages);
@@ -88,7 +92,7 @@ impl Conversation {
             // The waiting turn of an unstored session continues unstored, whatever this request says of `store`.
             let incoming = accept_unstored(incoming).await?;
             let (mut conversation, history) =
-                Self::unstored(parts, request, waiting.session, incoming);
+                Self::unstored(parts, request, run, waiting.session, incoming);
             conversation.attachment = waiting.attached;
             conversation.answered_call = pending_call;
             return Ok((Some(conversation), history));
@@ -101,7 +105,7 @@ impl Conversation {
         if request.options.ephemeral && explicit.is_none() && continued.is_none() {
             let nothing = StoredSession::default();
             let incoming = accept_unstored(incoming).await?;
-            let (conversation, history) = Self::unstored(parts, request, nothing, incoming);
+            let (conversation, history) = Self::unstored(parts, request, run, nothing, incoming);
             return Ok((Some(conversation), history));
         }
         let fresh = explicit.is_none() && continued.is_none();
@@ -116,7 +120,7 @@ impl Conversation {
         };
         if request.options.ephemeral {
             let incoming = accept_unstored(incoming).await?;
-            let (conversation, history) = Self::unstored(parts, request, stored, incoming);
+            let (conversation, history) = Self::unstored(parts, request, run, stored, incoming);
             return Ok((Some(conversation), history));
         }
         let files = InputFiles {
@@ -147,7 +151,8 @@ impl Conversation {
         let only_appends = unsaved.keep == before;
         let conversation = Self {
             only_appends,
-            ..Self::new(parts, owner, session, unsaved, sources)
+            nameless: fresh,
+            ..Self::new(parts, run, owner, session, unsaved, sources)
         };
         Ok((Some(conversation), history))
     }
@@ -155,6 +160,7 @@ impl Conversation {
     fn unstored(
         parts: &Arc<AgentParts>,
         request: &TurnRequest,
+        run: &RunId,
         stored: StoredSession,
         incoming: Vec<Message>,
     ) -> (Self, Vec<Message>) {
@@ -162,12 +168,13 @@ impl Conversation {
         let owner = request.caller.owner.clone();
         let sources = sources(&stored, &unsaved);
         let session = RunSession::Unstored(stored);
-        let conversation = Self::new(parts, owner, session, unsaved, sources);
+        let conversation = Self::new(parts, run, owner, session, unsaved, sources);
         (conversation, history)
     }
 
     fn new(
         parts: &Arc<AgentParts>,
+        run: &RunId,
         owner: Owner,
         session: RunSession,
         unsaved: Change,
@@ -175,8 +182,10 @@ impl Conversation {
     ) -> Self {
         Self {
             parts: parts.clone(),
+            run: run.clone(),
             owner,
             session,
+            nameless: false,
             unsaved,
             writing: None,
             attachment: None,
@@ -286,7 +295,11 @@ impl Conversation {
                     keep,
                     ..Change::default()
                 };
-                let change = std::mem::replace(&mut self.unsaved, next);
+                let change = Change {
+                    run: Some(self.run.clone()),
+                    nameless: self.nameless,
+                    ..std::mem::replace(&mut self.unsaved, next)
+                };
                 let (sessions, lease) = (self.parts.sessions.clone(), lease.clone());
                 // The task holds the lease, so that the next turn starts after the change is written.
                 self.writing = Some(

@@ -94,7 +94,8 @@ impl Run {
         control: TurnControl,
     ) -> Result<Self, AgentError> {
         let started = Instant::now();
-        let (mut conversation, history) = Conversation::open(&parts, &mut request).await?;
+        let (mut conversation, history) =
+            Conversation::open(&parts, &mut request, control.run()).await?;
         let owner = &request.caller.owner;
         let files = InputFiles {
             parts: &parts,
@@ -156,9 +157,7 @@ impl Run {
 
     /// The session's id, if the session is stored.
     pub fn session_id(&self) -> Option<&crate::ids::SessionId> {
-        self.conversation
-            .as_ref()
-            .and_then(Conversation::stored_id)
+        self.conversation.as_ref().and_then(Conversation::stored_id)
     }
 
     /// The round in progress, from 0.

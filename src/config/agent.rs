@@ -43,10 +43,11 @@ pub(super) fn session(
         );
         return Err(checks.error("max_total_file_bytes", problem));
     }
-    let ttl = Duration::from(file.session_ttl);
+    let unless_zero = |ttl: Duration| (!ttl.is_zero()).then_some(ttl);
     Ok(session::settings::Settings {
         store,
-        ttl: (!ttl.is_zero()).then_some(ttl),
+        ttl: unless_zero(file.session_ttl.into()),
+        nameless_ttl: unless_zero(file.nameless_session_ttl.into()),
         wait: Duration::from_millis(file.session_wait_ms.into()),
         max_messages: file.session_max_messages.into(),
         files_dir,

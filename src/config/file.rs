@@ -85,6 +85,7 @@ pub(super) struct File {
 
     pub(super) session_store: StoreLocation,
     pub(super) session_ttl: Seconds<{ 30 * DAY_MS }, true>,
+    pub(super) nameless_session_ttl: Seconds<DAY_MS, true>,
     pub(super) session_wait_ms: Count<0, 30_000, DAY_MS>,
     pub(super) session_max_messages: Count<1, 20_000>,
     pub(super) session_headers: Vec<SessionHeader>,

@@ -286,7 +286,7 @@ fn a_flag_beats_a_variable_which_beats_the_file() {
 #[test]
 fn values_are_read_in_every_form() {
     let config = load(
-        "upstream = \"https://h/api/v1/\"\nlisten = \"localhost:0\"\nsession_ttl = 0\nkeep_alive = 2.5\nheader_timeout = \"1500ms\"\n\
+        "upstream = \"https://h/api/v1/\"\nlisten = \"localhost:0\"\nsession_ttl = 0\nnameless_session_ttl = \"2h\"\nkeep_alive = 2.5\nheader_timeout = \"1500ms\"\n\
          max_body_bytes = 4096\nmax_header_bytes = \"16 KiB\"\nfirst_byte_wait = 0\nallowed_hosts = [\"*.CORP\"]\n\
          cors_origins = [\"https://chat.corp\"]\nsession_headers = [\"X-Chat-Id\", \"x-session-id\"]\nsession_store = \"sqlite:///var/s.db\"",
     )
@@ -294,6 +294,8 @@ fn values_are_read_in_every_form() {
     assert_eq!(config.upstreams[0].base_url.as_str(), "https://h/api/v1");
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:0");
     assert_eq!(config.session.ttl, None);
+    let nameless_ttl = Some(Duration::from_secs(7200));
+    assert_eq!(config.session.nameless_ttl, nameless_ttl);
     assert_eq!(config.http.keep_alive, Duration::from_millis(2500));
     assert_eq!(config.http.header_timeout, Duration::from_millis(1500));
     assert_eq!(config.http.max_body_bytes, 4096);

@@ -126,25 +126,31 @@ pub(super) async fn answer(
     let reader = state.runs.start(request, start);
     let reader = reader.map_err(|Closed| ApiError::shutting_down())?;
     let mut response = match (streamed, background) {
-        (true, _) => stream_of(state, reader).await,
+        (true, _) => stream_of(state, reader, began).await,
         (false, true) => still_running(&reader.status()),
-        (false, false) => whole(reader.answer().await.as_deref(), Some(began)),
+        (false, false) => {
+            let mut response = whole(reader.answer().await.as_deref(), Some(began));
+            let limits = reader.head().map(|head| upstream_rate_limits(&head));
+            response.headers_mut().extend(limits.unwrap_or_default());
+            response
+        }
     };
+    let has_body = !streamed && !background;
     let headers = response.headers_mut();
     if let Some(session) = session {
         headers.insert(SESSION_ID, session);
     }
-    if let Ok(id) = HeaderValue::from_str(&reply.id_of(&id)) {
+    if !has_body && let Ok(id) = HeaderValue::from_str(&reply.id_of(&id)) {
         headers.insert(COMPLETION_ID, id);
     }
     Ok(response)
 }
 
 /// The head of a stream waits for the first model call, so that its error keeps its status, but not for ever.
-async fn stream_of(state: &AppState, reader: FirstReader) -> Response {
+async fn stream_of(state: &AppState, reader: FirstReader, began: Instant) -> Response {
     let wait = state.settings.first_byte_wait;
     let headers = match timeout(wait, reader.beginning()).await {
-        Ok(Beginning::Over(answer)) => return whole(answer.as_deref(), None),
+        Ok(Beginning::Over(answer)) => return whole(answer.as_deref(), Some(began)),
         Ok(Beginning::Head(upstream)) => upstream_rate_limits(&upstream),
         Err(_elapsed) => HeaderMap::new(),
     };

@@ -47,6 +47,11 @@ impl FirstReader {
         self.state.wait_for(probe).await
     }
 
+    /// The headers of the first model call's answer, if it was answered with success.
+    pub fn head(&self) -> Option<HeaderMap> {
+        self.state.progress().head.clone()
+    }
+
     /// Waits for the end of the run and returns its answer.
     pub async fn answer(&self) -> Option<Arc<RunAnswer>> {
         let over = |progress: &super::state::Progress| {

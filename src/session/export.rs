@@ -154,6 +154,7 @@ fn session(
         instructions: messages.into_iter().map(|(message, _)| message).collect(),
         created_at: read_time(object, "created_at")?,
         updated_at: read_time(object, "updated_at")?,
+        last_run: None,
     })
 }
 

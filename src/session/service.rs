@@ -1,5 +1,7 @@
 //! The sessions of a store, with their files: leases, changes with their titles, imports and forks.
 
+mod runs;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -168,15 +170,20 @@ impl Sessions {
         Ok(self.store.list(owner, limit, after).await?)
     }
 
-    /// Deletes the sessions that were last written more than `ttl` ago; returns how many.
+    /// Deletes the sessions that were last written more than `ttl` ago, for nameless ones `nameless_ttl`; returns how
+    /// many. `None` keeps the sessions.
     ///
     /// # Errors
     /// When the store fails; some sessions may have been deleted.
     ///
     /// # Cancel safety
     /// If the future is dropped, the next call deletes the rest.
-    pub async fn expire(&self, ttl: Duration) -> Result<u64, SessionError> {
-        let deleted = self.store.expire(ttl).await?;
+    pub async fn expire(
+        &self,
+        ttl: Option<Duration>,
+        nameless_ttl: Option<Duration>,
+    ) -> Result<u64, SessionError> {
+        let deleted = self.store.expire(ttl, nameless_ttl).await?;
         if deleted > 0 {
             self.files.clean_up().await;
         }
@@ -247,6 +254,7 @@ mod tests {
         let settings = Settings {
             store: StoreUrl::Memory,
             ttl: None,
+            nameless_ttl: None,
             wait: Duration::from_secs(1),
             max_messages: 100,
             files_dir: None,

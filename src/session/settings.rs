@@ -13,6 +13,8 @@ pub struct Settings {
     pub store: StoreUrl,
     /// Sessions that were not written for this time are deleted; `None` keeps them.
     pub ttl: Option<Duration>,
+    /// As `ttl`, for sessions whose client gave no id.
+    pub nameless_ttl: Option<Duration>,
     /// Longest wait for another turn of the same session.
     pub wait: Duration,
     /// Most messages that a session may hold.

@@ -1,6 +1,6 @@
 //! The records of sessions.
 
-use crate::ids::SessionId;
+use crate::ids::{RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::Message;
 
@@ -42,6 +42,8 @@ pub struct StoredSession {
     pub created_at: i64,
     /// When it was last written, in seconds since 1970.
     pub updated_at: i64,
+    /// The run that wrote it last. Its record may have been deleted.
+    pub last_run: Option<RunId>,
 }
 
 /// One change of a stored conversation. It is applied atomically.
@@ -57,6 +59,11 @@ pub struct Change {
     pub client_calls: Vec<String>,
     /// The title from the appended messages; used if the title message is not among the kept messages.
     pub title: Option<Title>,
+    /// The run that makes the change. It becomes the session's last run, and is recorded as running if it has no record.
+    pub run: Option<RunId>,
+    /// If the change creates the session: the client gave it no id. Such sessions expire sooner. A session that exists
+    /// keeps its mark.
+    pub nameless: bool,
 }
 
 /// The title of a session, and the message that it is taken from.
@@ -83,6 +90,8 @@ pub struct SessionSummary {
     pub title: Option<String>,
     /// Whether a run holds the lease of the session.
     pub running: bool,
+    /// The run that wrote it last. Its record may have been deleted.
+    pub last_run: Option<RunId>,
 }
 
 /// A page of the list of sessions.

@@ -11,6 +11,7 @@ mod migrate;
 mod open;
 mod read;
 mod rewrite;
+mod runs;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -21,11 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use rusqlite::Connection;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use self::checkpoint::Checkpoints;
-use self::connections::{Connections, Executor};
+use self::connections::{Connections, Executor, StatementError};
 use self::read::{LoadedChunk, ReadCursor};
 use self::rewrite::{Rewrite, RewriteKind};
 use self::size::{CHUNK, Extent, TASK_LIMIT};
@@ -82,7 +84,11 @@ impl Sqlite {
             // Leftovers of interrupted deletions and writes in chunks. Their removal must not delay the start.
             let sweeper = store.clone();
             store.0.tasks.spawn(async move {
-                if let Err(error) = sweeper.sweep().await {
+                let swept = match sweeper.sweep().await {
+                    Ok(()) => sweeper.sweep_runs().await,
+                    failed => failed,
+                };
+                if let Err(error) = swept {
                     tracing::warn!(%error, "leftovers in the session store could not be removed yet");
                 }
             });
@@ -232,20 +238,28 @@ impl Sqlite {
         Ok(page)
     }
 
-    pub(super) async fn expire(&self, ttl: Duration) -> Result<u64, StoreError> {
-        let cutoff = self.cutoff(ttl);
+    pub(super) async fn expire(
+        &self,
+        ttl: Option<Duration>,
+        nameless_ttl: Option<Duration>,
+    ) -> Result<u64, StoreError> {
         let mut total = 0;
-        loop {
-            let hidden = self.0.writer.run(Executor::Thread, move |connection, _| {
-                write::hide_expired(connection, cutoff)
-            });
-            let hidden = hidden.await?;
-            total += hidden;
-            self.sweep().await?;
-            if hidden < write::EXPIRE_BATCH {
-                return Ok(total);
+        for (nameless, ttl) in [(false, ttl), (true, nameless_ttl)] {
+            let Some(ttl) = ttl else { continue };
+            let cutoff = self.cutoff(ttl);
+            loop {
+                let hidden = self.0.writer.run(Executor::Thread, move |connection, _| {
+                    write::hide_expired(connection, nameless, cutoff)
+                });
+                let hidden = hidden.await?;
+                total += hidden;
+                self.sweep().await?;
+                if hidden < write::EXPIRE_BATCH {
+                    break;
+                }
             }
         }
+        Ok(total)
     }
 
     pub(super) async fn waiting_turn(
@@ -323,6 +337,23 @@ impl Sqlite {
             self.count_written(CHUNK);
         }
         Ok(())
+    }
+
+    /// Runs work in one transaction.
+    async fn transact<T: Send + 'static>(
+        &self,
+        executor: Executor,
+        work: impl Fn(&Connection, Executor) -> Result<T, StatementError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let done = self.0.writer.run(executor, move |connection, executor| {
+            let transaction = write::begin(connection)?;
+            let done = work(&transaction, executor)?;
+            transaction.commit()?;
+            Ok(done)
+        });
+        let done = done.await?;
+        self.count_written(Extent::default());
+        Ok(done)
     }
 
     /// Counts what was written, and starts a checkpoint when the log is large enough.

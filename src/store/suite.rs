@@ -8,15 +8,18 @@
 
 pub(super) mod files;
 pub(super) mod forks;
+pub(super) mod keys;
 pub(super) mod large;
 pub(super) mod leases;
 pub(super) mod lists;
 pub(super) mod properties;
+pub(super) mod runs;
 pub(super) mod sessions;
 pub(super) mod waiting;
 
+use super::run::AnswerLimits;
 use super::*;
-use crate::ids::FileId;
+use crate::ids::{FileId, RunId};
 use crate::openai::message::{Message, Role};
 
 /// Longer than any test waits for a lease that it gets.
@@ -59,7 +62,23 @@ macro_rules! suite {
             leases::turns_of_a_session_never_overlap,
             lists::pages_cover_all_sessions_once_last_written_first,
             lists::titles_follow_the_messages_that_give_them,
+            keys::a_key_belongs_to_one_request_of_its_owner,
+            keys::two_claims_at_once_give_one_key,
+            keys::a_released_key_is_free,
+            keys::a_key_passes_from_an_interrupted_run_to_the_next,
+            keys::keys_expire,
+            lists::nameless_sessions_expire_after_their_own_time,
             lists::sessions_that_were_not_written_expire,
+            runs::a_record_has_the_state_of_its_run,
+            runs::an_answer_is_stored_once_and_unchanged,
+            runs::an_owner_sees_and_changes_only_its_own_runs,
+            runs::a_deleted_record_leaves_nothing,
+            runs::a_write_records_its_run,
+            runs::imports_and_forks_have_no_last_run,
+            runs::ended_records_expire,
+            runs::an_answer_that_is_too_large_is_not_stored,
+            runs::the_oldest_answers_of_the_largest_owner_are_evicted,
+            runs::a_large_answer_dropped_at_any_point_is_whole_or_absent,
             sessions::a_change_appends_and_keeps_messages_unchanged,
             sessions::a_change_deletes_messages_that_it_does_not_keep,
             sessions::a_change_that_keeps_more_than_is_stored_leaves_no_gap,
@@ -102,6 +121,33 @@ impl Store {
     async fn set_updated_at(&self, owner: &Owner, id: &SessionId, seconds: i64) {
         match self {
             Self::Sqlite(sqlite) => sqlite.set_updated_at(owner, id, seconds).await,
+        }
+    }
+
+    /// Moves the times of all records of runs and of all idempotency keys into the past.
+    async fn age_runs(&self, seconds: i64) {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.age_runs(seconds).await,
+        }
+    }
+
+    /// Stores an answer under other limits than those of the store.
+    async fn end_run_within(
+        &self,
+        run: &RunId,
+        owner: &Owner,
+        answer: StoredAnswer,
+        limits: AnswerLimits,
+    ) {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.end_run(run, owner, answer, limits).await.unwrap(),
+        }
+    }
+
+    /// The number of rows of records, pieces of answers and idempotency keys.
+    async fn run_rows(&self) -> [i64; 3] {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.run_rows().await,
         }
     }
 

@@ -100,7 +100,7 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
             json!("agent.tools"),
         ),
         (
-            with(ask("x"), "agent", json!({"on_disconnect": "finish"})),
+            with(ask("x"), "agent", json!({"on_disconnect": "later"})),
             json!("agent.on_disconnect"),
         ),
         (

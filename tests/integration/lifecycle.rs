@@ -125,8 +125,8 @@ async fn kill_9_in_round_three_of_five_loses_that_round_only() {
         .collect();
     assert_eq!(
         roles,
-        ["user", "assistant", "tool", "assistant", "tool"],
-        "rounds 1 and 2"
+        ["user", "assistant", "tool", "assistant", "tool", "assistant"],
+        "rounds 1 and 2, and the call that ran"
     );
     assert_eq!(
         (&stored[2]["content"], &stored[4]["content"]),
@@ -137,7 +137,7 @@ async fn kill_9_in_round_three_of_five_loses_that_round_only() {
     assert_eq!(app.post_chat(body).await.content(), "Going on.");
     assert_eq!(
         upstream.last().roles(),
-        ["user", "assistant", "tool", "assistant", "tool", "user"]
+        ["user", "assistant", "tool", "assistant", "tool", "assistant", "tool", "user"]
     );
 }
 

@@ -13,7 +13,10 @@ impl Run {
     /// the answer if the owner asked for the end.
     pub(super) async fn abort(&mut self) -> Result<(), AgentError> {
         // Without a reason the turn was to end after its round.
-        let reason = self.control.abort_reason().unwrap_or(AbortReason::Requested);
+        let reason = self
+            .control
+            .abort_reason()
+            .unwrap_or(AbortReason::Requested);
         let has_reader = reason == AbortReason::Requested;
         let end = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::BeforeModelCall => {

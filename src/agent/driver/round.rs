@@ -214,7 +214,9 @@ impl Run {
         // The rounds before come first.
         self.finish_write().await;
         let runs = |(call, decision): (&ResolvedCall, &CallDecision)| {
-            (*decision == CallDecision::Run).then(|| call.effect()).flatten()
+            (*decision == CallDecision::Run)
+                .then(|| call.effect())
+                .flatten()
         };
         let effects: Vec<_> = resolved.iter().zip(&*decisions).map(runs).collect();
         if !effects.iter().any(Option::is_some) {

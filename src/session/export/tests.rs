@@ -51,6 +51,7 @@ fn sample() -> StoredSession {
         ],
         created_at: 1_700_000_000,
         updated_at: 1_700_000_001,
+        last_run: None,
     }
 }
 
@@ -374,6 +375,7 @@ proptest! {
             messages,
             created_at,
             updated_at: created_at,
+            last_run: None,
         };
         let json = export(&id(), &session, &[]);
         let back = import(&json, MAX).unwrap();

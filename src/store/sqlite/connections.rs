@@ -19,7 +19,7 @@ const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait of a blocking thread for the file lock of another process, such as a backup.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// Capacity of the statement cache of each connection; more than the number of statements.
-const PREPARED_STATEMENTS: usize = 64;
+const PREPARED_STATEMENTS: usize = 128;
 
 /// Where a statement runs, which decides how many rows and bytes it may access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -110,7 +110,7 @@ impl Sqlite {
     ) -> Result<(), StoreError> {
         let (store, owner, id, session) =
             (self.clone(), owner.clone(), id.clone(), session.clone());
-        self.change_files(Executor::Task, move |connection| {
+        self.transact(Executor::Task, move |connection, _| {
             let now = store.0.clock.stamp();
             if !touch(connection, now, &owner, &id)? {
                 return Err(StoreError::NotFound.into());
@@ -126,7 +126,7 @@ impl Sqlite {
         id: &FileId,
     ) -> Result<(), StoreError> {
         let (store, owner, id) = (self.clone(), owner.clone(), id.clone());
-        self.change_files(Executor::Task, move |connection| {
+        self.transact(Executor::Task, move |connection, _| {
             match touch(connection, store.0.clock.stamp(), &owner, &id)? {
                 true => Ok(()),
                 false => Err(StoreError::NotFound.into()),
@@ -141,7 +141,7 @@ impl Sqlite {
         id: &FileId,
     ) -> Result<bool, StoreError> {
         let (owner, id) = (owner.clone(), id.clone());
-        self.change_files(Executor::Thread, move |connection| {
+        self.transact(Executor::Thread, move |connection, _| {
             let sql = "DELETE FROM files WHERE owner = ?1 AND id = ?2";
             Ok(connection.execute(sql, [owner.as_str(), id.as_str()])? > 0)
         })
@@ -152,7 +152,7 @@ impl Sqlite {
         let cutoff = self.cutoff(ttl);
         let mut total = 0;
         loop {
-            let deleted = self.change_files(Executor::Thread, move |connection| {
+            let deleted = self.transact(Executor::Thread, move |connection, _| {
                 let sql = "DELETE FROM files WHERE num IN
                     (SELECT f.num FROM files f WHERE f.last_used_at < ?1
                        AND NOT EXISTS (SELECT 1 FROM session_files l WHERE l.file = f.num)
@@ -188,7 +188,7 @@ impl Sqlite {
         &self,
         blobs: Vec<String>,
     ) -> Result<(), StoreError> {
-        self.change_files(Executor::Thread, move |connection| {
+        self.transact(Executor::Thread, move |connection, _| {
             let mut statement =
                 connection.prepare_cached("DELETE FROM dead_blobs WHERE blob = ?1")?;
             for blob in &blobs {
@@ -224,23 +224,6 @@ impl Sqlite {
                     .query_row("SELECT name FROM file_store LIMIT 1", [], |row| row.get(0))?)
             });
         name.await
-    }
-
-    /// Runs work in one transaction.
-    async fn change_files<T: Send + 'static>(
-        &self,
-        executor: Executor,
-        work: impl Fn(&Connection) -> Result<T, StatementError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let done = self.0.writer.run(executor, move |connection, _| {
-            let transaction = begin(connection)?;
-            let done = work(&transaction)?;
-            transaction.commit()?;
-            Ok(done)
-        });
-        let done = done.await?;
-        self.count_written(Extent::default());
-        Ok(done)
     }
 }
 

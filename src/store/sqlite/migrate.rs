@@ -32,6 +32,11 @@ const MIGRATIONS: &[Migration] = &[
         description: "sources",
         sql: include_str!("migrations/0003_sources.sql"),
     },
+    Migration {
+        version: 4,
+        description: "runs",
+        sql: include_str!("migrations/0004_runs.sql"),
+    },
 ];
 
 /// Applies the missing migrations. Blocks.

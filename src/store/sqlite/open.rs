@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::clock::Clock;
 use super::super::{StoreError, StoreUrl};
 use super::connections::{BUSY_WAIT, Connections, Database};
 use super::migrate::migrate;
-use super::write;
+use super::{runs, write};
 
 /// Connections for reads. Reads take well under a millisecond, so more connections would not increase throughput.
 const READERS: u32 = 4;
@@ -23,7 +24,7 @@ pub(super) struct OpenDatabase {
     pub(super) path: Option<PathBuf>,
     /// Held while the database is open; the kernel releases it when the process ends.
     pub(super) lock: Option<File>,
-    /// Whether there are hidden sessions to be removed.
+    /// Whether there are hidden sessions or answers to be removed.
     pub(super) leftovers: bool,
 }
 
@@ -45,7 +46,9 @@ pub(super) fn open(url: &StoreUrl) -> Result<OpenDatabase, StoreError> {
     let named = path.clone().unwrap_or_else(|| PathBuf::from(":memory:"));
     first.busy_timeout(BUSY_WAIT).map_err(StoreError::failed)?;
     migrate(&mut first, &named)?;
-    let leftovers = write::mark_abandoned(&first).map_err(StoreError::failed)?;
+    let sessions = write::mark_abandoned(&first).map_err(StoreError::failed)?;
+    let now = Clock::default().stamp();
+    let answers = runs::mark_interrupted(&first, now).map_err(StoreError::failed)?;
     let in_task = first.busy_timeout(Duration::ZERO);
     in_task.map_err(StoreError::failed)?;
     let writer = Connections::new(database, 1);
@@ -67,7 +70,7 @@ pub(super) fn open(url: &StoreUrl) -> Result<OpenDatabase, StoreError> {
         reader,
         path,
         lock,
-        leftovers,
+        leftovers: sessions || answers,
     })
 }
 

@@ -8,6 +8,7 @@ use super::super::StoreError;
 use super::super::clock::seconds;
 use super::super::record::{SessionPage, SessionSummary, StoredMessage, StoredSession};
 use super::connections::{Executor, StatementError};
+use super::runs::run_id;
 use super::size::Extent;
 use super::write::count;
 use crate::ids::{Owner, SessionId};
@@ -75,14 +76,15 @@ pub(super) fn load(
          WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
     )?;
     let mut statement = transaction.prepare_cached(
-        "SELECT id, created_at, updated_at, octet_length(instructions) FROM sessions
+        "SELECT id, created_at, updated_at, octet_length(instructions), last_run FROM sessions
          WHERE owner = ?1 AND session_id = ?2",
     )?;
     let head = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
         let head: (i64, i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-        Ok(head)
+        let last_run: Option<String> = row.get(4)?;
+        Ok((head, last_run))
     });
-    let Some((session, created_at, version, bytes)) = head.optional()? else {
+    let Some(((session, created_at, version, bytes), last_run)) = head.optional()? else {
         // A cached statement is checked against the schema only when it runs.
         messages.exists(params![-1, 0, 0])?;
         return Ok(None);
@@ -95,6 +97,7 @@ pub(super) fn load(
         session: StoredSession {
             created_at: seconds(created_at),
             updated_at: seconds(version),
+            last_run: last_run.as_deref().map(run_id).transpose()?,
             ..StoredSession::default()
         },
         version,
@@ -201,7 +204,7 @@ pub(super) fn list(
         from = found.optional()?.ok_or(StoreError::NotFound)?;
     }
     let mut statement = connection.prepare_cached(
-        "SELECT session_id, created_at, updated_at, message_count, title FROM sessions
+        "SELECT session_id, created_at, updated_at, message_count, title, last_run FROM sessions
          WHERE owner = ?1 AND (updated_at, id) < (?2, ?3)
          ORDER BY updated_at DESC, id DESC LIMIT ?4",
     )?;
@@ -259,6 +262,7 @@ fn optional_json<T: serde::de::DeserializeOwned>(
 }
 
 fn summary(row: &Row<'_>) -> Result<SessionSummary, StatementError> {
+    let last_run: Option<String> = row.get(5)?;
     Ok(SessionSummary {
         id: session_id(row.get(0)?)?,
         created_at: seconds(row.get(1)?),
@@ -266,14 +270,15 @@ fn summary(row: &Row<'_>) -> Result<SessionSummary, StatementError> {
         message_count: u64::try_from(row.get::<_, i64>(3)?).unwrap_or_default(),
         title: row.get(4)?,
         running: false,
+        last_run: last_run.as_deref().map(run_id).transpose()?,
     })
 }
 
-fn session_id(text: String) -> Result<SessionId, StatementError> {
+pub(super) fn session_id(text: String) -> Result<SessionId, StatementError> {
     SessionId::try_from(text).map_err(|error| StatementError::Store(StoreError::failed(error)))
 }
 
 /// An error for damaged data that SQLite and the parsers do not report.
-fn damaged(what: String) -> StatementError {
+pub(super) fn damaged(what: String) -> StatementError {
     StatementError::Store(StoreError::failed(what))
 }

@@ -3,10 +3,13 @@
 //! The new state is written to a hidden session in several short transactions. A last transaction replaces the old
 //! session with it. Leftovers of a crash are removed at the next start.
 
+mod columns;
+
 use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
+use self::columns::{NewColumns, SourceColumns};
 use super::super::StoreError;
 use super::super::clock::MICROS_PER_SECOND;
 use super::super::lease::{Fence, LeaseHold};
@@ -14,6 +17,7 @@ use super::super::record::{Change, Replaced};
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
 use super::read::{MessageRange, parse_instructions};
+use super::runs::begin_run;
 use super::size::{CHUNK, Extent};
 use super::write::{
     HIDDEN, SessionRow, append, assign_calls, begin, count, hide_session, json_array,
@@ -52,17 +56,6 @@ struct HiddenSession {
     source: Option<i64>,
     /// How many messages are copied.
     keep: i64,
-}
-
-/// The columns of the hidden session's row, and how many messages are copied.
-struct NewColumns {
-    source: Option<i64>,
-    instructions: String,
-    instruction_count: i64,
-    keep: i64,
-    title_seq: Option<i64>,
-    title: Option<String>,
-    created_at: i64,
 }
 
 impl Rewrite {
@@ -168,8 +161,8 @@ impl Rewrite {
         }
         connection.execute(
             "INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
-                                   created_at, updated_at)
-             VALUES (?1, 'draft-' || ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?2)",
+                                   created_at, updated_at, last_run, nameless)
+             VALUES (?1, 'draft-' || ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?2, ?9, ?10)",
             params![
                 HIDDEN,
                 now,
@@ -179,6 +172,8 @@ impl Rewrite {
                 content.title_seq,
                 content.title,
                 content.created_at,
+                content.last_run,
+                content.nameless,
             ],
         )?;
         Ok(HiddenSession {
@@ -202,6 +197,8 @@ impl Rewrite {
                 0 => now,
                 seconds => seconds.saturating_mul(MICROS_PER_SECOND),
             },
+            last_run: self.run_text(),
+            nameless: self.change.nameless,
         }
     }
 
@@ -239,7 +236,15 @@ impl Rewrite {
                 false => title.and_then(|title| title.text),
             },
             created_at: stored.created_at,
+            last_run: self.run_text().or(stored.last_run),
+            nameless: stored.nameless,
         })
+    }
+
+    /// The id of the run that makes the change.
+    fn run_text(&self) -> Option<String> {
+        let run = self.change.run.as_ref();
+        run.map(|run| run.as_str().to_owned())
     }
 
     /// Appends a chunk of the new messages; returns the index of the next one.
@@ -307,31 +312,13 @@ impl Rewrite {
             params![draft.row, owner.as_str(), self.target.as_str(), now],
         )?;
         assign_calls(connection, draft.row, owner, &self.change.client_calls)?;
+        if let Some(run) = &self.change.run {
+            begin_run(connection, now, run, owner, Some(&self.target))?;
+        }
         Ok(match there {
             Some(_) => Replaced::Replaced,
             None => Replaced::Created,
         })
-    }
-}
-
-/// The columns of a session's row that only a copy needs.
-struct SourceColumns {
-    instructions: String,
-    title: Option<String>,
-    created_at: i64,
-}
-
-impl SourceColumns {
-    fn of(connection: &Connection, row: i64) -> Result<Self, StatementError> {
-        let sql = "SELECT instructions, title, created_at FROM sessions WHERE id = ?1";
-        let stored = connection.query_row(sql, [row], |row| {
-            Ok(Self {
-                instructions: row.get(0)?,
-                title: row.get(1)?,
-                created_at: row.get(2)?,
-            })
-        });
-        Ok(stored?)
     }
 }
 
@@ -368,6 +355,8 @@ fn forked(
         title_seq,
         title: title.filter(|_| title_seq.is_some()),
         created_at: now,
+        last_run: None,
+        nameless: false,
     })
 }
 

@@ -56,7 +56,7 @@ impl Extent {
     pub(super) fn of_change(change: &Change) -> Self {
         let instructions = change.instructions.iter().flatten();
         let own = Self {
-            rows: 1 + change.client_calls.len(),
+            rows: 1 + change.client_calls.len() + usize::from(change.run.is_some()),
             bytes: instructions.map(|message| message.json().len()).sum(),
         };
         let messages = change.append.iter().map(Self::of_message);

@@ -2,6 +2,7 @@
 
 mod file;
 mod limits;
+mod runs;
 mod schema;
 
 use rusqlite::params;
@@ -9,7 +10,7 @@ use rusqlite::params;
 use super::super::suite::{TestStore, append, id, owner, user};
 use super::super::{Change, Store};
 use super::*;
-use crate::ids::FileId;
+use crate::ids::{FileId, RunId};
 
 mod in_file {
     use crate::store::suite::suite;
@@ -84,6 +85,24 @@ impl Sqlite {
             )?)
         });
         assert_eq!(done.await.unwrap(), 1);
+    }
+
+    pub(in crate::store) async fn age_runs(&self, seconds: i64) {
+        let micros = seconds * 1_000_000;
+        for sql in [
+            format!("UPDATE runs SET ended_at = ended_at - {micros}"),
+            format!("UPDATE idempotency_keys SET created_at = created_at - {micros}"),
+        ] {
+            self.execute(&sql).await;
+        }
+    }
+
+    pub(in crate::store) async fn run_rows(&self) -> [i64; 3] {
+        [
+            self.count("SELECT count(*) FROM runs").await,
+            self.count("SELECT count(*) FROM run_bodies").await,
+            self.count("SELECT count(*) FROM idempotency_keys").await,
+        ]
     }
 
     pub(in crate::store) async fn set_unused_for(&self, id: &FileId, seconds: i64) {

@@ -8,8 +8,9 @@ use super::super::lease::Fence;
 use super::super::record::{Change, StoredMessage};
 use super::connections::{Executor, StatementError};
 use super::read::{MESSAGE_BYTES, MessageRange};
+use super::runs::begin_run;
 use super::size::{CHUNK, Extent, TASK_LIMIT};
-use crate::ids::{Owner, SessionId};
+use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::message::Message;
 
 /// Most expired sessions hidden in one transaction.
@@ -106,6 +107,9 @@ pub(super) fn write(
     };
     append(&transaction, row, kept, &change.append)?;
     assign_calls(&transaction, row, &fence.owner, &change.client_calls)?;
+    if let Some(run) = &change.run {
+        begin_run(&transaction, now, run, &fence.owner, Some(&fence.id))?;
+    }
     transaction.commit()?;
     Ok(WriteOutcome::Done)
 }
@@ -139,8 +143,8 @@ fn insert_session(
     let title = change.title.as_ref();
     let mut statement = connection.prepare_cached(
         "INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
-                               created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)",
+                               created_at, updated_at, last_run, nameless)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10)",
     )?;
     Ok(statement.insert(params![
         fence.owner.as_str(),
@@ -151,6 +155,8 @@ fn insert_session(
         title.map(|title| count(title.index)),
         title.and_then(|title| title.text.as_deref()),
         now,
+        change.run.as_ref().map(RunId::as_str),
+        change.nameless,
     ])?)
 }
 
@@ -170,7 +176,7 @@ fn update_session(
     let mut statement = connection.prepare_cached(
         "UPDATE sessions SET instructions = coalesce(?2, instructions), instruction_count = ?3, message_count = ?4,
             title_seq = CASE WHEN ?5 THEN title_seq ELSE ?6 END, title = CASE WHEN ?5 THEN title ELSE ?7 END,
-            updated_at = ?8
+            updated_at = ?8, last_run = coalesce(?9, last_run)
          WHERE id = ?1",
     )?;
     statement.execute(params![
@@ -182,6 +188,7 @@ fn update_session(
         title.map(|title| kept + count(title.index)),
         title.and_then(|title| title.text.as_deref()),
         now,
+        change.run.as_ref().map(RunId::as_str),
     ])?;
     Ok(())
 }
@@ -258,16 +265,27 @@ pub(super) fn hide_session(connection: &Connection, row: i64) -> Result<(), Stat
     Ok(())
 }
 
-/// Hides up to [`EXPIRE_BATCH`] sessions last written before `before`; returns how many.
+/// Hides up to [`EXPIRE_BATCH`] sessions last written before `before`, either nameless ones or the others; returns how
+/// many.
 pub(super) fn hide_expired(
     connection: &mut Connection,
+    nameless: bool,
     before: i64,
 ) -> Result<u64, StatementError> {
     let transaction = begin(connection)?;
-    let mut statement = transaction.prepare_cached(
-        "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id IN
-         (SELECT id FROM sessions WHERE updated_at < ?1 AND owner <> ?2 ORDER BY updated_at LIMIT ?3)",
-    )?;
+    // Literals, because nameless sessions have an index of their own.
+    let mut statement = transaction.prepare_cached(match nameless {
+        true => {
+            "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id IN
+             (SELECT id FROM sessions WHERE nameless = 1 AND updated_at < ?1 AND owner <> ?2
+              ORDER BY updated_at LIMIT ?3)"
+        }
+        false => {
+            "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id IN
+             (SELECT id FROM sessions WHERE nameless = 0 AND updated_at < ?1 AND owner <> ?2
+              ORDER BY updated_at LIMIT ?3)"
+        }
+    })?;
     let batch = i64::try_from(EXPIRE_BATCH).unwrap_or(i64::MAX);
     let hidden = statement.execute(params![before, HIDDEN, batch])?;
     drop(statement);

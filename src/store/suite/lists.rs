@@ -98,13 +98,15 @@ pub(in crate::store) async fn sessions_that_were_not_written_expire(subject: Tes
     subject
         .write(&id("new"), with_call("call_new".to_owned()))
         .await;
-    assert_eq!(store.expire(Duration::from_secs(1_000)).await.unwrap(), 0);
-    assert_eq!(store.expire(Duration::MAX).await.unwrap(), 0);
-    assert_eq!(store.expire(Duration::from_secs(50)).await.unwrap(), 150);
+    let expire = async |ttl| store.expire(Some(ttl), None).await.unwrap();
+    assert_eq!(store.expire(None, Some(Duration::ZERO)).await.unwrap(), 0);
+    assert_eq!(expire(Duration::from_secs(1_000)).await, 0);
+    assert_eq!(expire(Duration::MAX).await, 0);
+    assert_eq!(expire(Duration::from_secs(50)).await, 150);
     assert_eq!(subject.session_of_call("call_3").await, None);
     assert_eq!(subject.session_of_call("call_new").await, Some(id("new")));
     assert!(subject.is_gone(&id("old3")).await);
-    assert_eq!(store.expire(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(expire(Duration::ZERO).await, 1);
     assert!(subject.is_gone(&id("new")).await);
     assert!(
         store
@@ -114,5 +116,37 @@ pub(in crate::store) async fn sessions_that_were_not_written_expire(subject: Tes
             .data
             .is_empty()
     );
-    assert_eq!(store.expire(Duration::ZERO).await.unwrap(), 0);
+    assert_eq!(expire(Duration::ZERO).await, 0);
+}
+
+pub(in crate::store) async fn nameless_sessions_expire_after_their_own_time(subject: TestStore) {
+    let store = &subject.store;
+    let nameless = Change {
+        nameless: true,
+        ..append(0, &[user("a")])
+    };
+    // The mark is that of the first write, also when a later one goes in chunks.
+    subject.write(&id("nameless"), nameless.clone()).await;
+    subject
+        .write(&id("nameless"), append(1, &many(1_000)))
+        .await;
+    subject.write(&id("named"), append(0, &[user("a")])).await;
+    subject.write(&id("named"), nameless.clone()).await;
+    let large = Change {
+        append: many(1_000),
+        ..nameless
+    };
+    subject.write(&id("large"), large).await;
+    for name in ["nameless", "named", "large"] {
+        let then = now() - 100;
+        store.set_updated_at(&owner(), &id(name), then).await;
+    }
+    let (short, long) = (Duration::from_secs(50), Duration::from_secs(1_000));
+    assert_eq!(store.expire(None, None).await.unwrap(), 0);
+    assert_eq!(store.expire(Some(long), Some(long)).await.unwrap(), 0);
+    assert_eq!(store.expire(None, Some(short)).await.unwrap(), 2);
+    assert!(subject.is_gone(&id("nameless")).await);
+    assert!(subject.is_gone(&id("large")).await);
+    assert_eq!(store.expire(Some(short), None).await.unwrap(), 1);
+    assert!(subject.is_gone(&id("named")).await);
 }

@@ -49,7 +49,7 @@ async fn check(subject: TestStore, steps: Vec<Step>) {
                     text: Some(format!("{number}.{index}")),
                 }),
             append: append.into_iter().enumerate().map(message).collect(),
-            client_calls: Vec::new(),
+            ..Change::default()
         };
         subject.write(&id("s"), change.clone()).await;
         expected.messages.truncate(keep);

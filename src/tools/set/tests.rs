@@ -32,6 +32,7 @@ fn entry(name: &str) -> HttpToolSettings {
         endpoint: endpoint(),
         sequential: true,
         idempotent: false,
+        read_only: false,
     }
 }
 

@@ -118,7 +118,10 @@ async fn files_go_with_the_last_session_that_uses_them() {
     assert_eq!(fixture.on_disk().len(), 2);
     // A file that was not created for the session stays until it expires.
     assert_eq!(files.expire(Duration::ZERO).await.unwrap(), 0);
-    assert_eq!(sessions.expire(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(
+        sessions.expire(Some(Duration::ZERO), None).await.unwrap(),
+        1
+    );
     assert!(matches!(
         files.get(&alice, &made.id).await,
         Err(FileError::NotFound)

@@ -1,0 +1,135 @@
+//! Records of runs after the end of the process, and damaged ones.
+
+use bytes::Bytes;
+
+use super::super::super::{KeyClaim, RunRecordState, StoredAnswer};
+use super::*;
+
+fn answer(body: Vec<u8>) -> StoredAnswer {
+    StoredAnswer {
+        status: 200,
+        headers: Vec::new(),
+        body: Bytes::from(body),
+    }
+}
+
+async fn state(store: &Store, run: &RunId) -> RunRecordState {
+    store.run(&owner(), run).await.unwrap().unwrap().state
+}
+
+#[tokio::test]
+async fn runs_of_a_process_that_is_gone_are_interrupted() {
+    let TestStore { store, directory } = file().await;
+    let directory = directory.unwrap();
+    let (running, ended, unrecorded) = (RunId::fresh(), RunId::fresh(), RunId::fresh());
+    for (key, run) in [("a", &running), ("b", &ended), ("c", &unrecorded)] {
+        let claimed = store.claim_key(&owner(), key, &[0; 32], run).await;
+        assert_eq!(claimed.unwrap(), KeyClaim::New);
+    }
+    let change = Change {
+        run: Some(running.clone()),
+        ..append(0, &[user("a")])
+    };
+    write(&store, &id("s"), change).await.unwrap();
+    store.begin_run(&ended, &owner(), None).await.unwrap();
+    let body = answer(vec![1; 3_000_000]);
+    store.end_run(&ended, &owner(), body.clone()).await.unwrap();
+    // An answer that was being written when the process ended.
+    let unfinished = "INSERT INTO runs (num, id, owner, status, created_at) VALUES (99, 'draft-1', 'x', 'draft', 1)";
+    sqlite(&store).execute(unfinished).await;
+    let piece = "INSERT INTO run_bodies (run, seq, piece) VALUES (99, 0, x'00'), (99, 1, x'00')";
+    sqlite(&store).execute(piece).await;
+    store.close().await;
+
+    let url = StoreUrl::Sqlite(directory.path().join("sessions.db"));
+    let store = Store::open(&url).await.unwrap();
+    assert_eq!(state(&store, &running).await, RunRecordState::Interrupted);
+    assert_eq!(state(&store, &ended).await, RunRecordState::Ended(body));
+    let record = store.run(&owner(), &running).await.unwrap().unwrap();
+    assert_eq!(record.session_id, Some(id("s")));
+    let claims = [("a", Some(&running)), ("b", Some(&ended)), ("c", None)];
+    for (key, holder) in claims {
+        let run = RunId::fresh();
+        let claim = store.claim_key(&owner(), key, &[0; 32], &run).await;
+        let expected = match holder.cloned() {
+            Some(run) => KeyClaim::Held { run },
+            None => KeyClaim::New,
+        };
+        assert_eq!(claim.unwrap(), expected, "{key}");
+    }
+    // A write of the same run continues it.
+    store.begin_run(&running, &owner(), None).await.unwrap();
+    assert_eq!(state(&store, &running).await, RunRecordState::Running);
+    // Closing waits for the removal that started at opening.
+    store.close().await;
+    let store = Store::open(&url).await.unwrap();
+    assert_eq!(sqlite(&store).run_rows().await[..2], [2, 2]);
+    // An interrupted run expires like an ended one.
+    sqlite(&store).age_runs(100).await;
+    let expired = store.expire_runs(Duration::from_secs(50)).await;
+    assert_eq!(expired.unwrap(), 2);
+    assert_eq!(sqlite(&store).run_rows().await[..2], [0, 0]);
+}
+
+#[tokio::test]
+async fn a_large_answer_is_written_in_short_transactions() {
+    for subject in both().await {
+        let store = &subject.store;
+        let run = RunId::fresh();
+        store.begin_run(&run, &owner(), None).await.unwrap();
+        let body = answer(vec![1; 20_000_000]);
+        store.end_run(&run, &owner(), body.clone()).await.unwrap();
+        let largest = "SELECT max(octet_length(piece)) FROM run_bodies";
+        let most = i64::try_from(CHUNK.bytes).unwrap();
+        assert_eq!(sqlite(store).count(largest).await, most);
+        assert_eq!(sqlite(store).run_rows().await, [1, 10, 0]);
+        assert_eq!(state(store, &run).await, RunRecordState::Ended(body));
+    }
+}
+
+#[tokio::test]
+async fn the_usage_of_answers_is_exact() {
+    for subject in both().await {
+        let store = &subject.store;
+        let mut runs = Vec::new();
+        for length in [0, 10, 300_000, 3_000_000] {
+            let run = RunId::fresh();
+            store.begin_run(&run, &owner(), None).await.unwrap();
+            let body = answer(vec![1; length]);
+            store.end_run(&run, &owner(), body).await.unwrap();
+            runs.push(run);
+        }
+        let bytes = "SELECT coalesce(sum(bytes), 0) FROM run_usage";
+        // Each has an empty list of headers.
+        assert_eq!(sqlite(store).count(bytes).await, 3_300_018);
+        store.delete_run(&owner(), &runs[2]).await.unwrap();
+        assert_eq!(sqlite(store).count(bytes).await, 3_000_016);
+        store.expire_runs(Duration::ZERO).await.unwrap();
+        let rows = "SELECT count(*) FROM run_usage";
+        assert_eq!(sqlite(store).count(rows).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_an_error() {
+    for subject in both().await {
+        let store = &subject.store;
+        let run = RunId::fresh();
+        store.begin_run(&run, &owner(), None).await.unwrap();
+        let body = answer(vec![1; 3_000_000]);
+        store.end_run(&run, &owner(), body).await.unwrap();
+        for sql in [
+            "UPDATE runs SET headers = 'x', bytes = bytes - 1",
+            "UPDATE runs SET headers = '[]', bytes = bytes + 1, status = 'lost'",
+            "UPDATE runs SET status = 'ended', session_id = 'a b'",
+            "DELETE FROM run_bodies WHERE seq = 0",
+        ] {
+            assert!(sqlite(store).execute(sql).await > 0);
+            let read = store.run(&owner(), &run).await;
+            assert!(
+                matches!(read, Err(StoreError::Failed(_))),
+                "{sql}: {read:?}"
+            );
+        }
+    }
+}

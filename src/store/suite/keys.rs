@@ -1,0 +1,127 @@
+//! Idempotency keys.
+
+use futures_util::future::join_all;
+
+use super::*;
+
+const REQUEST: [u8; 32] = [1; 32];
+const OTHER_REQUEST: [u8; 32] = [2; 32];
+
+impl TestStore {
+    async fn claim(&self, key: &str, fingerprint: &[u8; 32], run: &RunId) -> KeyClaim {
+        let claimed = self.store.claim_key(&owner(), key, fingerprint, run);
+        claimed.await.unwrap()
+    }
+}
+
+fn held(run: &RunId) -> KeyClaim {
+    KeyClaim::Held { run: run.clone() }
+}
+
+pub(in crate::store) async fn a_key_belongs_to_one_request_of_its_owner(subject: TestStore) {
+    let (first, second) = (RunId::fresh(), RunId::fresh());
+    let key = "~".repeat(255);
+    assert_eq!(subject.claim(&key, &REQUEST, &first).await, KeyClaim::New);
+    assert_eq!(subject.claim(&key, &REQUEST, &second).await, held(&first));
+    let reused = subject.claim(&key, &OTHER_REQUEST, &second).await;
+    assert_eq!(reused, KeyClaim::Reused);
+    // The refused claims changed nothing, and other keys are free.
+    assert_eq!(subject.claim(&key, &REQUEST, &second).await, held(&first));
+    assert_eq!(subject.claim("k", &REQUEST, &second).await, KeyClaim::New);
+    let bob = Owner::key("bob");
+    let claimed = subject.store.claim_key(&bob, &key, &OTHER_REQUEST, &second);
+    assert_eq!(claimed.await.unwrap(), KeyClaim::New);
+}
+
+pub(in crate::store) async fn two_claims_at_once_give_one_key(subject: TestStore) {
+    for number in 0..50 {
+        let key = format!("k{number}");
+        let claims = (0..2).map(|_| {
+            let (store, key) = (subject.store.clone(), key.clone());
+            tokio::spawn(async move {
+                let run = RunId::fresh();
+                let claim = store.claim_key(&owner(), &key, &REQUEST, &run).await;
+                (run, claim.unwrap())
+            })
+        });
+        let claims: Vec<_> = join_all(claims).await;
+        let mut claims: Vec<_> = claims.into_iter().map(Result::unwrap).collect();
+        claims.sort_by_key(|(_, claim)| *claim != KeyClaim::New);
+        assert_eq!(claims[0].1, KeyClaim::New);
+        assert_eq!(claims[1].1, held(&claims[0].0));
+    }
+}
+
+pub(in crate::store) async fn a_released_key_is_free(subject: TestStore) {
+    let store = &subject.store;
+    let (first, second) = (RunId::fresh(), RunId::fresh());
+    assert_eq!(subject.claim("k", &REQUEST, &first).await, KeyClaim::New);
+    store.begin_run(&first, &owner(), None).await.unwrap();
+    // Only the run that has it can release it, and only for its owner.
+    store.release_key(&owner(), "k", &second).await.unwrap();
+    let bob = Owner::key("bob");
+    store.release_key(&bob, "k", &first).await.unwrap();
+    assert_eq!(subject.claim("k", &REQUEST, &second).await, held(&first));
+    store.release_key(&owner(), "k", &first).await.unwrap();
+    let claimed = subject.claim("k", &OTHER_REQUEST, &second).await;
+    assert_eq!(claimed, KeyClaim::New);
+    assert!(store.run(&owner(), &first).await.unwrap().is_some());
+    assert!(store.run(&owner(), &second).await.unwrap().is_none());
+}
+
+pub(in crate::store) async fn a_key_passes_from_an_interrupted_run_to_the_next(subject: TestStore) {
+    let store = &subject.store;
+    let (first, second, third) = (RunId::fresh(), RunId::fresh(), RunId::fresh());
+    subject.claim("k", &REQUEST, &first).await;
+    let session = id("s");
+    let begun = store.begin_run(&first, &owner(), Some(&session));
+    begun.await.unwrap();
+    // Two retries at once: one continues the run.
+    let reclaims = [second, third].map(|to| {
+        let (store, first) = (store.clone(), first.clone());
+        tokio::spawn(async move {
+            let reclaimed = store.reclaim_key(&owner(), "k", &first, &to).await;
+            (to, reclaimed.unwrap())
+        })
+    });
+    let reclaims: Vec<_> = join_all(reclaims).await;
+    let (won, lost): (Vec<_>, Vec<_>) = reclaims
+        .into_iter()
+        .map(Result::unwrap)
+        .partition(|(_, reclaimed)| *reclaimed);
+    assert_eq!((won.len(), lost.len()), (1, 1));
+    let (next, _) = &won[0];
+    let claim = subject.claim("k", &REQUEST, &RunId::fresh()).await;
+    assert_eq!(claim, held(next));
+    let record = store.run(&owner(), next).await.unwrap().unwrap();
+    assert_eq!(record.state, RunRecordState::Running);
+    assert_eq!(record.session_id, Some(session));
+    assert!(store.run(&owner(), &lost[0].0).await.unwrap().is_none());
+    let bob = Owner::key("bob");
+    assert!(!store.reclaim_key(&bob, "k", next, &first).await.unwrap());
+}
+
+pub(in crate::store) async fn keys_expire(subject: TestStore) {
+    const DAY: i64 = 24 * 60 * 60;
+    let store = &subject.store;
+    let (first, second) = (RunId::fresh(), RunId::fresh());
+    subject.claim("k", &REQUEST, &first).await;
+    store.begin_run(&first, &owner(), None).await.unwrap();
+    store.age_runs(DAY - 60).await;
+    assert_eq!(subject.claim("k", &REQUEST, &second).await, held(&first));
+    store.age_runs(120).await;
+    // An expired key is free before it is deleted, for any request, and cannot be passed on.
+    let passed = store.reclaim_key(&owner(), "k", &first, &second).await;
+    assert!(!passed.unwrap());
+    let claim = subject.claim("k", &OTHER_REQUEST, &second).await;
+    assert_eq!(claim, KeyClaim::New);
+    // More than one batch.
+    for number in 0..600 {
+        let key = format!("old{number}");
+        subject.claim(&key, &REQUEST, &RunId::fresh()).await;
+    }
+    store.age_runs(DAY + 60).await;
+    subject.claim("new", &REQUEST, &second).await;
+    assert_eq!(store.expire_runs(Duration::MAX).await.unwrap(), 0);
+    assert_eq!(store.run_rows().await, [1, 0, 1]);
+}
