@@ -14,6 +14,7 @@ pub(crate) mod protocol;
 pub(crate) mod recorded;
 pub(crate) mod script;
 pub(crate) mod server;
+pub(crate) mod stalled;
 pub(crate) mod stream_check;
 pub(crate) mod upstream;
 pub(crate) mod webhook;

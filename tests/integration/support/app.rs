@@ -263,6 +263,12 @@ impl TestApp {
         self.process.child.id().expect("a running process")
     }
 
+    /// How many descriptors the process has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.pid()));
+        open.unwrap().count()
+    }
+
     /// What it has printed to standard error.
     pub(crate) fn logs(&self) -> String {
         self.process.stderr.text()

@@ -117,13 +117,26 @@ impl Client {
             .request(Method::POST, "/v1/chat/completions")
             .header("content-type", "application/json")
             .body(body.to_string());
+        Self::stream_of(request, EventReader::new).await
+    }
+
+    /// The event log of a run from an event on, whether or not it still grows.
+    pub(crate) async fn events(&self, run: &str, after: usize) -> Result<EventReader, Answer> {
+        let path = format!("/v1/chat/completions/{run}/events?after={after}");
+        Self::stream_of(self.request(Method::GET, &path), EventReader::of_log).await
+    }
+
+    async fn stream_of(
+        request: RequestBuilder,
+        reader: impl FnOnce(Response) -> EventReader,
+    ) -> Result<EventReader, Answer> {
         let response = within("the head of a stream", request.send())
             .await
             .unwrap();
         let media = response.headers().get("content-type");
         let streams = media.is_some_and(|media| media.as_bytes().starts_with(b"text/event-stream"));
         if response.status() == StatusCode::OK && streams {
-            Ok(EventReader::new(response))
+            Ok(reader(response))
         } else {
             Err(Answer::read(response).await)
         }

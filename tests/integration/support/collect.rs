@@ -94,6 +94,17 @@ impl Collected {
             .collect()
     }
 
+    /// The data of every event, `[DONE]` included.
+    pub(crate) fn data(&self) -> Vec<String> {
+        self.frames.iter().map(|frame| frame.data.clone()).collect()
+    }
+
+    /// The numbers of the events of a log.
+    pub(crate) fn numbers(&self) -> Vec<usize> {
+        let number = |frame: &Frame| frame.id.as_deref()?.parse().ok();
+        self.frames.iter().filter_map(number).collect()
+    }
+
     /// The stream for a person to read.
     pub(crate) fn transcript(&self) -> String {
         let mut text = String::new();

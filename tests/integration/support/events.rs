@@ -16,6 +16,8 @@ use super::within;
 pub(crate) struct Frame {
     /// The `event:` line.
     pub(crate) event: Option<String>,
+    /// The `id:` line.
+    pub(crate) id: Option<String>,
     /// The `data:` lines, joined.
     pub(crate) data: String,
     /// Comment lines that came before or inside.
@@ -48,6 +50,13 @@ impl EventReader {
             finished: false,
             check: StreamCheck::default(),
         }
+    }
+
+    /// Reads the event log of a run, whose events are numbered.
+    pub(crate) fn of_log(response: Response) -> Self {
+        let mut reader = Self::new(response);
+        reader.check.numbered();
+        reader
     }
 
     /// The headers of the answer.
@@ -128,6 +137,13 @@ impl EventReader {
         self.check.finish()
     }
 
+    /// The id of the run, as the head of a streamed answer of the loop has it.
+    pub(crate) fn run_id(&self) -> String {
+        let id = self.headers().get("x-completion-id");
+        let id = id.expect("the head names the run").to_str().unwrap();
+        id.to_owned()
+    }
+
     /// Reads the rest as bytes, without a look at it; an error says how the stream broke off.
     pub(crate) async fn raw(mut self) -> (Bytes, Option<reqwest::Error>) {
         let mut bytes = std::mem::take(&mut self.buffer);
@@ -190,6 +206,8 @@ impl EventReader {
             self.open.comments.push(comment.trim_start().to_owned());
         } else if let Some(event) = line.strip_prefix("event: ") {
             self.open.event = Some(event.to_owned());
+        } else if let Some(id) = line.strip_prefix("id: ") {
+            self.open.id = Some(id.to_owned());
         } else if let Some(data) = line.strip_prefix("data: ") {
             if self.has_data {
                 self.open

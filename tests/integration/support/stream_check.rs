@@ -51,10 +51,17 @@ pub(crate) struct StreamCheck {
     running: Vec<(u64, String)>,
     /// The last round in which a call has ended.
     ended_round: Option<u64>,
+    /// Whether events have numbers, as those of an event log do.
+    numbered: bool,
     problems: Vec<String>,
 }
 
 impl StreamCheck {
+    /// Expects a number on every event.
+    pub(crate) fn numbered(&mut self) {
+        self.numbered = true;
+    }
+
     /// Takes one event.
     pub(crate) fn feed(&mut self, frame: &Frame) {
         self.collected.frames.push(frame.clone());
@@ -63,6 +70,11 @@ impl StreamCheck {
             .extend(frame.comments.iter().cloned());
         for oddity in &frame.oddities {
             self.wrong(oddity.clone());
+        }
+        match (&frame.id, self.numbered) {
+            (Some(id), false) => self.wrong(format!("the line `id: {id}`")),
+            (None, true) => self.wrong("an event of a log without a number".to_owned()),
+            (Some(_), true) | (None, false) => {}
         }
         if frame.data.contains('\r') || frame.data.is_empty() {
             self.wrong(format!("the data `{}`", frame.data.escape_debug()));

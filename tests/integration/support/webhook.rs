@@ -86,6 +86,19 @@ pub(crate) fn sse<const N: usize>(events: [Value; N]) -> ToolReply {
     })
 }
 
+/// The tool answers with an event stream of progress texts, and nothing else so far.
+pub(crate) fn progress(texts: impl IntoIterator<Item = String>) -> ToolReply {
+    let event = |text: String| {
+        let event = serde_json::json!({ "progress": text });
+        Part::Bytes(format!("data: {event}\n\n").into())
+    };
+    ToolReply(HttpReply {
+        headers: vec![("content-type".to_owned(), "text/event-stream".to_owned())],
+        body: texts.into_iter().map(event).collect(),
+        ..HttpReply::default()
+    })
+}
+
 /// The tool server takes the call and never answers.
 pub(crate) fn hang() -> ToolReply {
     ToolReply(HttpReply {
