@@ -30,6 +30,7 @@ mod manual;
 mod metrics;
 mod passthrough;
 mod rounds;
+mod runs;
 mod sessions;
 mod store;
 #[expect(
