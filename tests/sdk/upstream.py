@@ -11,6 +11,7 @@ The first word of the last user message chooses the scenario:
     recall          text that tells which roles and user texts the request holds
     code            one round of execute_python, which reads in.csv and writes out.csv, then text that quotes the result
     search          one round of web_search, then text that cites its first source
+    pay             one round of charge_card, then text
     charge          one round of charge_card, after which the server is broken
     refuse          400 for a parameter
     down            503
@@ -216,6 +217,10 @@ def script(turn):
         case "search":
             quoted = "> The capital of Norway is Oslo" in turn.result("web_search")
             return Answer("Åpenbart: Oslo [1], not [9]." if quoted else "The result quotes nothing.")
+        case "pay" if turn.rounds == 0:
+            return Answer("", [("charge_card", {"reference": turn.prompt})])
+        case "pay":
+            return Answer(f"Paid: {turn.prompt}.")
         case "charge" if turn.rounds == 0:
             return Answer("", [("charge_card", {"reference": turn.prompt})])
         case "charge":
