@@ -159,10 +159,9 @@ impl Runs {
             .values()
             .filter(|run| run.owner == *owner)
             .filter_map(|run| run.status());
-        found
-            .filter(|status| status.session_id.as_ref() == Some(session))
-            .map(|status| status.id)
-            .next()
+        let of_session = found.filter(|status| status.session_id.as_ref() == Some(session));
+        // Ids are ordered by time, and the oldest has the lease.
+        of_session.map(|status| status.id).min()
     }
 
     /// Cancels a run; says whether it was running.
@@ -221,7 +220,11 @@ impl Runs {
 
     fn find(&self, owner: &Owner, id: &RunId) -> Option<Arc<RunState>> {
         let table = self.0.table.lock();
-        table.runs.get(id).filter(|run| run.owner == *owner).cloned()
+        table
+            .runs
+            .get(id)
+            .filter(|run| run.owner == *owner)
+            .cloned()
     }
 
     /// Takes note of a run that has ended.

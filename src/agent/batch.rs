@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
 use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, stream};
 
 use super::calls::ResolvedCall;
 use super::event::{AgentEvent, Notice, ProducedFile, ToolCallRecord};

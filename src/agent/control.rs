@@ -85,7 +85,9 @@ impl TurnControl {
     /// Notes that server-side calls start.
     pub(super) fn note_calls(&self, side_effects: bool) {
         self.0.calls_started.store(true, Ordering::Relaxed);
-        self.0.side_effects.fetch_or(side_effects, Ordering::Relaxed);
+        self.0
+            .side_effects
+            .fetch_or(side_effects, Ordering::Relaxed);
     }
 
     /// Whether the turn ends after its round.

@@ -58,7 +58,12 @@ pub(super) fn still_running(status: &RunStatus) -> Response {
         "id": status.id.completion_id(), "object": "chat.completion.run", "status": "running",
         "created": status.created, "session_id": status.session_id, "round": status.round, "approvals": [],
     });
-    (StatusCode::ACCEPTED, [(RETRY_AFTER, POLL_SECONDS)], Json(body)).into_response()
+    (
+        StatusCode::ACCEPTED,
+        [(RETRY_AFTER, POLL_SECONDS)],
+        Json(body),
+    )
+        .into_response()
 }
 
 /// `GET /v1/chat/completions/{id}/messages`
@@ -82,7 +87,10 @@ pub(super) async fn messages(
         .map(|(index, message)| {
             let json = message.json_str().trim_start().trim_start_matches('{');
             let separator = if json.starts_with('}') { "" } else { "," };
-            format!("{{\"id\":\"{}-{index}\"{separator}{json}", id.completion_id())
+            format!(
+                "{{\"id\":\"{}-{index}\"{separator}{json}",
+                id.completion_id()
+            )
         })
         .collect();
     let edge = |index: Option<usize>| index.map(|index| format!("{}-{index}", id.completion_id()));
@@ -112,7 +120,8 @@ pub(super) async fn events(
     match state.runs.follow(&owner, &id, after) {
         Ok(follow) => Ok(followed(&state, follow.numbered())),
         Err(FollowError::PastEnd { lines }) => {
-            let problem = format!("is {after}, but the run has {lines} lines so far; send 0 to {lines}");
+            let problem =
+                format!("is {after}, but the run has {lines} lines so far; send 0 to {lines}");
             Err(RequestError::invalid("after", &problem).into())
         }
         Err(FollowError::Expired) => Err(ApiError::events_expired()),
@@ -129,7 +138,10 @@ pub(super) fn followed(state: &AppState, follow: Follow) -> Response {
     let lines = stream::unfold(Some(follow), move |follow| async move {
         let mut follow = follow?;
         match timeout(keep_alive, follow.next()).await {
-            Err(_elapsed) => Some((Ok::<_, Infallible>(Bytes::from_static(KEEP_ALIVE)), Some(follow))),
+            Err(_elapsed) => Some((
+                Ok::<_, Infallible>(Bytes::from_static(KEEP_ALIVE)),
+                Some(follow),
+            )),
             Ok(Followed::Lines(lines)) => Some((Ok(lines), Some(follow))),
             Ok(Followed::Lost | Followed::End) => None,
         }
@@ -189,7 +201,8 @@ pub(super) async fn delete(
     if !deleted.map_err(SessionError::from)? {
         return Err(not_found());
     }
-    let body = json!({"id": id.completion_id(), "object": "chat.completion.deleted", "deleted": true});
+    let body =
+        json!({"id": id.completion_id(), "object": "chat.completion.deleted", "deleted": true});
     Ok(Json(body).into_response())
 }
 
@@ -200,7 +213,8 @@ async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<FoundRun
 }
 
 fn cancelling(id: &RunId) -> Response {
-    let body = json!({"id": id.completion_id(), "object": "chat.completion.run", "status": "cancelling"});
+    let body =
+        json!({"id": id.completion_id(), "object": "chat.completion.run", "status": "cancelling"});
     (StatusCode::ACCEPTED, Json(body)).into_response()
 }
 
@@ -212,11 +226,18 @@ async fn cancel_mode(state: &AppState, request: Request) -> Result<CancelMode, A
     }
     body::require_json(&head.headers)?;
     let object = body_object(&bytes)?;
+    if let Some((key, _)) = object.iter().find(|(key, _)| *key != "mode") {
+        let problem =
+            "is not known; the body is {\"mode\": \"abort\"} or {\"mode\": \"after_round\"}";
+        return Err(RequestError::invalid(key, problem).into());
+    }
     let mode: Option<String> = body_member(&object, "mode", "\"abort\" or \"after_round\"")?;
     match mode.as_deref() {
         None | Some("abort") => Ok(CancelMode::Abort),
         Some("after_round") => Ok(CancelMode::AfterRound),
-        Some(_) => Err(RequestError::invalid("mode", "must be \"abort\" or \"after_round\"").into()),
+        Some(_) => {
+            Err(RequestError::invalid("mode", "must be \"abort\" or \"after_round\"").into())
+        }
     }
 }
 
@@ -229,7 +250,8 @@ fn after(query: Option<&str>, headers: &HeaderMap) -> Result<u64, RequestError> 
         (None, None) => return Ok(0),
     };
     let problem = "must be the number of a line, an integer of 0 or more";
-    text.parse().map_err(|_| RequestError::invalid(param, problem))
+    text.parse()
+        .map_err(|_| RequestError::invalid(param, problem))
 }
 
 /// The id of a run that should exist. Text that cannot be an id belongs to none.

@@ -92,11 +92,23 @@ impl Reply {
                 let waited = error.waited;
                 let side_effects = error.side_effects;
                 let error = ApiError::from(error.error);
-                Some(failed(&stream, error, side_effects && !context.has_key, Some(waited), out))
+                Some(failed(
+                    &stream,
+                    error,
+                    side_effects && !context.has_key,
+                    Some(waited),
+                    out,
+                ))
             }
             RunReport::Panicked { side_effects } => {
                 let error = ApiError::internal();
-                Some(failed(&stream, error, side_effects && !context.has_key, None, out))
+                Some(failed(
+                    &stream,
+                    error,
+                    side_effects && !context.has_key,
+                    None,
+                    out,
+                ))
             }
         })
     }

@@ -205,13 +205,15 @@ impl ApiError {
 
     /// 410 for a run that the end of the process broke off.
     pub fn run_interrupted() -> Self {
-        let message = "the server stopped before this run had an answer; its session holds what was done";
+        let message =
+            "the server stopped before this run had an answer; its session holds what was done";
         Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
     }
 
     /// 422 for an idempotency key that came with another request before.
     pub fn idempotency_key_reused() -> Self {
-        let message = "this idempotency-key was used with another request body or path; send a new key";
+        let message =
+            "this idempotency-key was used with another request body or path; send a new key";
         Self::invalid(
             StatusCode::UNPROCESSABLE_ENTITY,
             Some("idempotency_key_reused"),

@@ -81,12 +81,13 @@ pub(super) async fn attach(
         let found = state.runs.look_up(owner, &held).await;
         let session = match found.map_err(SessionError::from)? {
             Some(FoundRun::Running) => match running(state, owner, &held, reply).await {
-                Some(response) => return Ok(Attached::Answer(response)),
+                Some(response) => return Ok(Attached::Answer(of_run(response, &held, reply))),
                 // It has just ended.
                 None => continue,
             },
             Some(FoundRun::Ended(answer)) => {
-                return Ok(Attached::Answer(replay(state, owner, &held, &answer, reply)));
+                let response = replay(state, owner, &held, &answer, reply);
+                return Ok(Attached::Answer(of_run(response, &held, reply)));
             }
             Some(FoundRun::Interrupted(session)) => session,
             None => None,
@@ -100,18 +101,21 @@ pub(super) async fn attach(
 }
 
 /// The answer of a run that has not ended, from its first event on.
-async fn running(
-    state: &AppState,
-    owner: &Owner,
-    run: &RunId,
-    reply: &Reply,
-) -> Option<Response> {
+async fn running(state: &AppState, owner: &Owner, run: &RunId, reply: &Reply) -> Option<Response> {
     if reply.is_streamed() {
         let follow = state.runs.follow(owner, run, 0).ok()?;
         return Some(followed(state, follow));
     }
     let answer = state.runs.wait_for(owner, run).await.ok()?;
     Some(turn::whole(Some(&*answer?), None))
+}
+
+/// Names the run in the head of a stream.
+fn of_run(mut response: Response, run: &RunId, reply: &Reply) -> Response {
+    if reply.is_streamed() {
+        turn::set_completion_id(response.headers_mut(), &reply.id_of(run));
+    }
+    response
 }
 
 /// The answer of a run that has ended.

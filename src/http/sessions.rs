@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::extract::{Path, Query, page_limit};
 use super::{AppState, body};
 use crate::agent::inputs::use_named_files;
-use crate::ids::{Owner, SessionId, WorkspaceId};
+use crate::ids::{Owner, RunId, SessionId, WorkspaceId};
 use crate::openai::request::{RequestError, body_member, body_object};
 use crate::session::{Replaced, SessionSummary, export};
 
@@ -45,7 +45,8 @@ pub(super) async fn list(
         json!({
             "id": session.id, "created_at": session.created_at, "updated_at": session.updated_at,
             "message_count": session.message_count, "title": session.title,
-            "running": session.running,
+            "running": state.runs.of_session(&owner, &session.id).map(|run| run.completion_id()),
+            "last_run": session.last_run.as_ref().map(RunId::completion_id),
         })
     };
     let data: Vec<Value> = page.data.iter().map(entry).collect();
@@ -164,6 +165,7 @@ async fn exported(
     let stored = state.sessions.load(owner, id).await?;
     let stored = stored.ok_or(crate::session::SessionError::NotFound)?;
     let files = state.sessions.files.of_session(owner, id).await?;
-    let json = export::export(id, &stored, &files);
+    let running = state.runs.of_session(owner, id);
+    let json = export::export(id, &stored, &files, running.as_ref());
     Ok((status, [(CONTENT_TYPE, "application/json")], json).into_response())
 }

@@ -9,12 +9,12 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
+use super::completions::still_running;
 use super::dialect::{AnswerContext, Reply};
 use super::error::{ApiError, Cause};
 use super::headers::upstream_rate_limits;
-use super::stream::EventBody;
-use super::completions::still_running;
 use super::idempotency::{self, Attached};
+use super::stream::EventBody;
 use super::{AppState, body, forward};
 use crate::agent::options::OnDisconnect;
 use crate::agent::turn::{Caller, TurnRequest};
@@ -87,8 +87,7 @@ pub(super) async fn answer(
     let ephemeral = request.options.ephemeral;
     if let Some(key) = &mut key {
         key.in_memory = ephemeral;
-        let attached =
-            idempotency::attach(state, &request.caller.owner, key, &id, &reply).await?;
+        let attached = idempotency::attach(state, &request.caller.owner, key, &id, &reply).await?;
         match attached {
             Attached::Answer(response) => return Ok(response),
             Attached::Start(interrupted) => {
@@ -140,10 +139,17 @@ pub(super) async fn answer(
     if let Some(session) = session {
         headers.insert(SESSION_ID, session);
     }
-    if !has_body && let Ok(id) = HeaderValue::from_str(&reply.id_of(&id)) {
-        headers.insert(COMPLETION_ID, id);
+    if !has_body {
+        set_completion_id(headers, &reply.id_of(&id));
     }
     Ok(response)
+}
+
+/// Names the answer in the head, where the client may never see its body.
+pub(super) fn set_completion_id(headers: &mut HeaderMap, id: &str) {
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(COMPLETION_ID, id);
+    }
 }
 
 /// The head of a stream waits for the first model call, so that its error keeps its status, but not for ever.

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::HeaderMap;
 
-use super::answer::RunAnswer;
 use super::RunStatus;
+use super::answer::RunAnswer;
 use super::state::RunState;
 
 /// The reader that started a run. Dropping it aborts the run if there is no other and it is not to finish.
@@ -54,9 +54,8 @@ impl FirstReader {
 
     /// Waits for the end of the run and returns its answer.
     pub async fn answer(&self) -> Option<Arc<RunAnswer>> {
-        let over = |progress: &super::state::Progress| {
-            progress.is_over().then(|| progress.answer())
-        };
+        let over =
+            |progress: &super::state::Progress| progress.is_over().then(|| progress.answer());
         self.state.wait_for(over).await
     }
 

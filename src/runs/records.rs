@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::answer::RunAnswer;
 use super::state::RunState;
 use super::{Follow, FollowError, LOG_TTL, Runs};
+use crate::agent::control::AbortReason;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::store::{KeyClaim, RunRecord, RunRecordState, StoreError, StoredAnswer};
 
@@ -111,7 +112,7 @@ impl Runs {
         let in_memory = self.find(owner, id);
         if let Some(run) = &in_memory {
             run.forget();
-            run.control.abort(crate::agent::control::AbortReason::Requested);
+            run.control.abort(AbortReason::Requested);
             self.0.table.lock().runs.remove(id);
         }
         let stored = self.0.store.delete_run(owner, id).await?;
@@ -211,15 +212,15 @@ impl Runs {
         let Some(answer) = state.kept_answer() else {
             return;
         };
-        let forgotten = !answer.status.is_success() && !state.control.calls_started();
-        if forgotten && let Some(key) = &state.key {
-            self.release(state, key).await;
+        // A run that the end of the process breaks off has no answer: its record says so after the next start.
+        if state.control.abort_reason() == Some(AbortReason::Shutdown) {
+            return;
         }
         if !state.is_recorded() {
             return;
         }
         let store = &self.0.store;
-        let written = match forgotten && state.key.is_some() {
+        let written = match state.leaves_no_trace(&answer) {
             true => store.delete_run(&state.owner, &state.id).await.map(drop),
             false => {
                 let stored = stored_answer(&answer);
@@ -231,11 +232,17 @@ impl Runs {
         }
     }
 
-    async fn release(&self, state: &RunState, key: &IdempotencyKey) {
+    /// Gives back the key of a run.
+    pub(super) async fn release_key(&self, state: &RunState) {
+        let Some(key) = &state.key else { return };
         if key.in_memory {
             let mut table = self.0.table.lock();
             let place = (state.owner.clone(), key.text.clone());
-            if table.keys.get(&place).is_some_and(|held| held.run == state.id) {
+            if table
+                .keys
+                .get(&place)
+                .is_some_and(|held| held.run == state.id)
+            {
                 table.keys.remove(&place);
             }
             return;

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use super::answer::RunAnswer;
 use super::budget::Charge;
 use super::log::{Log, Page};
+use super::records::IdempotencyKey;
 use super::{RunStart, RunStatus};
 use crate::agent::control::{AbortReason, TurnControl};
 use crate::agent::unix_seconds;
-use super::records::IdempotencyKey;
 use crate::ids::{Owner, RunId, SessionId};
 
 /// What a run and its readers share.
@@ -135,6 +135,11 @@ impl RunState {
     pub(super) fn kept_answer(&self) -> Option<Arc<RunAnswer>> {
         let progress = self.progress.lock();
         progress.answer().filter(|_| !progress.forgotten)
+    }
+
+    /// Whether the answer is an error that came before any server-side call. A retry under the same key starts anew.
+    pub(super) fn leaves_no_trace(&self, answer: &RunAnswer) -> bool {
+        self.key.is_some() && !answer.status.is_success() && !self.control.calls_started()
     }
 
     /// Whether the run has a record in the store.

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use self::mistral::PendingImages;
 use super::files::StoredFile;
 use super::{SessionError, StoredMessage, StoredSession, View};
-use crate::ids::SessionId;
+use crate::ids::{RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::openai::raw::{RawObject, push_entry, quoted};
@@ -40,8 +40,13 @@ struct MessageMeta {
 ///
 /// `messages` holds the instructions and then all messages, hidden ones included. `agent.message_meta` has an entry for
 /// each message with metadata; its `index` refers to `messages`. `files` lists the files of the session without their
-/// contents.
-pub fn export(id: &SessionId, session: &StoredSession, files: &[StoredFile]) -> String {
+/// contents, and `running` is the run that is going on.
+pub fn export(
+    id: &SessionId,
+    session: &StoredSession,
+    files: &[StoredFile],
+    running: Option<&RunId>,
+) -> String {
     let stored = session.messages.iter().map(|stored| &stored.message);
     let messages = || session.instructions.iter().chain(stored.clone());
     let texts: Vec<&str> = messages()
@@ -66,6 +71,13 @@ pub fn export(id: &SessionId, session: &StoredSession, files: &[StoredFile]) -> 
     push_entry(&mut json, "object", "\"session\"");
     push_entry(&mut json, "created_at", &session.created_at.to_string());
     push_entry(&mut json, "updated_at", &session.updated_at.to_string());
+    for (key, run) in [
+        ("running", running),
+        ("last_run", session.last_run.as_ref()),
+    ] {
+        let run = run.map(|run| quoted(&run.completion_id()));
+        push_entry(&mut json, key, run.as_deref().unwrap_or("null"));
+    }
     push_entry(&mut json, "messages", &format!("[{}]", texts.join(",")));
     let files: Vec<String> = files
         .iter()
@@ -81,7 +93,7 @@ pub fn export(id: &SessionId, session: &StoredSession, files: &[StoredFile]) -> 
 
 /// Parses a session: the output of [`export`], any object with a list of OpenAI messages, or an export of mistral.rs.
 ///
-/// `id`, `files`, `stats` and unknown keys are ignored. The leading system and developer messages become the
+/// `id`, `files`, `stats`, `running`, `last_run` and unknown keys are ignored. The leading system and developer messages become the
 /// instructions. A missing `created_at` or `updated_at` is set to the current time.
 ///
 /// # Errors

@@ -89,10 +89,10 @@ fn an_export_comes_back_as_it_was() {
             ..StoredSession::default()
         },
     ] {
-        let json = export(&id(), &session, &[]);
+        let json = export(&id(), &session, &[], None);
         let back = import(&json, MAX).unwrap();
         assert_eq!(back, session);
-        assert_eq!(export(&id(), &back, &[]), json);
+        assert_eq!(export(&id(), &back, &[], None), json);
     }
 }
 
@@ -107,7 +107,10 @@ fn a_hidden_instruction_at_the_front_is_no_instruction() {
             ..stored(r#"{"role":"system","content":"x"}"#)
         },
     );
-    assert_eq!(import(&export(&id(), &session, &[]), MAX).unwrap(), session);
+    assert_eq!(
+        import(&export(&id(), &session, &[], None), MAX).unwrap(),
+        session
+    );
 }
 
 #[test]
@@ -187,7 +190,7 @@ fn an_export_of_mistral_rs_is_read() {
         .collect();
     assert_eq!(hidden, [false, true, true, true, true]);
     assert_eq!(session.instructions[0].content_text(), "be kind");
-    let again = export(&id(), &session, &[]);
+    let again = export(&id(), &session, &[], None);
     assert_eq!(import(&again, MAX).unwrap().messages, session.messages);
 
     // Its clients send the final answer, which it does not store, with the next question.
@@ -377,9 +380,9 @@ proptest! {
             updated_at: created_at,
             last_run: None,
         };
-        let json = export(&id(), &session, &[]);
+        let json = export(&id(), &session, &[], None);
         let back = import(&json, MAX).unwrap();
-        prop_assert_eq!(export(&id(), &back, &[]), json);
+        prop_assert_eq!(export(&id(), &back, &[], None), json);
         prop_assert_eq!(back, session);
     }
 

@@ -136,14 +136,12 @@ async fn a_thousand_runs_that_are_left_leave_nothing_but_their_history() {
         .collect();
     let stored = session_ids(app.client()).await;
     let nameless = stored.iter().filter(|id| !named.contains(*id));
-    let (nameless, unknown): (Vec<_>, Vec<_>) = nameless.partition(|id| started.contains(*id));
-    // A call is written before it runs, so that a few may have been written and left before they ran.
-    assert!(
-        unknown.len() <= nameless.len() / 2 + LANES,
-        "{} sessions without a call, {} with one",
-        unknown.len(),
-        nameless.len()
-    );
+    // A call is written before it runs, so that some were left before they reached the tool. Their result says so.
+    for id in nameless.filter(|id| !started.contains(*id)) {
+        let messages = history(app.client(), id).await;
+        let result = content(&messages[2]).to_lowercase();
+        assert!(result.contains("cancelled"), "{id}: {result}");
+    }
     assert!(
         started.iter().all(|id| stored.contains(id)),
         "every call that began is in a history"
