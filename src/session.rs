@@ -14,8 +14,8 @@ mod title;
 pub use self::interrupted::interrupted_results;
 pub use self::service::{Sessions, UnwrittenChange};
 pub use crate::store::{
-    Attachment, Change, KeyClaim, Lease, Replaced, RunRecord, RunRecordState, SessionSummary,
-    StoredAnswer, StoredMessage, StoredSession, UnstoredTurn, View, WaitingTurn,
+    Attachment, Change, Lease, Replaced, SessionSummary, StoredMessage, StoredSession,
+    UnstoredTurn, View, WaitingTurn,
 };
 
 /// How a request's messages relate to the stored history.

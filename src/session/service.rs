@@ -1,7 +1,5 @@
 //! The sessions of a store, with their files: leases, changes with their titles, imports and forks.
 
-mod runs;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -188,6 +186,17 @@ impl Sessions {
             self.files.clean_up().await;
         }
         Ok(deleted)
+    }
+
+    /// Deletes the records of runs that ended more than `age` ago; returns how many.
+    ///
+    /// # Errors
+    /// When the store fails; some records may have been deleted.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the next call deletes the rest.
+    pub async fn expire_runs(&self, age: Duration) -> Result<u64, SessionError> {
+        Ok(self.store.expire_runs(age).await?)
     }
 
     /// The turn that waits for the result of this call. A failure of the store is logged and treated as `None`.

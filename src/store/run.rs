@@ -53,7 +53,7 @@ pub enum KeyClaim {
     /// The key was free; now the run has it.
     New,
     /// A run of the same request has it. If there is no record of that run, it has not been recorded yet, or its answer
-    /// is no longer stored; the key is still kept, so that its calls are not repeated.
+    /// is no longer stored. The key is kept even then, so that the calls of the run are not repeated.
     Held {
         /// The run.
         run: RunId,
@@ -184,7 +184,7 @@ impl Store {
     }
 
     /// Passes an idempotency key from the run `from` to the run `to`, which continues it; returns whether `from` had the
-    /// key.
+    /// key and did not end. A run whose record is gone has ended; a run that was never recorded has not.
     ///
     /// The same transaction records `to` as running, with the session of `from`. The key expires when it would have.
     ///

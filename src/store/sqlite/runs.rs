@@ -31,7 +31,7 @@ impl Sqlite {
         let session = session.cloned();
         self.transact(Executor::Task, move |connection, _| {
             let now = store.0.clock.stamp();
-            rows::begin_run(connection, now, &run, &owner, session.as_ref())
+            begin_run(connection, now, &run, &owner, session.as_ref())
         })
         .await
     }
@@ -146,7 +146,7 @@ impl Sqlite {
             }
             let session = rows::session_of(connection, &owner, &from)?;
             let now = store.0.clock.stamp();
-            rows::begin_run(connection, now, &to, &owner, session.as_ref())?;
+            begin_run(connection, now, &to, &owner, session.as_ref())?;
             Ok(true)
         })
         .await

@@ -1,6 +1,6 @@
 //! Idempotency keys.
 
-use futures_util::future::join_all;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -9,8 +9,8 @@ const OTHER_REQUEST: [u8; 32] = [2; 32];
 
 impl TestStore {
     async fn claim(&self, key: &str, fingerprint: &[u8; 32], run: &RunId) -> KeyClaim {
-        let claimed = self.store.claim_key(&owner(), key, fingerprint, run);
-        claimed.await.unwrap()
+        let claimed = self.store.claim_key(&owner(), key, fingerprint, run).await;
+        claimed.unwrap()
     }
 }
 
@@ -36,16 +36,16 @@ pub(in crate::store) async fn a_key_belongs_to_one_request_of_its_owner(subject:
 pub(in crate::store) async fn two_claims_at_once_give_one_key(subject: TestStore) {
     for number in 0..50 {
         let key = format!("k{number}");
-        let claims = (0..2).map(|_| {
+        let mut claiming = JoinSet::new();
+        for _ in 0..2 {
             let (store, key) = (subject.store.clone(), key.clone());
-            tokio::spawn(async move {
+            claiming.spawn(async move {
                 let run = RunId::fresh();
                 let claim = store.claim_key(&owner(), &key, &REQUEST, &run).await;
                 (run, claim.unwrap())
-            })
-        });
-        let claims: Vec<_> = join_all(claims).await;
-        let mut claims: Vec<_> = claims.into_iter().map(Result::unwrap).collect();
+            });
+        }
+        let mut claims = claiming.join_all().await;
         claims.sort_by_key(|(_, claim)| *claim != KeyClaim::New);
         assert_eq!(claims[0].1, KeyClaim::New);
         assert_eq!(claims[1].1, held(&claims[0].0));
@@ -74,21 +74,19 @@ pub(in crate::store) async fn a_key_passes_from_an_interrupted_run_to_the_next(s
     let (first, second, third) = (RunId::fresh(), RunId::fresh(), RunId::fresh());
     subject.claim("k", &REQUEST, &first).await;
     let session = id("s");
-    let begun = store.begin_run(&first, &owner(), Some(&session));
-    begun.await.unwrap();
+    let begun = store.begin_run(&first, &owner(), Some(&session)).await;
+    begun.unwrap();
     // Two retries at once: one continues the run.
-    let reclaims = [second, third].map(|to| {
+    let mut reclaiming = JoinSet::new();
+    for to in [second, third] {
         let (store, first) = (store.clone(), first.clone());
-        tokio::spawn(async move {
+        reclaiming.spawn(async move {
             let reclaimed = store.reclaim_key(&owner(), "k", &first, &to).await;
             (to, reclaimed.unwrap())
-        })
-    });
-    let reclaims: Vec<_> = join_all(reclaims).await;
-    let (won, lost): (Vec<_>, Vec<_>) = reclaims
-        .into_iter()
-        .map(Result::unwrap)
-        .partition(|(_, reclaimed)| *reclaimed);
+        });
+    }
+    let reclaims = reclaiming.join_all().await.into_iter();
+    let (won, lost): (Vec<_>, Vec<_>) = reclaims.partition(|(_, reclaimed)| *reclaimed);
     assert_eq!((won.len(), lost.len()), (1, 1));
     let (next, _) = &won[0];
     let claim = subject.claim("k", &REQUEST, &RunId::fresh()).await;
@@ -99,6 +97,27 @@ pub(in crate::store) async fn a_key_passes_from_an_interrupted_run_to_the_next(s
     assert!(store.run(&owner(), &lost[0].0).await.unwrap().is_none());
     let bob = Owner::key("bob");
     assert!(!store.reclaim_key(&bob, "k", next, &first).await.unwrap());
+    // The key of a run that has ended stays, even when its record has expired.
+    let answer = StoredAnswer {
+        status: 200,
+        headers: Vec::new(),
+        body: bytes::Bytes::new(),
+    };
+    store.end_run(next, &owner(), answer).await.unwrap();
+    let after = RunId::fresh();
+    for _ in 0..2 {
+        let passed = store.reclaim_key(&owner(), "k", next, &after).await;
+        assert!(!passed.unwrap());
+        assert_eq!(subject.claim("k", &REQUEST, &after).await, held(next));
+        store.expire_runs(Duration::ZERO).await.unwrap();
+    }
+    // A run that was never recorded has not ended.
+    subject.claim("u", &REQUEST, &first).await;
+    store.delete_run(&owner(), &first).await.unwrap();
+    let unrecorded = RunId::fresh();
+    subject.claim("u", &REQUEST, &unrecorded).await;
+    let passed = store.reclaim_key(&owner(), "u", &unrecorded, &after).await;
+    assert!(passed.unwrap());
 }
 
 pub(in crate::store) async fn keys_expire(subject: TestStore) {

@@ -10,8 +10,7 @@ const LARGE: usize = 3_000_000;
 
 impl TestStore {
     async fn begin(&self, run: &RunId) {
-        let begun = self.store.begin_run(run, &owner(), None);
-        begun.await.unwrap();
+        self.store.begin_run(run, &owner(), None).await.unwrap();
     }
 
     async fn end(&self, run: &RunId, answer: StoredAnswer) {
@@ -59,8 +58,11 @@ pub(in crate::store) async fn a_record_has_the_state_of_its_run(subject: TestSto
     assert_eq!(record.state, RunRecordState::Running);
     // The session may become known later, and stays.
     for session in [Some(id("s")), None] {
-        let begun = subject.store.begin_run(&run, &owner(), session.as_ref());
-        begun.await.unwrap();
+        let begun = subject
+            .store
+            .begin_run(&run, &owner(), session.as_ref())
+            .await;
+        begun.unwrap();
         let record = subject.record(&run).await.unwrap();
         assert_eq!(record.session_id, Some(id("s")));
     }
@@ -206,8 +208,8 @@ pub(in crate::store) async fn ended_records_expire(subject: TestStore) {
 pub(in crate::store) async fn an_answer_that_is_too_large_is_not_stored(subject: TestStore) {
     let store = &subject.store;
     let run = RunId::fresh();
-    let claimed = store.claim_key(&owner(), "k", &[0; 32], &run);
-    assert_eq!(claimed.await.unwrap(), KeyClaim::New);
+    let claimed = store.claim_key(&owner(), "k", &[0; 32], &run).await;
+    assert_eq!(claimed.unwrap(), KeyClaim::New);
     subject.begin(&run).await;
     let limits = AnswerLimits {
         answer: 1_000,
@@ -221,8 +223,9 @@ pub(in crate::store) async fn an_answer_that_is_too_large_is_not_stored(subject:
     assert_eq!(subject.record(&run).await, None);
     assert_eq!(store.run_rows().await, [0, 0, 1]);
     // The key is kept, so that a retry does not repeat the run.
-    let claim = store.claim_key(&owner(), "k", &[0; 32], &RunId::fresh());
-    assert_eq!(claim.await.unwrap(), KeyClaim::Held { run });
+    let retry = RunId::fresh();
+    let claim = store.claim_key(&owner(), "k", &[0; 32], &retry).await;
+    assert_eq!(claim.unwrap(), KeyClaim::Held { run });
     // An answer that is already stored stays.
     let other = RunId::fresh();
     subject.begin(&other).await;

@@ -78,7 +78,8 @@ pub(super) fn release_all(
     Ok(())
 }
 
-/// Gives the key of the run `from` to the run `to`; returns whether `from` had it. Claims before `since` have expired.
+/// Gives the key of the run `from` to the run `to`; returns whether `from` had it and did not end. Claims before `since`
+/// have expired.
 pub(super) fn reassign(
     connection: &Connection,
     since: i64,
@@ -87,7 +88,9 @@ pub(super) fn reassign(
     to: &RunId,
 ) -> Result<bool, StatementError> {
     let mut statement = connection.prepare_cached(
-        "UPDATE idempotency_keys SET run = ?4 WHERE owner = ?1 AND key = ?2 AND run = ?3 AND created_at >= ?5",
+        "UPDATE idempotency_keys SET run = ?4
+         WHERE owner = ?1 AND key = ?2 AND run = ?3 AND created_at >= ?5
+           AND (recorded = 0 OR EXISTS (SELECT 1 FROM runs WHERE id = ?3 AND owner = ?1 AND status <> 'ended'))",
     )?;
     let changed = statement.execute(params![
         owner.as_str(),

@@ -31,7 +31,7 @@ impl RunRow {
         let mut statement = connection.prepare_cached(
             "SELECT num, bytes, status = 'ended' FROM runs WHERE id = ?1 AND owner = ?2",
         )?;
-        let found = statement.query_row([run.as_str(), owner.as_str()], |row| Self::of(row));
+        let found = statement.query_row([run.as_str(), owner.as_str()], Self::of);
         Ok(found.optional()?)
     }
 
