@@ -417,6 +417,7 @@ mod tests {
         let settings = Settings {
             store: StoreUrl::Sqlite(folder.path().join("sessions.db")),
             ttl: None,
+            nameless_ttl: None,
             wait: Duration::from_secs(1),
             max_messages: 100,
             files_dir: None,

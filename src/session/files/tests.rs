@@ -80,6 +80,7 @@ fn settings(store: StoreUrl) -> Settings {
     Settings {
         store,
         ttl: None,
+        nameless_ttl: None,
         wait: Duration::from_secs(1),
         max_messages: 100,
         files_dir: None,
