@@ -77,7 +77,7 @@ fn an_export_holds_the_messages_as_they_are() {
         r#""agent":{"message_meta":[{"index":2,"hidden":true},{"index":3,"hidden":true,"full_text":"long\nlong"},"#,
         r#"{"index":4,"view":{"text":"t\n\nf","final_text":"f","call_ids":["c"]}}]}}"#,
     );
-    assert_eq!(export(&id(), &sample(), &[]), expected);
+    assert_eq!(export(&id(), &sample(), &[], None), expected);
 }
 
 #[test]
@@ -388,7 +388,7 @@ proptest! {
 
     #[test]
     fn a_damaged_export_never_panics(place in any::<prop::sample::Index>(), with in prop::sample::select(vec!["", "{", "[", "]", "-", "9999999999999999999999", "null", "\"", "\\ud800"])) {
-        let json = export(&id(), &sample(), &[]);
+        let json = export(&id(), &sample(), &[], None);
         let mut places = json.char_indices().map(|(index, _)| index);
         let place = places.nth(place.index(json.chars().count())).unwrap();
         let (before, after) = json.split_at(place);

@@ -168,6 +168,7 @@ fn tool(endpoint: EndpointSettings, idempotent: bool) -> HttpTool {
         endpoint,
         sequential: false,
         idempotent,
+        read_only: false,
     };
     let settings = Settings {
         dispatch: None,
@@ -202,7 +203,6 @@ async fn call(tool: &HttpTool) -> Result<ToolOutput, ToolError> {
 
 /// Calls a server with these replies. Returns the content or the error text, and the number of requests.
 async fn outcome(replies: Vec<Reply>, idempotent: bool) -> (String, usize) {
-                                      read_only: false,
     let server = Server::start(replies).await;
     let text = match call(&tool(server.settings(), idempotent)).await {
         Ok(output) => output.content,
