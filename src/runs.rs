@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 pub use self::answer::{Encode, RunAnswer, RunReport};
 use self::budget::LogBudget;
 pub use self::follow::{Follow, FollowError, Followed};
+use self::log::Page;
 pub use self::reader::{Beginning, FirstReader};
 use self::records::MemoryKey;
 pub use self::records::{Claimed, FoundRun, IdempotencyKey};
@@ -83,6 +84,15 @@ pub struct RunStart {
     pub session_id: Option<SessionId>,
 }
 
+/// A run that can be found and has not been started.
+#[expect(missing_debug_implementations, reason = "holds a function")]
+pub struct PreparedRun {
+    state: Arc<RunState>,
+    encode: Encode,
+    reader: FirstReader,
+    runs: Runs,
+}
+
 /// Why no run was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the process is stopping and starts no runs")]
@@ -124,12 +134,12 @@ impl Runs {
         }))
     }
 
-    /// Starts a run and returns its first reader.
+    /// Makes a run known by its id. It is started by [`PreparedRun::launch`]; requests that come again under its key find
+    /// it from now on.
     ///
     /// # Errors
     /// When the process is stopping.
-    pub fn start(&self, turn: TurnRequest, start: RunStart) -> Result<FirstReader, Closed> {
-        let owner = &turn.caller.owner;
+    pub fn prepare(&self, owner: &Owner, start: RunStart) -> Result<PreparedRun, Closed> {
         let charge = self.0.logs.charge(owner);
         let state = Arc::new(RunState::new(&start, owner.clone(), charge));
         {
@@ -139,11 +149,12 @@ impl Runs {
             }
             table.runs.insert(start.id, state.clone());
         }
-        let reader = FirstReader::new(state.clone());
-        let running = self.0.metrics.run_started();
-        let run = task::run(self.clone(), state, turn, start.encode, running);
-        self.0.tasks.spawn(run);
-        Ok(reader)
+        Ok(PreparedRun {
+            reader: FirstReader::new(state.clone()),
+            state,
+            encode: start.encode,
+            runs: self.clone(),
+        })
     }
 
     /// What a run of this owner is doing; none if it has ended or there is none.
@@ -250,5 +261,28 @@ impl Runs {
         if let Some(run) = oldest {
             run.clear_log();
         }
+    }
+}
+
+impl PreparedRun {
+    /// Starts the run with its turn.
+    pub fn launch(self, turn: TurnRequest) -> FirstReader {
+        let Self {
+            state,
+            encode,
+            reader,
+            runs,
+        } = self;
+        state.reached(turn.options.session_id.as_ref(), 0);
+        let running = runs.0.metrics.run_started();
+        let tasks = runs.0.tasks.clone();
+        tasks.spawn(task::run(runs, state, turn, encode, running));
+        reader
+    }
+
+    /// Removes the run, as another one answers its request.
+    pub fn discard(self) {
+        self.state.end(&mut Page::default(), None);
+        self.runs.0.table.lock().runs.remove(&self.state.id);
     }
 }

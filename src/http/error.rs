@@ -203,6 +203,12 @@ impl ApiError {
         Self::invalid(StatusCode::GONE, Some("events_expired"), message)
     }
 
+    /// 410 for an idempotency key whose answer is no longer kept.
+    pub fn answer_expired() -> Self {
+        let message = "the answer to this idempotency-key is no longer kept; send a new key to run the request again";
+        Self::invalid(StatusCode::GONE, Some("answer_expired"), message)
+    }
+
     /// 410 for a run that the end of the process broke off.
     pub fn run_interrupted() -> Self {
         let message =

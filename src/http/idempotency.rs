@@ -20,7 +20,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Longest key, in characters.
 const MAX_KEY_CHARS: usize = 255;
 /// How often a key is claimed again because the run that held it has just gone.
-const MAX_CLAIMS: usize = 8;
+const MAX_CLAIMS: usize = 4;
 
 /// What a request under a key leads to.
 #[derive(Debug)]
@@ -97,7 +97,8 @@ pub(super) async fn attach(
             return Ok(Attached::Start(session));
         }
     }
-    Err(ApiError::internal())
+    // The run has ended, and its answer is not kept any more.
+    Err(ApiError::answer_expired())
 }
 
 /// The answer of a run that has not ended, from its first event on.

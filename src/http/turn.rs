@@ -84,28 +84,18 @@ pub(super) async fn answer(
 ) -> Result<Response, ApiError> {
     let Delivery { began, mut key } = delivery;
     let id = RunId::fresh();
-    let ephemeral = request.options.ephemeral;
+    let owner = request.caller.owner.clone();
+    let options = &request.options;
     if let Some(key) = &mut key {
-        key.in_memory = ephemeral;
-        let attached = idempotency::attach(state, &request.caller.owner, key, &id, &reply).await?;
-        match attached {
-            Attached::Answer(response) => return Ok(response),
-            Attached::Start(interrupted) => {
-                let session = &mut request.options.session_id;
-                *session = session.take().or(interrupted);
-            }
-        }
+        key.in_memory = options.ephemeral;
     }
-    let session_id = request.options.session_id.clone();
-    let session = session_id
-        .as_ref()
-        .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
-    let finish = match request.options.on_disconnect {
-        OnDisconnect::Auto => key.is_some(),
-        OnDisconnect::Cancel => false,
-        OnDisconnect::Finish => true,
-    } || request.options.background;
-    let background = request.options.background;
+    let background = options.background;
+    let finish = background
+        || match options.on_disconnect {
+            OnDisconnect::Auto => key.is_some(),
+            OnDisconnect::Cancel => false,
+            OnDisconnect::Finish => true,
+        };
     let streamed = reply.is_streamed();
     let context = AnswerContext {
         metrics: state.metrics.clone(),
@@ -118,12 +108,31 @@ pub(super) async fn answer(
         finish,
         streamed,
         recorded: finish || key.is_some(),
-        key,
-        ephemeral,
-        session_id,
+        key: key.clone(),
+        ephemeral: options.ephemeral,
+        session_id: options.session_id.clone(),
     };
-    let reader = state.runs.start(request, start);
-    let reader = reader.map_err(|Closed| ApiError::shutting_down())?;
+    let prepared = state.runs.prepare(&owner, start);
+    let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
+    if let Some(key) = &key {
+        match idempotency::attach(state, &owner, key, &id, &reply).await {
+            Ok(Attached::Start(interrupted)) => {
+                let session = &mut request.options.session_id;
+                *session = session.take().or(interrupted);
+            }
+            Ok(Attached::Answer(response)) => {
+                prepared.discard();
+                return Ok(response);
+            }
+            Err(error) => {
+                prepared.discard();
+                return Err(error);
+            }
+        }
+    }
+    let session = request.options.session_id.as_ref();
+    let session = session.and_then(|id| HeaderValue::from_str(id.as_str()).ok());
+    let reader = prepared.launch(request);
     let mut response = match (streamed, background) {
         (true, _) => stream_of(state, reader, began).await,
         (false, true) => still_running(&reader.status()),

@@ -1,9 +1,10 @@
 //! Records of runs in the store: their answers after the end, and the idempotency keys that lead to them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::answer::RunAnswer;
 use super::state::RunState;
@@ -11,6 +12,9 @@ use super::{Follow, FollowError, LOG_TTL, Runs};
 use crate::agent::control::AbortReason;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::store::{KeyClaim, RunRecord, RunRecordState, StoreError, StoredAnswer};
+
+/// Longest wait for the end of a run whose answer is deleted.
+const END_WAIT: Duration = Duration::from_secs(5);
 
 /// The key under which a client may send a request again, and what the request said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +117,9 @@ impl Runs {
         if let Some(run) = &in_memory {
             run.forget();
             run.control.abort(AbortReason::Requested);
+            // Its last write would bring the record back.
+            let ended = Follow::from_now(run.clone());
+            let _ended_or_stuck = timeout(END_WAIT, ended.answer()).await;
             self.0.table.lock().runs.remove(id);
         }
         let stored = self.0.store.delete_run(owner, id).await?;

@@ -49,7 +49,10 @@ pub(super) async fn run(
         }
     };
     // A reader that gets an error without a trace may send the request again at once.
-    if answer.as_ref().is_some_and(|answer| state.leaves_no_trace(answer)) {
+    if answer
+        .as_ref()
+        .is_some_and(|answer| state.leaves_no_trace(answer))
+    {
         runs.release_key(&state).await;
     }
     state.end(&mut page, answer);

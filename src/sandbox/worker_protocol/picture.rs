@@ -165,10 +165,10 @@ pub(super) mod tests {
         let mut late_header = png_of(1, 1);
         late_header[12..16].copy_from_slice(b"tEXt");
         for (bytes, mime, expected) in [
-            (png_of(100_000, 100_000), "image/png", "pixels than"),
-            (png_of(16_384, 4097), "image/png", "pixels than"),
+            (png_of(100_000, 100_000), "image/png", "too many pixels"),
+            (png_of(16_384, 4097), "image/png", "too many pixels"),
             (png_of(0, 5), "image/png", "no pixels"),
-            (jpeg_of(65_535, 1), "image/jpeg", "pixels than"),
+            (jpeg_of(65_535, 1), "image/jpeg", "too many pixels"),
             (jpeg_of(5, 0), "image/jpeg", "no pixels"),
             (jpeg_of(5, 5), "image/png", "not the PNG"),
             (png_of(5, 5), "image/jpeg", "not the JPEG"),

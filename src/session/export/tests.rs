@@ -66,7 +66,7 @@ fn invalid_param(json: &str, max_messages: usize) -> (String, String) {
 #[test]
 fn an_export_holds_the_messages_as_they_are() {
     let expected = concat!(
-        r#"{"id":"s-1","object":"session","created_at":1700000000,"updated_at":1700000001,"messages":["#,
+        r#"{"id":"s-1","object":"session","created_at":1700000000,"updated_at":1700000001,"running":null,"last_run":null,"messages":["#,
         r#"{"role":"system", "content":"be kind"},"#,
         "{ \"role\":\"user\",\n\"content\":\"gr\\u00fc\\u00df\", \"x\": 1.50 },",
         r#"{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},"#,
