@@ -40,6 +40,7 @@ use crate::session::Sessions;
 use crate::tools::source::Sources;
 use crate::upstream::router::Router;
 use auth::Authenticator;
+use body::BodyBudgets;
 use error::ApiError;
 use operations::Readiness;
 use settings::Settings;
@@ -72,6 +73,8 @@ pub struct StateInner {
     settings: Settings,
     authenticator: Authenticator,
     readiness: Readiness,
+    /// The memory of request bodies.
+    bodies: BodyBudgets,
     /// Cancelled when the server accepts no new work.
     draining: CancellationToken,
     /// Cancelled when the grace period is over and running requests must end.
@@ -98,12 +101,14 @@ impl AppState {
     /// The state of a server.
     pub fn new(services: Services, settings: Settings) -> Self {
         let authenticator = Authenticator::new(&settings.api_keys, &settings.allowed_hosts);
+        let bodies = BodyBudgets::new(&settings);
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         Self(Arc::new(StateInner {
             services,
             settings,
             authenticator,
             readiness: Readiness::default(),
+            bodies,
             draining,
             stopping,
         }))

@@ -98,6 +98,7 @@ pub(super) struct File {
 
     /// A request does not fit into a smaller body.
     pub(super) max_body_bytes: ByteSize<KIB, { 32 * MIB }>,
+    pub(super) max_parsed_bytes: ByteSize<MIB, { 512 * MIB }>,
     /// The smallest buffer that the HTTP library accepts.
     pub(super) max_header_bytes: ByteSize<{ 8 * KIB }, { 64 * KIB }>,
     pub(super) max_messages: Count<1, 10_000>,

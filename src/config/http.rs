@@ -37,6 +37,7 @@ pub(super) fn settings(
     Ok(Settings {
         listen,
         max_body_bytes: file.max_body_bytes.into(),
+        max_parsed_bytes: file.max_parsed_bytes.into(),
         max_header_bytes: file.max_header_bytes.into(),
         max_messages: file.max_messages.into(),
         header_timeout: file.header_timeout.into(),

@@ -1,5 +1,8 @@
-//! Reading request bodies within limits of size and time, and checking their content type.
+//! Reading request bodies within limits of size, time and memory, and checking their content type.
 
+mod budget;
+
+use std::ops::Deref;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -7,21 +10,93 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName};
 use http_body_util::BodyExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
+use self::budget::{MemoryBudget, ReservedMemory};
+use super::AppState;
 use super::error::ApiError;
 use super::settings::Settings;
-use crate::ids::SessionId;
+use crate::ids::{Owner, SessionId};
 use crate::openai::request::RequestError;
 
 /// Memory reserved for a body of unknown length, in bytes.
 const UNKNOWN_LENGTH_CAPACITY: usize = 4096;
+/// The rate at which a body must arrive on the whole, in bytes per second.
+const MIN_BODY_RATE: u64 = 64 * 1024;
+/// Bytes of a body that may arrive before they count; the number of connections bounds them.
+const UNCOUNTED_BYTES: usize = 64 * 1024;
+/// Memory for a byte that is parsed.
+const PARSE_FACTOR: u64 = 8;
+/// Least memory for a body that is parsed.
+const MIN_PARSE_BYTES: u64 = 64 * 1024;
+/// Longest wait for memory that other requests hold.
+const MEMORY_WAIT: Duration = Duration::from_secs(5);
 
-/// Reads a whole body.
+/// The memory that request bodies may take. There are two budgets, because bodies that arrive slowly would otherwise
+/// keep complete ones from being parsed.
+#[derive(Debug)]
+pub(super) struct BodyBudgets {
+    arriving: MemoryBudget,
+    parsing: MemoryBudget,
+}
+
+/// A whole request body, with the memory that is reserved for parsing it.
+#[derive(Debug)]
+pub(super) struct HeldBody {
+    bytes: Bytes,
+    _memory: ReservedMemory,
+}
+
+impl BodyBudgets {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let shared = settings.api_keys.len() > 1;
+        Self {
+            arriving: MemoryBudget::new(settings.max_parsed_bytes / 2, shared),
+            parsing: MemoryBudget::new(settings.max_parsed_bytes, shared),
+        }
+    }
+}
+
+impl HeldBody {
+    /// The body without the memory for parsing it, which others can then have.
+    pub(super) fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+}
+
+impl Deref for HeldBody {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Reads a whole body that will be parsed. The memory for that is held as long as the result.
 pub(super) async fn read(
+    state: &AppState,
+    owner: &Owner,
     body: Body,
     headers: &HeaderMap,
+) -> Result<HeldBody, ApiError> {
+    let mut arriving = state.bodies.arriving.empty(owner);
+    let bytes = read_whole(body, headers, &state.settings, &mut arriving).await?;
+    let mut memory = state.bodies.parsing.empty(owner);
+    let needed = weight(bytes.len(), PARSE_FACTOR).max(MIN_PARSE_BYTES);
+    match memory.grow_to(needed, MEMORY_WAIT).await {
+        true => Ok(HeldBody {
+            bytes,
+            _memory: memory,
+        }),
+        false => Err(ApiError::overloaded()),
+    }
+}
+
+async fn read_whole(
+    mut body: Body,
+    headers: &HeaderMap,
     settings: &Settings,
+    memory: &mut ReservedMemory,
 ) -> Result<Bytes, ApiError> {
     let most = settings.max_body_bytes;
     let declared = headers
@@ -30,8 +105,12 @@ pub(super) async fn read(
     if declared.is_some_and(|length| length > most) {
         return Err(ApiError::too_large(most));
     }
-    let mut body = body;
-    let Some(first) = next(&mut body, settings.body_timeout).await? else {
+    let limits = ArrivalLimits {
+        began: Instant::now(),
+        silence: settings.body_timeout,
+        declared,
+    };
+    let Some(first) = next(&mut body, &limits, 0).await? else {
         return Ok(Bytes::new());
     };
     if declared == Some(first.len()) {
@@ -41,9 +120,18 @@ pub(super) async fn read(
     let capacity = declared.unwrap_or(UNKNOWN_LENGTH_CAPACITY).min(1024 * 1024);
     let mut whole = BytesMut::with_capacity(capacity.max(first.len()));
     whole.extend_from_slice(&first);
-    while let Some(data) = next(&mut body, settings.body_timeout).await? {
-        if whole.len() + data.len() > most {
+    let mut counted = UNCOUNTED_BYTES;
+    while let Some(data) = next(&mut body, &limits, whole.len()).await? {
+        let length = whole.len() + data.len();
+        if length > most {
             return Err(ApiError::too_large(most));
+        }
+        if length > counted {
+            // In the same steps as the buffer, which doubles when it is full.
+            counted = counted.saturating_mul(2).max(length);
+            if !memory.grow_to(weight(counted, 1), MEMORY_WAIT).await {
+                return Err(ApiError::overloaded());
+            }
         }
         whole.extend_from_slice(&data);
     }
@@ -51,6 +139,33 @@ pub(super) async fn read(
         Err(ApiError::too_large(most))
     } else {
         Ok(whole.freeze())
+    }
+}
+
+fn weight(length: usize, factor: u64) -> u64 {
+    u64::try_from(length)
+        .unwrap_or(u64::MAX)
+        .saturating_mul(factor)
+}
+
+/// The time in which a body has to arrive.
+#[derive(Debug)]
+struct ArrivalLimits {
+    began: Instant,
+    /// Longest wait for the next data.
+    silence: Duration,
+    declared: Option<usize>,
+}
+
+impl ArrivalLimits {
+    /// When the wait for the next data ends, with so many bytes received.
+    fn next_due(&self, received: usize) -> Option<Instant> {
+        let length = self.declared.unwrap_or(received);
+        let length = u64::try_from(length).unwrap_or(u64::MAX);
+        let transfer = Duration::from_millis(length.saturating_mul(1000) / MIN_BODY_RATE);
+        let silent = Instant::now().checked_add(self.silence)?;
+        let total = self.silence.checked_add(transfer)?;
+        Some(silent.min(self.began.checked_add(total)?))
     }
 }
 
@@ -99,18 +214,113 @@ pub(super) fn session_header(
     Ok(Some(parsed))
 }
 
-/// The next data of the body, or none at its end; fails when nothing arrives within `limit`.
-async fn next(body: &mut Body, limit: Duration) -> Result<Option<Bytes>, ApiError> {
+/// The next data of the body, or none at its end; fails when it does not arrive in time.
+async fn next(
+    body: &mut Body,
+    limits: &ArrivalLimits,
+    received: usize,
+) -> Result<Option<Bytes>, ApiError> {
     loop {
-        match timeout(limit, body.frame()).await {
-            Err(_elapsed) => return Err(ApiError::body_timeout()),
-            Ok(None) => return Ok(None),
-            Ok(Some(Err(_broken))) => return Err(ApiError::body_broken()),
-            Ok(Some(Ok(frame))) => {
+        let frame = match limits.next_due(received) {
+            Some(due) => timeout_at(due, body.frame())
+                .await
+                .map_err(|_elapsed| ApiError::body_timeout())?,
+            None => body.frame().await,
+        };
+        match frame {
+            None => return Ok(None),
+            Some(Err(_broken)) => return Err(ApiError::body_broken()),
+            Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    /// A body of `count` pieces of `bytes` bytes, one after each `pause`.
+    fn slow(count: usize, bytes: usize, pause: Duration) -> Body {
+        let pieces = stream::unfold(0, move |sent| async move {
+            if sent == count {
+                return None;
+            }
+            tokio::time::sleep(pause).await;
+            Some((
+                Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; bytes])),
+                sent + 1,
+            ))
+        });
+        Body::from_stream(pieces)
+    }
+
+    fn declared(length: usize) -> HeaderMap {
+        HeaderMap::from_iter([(CONTENT_LENGTH, length.into())])
+    }
+
+    async fn read_from(body: Body, headers: &HeaderMap) -> Result<usize, ApiError> {
+        let settings = Settings {
+            body_timeout: Duration::from_secs(30),
+            max_body_bytes: 1 << 22,
+            ..Settings::for_tests()
+        };
+        let mut memory = MemoryBudget::new(1 << 30, false).empty(&Owner::everybody());
+        let read = read_whole(body, headers, &settings, &mut memory).await;
+        read.map(|bytes| bytes.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_has_a_total_time_by_its_length() {
+        let second = Duration::from_secs(1);
+        // One byte each second is never silent. It has 30 seconds and what its declared length allows.
+        for (length, most) in [(None, 30), (Some(640 * 1024), 40)] {
+            let headers = length.map_or_else(HeaderMap::new, declared);
+            let began = Instant::now();
+            let error = read_from(slow(1 << 20, 1, second), &headers).await;
+            assert_eq!(error.unwrap_err().status(), 408);
+            assert_eq!(began.elapsed().as_secs(), most, "{length:?}");
+        }
+        // At the least rate a body arrives however long it is.
+        let rate = usize::try_from(MIN_BODY_RATE).unwrap();
+        for headers in [HeaderMap::new(), declared(60 * rate)] {
+            let read = read_from(slow(60, rate, second), &headers).await;
+            assert_eq!(read.unwrap(), 60 * rate);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_falls_silent_is_refused() {
+        let began = Instant::now();
+        let silent = slow(2, 1, Duration::from_secs(31));
+        let error = read_from(silent, &declared(1 << 22)).await.unwrap_err();
+        assert_eq!(error.status(), 408);
+        assert_eq!(began.elapsed().as_secs(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_that_arrive_count_and_the_next_is_refused() {
+        let budget = MemoryBudget::new(1 << 20, false);
+        let owner = Owner::everybody();
+        let settings = Settings {
+            max_body_bytes: 1 << 22,
+            ..Settings::for_tests()
+        };
+        let headers = HeaderMap::new();
+        let read = async |memory: &mut ReservedMemory| {
+            let body = slow(10, 100_000, Duration::ZERO);
+            read_whole(body, &headers, &settings, memory).await
+        };
+        let (mut first, mut second) = (budget.empty(&owner), budget.empty(&owner));
+        assert_eq!(read(&mut first).await.unwrap().len(), 1_000_000);
+        let refused = read(&mut second).await.unwrap_err();
+        assert_eq!(refused.status(), 503);
+        drop(first);
+        assert!(read(&mut second).await.is_ok());
     }
 }

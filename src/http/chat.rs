@@ -29,10 +29,10 @@ pub(super) async fn complete(
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
     }
-    let bytes = body::read(request_body, &head.headers, &state.settings).await?;
+    let body = body::read(&state, &owner, request_body, &head.headers).await?;
     let caller = turn::caller(&state, owner, request_id, &head.headers)?;
     let offer = state.agent.offer();
-    let decoded = match decode(&bytes, caller, offer, state.settings.max_messages)? {
+    let decoded = match decode(&body, caller, offer, state.settings.max_messages)? {
         Decision::Turn(turn) => turn,
         Decision::PassThrough(request) => {
             let waiting = match request.answered_call() {
@@ -43,6 +43,7 @@ pub(super) async fn complete(
                 let path_and_query = head.uri.path_and_query().map_or("", |whole| whole.as_str());
                 let (model, edited) = (request.model().to_owned(), request.edited_body());
                 drop(request);
+                let bytes = body.into_bytes();
                 let bytes = edited.unwrap_or(bytes);
                 return forward::chat(&state, &model, path_and_query, head.headers, bytes).await;
             }
@@ -55,7 +56,9 @@ pub(super) async fn complete(
         options: reply,
         official_sdk,
     };
-    let key = idempotency::key(&head.headers, head.uri.path(), &bytes)?;
+    let key = idempotency::key(&head.headers, head.uri.path(), &body)?;
+    // Parsed: others can have its memory while the turn runs.
+    drop(body);
     let delivery = Delivery { began, key };
     turn::answer(&state, turn, reply, delivery).await
 }

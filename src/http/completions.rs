@@ -159,7 +159,7 @@ pub(super) async fn cancel(
     request: Request,
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
-    let mode = cancel_mode(&state, request).await?;
+    let mode = cancel_mode(&state, &owner, request).await?;
     match state.runs.cancel(&owner, &id, mode) {
         true => Ok(cancelling(&id)),
         false => {
@@ -178,7 +178,7 @@ pub(super) async fn cancel_session(
 ) -> Result<Response, ApiError> {
     let missing = || ApiError::from(SessionError::NotFound);
     let id = SessionId::parse(&id).map_err(|_| missing())?;
-    let mode = cancel_mode(&state, request).await?;
+    let mode = cancel_mode(&state, &owner, request).await?;
     if let Some(run) = state.runs.of_session(&owner, &id)
         && state.runs.cancel(&owner, &run, mode)
     {
@@ -218,9 +218,13 @@ fn cancelling(id: &RunId) -> Response {
     (StatusCode::ACCEPTED, Json(body)).into_response()
 }
 
-async fn cancel_mode(state: &AppState, request: Request) -> Result<CancelMode, ApiError> {
+async fn cancel_mode(
+    state: &AppState,
+    owner: &Owner,
+    request: Request,
+) -> Result<CancelMode, ApiError> {
     let (head, request_body) = request.into_parts();
-    let bytes = body::read(request_body, &head.headers, &state.settings).await?;
+    let bytes = body::read(state, owner, request_body, &head.headers).await?;
     if bytes.is_empty() {
         return Ok(CancelMode::default());
     }

@@ -41,6 +41,8 @@ struct Inner {
     /// The `content-range` of a 416: the size of the file.
     content_range: Option<HeaderValue>,
     do_not_retry: bool,
+    /// The request body may be unread, also if the status does not say so.
+    body_unread: bool,
     /// The response of the upstream, which is forwarded unchanged.
     upstream: Option<Box<UpstreamAnswer>>,
     /// For the log.
@@ -83,6 +85,7 @@ impl ApiError {
             retry_after: None,
             content_range: None,
             do_not_retry: false,
+            body_unread: false,
             upstream: None,
             cause: None,
         }))
@@ -146,6 +149,20 @@ impl ApiError {
             Some("request_timeout"),
             "the request body did not arrive in time; send it again",
         )
+    }
+
+    /// 503 for a request body for which there is no memory at present.
+    pub fn overloaded() -> Self {
+        let message = "too many large requests are being read; send this one again later";
+        let mut error = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            Some("overloaded"),
+            message,
+        );
+        error.0.retry_after = Some(RETRY_AFTER_SECONDS);
+        error.0.body_unread = true;
+        error
     }
 
     /// 400 for a request body that ended early.
@@ -293,7 +310,7 @@ impl ApiError {
             None => {
                 let json = HeaderValue::from_static("application/json");
                 let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, json)]);
-                if BODY_UNREAD.contains(&self.0.status) {
+                if self.0.body_unread || BODY_UNREAD.contains(&self.0.status) {
                     headers.insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 (headers, self.envelope().into())

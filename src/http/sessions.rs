@@ -73,7 +73,7 @@ pub(super) async fn import(
     let id = parse_id("id", &id)?;
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
-    let bytes = body::read(request_body, &head.headers, &state.settings).await?;
+    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| RequestError::body("the body is not UTF-8; send JSON encoded as UTF-8"))?;
     let session = export::import(text, state.sessions.max_messages)?;
@@ -114,7 +114,7 @@ pub(super) async fn fork(
     let id = path_id(&id)?;
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
-    let bytes = body::read(request_body, &head.headers, &state.settings).await?;
+    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
     let fork = fork_body(&bytes)?;
     let lease = state.sessions.lease(&owner, &id).await?;
     let new_id = state

@@ -12,13 +12,15 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Largest request body held in memory, in bytes.
     pub max_body_bytes: usize,
+    /// Most memory for parsing request bodies at a time, in bytes; bodies that arrive may take half as much again.
+    pub max_parsed_bytes: u64,
     /// Largest head of a request, in bytes.
     pub max_header_bytes: usize,
     /// Most messages in one request.
     pub max_messages: usize,
     /// Longest wait for the head of a request.
     pub header_timeout: Duration,
-    /// Longest wait for the next data of a request body.
+    /// Longest wait for the next data of a request body. The total time is this and the time of its length at 64 KiB/s.
     pub body_timeout: Duration,
     /// Longest time for which the head of a streamed response waits for the first model call.
     pub first_byte_wait: Duration,
@@ -43,4 +45,28 @@ pub struct ApiKey {
     pub name: String,
     /// SHA-256 of the key.
     pub sha256: [u8; 32],
+}
+
+#[cfg(test)]
+impl Settings {
+    /// Settings with small limits and without keys.
+    pub(super) fn for_tests() -> Self {
+        let second = Duration::from_secs(1);
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            max_body_bytes: 1024 * 1024,
+            max_parsed_bytes: 64 * 1024 * 1024,
+            max_header_bytes: 64 * 1024,
+            max_messages: 100,
+            header_timeout: second,
+            body_timeout: second,
+            first_byte_wait: second,
+            keep_alive: second,
+            shutdown_grace: second,
+            session_headers: Vec::new(),
+            allowed_hosts: Vec::new(),
+            cors_origins: Vec::new(),
+            api_keys: Vec::new(),
+        }
+    }
 }

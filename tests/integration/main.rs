@@ -18,6 +18,7 @@
 
 mod analysis;
 mod architecture;
+mod bodies;
 mod code;
 mod edge;
 mod external;

@@ -1,0 +1,62 @@
+//! Request bodies that take many times their size in memory, many at once.
+
+use serde_json::{Value, json};
+
+use super::support::app::TestApp;
+use super::support::ask::{ask_with, with};
+use super::support::client::Answer;
+use super::support::script::text;
+use super::support::upstream::ScriptedUpstream;
+use super::support::webhook::Webhook;
+
+/// The most memory that the process has had, in KiB.
+fn peak_kib(app: &TestApp) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", app.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    line.unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// A request that takes many times its size when it is parsed.
+fn many_parts(parts: usize) -> Value {
+    let part = json!({"type": "text", "text": "x"});
+    let message = json!({"role": "user", "content": vec![part; parts]});
+    with(ask_with("x", ["t"]), "messages", json!([message]))
+}
+
+#[tokio::test]
+async fn many_large_bodies_at_once_are_parsed_a_few_at_a_time() {
+    let upstream = ScriptedUpstream::answering(|_| text("x")).await;
+    let hook = Webhook::start().await;
+    let body = many_parts(40_000);
+    let bytes = body.to_string().len();
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    // Two at a time.
+    let app = builder
+        .toml(&format!("max_parsed_bytes = {}", 17 * bytes))
+        .start()
+        .await;
+    let one = app.post_chat(body.clone()).await;
+    assert_eq!(one.status, 200, "{}", one.text());
+    let alone = peak_kib(&app);
+    let answers: Vec<Answer> =
+        futures_util::future::join_all((0..24).map(|_| app.post_chat(body.clone()))).await;
+    for answer in &answers {
+        if answer.status != 200 {
+            answer.assert_error(503, Some("overloaded"));
+            assert_eq!(answer.header("retry-after"), Some("1"));
+        }
+    }
+    assert!(answers.iter().any(|answer| answer.status == 200));
+    let peak = peak_kib(&app);
+    // With all of them parsed at once it is about twice as much.
+    let bound = alone + 24 * 4 * u64::try_from(bytes).unwrap() / 1024;
+    assert!(
+        peak < bound,
+        "{bytes} bytes: {alone} KiB alone, {peak} KiB with 24"
+    );
+}
