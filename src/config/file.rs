@@ -106,6 +106,9 @@ pub(super) struct File {
     pub(super) body_timeout: Seconds<30_000>,
     pub(super) first_byte_wait: Seconds<15_000, true>,
     pub(super) keep_alive: Seconds<10_000>,
+    pub(super) write_timeout: Seconds<60_000>,
+    /// By default half of the file descriptors that the process may open.
+    pub(super) max_connections: Option<Count<1>>,
 
     pub(super) log_format: LogFormat,
     pub(super) log_level: LogLevel,

@@ -44,6 +44,8 @@ pub(super) fn settings(
         body_timeout: file.body_timeout.into(),
         first_byte_wait: file.first_byte_wait.into(),
         keep_alive: file.keep_alive.into(),
+        write_timeout: file.write_timeout.into(),
+        max_connections: file.max_connections.map(Into::into),
         shutdown_grace: file.shutdown_grace.into(),
         session_headers,
         allowed_hosts: file.allowed_hosts.iter().cloned().map(Into::into).collect(),

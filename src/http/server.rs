@@ -1,8 +1,13 @@
 //! Accepting connections, and the graceful shutdown.
 
+mod descriptors;
+mod socket;
+mod write_timeout;
+
 use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -12,15 +17,19 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
+use self::write_timeout::WriteTimeout;
 use super::AppState;
 
 /// Delay after a failed accept, so that a lack of file descriptors does not cause a busy loop.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Least time between two log lines about connections that cannot be accepted.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long requests that are ended at shutdown have to write the end of their response.
 const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -59,24 +68,68 @@ pub async fn serve(
 /// Accepts connections without end.
 async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTracker) {
     let router = super::router(state.clone());
+    let descriptors = descriptors::raise_limit();
+    let most = descriptors::max_connections(state.settings.max_connections, descriptors);
+    tracing::info!(max_connections = most, descriptors, "accepting connections");
+    if u64::try_from(most).is_ok_and(|most| most >= descriptors) {
+        tracing::warn!(
+            max_connections = most,
+            descriptors,
+            "max_connections is not below the limit of file descriptors; lower it or raise the limit"
+        );
+    }
+    let permits = Arc::new(Semaphore::new(most));
+    let (mut failures, mut full) = (LogLimit::default(), LogLimit::default());
     loop {
+        if permits.available_permits() == 0 && full.permits_line() {
+            tracing::warn!(
+                max_connections = most,
+                "every connection is in use; new ones wait"
+            );
+        }
+        let Ok(permit) = permits.clone().acquire_owned().await else {
+            return;
+        };
         match listener.accept().await {
             Ok((stream, _)) => {
-                connections.spawn(connection(stream, router.clone(), state.clone()));
+                let connection = connection(stream, router.clone(), state.clone(), permit);
+                connections.spawn(connection);
             }
             Err(error) => {
-                tracing::warn!(%error, "accepting a connection failed");
+                if failures.permits_line() {
+                    tracing::warn!(%error, "accepting connections fails");
+                }
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
 }
 
-/// Serves the requests of one connection.
-async fn connection(stream: TcpStream, router: axum::Router, state: AppState) {
-    // Sends small writes at once instead of waiting for the acknowledgement of the last one.
-    let _best_effort = stream.set_nodelay(true);
+/// Limits a log line that a burst of events would repeat to one in [`LOG_INTERVAL`].
+#[derive(Debug, Default)]
+struct LogLimit(Option<Instant>);
+
+impl LogLimit {
+    fn permits_line(&mut self) -> bool {
+        let permits = self.0.is_none_or(|last| last.elapsed() >= LOG_INTERVAL);
+        if permits {
+            self.0 = Some(Instant::now());
+        }
+        permits
+    }
+}
+
+/// Serves the requests of one connection, which holds its permit.
+async fn connection(
+    stream: TcpStream,
+    router: axum::Router,
+    state: AppState,
+    _permit: OwnedSemaphorePermit,
+) {
     let settings = &state.settings;
+    if let Err(error) = socket::configure(&stream, settings.write_timeout) {
+        tracing::debug!(%error, "an option of a socket could not be set");
+    }
     let service = service_fn(move |request: Request<Incoming>| {
         let mut router = router.clone();
         async move { Ok::<_, Infallible>(answer(&mut router, request).await) }
@@ -89,6 +142,7 @@ async fn connection(stream: TcpStream, router: axum::Router, state: AppState) {
         // This limit is larger and bounds the memory.
         .max_buf_size(settings.max_header_bytes.saturating_mul(2))
         .half_close(false);
+    let stream = WriteTimeout::new(stream, settings.write_timeout);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let draining: CancellationToken = state.draining.child_token();
     let ended = tokio::select! {
@@ -99,7 +153,8 @@ async fn connection(stream: TcpStream, router: axum::Router, state: AppState) {
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended early");
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        tracing::debug!(%error, cause, "connection ended early");
     }
 }
 
@@ -107,5 +162,22 @@ async fn answer(router: &mut axum::Router, request: Request<Incoming>) -> http::
     match router.call(request.map(Body::new)).await {
         Ok(response) => response,
         Err(never) => match never {},
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_one_log_line() {
+        let mut limit = LogLimit::default();
+        assert!(limit.permits_line());
+        for _ in 0..100 {
+            assert!(!limit.permits_line());
+        }
+        tokio::time::advance(LOG_INTERVAL).await;
+        assert!(limit.permits_line());
+        assert!(!limit.permits_line());
     }
 }

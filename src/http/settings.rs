@@ -26,6 +26,10 @@ pub struct Settings {
     pub first_byte_wait: Duration,
     /// Time without data after which a keep-alive comment is sent on a stream.
     pub keep_alive: Duration,
+    /// The time in which a client must take some of the data that waits for it, else it is disconnected.
+    pub write_timeout: Duration,
+    /// Most connections; by default half of the file descriptors that the process may open.
+    pub max_connections: Option<usize>,
     /// How long running requests may take after the shutdown has begun.
     pub shutdown_grace: Duration,
     /// Headers that carry a session id, `x-session-id` among them.
@@ -62,6 +66,8 @@ impl Settings {
             body_timeout: second,
             first_byte_wait: second,
             keep_alive: second,
+            write_timeout: second,
+            max_connections: None,
             shutdown_grace: second,
             session_headers: Vec::new(),
             allowed_hosts: Vec::new(),

@@ -83,7 +83,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("infer", &["media", "web"]),
     ("rusqlite", &["store"]),
     ("libc", &["sandbox"]),
-    ("rustix", &["sandbox"]),
+    // The server's limit of file descriptors.
+    ("rustix", &["sandbox", "http"]),
+    ("socket2", &["http"]),
     ("landlock", &["sandbox"]),
     ("seccompiler", &["sandbox"]),
     ("dom_query", &["web"]),

@@ -20,6 +20,7 @@ mod analysis;
 mod architecture;
 mod bodies;
 mod code;
+mod connections;
 mod edge;
 mod external;
 mod faults;

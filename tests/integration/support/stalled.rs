@@ -34,6 +34,19 @@ impl StalledClient {
         Self(connection)
     }
 
+    /// Reads until a text has come, and no further.
+    pub(crate) async fn until(mut self, text: &str) -> Self {
+        let mut read = String::new();
+        while !read.contains(text) {
+            let mut part = [0; 64];
+            let count = within("the beginning of the answer", self.0.read(&mut part)).await;
+            let count = count.ok().filter(|count| *count > 0);
+            let count = count.unwrap_or_else(|| panic!("the answer ended early: {read}"));
+            read.push_str(&String::from_utf8_lossy(&part[..count]));
+        }
+        self
+    }
+
     /// Reads what still comes, however the connection ends.
     pub(crate) async fn rest(mut self) -> String {
         let mut bytes = Vec::new();

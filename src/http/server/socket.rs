@@ -1,0 +1,35 @@
+//! The options of accepted sockets.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+
+use super::write_timeout::MIN_PROGRESS_BYTES;
+
+/// The silence after which the operating system asks whether the peer still exists.
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
+/// The interval of further questions.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Sets the options of an accepted socket.
+///
+/// A peer that acknowledges nothing or has no room for data is given up by the operating system after `write_timeout`.
+///
+/// # Errors
+/// When the operating system refuses an option; the options before it are set.
+pub(super) fn configure(stream: &TcpStream, write_timeout: Duration) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    // Sends small writes at once instead of waiting for the acknowledgement of the last one.
+    socket.set_tcp_nodelay(true)?;
+    let keep_alive = TcpKeepalive::new()
+        .with_time(KEEP_ALIVE_IDLE)
+        .with_interval(KEEP_ALIVE_INTERVAL);
+    socket.set_tcp_keepalive(&keep_alive)?;
+    socket.set_tcp_user_timeout(Some(write_timeout))?;
+    // Limits the data that the operating system takes before it is sent. Otherwise a full buffer of megabytes, of which a
+    // third must be free before the next write, hides how much a slow client takes.
+    let unsent = u32::try_from(MIN_PROGRESS_BYTES).unwrap_or(u32::MAX);
+    socket.set_tcp_notsent_lowat(unsent)
+}
