@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use tokio::net::TcpListener;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
 use crate::agent::policy::Policies;
@@ -34,8 +35,13 @@ const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
 const WAITING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the answers of runs are kept.
 const RUN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long session writes may take after the last request has ended.
-const FLUSH_WAIT: Duration = Duration::from_secs(10);
+// After the grace the process ends within five seconds: the limits below and that of the runtime in `main` add up to them.
+/// How long the end of connections, runs and interpreters may take after the grace.
+const CLOSE_LIMIT: Duration = Duration::from_secs(3);
+/// How long background tasks, session writes among them, may take after that.
+const TASK_LIMIT: Duration = Duration::from_millis(500);
+/// How long the session store may take to close after that.
+const STORE_LIMIT: Duration = Duration::from_millis(500);
 
 /// A server that is bound and ready to run.
 #[derive(Debug)]
@@ -49,6 +55,7 @@ pub struct App {
     sessions: Sessions,
     session_ttl: Option<Duration>,
     nameless_session_ttl: Option<Duration>,
+    shutdown_grace: Duration,
 }
 
 /// Why a server could not be started.
@@ -149,6 +156,7 @@ impl App {
             sources,
             metrics,
         };
+        let shutdown_grace = config.http.shutdown_grace;
         let state = AppState::new(services, config.http);
         Ok(Self {
             listener,
@@ -160,6 +168,7 @@ impl App {
             sessions,
             session_ttl: config.session.ttl,
             nameless_session_ttl: config.session.nameless_ttl,
+            shutdown_grace,
         })
     }
 
@@ -200,33 +209,52 @@ impl App {
 
     async fn serve(self, shutdown: LocalBoxFuture<'_, ()>) -> Result<(), AppError> {
         let runs = self.state.runs.clone();
-        let expiry = expire(
-            self.sessions.clone(),
-            self.session_ttl,
-            self.nameless_session_ttl,
-        );
-        let served = tokio::select! {
-            served = server::serve(self.listener, self.state, shutdown) => served,
-            () = expiry => Ok(()),
-            () = expire_waiting(self.sessions.clone(), runs) => Ok(()),
+        let (ttl, nameless_ttl) = (self.session_ttl, self.nameless_session_ttl);
+        let stopped = async {
+            tokio::select! {
+                () = shutdown => {}
+                () = expire(self.sessions.clone(), ttl, nameless_ttl) => {}
+                () = expire_waiting(self.sessions.clone(), runs) => {}
+            }
         };
-        self.tasks.close();
-        // Before the tasks are waited for, some of which end with it, and before the store, which knows its files.
-        if let Some(sandbox) = &self.sandbox {
-            sandbox.close().await;
-        }
+        let connections = server::serve(self.listener, self.state, stopped).await;
+        let grace_end = after(Instant::now(), self.shutdown_grace);
+        let _ended_or_late = timeout_at(grace_end, connections.ended()).await;
+        let deadline = after(grace_end, CLOSE_LIMIT);
+        // Idle interpreters need not wait for the requests that are still ending. The others follow as their calls end.
+        let saving = async {
+            if let Some(sandbox) = &self.sandbox {
+                sandbox
+                    .close(deadline.saturating_duration_since(Instant::now()))
+                    .await;
+            }
+        };
+        tokio::join!(connections.abort(), saving);
         if let Some(web) = &self.web {
             web.close();
         }
-        if tokio::time::timeout(FLUSH_WAIT, self.tasks.wait())
-            .await
-            .is_err()
-        {
-            tracing::error!("session writes did not end in time");
+        self.tasks.close();
+        let deadline = after(deadline, TASK_LIMIT);
+        if timeout_at(deadline, self.tasks.wait()).await.is_err() {
+            tracing::error!(
+                tasks = self.tasks.len(),
+                "background tasks did not end in time"
+            );
         }
-        self.sessions.close().await;
-        served.map_err(AppError::Serve)
+        // Last, because the others write to it.
+        let deadline = after(Instant::now(), STORE_LIMIT).max(deadline);
+        if timeout_at(deadline, self.sessions.close()).await.is_err() {
+            tracing::warn!(
+                "the session store was not closed in time; its log is read at the next start"
+            );
+        }
+        Ok(())
     }
+}
+
+/// This time later; the same time if that cannot be represented.
+fn after(time: Instant, wait: Duration) -> Instant {
+    time.checked_add(wait).unwrap_or(time)
 }
 
 /// The metrics, whose labels are the names of the tools and upstreams.

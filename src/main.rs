@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use loopwright::app::{App, AppError};
@@ -23,6 +24,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The exit status of a configuration error.
 const CONFIGURATION_ERROR: u8 = 2;
+
+/// How long the threads of the runtime have to end.
+const RUNTIME_LIMIT: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
     // Before anything else: these processes must have one thread, and need no settings.
@@ -71,7 +75,7 @@ fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
         .iter()
         .for_each(|notice| tracing::warn!("{notice}"));
     let format = config.log.format;
-    runtime()?.block_on(async {
+    run_to_end(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
         let app = App::build(config).await?;
         if let Err(error) = app.check_page_parser().await {
@@ -92,7 +96,7 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
     let config = DemoConfig::load(flags, &environment)?;
     telemetry::init(&config.log)?;
     let format = config.log.format;
-    runtime()?.block_on(async {
+    run_to_end(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
         let demo = Box::pin(demo::Demo::build(&config)).await?;
         announce(format, demo.address());
@@ -143,11 +147,15 @@ fn announce(format: Format, address: SocketAddr) {
     let _stderr_may_be_closed = writeln!(std::io::stderr(), "{line}");
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
+/// Runs a future on a new runtime. Threads that are stuck in a system call do not delay the return.
+fn run_to_end(whole: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("cannot start the runtime")
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(whole);
+    runtime.shutdown_timeout(RUNTIME_LIMIT);
+    result
 }
 
 /// The one place where the environment is read.

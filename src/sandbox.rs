@@ -37,6 +37,7 @@ mod worker;
 mod worker_protocol;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::DumpableBehavior;
 use tokio_util::task::TaskTracker;
@@ -156,9 +157,10 @@ impl Sandbox {
         self.0.pool.forget(workspace);
     }
 
-    /// Saves the working files, ends every interpreter and waits for that. Later calls are rejected.
-    pub async fn close(&self) {
-        self.0.pool.close().await;
+    /// Saves the working files, ends every interpreter and waits for that, at most for `limit`. Later calls are
+    /// rejected. The interpreters that are left then end with the process.
+    pub async fn close(&self, limit: Duration) {
+        self.0.pool.close(limit).await;
     }
 
     /// The workspace's interpreter with its input files in place, and notices for the model.

@@ -1,11 +1,10 @@
-//! Accepting connections, and the graceful shutdown.
+//! Accepting connections, and ending them at shutdown.
 
 mod descriptors;
 mod socket;
 mod write_timeout;
 
 use std::convert::Infallible;
-use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,40 +32,61 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long requests that are ended at shutdown have to write the end of their response.
 const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves until `shutdown` resolves. Then no new requests are accepted, running ones have the configured grace period,
-/// and those that still run after it are ended.
-///
-/// # Errors
-/// None at present: failures of single connections are logged.
+/// The connections that are open when the server stops accepting.
+#[derive(Debug)]
+pub struct OpenConnections {
+    state: AppState,
+    connections: TaskTracker,
+    aborted: CancellationToken,
+}
+
+/// Accepts connections until `shutdown` resolves. After that new requests are refused, and running ones go on.
 pub async fn serve(
     listener: TcpListener,
     state: AppState,
     shutdown: impl Future<Output = ()>,
-) -> io::Result<()> {
-    let connections = TaskTracker::new();
+) -> OpenConnections {
+    let open = OpenConnections {
+        state,
+        connections: TaskTracker::new(),
+        aborted: CancellationToken::new(),
+    };
     tokio::select! {
         () = shutdown => {}
-        () = accept(&listener, &state, &connections) => {}
+        () = accept(&listener, &open) => {}
     }
     drop(listener);
-    state.draining.cancel();
-    connections.close();
-    tracing::info!(connections = connections.len(), "draining");
-    // Runs may go on without a connection.
-    let ended = async { tokio::join!(connections.wait(), state.runs.ended_all()) };
-    let in_time = timeout(state.settings.shutdown_grace, ended).await.is_ok();
-    state.runs.close();
-    if !in_time {
-        state.stopping.cancel();
-        // A client that does not read cannot delay the shutdown.
-        let ended = async { tokio::join!(connections.wait(), state.runs.ended_all()) };
-        let _ended_or_dropped = timeout(FINAL_WRITE_TIMEOUT, ended).await;
+    open.state.draining.cancel();
+    open.connections.close();
+    tracing::info!(connections = open.connections.len(), "draining");
+    open
+}
+
+impl OpenConnections {
+    /// Waits until every connection and every run has ended; a run may go on without a connection.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn ended(&self) {
+        tokio::join!(self.connections.wait(), self.state.runs.ended_all());
     }
-    Ok(())
+
+    /// Ends the runs and the requests, which have a short time to write the end of their response. Then every connection is
+    /// closed, whether or not its client reads.
+    pub async fn abort(&self) {
+        self.state.runs.close();
+        self.state.stopping.cancel();
+        if timeout(FINAL_WRITE_TIMEOUT, self.ended()).await.is_err() {
+            tracing::warn!(connections = self.connections.len(), "closing connections");
+            self.aborted.cancel();
+            let _ended_or_stuck = timeout(ACCEPT_RETRY_DELAY, self.ended()).await;
+        }
+    }
 }
 
 /// Accepts connections without end.
-async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTracker) {
+async fn accept(listener: &TcpListener, open: &OpenConnections) {
+    let state = &open.state;
     let router = super::router(state.clone());
     let descriptors = descriptors::raise_limit();
     let most = descriptors::max_connections(state.settings.max_connections, descriptors);
@@ -92,8 +112,8 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
         };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let connection = connection(stream, router.clone(), state.clone(), permit);
-                connections.spawn(connection);
+                let connection = connection(stream, router.clone(), open, permit);
+                open.connections.spawn(connection);
             }
             Err(error) => {
                 if failures.permits_line() {
@@ -120,12 +140,28 @@ impl LogLimit {
 }
 
 /// Serves the requests of one connection, which holds its permit.
-async fn connection(
+fn connection(
     stream: TcpStream,
     router: axum::Router,
-    state: AppState,
-    _permit: OwnedSemaphorePermit,
-) {
+    open: &OpenConnections,
+    permit: OwnedSemaphorePermit,
+) -> impl Future<Output = ()> + use<> {
+    let (state, aborted) = (open.state.clone(), open.aborted.clone());
+    async move {
+        let _permit = permit;
+        if let Err(error) = served(stream, router, &state, &aborted).await {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::debug!(%error, cause, "connection ended early");
+        }
+    }
+}
+
+async fn served(
+    stream: TcpStream,
+    router: axum::Router,
+    state: &AppState,
+    aborted: &CancellationToken,
+) -> hyper::Result<()> {
     let settings = &state.settings;
     if let Err(error) = socket::configure(&stream, settings.write_timeout) {
         tracing::debug!(%error, "an option of a socket could not be set");
@@ -145,16 +181,14 @@ async fn connection(
     let stream = WriteTimeout::new(stream, settings.write_timeout);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let draining: CancellationToken = state.draining.child_token();
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = draining.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        let cause = std::error::Error::source(&error).map(ToString::to_string);
-        tracing::debug!(%error, cause, "connection ended early");
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = draining.cancelled() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    tokio::select! {
+        ended = connection => ended,
+        () = aborted.cancelled() => Ok(()),
     }
 }
 

@@ -8,6 +8,7 @@ mod eviction;
 mod fonts;
 mod saved_files;
 mod scheduler;
+mod shutdown;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,6 @@ use self::scheduler::{Grant, Scheduler};
 pub(super) use self::workspace::WorkerGuard;
 use self::workspace::Workspace;
 use super::plan::LaunchPlan;
-use super::remove::remove_tree;
 use super::worker::{Worker, WorkerStatus};
 use super::{InterpreterError, SandboxError, Stats};
 use crate::ids::{Owner, WorkspaceId};
@@ -130,6 +130,7 @@ impl Pool {
         }
         let (permitted, was_spare) = tokio::select! {
             biased;
+            () = self.closing.cancelled() => return Err(InterpreterError::Closed),
             () = workspace.forgotten.cancelled() => return Err(InterpreterError::Forgotten),
             acquired = self.acquire(id.owner()) => acquired?,
         };
@@ -257,7 +258,12 @@ impl Pool {
         let (pool, id, workspace) = (self.clone(), id.clone(), workspace.clone());
         self.tasks.spawn(async move {
             let status = match &mut slot.permitted {
-                Some(permitted) => permitted.worker.recover(RECOVERY).await,
+                // At shutdown the interpreter ends anyway, and its files are wanted soon.
+                Some(permitted) => tokio::select! {
+                    biased;
+                    () = pool.closing.cancelled() => WorkerStatus::Ended,
+                    status = permitted.worker.recover(RECOVERY) => status,
+                },
                 None => WorkerStatus::Ready,
             };
             pool.released(&id, &workspace, slot, status);
@@ -308,28 +314,6 @@ impl Pool {
             tracing::warn!(%error, "matplotlib could not build the font list");
         }
         self.refill();
-    }
-
-    /// Saves the files of every interpreter, ends it, and rejects later calls.
-    pub(super) async fn close(self: &Arc<Self>) {
-        self.closing.cancel();
-        let spares = self.scheduler.close();
-        let all: Vec<_> = self.workspaces.lock().drain().collect();
-        for (id, workspace) in all {
-            let mut slot = workspace.slot.clone().lock_owned().await;
-            slot.retire_if(|_| true);
-            self.save(&id, &mut slot).await;
-        }
-        for spare in spares {
-            spare.worker.end().await;
-        }
-        if self.plan.settings.temporary {
-            let work_dir = self.plan.settings.work_dir.clone();
-            let deleting = tokio::task::spawn_blocking(move || remove_tree(&work_dir));
-            if let Ok(Err(error)) = deleting.await {
-                tracing::warn!(%error, "the temporary directory for working files could not be deleted");
-            }
-        }
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -198,7 +198,7 @@ impl Stage {
     /// Ends everything; no process, file or mount may be left of it.
     async fn tear_down(self) {
         self.is_untouched();
-        self.sandbox.close().await;
+        self.sandbox.close(Duration::from_secs(60)).await;
         self.tasks.close();
         self.tasks.wait().await;
         until("processes", || {

@@ -136,7 +136,7 @@ impl Stage {
 
     /// Ends it; no process of it may be left.
     async fn end(self) {
-        self.sandbox.close().await;
+        self.sandbox.close(PATIENCE).await;
         self.tasks.close();
         self.tasks.wait().await;
         let mine = self.folder.path().display().to_string();

@@ -34,6 +34,7 @@ mod passthrough;
 mod rounds;
 mod runs;
 mod sessions;
+mod shutdown;
 mod store;
 #[expect(
     dead_code,

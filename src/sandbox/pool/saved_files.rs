@@ -234,7 +234,7 @@ impl SavedFiles {
     }
 
     /// Records or clears what became of a workspace's files.
-    fn note(&self, workspace: &str, note: Option<FileLoss>) {
+    pub(super) fn note(&self, workspace: &str, note: Option<FileLoss>) {
         self.0.index.lock().note(workspace, note);
         let path = self.0.directory.join(format!("{workspace}{NOTE}"));
         let written = match note {

@@ -96,7 +96,7 @@ impl Stage {
     }
 
     async fn end(self) {
-        self.sandbox.close().await;
+        self.sandbox.close(PATIENCE).await;
         self.tasks.close();
         self.tasks.wait().await;
     }
@@ -360,4 +360,39 @@ async fn a_file_that_got_another_name_is_told_whatever_call_placed_it() {
     let next = stage.run(&workspace, "1").await;
     assert!(next.notices[0].starts_with("the file 'a.txt' is called"));
     stage.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Python"]
+async fn closing_saves_every_workspace_and_waits_for_no_call_beyond_its_limit() {
+    let stage = Stage::with(|settings| settings.max_workers = 3).await;
+    let all = [(); 3].map(|()| WorkspaceId::fresh());
+    for workspace in &all {
+        stage
+            .run(workspace, "print(open('made', 'w').write('kept'))")
+            .await;
+    }
+    let [first, second, held] = &all;
+    // A call that does not end.
+    let guard = stage.pool().acquire_worker(held).await.unwrap();
+    let began = Instant::now();
+    stage.sandbox.close(Duration::from_secs(2)).await;
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let directory = stage.folder.path().join("work/saved");
+    let saved = |id: &WorkspaceId| {
+        let file = directory.join(id.as_str()).join("files/made");
+        fs::read_to_string(file).ok()
+    };
+    let noted = |id: &WorkspaceId| directory.join(format!("{}.note", id.as_str())).exists();
+    for workspace in [first, second] {
+        assert_eq!(saved(workspace).as_deref(), Some("kept"));
+        assert!(!noted(workspace));
+    }
+    assert_eq!((saved(held), noted(held)), (None, true));
+    // The call ends before the process does.
+    drop(guard);
+    stage.tasks.close();
+    stage.tasks.wait().await;
+    assert_eq!(saved(held).as_deref(), Some("kept"));
+    assert!(!noted(held));
 }

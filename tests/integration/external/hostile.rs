@@ -72,7 +72,7 @@ def content(path, offset, most):
             assert_eq!(file.name, "ok.txt");
             assert_eq!(file.bytes.len(), 5000);
         }
-        stage.sandbox.close().await;
+        stage.sandbox.close(PATIENCE).await;
         let saved = stage
             .folder
             .path()
