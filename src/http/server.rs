@@ -32,30 +32,40 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long requests that are ended at shutdown have to write the end of their response.
 const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The connections that are open when the server stops accepting.
+/// The connections of a server that is stopping.
 #[derive(Debug)]
 pub struct OpenConnections {
     state: AppState,
+    listener: TcpListener,
+    permits: Arc<Semaphore>,
+    max_connections: usize,
+    /// Those that were open when the shutdown began.
     connections: TaskTracker,
+    /// Those that came later. Nothing waits for them.
+    late: TaskTracker,
     aborted: CancellationToken,
 }
 
-/// Accepts connections until `shutdown` resolves. After that new requests are refused, and running ones go on.
+/// Accepts connections until `shutdown` resolves. After that new turns are refused, and running ones go on.
 pub async fn serve(
     listener: TcpListener,
     state: AppState,
     shutdown: impl Future<Output = ()>,
 ) -> OpenConnections {
+    let max_connections = connection_limit(&state);
     let open = OpenConnections {
         state,
+        listener,
+        permits: Arc::new(Semaphore::new(max_connections)),
+        max_connections,
         connections: TaskTracker::new(),
+        late: TaskTracker::new(),
         aborted: CancellationToken::new(),
     };
     tokio::select! {
         () = shutdown => {}
-        () = accept(&listener, &open) => {}
+        () = accept(&open, &open.connections) => {}
     }
-    drop(listener);
     open.state.draining.cancel();
     open.connections.close();
     tracing::info!(connections = open.connections.len(), "draining");
@@ -63,12 +73,17 @@ pub async fn serve(
 }
 
 impl OpenConnections {
-    /// Waits until every connection and every run has ended; a run may go on without a connection.
+    /// Waits until every connection and every run has ended; a run may go on without a connection. Meanwhile connections
+    /// are accepted, so that running runs can be read.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn ended(&self) {
-        tokio::join!(self.connections.wait(), self.state.runs.ended_all());
+        let ended = async { tokio::join!(self.connections.wait(), self.state.runs.ended_all()) };
+        tokio::select! {
+            _ = ended => {}
+            () = accept(self, &self.late) => {}
+        }
     }
 
     /// Ends the runs and the requests, which have a short time to write the end of their response. Then every connection is
@@ -76,18 +91,20 @@ impl OpenConnections {
     pub async fn abort(&self) {
         self.state.runs.close();
         self.state.stopping.cancel();
-        if timeout(FINAL_WRITE_TIMEOUT, self.ended()).await.is_err() {
+        let ended = async { tokio::join!(self.connections.wait(), self.state.runs.ended_all()) };
+        let in_time = timeout(FINAL_WRITE_TIMEOUT, ended).await.is_ok();
+        if !in_time {
             tracing::warn!(connections = self.connections.len(), "closing connections");
-            self.aborted.cancel();
-            let _ended_or_stuck = timeout(ACCEPT_RETRY_DELAY, self.ended()).await;
         }
+        self.aborted.cancel();
+        self.late.close();
+        let closed = async { tokio::join!(self.connections.wait(), self.late.wait()) };
+        let _closed_or_stuck = timeout(ACCEPT_RETRY_DELAY, closed).await;
     }
 }
 
-/// Accepts connections without end.
-async fn accept(listener: &TcpListener, open: &OpenConnections) {
-    let state = &open.state;
-    let router = super::router(state.clone());
+/// Most connections at the same time.
+fn connection_limit(state: &AppState) -> usize {
     let descriptors = descriptors::raise_limit();
     let most = descriptors::max_connections(state.settings.max_connections, descriptors);
     tracing::info!(max_connections = most, descriptors, "accepting connections");
@@ -98,22 +115,28 @@ async fn accept(listener: &TcpListener, open: &OpenConnections) {
             "max_connections is not below the limit of file descriptors; lower it or raise the limit"
         );
     }
-    let permits = Arc::new(Semaphore::new(most));
+    most
+}
+
+/// Accepts connections without end.
+async fn accept(open: &OpenConnections, connections: &TaskTracker) {
+    let router = super::router(open.state.clone());
+    let permits = &open.permits;
     let (mut failures, mut full) = (LogLimit::default(), LogLimit::default());
     loop {
         if permits.available_permits() == 0 && full.permits_line() {
             tracing::warn!(
-                max_connections = most,
+                max_connections = open.max_connections,
                 "every connection is in use; new ones wait"
             );
         }
         let Ok(permit) = permits.clone().acquire_owned().await else {
             return;
         };
-        match listener.accept().await {
+        match open.listener.accept().await {
             Ok((stream, _)) => {
                 let connection = connection(stream, router.clone(), open, permit);
-                open.connections.spawn(connection);
+                connections.spawn(connection);
             }
             Err(error) => {
                 if failures.permits_line() {
@@ -170,6 +193,7 @@ async fn served(
         let mut router = router.clone();
         async move { Ok::<_, Infallible>(answer(&mut router, request).await) }
     });
+    let is_late = state.draining.is_cancelled();
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -177,15 +201,19 @@ async fn served(
         // The middleware applies the exact limit, because hyper's refusals have no error envelope and no request id.
         // This limit is larger and bounds the memory.
         .max_buf_size(settings.max_header_bytes.saturating_mul(2))
-        .half_close(false);
+        .half_close(false)
+        // A connection that comes during the shutdown brings one request.
+        .keep_alive(!is_late);
     let stream = WriteTimeout::new(stream, settings.write_timeout);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let draining: CancellationToken = state.draining.child_token();
-    tokio::select! {
-        ended = connection.as_mut() => return ended,
-        () = draining.cancelled() => {}
+    if !is_late {
+        tokio::select! {
+            ended = connection.as_mut() => return ended,
+            () = draining.cancelled() => {}
+        }
+        connection.as_mut().graceful_shutdown();
     }
-    connection.as_mut().graceful_shutdown();
     tokio::select! {
         ended = connection => ended,
         () = aborted.cancelled() => Ok(()),
