@@ -14,7 +14,7 @@ mod title;
 pub use self::interrupted::interrupted_results;
 pub use self::service::{Sessions, UnwrittenChange};
 pub use crate::store::{
-    Attachment, Change, Lease, Replaced, SessionSummary, StoredMessage, StoredSession,
+    Attachment, Change, Lease, Replaced, SessionSummary, StorageFull, StoredMessage, StoredSession,
     UnstoredTurn, View, WaitingTurn,
 };
 
@@ -51,6 +51,17 @@ pub enum SessionError {
         /// The text for the client.
         message: String,
     },
+    /// The session would exceed its limit.
+    #[error("session too large: {bytes} bytes, and the limit is {limit}")]
+    TooLarge {
+        /// Bytes of the session with the write.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// There is no space for more bytes of sessions.
+    #[error("session store full: {0}")]
+    Full(StorageFull),
     /// The store failed.
     #[error("session store failed")]
     Store(#[source] Box<dyn std::error::Error + Send + Sync>),

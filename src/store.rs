@@ -7,6 +7,7 @@
 mod clock;
 mod file;
 mod lease;
+mod limits;
 mod record;
 mod run;
 mod sqlite;
@@ -22,6 +23,7 @@ pub use self::file::{
     FileFilter, FileOrder, FilePage, FileRecord, FileUsage, InsertedFile, Purpose, StoredFile,
 };
 pub use self::lease::{Fence, Lease};
+pub use self::limits::{Growth, SessionLimits, StorageFull};
 pub use self::record::{
     Change, Replaced, SessionPage, SessionSummary, StoredMessage, StoredSession, Title, View,
 };
@@ -67,6 +69,17 @@ pub enum StoreError {
         /// Number of instructions and messages of the session.
         messages: u64,
     },
+    /// The session would exceed its limit; nothing is changed.
+    #[error("the session would have {bytes} bytes, and the limit is {limit}")]
+    SessionTooLarge {
+        /// Bytes of the session with the write.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// There is no space for more bytes of sessions; nothing is changed.
+    #[error("the session store is full: {0}")]
+    Full(StorageFull),
     /// Another process has the database file open.
     #[error(
         "{} is in use by another loopwright process; stop that process, or choose another file with --session-store",
@@ -102,6 +115,30 @@ impl Store {
     /// `InUse`, `NewerSchema`; else when it cannot be opened or migrated.
     pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
         Sqlite::open(url).await.map(Self::Sqlite)
+    }
+
+    /// Sets the limits on the bytes of sessions. Without this call there are none.
+    pub async fn limit_sessions(&self, limits: SessionLimits) {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.limit_sessions(limits).await,
+        }
+    }
+
+    /// Checks whether the limits allow a write to a session. If the sessions of all owners have reached their limit,
+    /// sessions whose id loopwright made are deleted first: the least recently written of the owners with most bytes.
+    /// Sessions with a lease are not deleted. Every write makes the same check.
+    ///
+    /// # Errors
+    /// `SessionTooLarge`, `Full`; else when the store fails.
+    pub async fn check_growth(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+        growth: Growth,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.check_growth(owner, id, growth).await,
+        }
     }
 
     /// Acquires the lease of a session, in order of arrival. With a `wait` of zero, only a free lease is acquired.
@@ -166,7 +203,7 @@ impl Store {
     /// If fewer messages are stored than `keep`, all of them are kept.
     ///
     /// # Errors
-    /// `LeaseLost`; else when the store fails. Nothing is changed then.
+    /// `LeaseLost`, `SessionTooLarge`, `Full`; else when the store fails. Nothing is changed then.
     ///
     /// # Cancel safety
     /// If the future is dropped, the change is applied completely or not at all.
@@ -180,7 +217,7 @@ impl Store {
     /// Unix seconds; 0 is the current time.
     ///
     /// # Errors
-    /// `LeaseLost`; else when the store fails. Nothing is changed then.
+    /// `LeaseLost`, `SessionTooLarge`, `Full`; else when the store fails. Nothing is changed then.
     ///
     /// # Cancel safety
     /// As [`Store::write`].
@@ -201,7 +238,8 @@ impl Store {
     /// Pending client calls stay assigned to the source session. Both sessions use the same files.
     ///
     /// # Errors
-    /// `LeaseLost`, `NotFound`, `Exists` when the new id is taken, `PastEnd`; else when the store fails.
+    /// `LeaseLost`, `NotFound`, `Exists` when the new id is taken, `PastEnd`, `SessionTooLarge`, `Full`; else when the
+    /// store fails.
     ///
     /// # Cancel safety
     /// As [`Store::write`].

@@ -7,10 +7,11 @@ use super::file::File;
 use super::text::Directory;
 use super::validation::Validation;
 use super::value::{ByteSize, GIB};
-use crate::session::settings::{StoreUrl, default_files_dir};
+use crate::session::settings::{SessionLimits, StoreUrl, default_files_dir};
 use crate::{agent, session, telemetry};
 
 const DEFAULT_TOTAL_FILE_BYTES: u64 = 10 * GIB;
+const DEFAULT_TOTAL_SESSION_BYTES: u64 = 20 * GIB;
 
 pub(super) fn agent(file: &File) -> agent::settings::Settings {
     agent::settings::Settings {
@@ -34,7 +35,7 @@ pub(super) fn session(
             .get_or_insert_with(|| Directory(default_files_dir(path)));
     }
     let most = u64::from(file.max_file_bytes);
-    // The default grows with the limit of one file, so that setting that limit alone is valid.
+    // The defaults grow with the limit of one file or session, so that setting that limit alone is valid.
     let default = || ByteSize::computed(DEFAULT_TOTAL_FILE_BYTES.max(most));
     let total = u64::from(*file.max_total_file_bytes.get_or_insert_with(default));
     if total < most {
@@ -43,6 +44,7 @@ pub(super) fn session(
         );
         return Err(checks.error("max_total_file_bytes", problem));
     }
+    let limits = session_limits(file, checks)?;
     let unless_zero = |ttl: Duration| (!ttl.is_zero()).then_some(ttl);
     Ok(session::settings::Settings {
         store,
@@ -50,9 +52,27 @@ pub(super) fn session(
         nameless_ttl: unless_zero(file.nameless_session_ttl.into()),
         wait: Duration::from_millis(file.session_wait_ms.into()),
         max_messages: file.session_max_messages.into(),
+        limits,
         files_dir,
         max_file_bytes: most,
         max_total_file_bytes: total,
+    })
+}
+
+fn session_limits(file: &mut File, checks: &Validation<'_>) -> Result<SessionLimits, ConfigError> {
+    let most = u64::from(file.session_max_bytes);
+    let default = || ByteSize::computed(DEFAULT_TOTAL_SESSION_BYTES.max(most));
+    let total = u64::from(*file.max_total_session_bytes.get_or_insert_with(default));
+    if total < most {
+        let problem = format!(
+            "{total} is less than the limit of one session (session_max_bytes is {most}); write {most} or more"
+        );
+        return Err(checks.error("max_total_session_bytes", problem));
+    }
+    Ok(SessionLimits {
+        session_bytes: most,
+        total_bytes: total,
+        min_free_disk: file.min_free_disk.into(),
     })
 }
 

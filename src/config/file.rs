@@ -88,6 +88,10 @@ pub(super) struct File {
     pub(super) nameless_session_ttl: Seconds<DAY_MS, true>,
     pub(super) session_wait_ms: Count<0, 30_000, DAY_MS>,
     pub(super) session_max_messages: Count<1, 20_000>,
+    pub(super) session_max_bytes: ByteSize<KIB, { 64 * MIB }>,
+    /// By default 20 GiB, or `session_max_bytes` if that is more.
+    pub(super) max_total_session_bytes: Option<ByteSize<1>>,
+    pub(super) min_free_disk: ByteSize<0, GIB>,
     pub(super) session_headers: Vec<SessionHeader>,
 
     /// By default beside the session store.

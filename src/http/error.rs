@@ -4,6 +4,7 @@
 
 mod files;
 mod inputs;
+mod sessions;
 mod upstream;
 
 use axum::body::Body;
@@ -16,7 +17,6 @@ use crate::agent::AgentError;
 use crate::openai::error::{ErrorBody, ErrorDetail};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
-use crate::session::SessionError;
 
 /// Tells the OpenAI SDKs not to send a request again on their own.
 pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -382,35 +382,6 @@ impl From<AgentError> for ApiError {
                     Some("agent_limit_exceeded"),
                     message,
                 )
-            }
-        }
-    }
-}
-
-impl From<SessionError> for ApiError {
-    fn from(error: SessionError) -> Self {
-        match error {
-            SessionError::Busy => {
-                let message = "another turn of this session is still running; send the request again when it has ended, or use another session";
-                Self::invalid(StatusCode::CONFLICT, Some("session_busy"), message)
-            }
-            SessionError::NotFound => Self::not_found("no session has this id"),
-            SessionError::Exists => {
-                let message = "a session with this id exists already; choose another id";
-                Self::invalid(StatusCode::CONFLICT, Some("session_exists"), message)
-            }
-            SessionError::Invalid { param, message } => RequestError::field(&param, message).into(),
-            SessionError::Store(source) => {
-                let message = "the session store is not available; try again later";
-                let mut answer = Self::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "server_error",
-                    Some("session_store_unavailable"),
-                    message,
-                );
-                answer.0.retry_after = Some(RETRY_AFTER_SECONDS);
-                answer.0.cause = Some(source.to_string());
-                answer
             }
         }
     }

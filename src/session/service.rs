@@ -7,9 +7,10 @@ use super::files::{FileError, FileStore};
 use super::settings::Settings;
 use super::{SessionError, title};
 use crate::ids::{Owner, SessionId};
+use crate::openai::message::Message;
 use crate::store::{
-    Change, Lease, Replaced, SessionPage, Store, StoreError, StoredSession, UnstoredTurn,
-    WaitingTurn,
+    Change, Growth, Lease, Replaced, SessionPage, Store, StoreError, StoredMessage, StoredSession,
+    UnstoredTurn, WaitingTurn,
 };
 
 /// The sessions and their files; cheap to clone.
@@ -38,6 +39,7 @@ impl Sessions {
     /// # Errors
     /// When the directory cannot be used, or the store fails.
     pub async fn open(store: Store, settings: &Settings) -> Result<Self, FileError> {
+        store.limit_sessions(settings.limits).await;
         Ok(Self {
             files: FileStore::open(store.clone(), settings).await?,
             store,
@@ -69,10 +71,35 @@ impl Sessions {
         Ok(self.store.load(owner, id).await?)
     }
 
+    /// Checks whether a change of a session would be refused for its size. `stored` is the session; `None` if it does
+    /// not exist.
+    ///
+    /// # Errors
+    /// `TooLarge`, `Full`; else when the store fails.
+    pub async fn check_size(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+        stored: Option<&StoredSession>,
+        change: &Change,
+    ) -> Result<(), SessionError> {
+        let before = stored.map(|stored| stored.stored_bytes() as u64);
+        let kept = stored.map_or(0, |stored| {
+            let messages = stored.messages.iter().take(change.keep);
+            let messages = messages.map(StoredMessage::stored_bytes).sum::<usize>();
+            messages + bytes_of(&stored.instructions) * usize::from(change.instructions.is_none())
+        });
+        let instructions = change.instructions.as_deref().map_or(0, bytes_of);
+        let new = change.append.iter().map(StoredMessage::stored_bytes);
+        let after = (kept + instructions + new.sum::<usize>()) as u64;
+        let growth = Growth { before, after };
+        Ok(self.store.check_growth(owner, id, growth).await?)
+    }
+
     /// Applies a change atomically; creates the session if it does not exist.
     ///
     /// # Errors
-    /// When the store fails or the lease is lost; nothing is changed then.
+    /// `TooLarge`, `Full`; else when the store fails or the lease is lost. Nothing is changed then.
     ///
     /// # Cancel safety
     /// If the future is dropped, the change is applied completely or not at all.
@@ -93,7 +120,7 @@ impl Sessions {
     /// Replaces the session of the lease; its files stay. A `created_at` of 0 is replaced by the current time.
     ///
     /// # Errors
-    /// When the store fails or the lease is lost; nothing is changed then.
+    /// `TooLarge`, `Full`; else when the store fails or the lease is lost. Nothing is changed then.
     pub async fn replace(
         &self,
         lease: &Lease,
@@ -117,8 +144,8 @@ impl Sessions {
     /// Pending client calls stay assigned to the source session. Both sessions use the same files.
     ///
     /// # Errors
-    /// `NotFound`, `Exists` when the new id is taken, `Invalid` when the index is past the end; else when the store
-    /// fails.
+    /// `NotFound`, `Exists` when the new id is taken, `Invalid` when the index is past the end, `TooLarge`, `Full`; else
+    /// when the store fails.
     pub async fn fork(
         &self,
         source: &Lease,
@@ -240,12 +267,18 @@ impl Sessions {
     }
 }
 
+fn bytes_of(messages: &[Message]) -> usize {
+    messages.iter().map(|message| message.json().len()).sum()
+}
+
 impl From<StoreError> for SessionError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Busy => Self::Busy,
             StoreError::NotFound => Self::NotFound,
             StoreError::Exists => Self::Exists,
+            StoreError::SessionTooLarge { bytes, limit } => Self::TooLarge { bytes, limit },
+            StoreError::Full(full) => Self::Full(full),
             StoreError::Failed(source) => Self::Store(source),
             other => Self::Store(Box::new(other)),
         }
@@ -255,8 +288,8 @@ impl From<StoreError> for SessionError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openai::message::{Message, Role};
-    use crate::store::{StoreUrl, StoredMessage};
+    use crate::openai::message::Role;
+    use crate::store::StoreUrl;
 
     #[tokio::test]
     async fn a_session_has_a_title_and_its_forks_say_what_is_wrong_with_an_index() {
@@ -266,6 +299,7 @@ mod tests {
             nameless_ttl: None,
             wait: Duration::from_secs(1),
             max_messages: 100,
+            limits: crate::store::SessionLimits::default(),
             files_dir: None,
             max_file_bytes: 1024,
             max_total_file_bytes: 1024,

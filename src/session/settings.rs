@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use crate::store::StoreUrl;
+pub use crate::store::{SessionLimits, StoreUrl};
 
 /// The settings of sessions and their files.
 #[derive(Debug, Clone)]
@@ -19,6 +19,8 @@ pub struct Settings {
     pub wait: Duration,
     /// Most messages that a session may hold.
     pub max_messages: usize,
+    /// The limits on the bytes of sessions.
+    pub limits: SessionLimits,
     /// The directory for the contents of files; `None` is [`default_files_dir`]. With a store in memory, the files are
     /// in a new subdirectory of it, or of the system's directory for temporary files, and are deleted on exit.
     pub files_dir: Option<PathBuf>,

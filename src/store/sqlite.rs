@@ -7,8 +7,10 @@
 mod checkpoint;
 mod connections;
 mod files;
+mod messages;
 mod migrate;
 mod open;
+mod quota;
 mod read;
 mod rewrite;
 mod runs;
@@ -28,12 +30,13 @@ use tokio_util::task::TaskTracker;
 
 use self::checkpoint::Checkpoints;
 use self::connections::{Connections, Executor, StatementError};
+use self::quota::Quota;
 use self::read::{LoadedChunk, ReadCursor};
 use self::rewrite::{Rewrite, RewriteKind};
 use self::size::{CHUNK, Extent, TASK_LIMIT};
 use self::write::WriteOutcome;
 use super::clock::Clock;
-use super::lease::{Fence, Leases};
+use super::lease::{Fence, LeaseHold, Leases};
 use super::record::{Change, Replaced, SessionPage, StoredSession};
 use super::waiting::{WaitingTurn, WaitingTurns};
 use super::{StoreError, StoreUrl};
@@ -55,6 +58,7 @@ struct Inner {
     reader: Arc<Connections>,
     checkpoints: Option<Arc<Checkpoints>>,
     clock: Arc<Clock>,
+    quota: Arc<Quota>,
     leases: Leases,
     waiting: Mutex<WaitingTurns>,
     /// Writes in chunks, which continue when their callers are dropped.
@@ -69,12 +73,14 @@ impl Sqlite {
         let opened = tokio::task::spawn_blocking(move || open::open(&url)).await;
         let opened = opened.map_err(StoreError::failed)??;
         let writer = Arc::clone(&opened.writer);
+        let quota = Arc::new(Quota::new(opened.path.clone()));
         let checkpoints = opened.path.map(|path| Checkpoints::of(path, writer));
         let store = Self(Arc::new(Inner {
             writer: opened.writer,
             reader: opened.reader,
             checkpoints,
             clock: Arc::default(),
+            quota,
             leases: Leases::default(),
             waiting: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -158,18 +164,21 @@ impl Sqlite {
         change: &Arc<Change>,
     ) -> Result<(), StoreError> {
         let hold = self.0.leases.pin(fence)?;
+        self.check_disk().await;
         let extent = Extent::of_change(change);
         if extent.fits(CHUNK) {
             let executor = match extent.fits(TASK_LIMIT) {
                 true => Executor::Task,
                 false => Executor::Thread,
             };
-            let (clock, fence, change) =
-                (Arc::clone(&self.0.clock), fence.clone(), Arc::clone(change));
-            let hold = Arc::clone(&hold);
-            let written = self.0.writer.run(executor, move |connection, executor| {
-                let _hold = &hold;
-                write::write(connection, &clock, &fence, &change, executor)
+            let written = self.with_eviction(&fence.owner, &fence.id, |attempt| {
+                let (store, fence, change) = (self.clone(), fence.clone(), Arc::clone(change));
+                let hold = Arc::clone(&hold);
+                self.0.writer.run(executor, move |connection, executor| {
+                    let _hold = &hold;
+                    let quota = (&*store.0.quota, attempt);
+                    write::write(connection, &store.0.clock, &fence, &change, quota, executor)
+                })
             });
             match written.await? {
                 WriteOutcome::Done => {
@@ -179,8 +188,9 @@ impl Sqlite {
                 WriteOutcome::LimitExceeded => {}
             }
         }
-        let rewrite = Rewrite::change(fence, Arc::clone(change), hold);
-        self.rewrite(rewrite).await.map(drop)
+        self.rewrite(fence, &fence.id, RewriteKind::Change, change, hold)
+            .await
+            .map(drop)
     }
 
     pub(super) async fn replace(
@@ -190,9 +200,9 @@ impl Sqlite {
         change: &Arc<Change>,
     ) -> Result<Replaced, StoreError> {
         let hold = self.0.leases.pin(fence)?;
+        self.check_disk().await;
         let kind = RewriteKind::Import { created_at };
-        let rewrite = Rewrite::of(fence, fence.id.clone(), kind, Arc::clone(change), hold);
-        self.rewrite(rewrite).await
+        self.rewrite(fence, &fence.id, kind, change, hold).await
     }
 
     pub(super) async fn fork(
@@ -202,9 +212,11 @@ impl Sqlite {
         new_id: &SessionId,
     ) -> Result<(), StoreError> {
         let hold = self.0.leases.pin(source)?;
+        self.check_disk().await;
         let kind = RewriteKind::Fork { before_message };
-        let rewrite = Rewrite::of(source, new_id.clone(), kind, Arc::default(), hold);
-        self.rewrite(rewrite).await.map(drop)
+        self.rewrite(source, new_id, kind, &Arc::default(), hold)
+            .await
+            .map(drop)
     }
 
     pub(super) async fn delete(&self, fence: &Fence) -> Result<bool, StoreError> {
@@ -314,10 +326,22 @@ impl Sqlite {
     }
 
     /// Writes in chunks. The write continues if the future is dropped.
-    async fn rewrite(&self, rewrite: Rewrite) -> Result<Replaced, StoreError> {
+    async fn rewrite(
+        &self,
+        source: &Fence,
+        target: &SessionId,
+        kind: RewriteKind,
+        change: &Arc<Change>,
+        hold: Arc<LeaseHold>,
+    ) -> Result<Replaced, StoreError> {
+        let change = Arc::clone(change);
+        let rewrite = Rewrite::of(source, target.clone(), kind, change, &self.0.quota, hold);
         let store = self.clone();
         let running = self.0.tasks.spawn(async move {
-            let done = rewrite.run(&store).await;
+            let (owner, id) = rewrite.target();
+            let done =
+                store.with_eviction(owner, id, |attempt| rewrite.attempt(attempt).run(&store));
+            let done = done.await;
             // Removes the replaced session, or the leftovers of a failure.
             let swept = store.sweep().await;
             let done = done?;

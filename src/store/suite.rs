@@ -232,7 +232,7 @@ pub(super) fn user(text: &str) -> StoredMessage {
     StoredMessage::visible(Message::text(Role::User, text))
 }
 
-fn answer(text: &str) -> StoredMessage {
+pub(super) fn answer(text: &str) -> StoredMessage {
     StoredMessage {
         view: Some(View {
             text: text.to_owned(),
@@ -243,7 +243,7 @@ fn answer(text: &str) -> StoredMessage {
     }
 }
 
-fn hidden_result(text: &str) -> StoredMessage {
+pub(super) fn hidden_result(text: &str) -> StoredMessage {
     StoredMessage {
         full_text: Some(format!(
             "{text}, the whole of it\0with a NUL and \"quotes\""
@@ -257,7 +257,7 @@ fn hidden_result(text: &str) -> StoredMessage {
     }
 }
 
-fn system(text: &str) -> Message {
+pub(super) fn system(text: &str) -> Message {
     Message::text(Role::System, text)
 }
 

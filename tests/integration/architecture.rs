@@ -59,8 +59,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "app",
         &[
-            "agent", "config", "http", "ids", "metrics", "runs", "sandbox", "session", "store", "tools",
-            "upstream", "web",
+            "agent", "config", "http", "ids", "metrics", "runs", "sandbox", "session", "store",
+            "tools", "upstream", "web",
         ],
     ),
     (
@@ -83,8 +83,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("infer", &["media", "web"]),
     ("rusqlite", &["store"]),
     ("libc", &["sandbox"]),
-    // The server's limit of file descriptors.
-    ("rustix", &["sandbox", "http"]),
+    // The server's limit of file descriptors; the free space of the store's disk.
+    ("rustix", &["sandbox", "http", "store"]),
     ("socket2", &["http"]),
     ("landlock", &["sandbox"]),
     ("seccompiler", &["sandbox"]),

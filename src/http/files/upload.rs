@@ -403,7 +403,7 @@ mod tests {
 
     use super::*;
     use crate::session::Sessions;
-    use crate::session::settings::{Settings, StoreUrl};
+    use crate::session::settings::{SessionLimits, Settings, StoreUrl};
     use crate::store::Store;
 
     #[tokio::test]
@@ -420,6 +420,7 @@ mod tests {
             nameless_ttl: None,
             wait: Duration::from_secs(1),
             max_messages: 100,
+            limits: SessionLimits::default(),
             files_dir: None,
             max_file_bytes: 1024 * 1024,
             max_total_file_bytes: 1024 * 1024,

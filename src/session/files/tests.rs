@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, poll_fn};
 use tempfile::TempDir;
 
-use super::super::settings::{Settings, StoreUrl};
+use super::super::settings::{SessionLimits, Settings, StoreUrl};
 use super::super::{Change, Sessions, StoredMessage, StoredSession};
 use super::*;
 use crate::openai::message::{Message, Role};
@@ -83,6 +83,7 @@ fn settings(store: StoreUrl) -> Settings {
         nameless_ttl: None,
         wait: Duration::from_secs(1),
         max_messages: 100,
+        limits: SessionLimits::default(),
         files_dir: None,
         max_file_bytes: MAX_FILE,
         max_total_file_bytes: MAX_TOTAL,

@@ -37,6 +37,11 @@ const MIGRATIONS: &[Migration] = &[
         description: "runs",
         sql: include_str!("migrations/0004_runs.sql"),
     },
+    Migration {
+        version: 5,
+        description: "session sizes",
+        sql: include_str!("migrations/0005_session_sizes.sql"),
+    },
 ];
 
 /// Applies the missing migrations. Blocks.

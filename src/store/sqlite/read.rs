@@ -8,6 +8,7 @@ use super::super::StoreError;
 use super::super::clock::seconds;
 use super::super::record::{SessionPage, SessionSummary, StoredMessage, StoredSession};
 use super::connections::{Executor, StatementError};
+use super::messages::MessageRange;
 use super::runs::run_id;
 use super::size::Extent;
 use super::write::count;
@@ -16,11 +17,6 @@ use crate::openai::message::Message;
 
 /// Most entries of one page.
 const MAX_PAGE: usize = 1000;
-/// SQL expression for the bytes of a row of `messages`.
-pub(super) const MESSAGE_BYTES: &str =
-    "octet_length(json) + coalesce(octet_length(view), 0) + coalesce(octet_length(full_text), 0)
-     + coalesce(octet_length(sources), 0)";
-
 /// Where a read starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ReadCursor {
@@ -38,16 +34,6 @@ pub(super) struct LoadedChunk {
     pub(super) version: i64,
     /// The first message after this chunk; `None` at the end.
     pub(super) next: Option<i64>,
-}
-
-/// A range of consecutive messages.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MessageRange {
-    /// The first message after them.
-    pub(super) to: i64,
-    /// Whether the range extends to the last message.
-    pub(super) whole: bool,
-    pub(super) extent: Extent,
 }
 
 impl ReadCursor {
@@ -138,38 +124,6 @@ pub(super) fn load(
     }
     found.next = (!whole).then_some(to);
     Ok(Some(found))
-}
-
-impl MessageRange {
-    /// The messages starting at `from` that fit the limit; at least one if there is any.
-    pub(super) fn of(
-        connection: &Connection,
-        session: i64,
-        from: i64,
-        limit: Extent,
-    ) -> Result<Self, StatementError> {
-        let mut statement = connection.prepare_cached(&format!(
-            "SELECT seq, {MESSAGE_BYTES} FROM messages WHERE session = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3"
-        ))?;
-        // One more row than the limit shows whether there are more.
-        let most = count(limit.rows.saturating_add(1));
-        let mut rows = statement.query(params![session, from, most])?;
-        let mut range = Self {
-            to: from,
-            whole: false,
-            extent: Extent::default(),
-        };
-        while let Some(row) = rows.next()? {
-            let (seq, bytes): (i64, i64) = (row.get(0)?, row.get(1)?);
-            let next = range.extent.plus(Extent::of_row(bytes));
-            if range.extent.rows > 0 && !next.fits(limit) {
-                return Ok(range);
-            }
-            (range.extent, range.to) = (next, seq + 1);
-        }
-        range.whole = true;
-        Ok(range)
-    }
 }
 
 pub(super) fn find_by_call(

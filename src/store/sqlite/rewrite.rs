@@ -13,17 +13,19 @@ use self::columns::{NewColumns, SourceColumns};
 use super::super::StoreError;
 use super::super::clock::MICROS_PER_SECOND;
 use super::super::lease::{Fence, LeaseHold};
+use super::super::limits::Growth;
 use super::super::record::{Change, Replaced};
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
-use super::read::{MessageRange, parse_instructions};
+use super::messages::{EncodedMessage, append, copy, encode, kept_bytes};
+use super::quota::{Attempt, Quota};
+use super::read::parse_instructions;
 use super::runs::begin_run;
-use super::size::{CHUNK, Extent};
+use super::size::{CHUNK, Extent, unsigned};
 use super::write::{
-    HIDDEN, SessionRow, append, assign_calls, begin, count, hide_session, json_array,
+    HIDDEN, SessionRow, assign_calls, begin, count, hide_session, instructions_json, json_array,
 };
-use crate::ids::SessionId;
-use crate::openai::message::Message;
+use crate::ids::{Owner, SessionId};
 
 /// A session to be written in chunks; cheap to clone.
 #[derive(Debug, Clone)]
@@ -34,6 +36,8 @@ pub(super) struct Rewrite {
     target: SessionId,
     kind: RewriteKind,
     change: Arc<Change>,
+    quota: Arc<Quota>,
+    attempt: Attempt,
     _hold: Arc<LeaseHold>,
 }
 
@@ -56,18 +60,16 @@ struct HiddenSession {
     source: Option<i64>,
     /// How many messages are copied.
     keep: i64,
+    instructions_bytes: i64,
 }
 
 impl Rewrite {
-    pub(super) fn change(fence: &Fence, change: Arc<Change>, hold: Arc<LeaseHold>) -> Self {
-        Self::of(fence, fence.id.clone(), RewriteKind::Change, change, hold)
-    }
-
     pub(super) fn of(
         source: &Fence,
         target: SessionId,
         kind: RewriteKind,
         change: Arc<Change>,
+        quota: &Arc<Quota>,
         hold: Arc<LeaseHold>,
     ) -> Self {
         Self {
@@ -75,8 +77,22 @@ impl Rewrite {
             target,
             kind,
             change,
+            quota: Arc::clone(quota),
+            attempt: Attempt::First,
             _hold: hold,
         }
+    }
+
+    /// The same operation for another attempt.
+    pub(super) fn attempt(&self, attempt: Attempt) -> Self {
+        Self {
+            attempt,
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn target(&self) -> (&Owner, &SessionId) {
+        (&self.source.owner, &self.target)
     }
 
     /// Writes the session chunk by chunk.
@@ -98,12 +114,14 @@ impl Rewrite {
     }
 
     async fn fill(&self, store: &Sqlite, draft: HiddenSession) -> Result<Replaced, StoreError> {
+        let mut bytes = draft.instructions_bytes;
         let mut from = 0;
         while let Some(source) = draft.source.filter(|_| from < draft.keep) {
             let copied = self.in_transaction(store, move |connection, _| {
-                copy(connection, draft, source, from)
+                copy(connection, [source, draft.row], from, draft.keep)
             });
-            from = copied.await?;
+            let copied = copied.await?;
+            (from, bytes) = (copied.0, bytes + copied.1);
         }
         let mut from = 0;
         while from < self.change.append.len() {
@@ -111,11 +129,12 @@ impl Rewrite {
             let added = self.in_transaction(store, move |connection, _| {
                 rewrite.add(connection, draft, from)
             });
-            from = added.await?;
+            let added = added.await?;
+            (from, bytes) = (added.0, bytes + added.1);
         }
         let rewrite = self.clone();
         let finish = self.in_transaction(store, move |connection, now| {
-            rewrite.finish(connection, draft, now)
+            rewrite.finish(connection, draft, bytes, now)
         });
         finish.await
     }
@@ -141,17 +160,31 @@ impl Rewrite {
     /// Creates the hidden session.
     fn begin(&self, connection: &Connection, now: i64) -> Result<HiddenSession, StatementError> {
         let head = SessionRow::find(connection, &self.source.owner, &self.source.id)?;
-        let content = match self.kind {
-            RewriteKind::Change => self.changed(connection, head.as_ref(), now)?,
-            RewriteKind::Import { created_at } => self.imported(created_at, now),
+        let before = head.as_ref().map(|head| unsigned(head.bytes));
+        let (before, content) = match self.kind {
+            RewriteKind::Change => (before, self.changed(connection, head.as_ref(), now)?),
+            RewriteKind::Import { created_at } => (before, self.imported(created_at, now)),
             RewriteKind::Fork { before_message } => {
                 let head = head.ok_or(StoreError::NotFound)?;
                 if SessionRow::find(connection, &self.source.owner, &self.target)?.is_some() {
                     return Err(StoreError::Exists.into());
                 }
-                forked(connection, &head, before_message, now)?
+                (None, forked(connection, &head, before_message, now)?)
             }
         };
+        let instructions_bytes = count(content.instructions.len());
+        let added = self
+            .change
+            .append
+            .iter()
+            .map(|message| message.stored_bytes() as u64);
+        let growth = Growth {
+            before,
+            after: unsigned(instructions_bytes + content.kept_bytes) + added.sum::<u64>(),
+        };
+        // An early check, before anything is written. The exact bytes are known at the end.
+        self.quota
+            .check(connection, self.source.owner.as_str(), growth, self.attempt)?;
         if let (RewriteKind::Change, Some(source)) = (self.kind, content.source) {
             // The source must not expire during the write.
             connection.execute(
@@ -180,6 +213,7 @@ impl Rewrite {
             row: connection.last_insert_rowid(),
             source: content.source,
             keep: content.keep,
+            instructions_bytes,
         })
     }
 
@@ -188,9 +222,10 @@ impl Rewrite {
         let title = self.change.title.clone();
         NewColumns {
             source: None,
-            instructions: json_array(instructions.iter().map(Message::json_str)),
+            instructions: instructions_json(instructions),
             instruction_count: count(instructions.len()),
             keep: 0,
+            kept_bytes: 0,
             title_seq: title.as_ref().map(|title| count(title.index)),
             title: title.and_then(|title| title.text),
             created_at: match created_at {
@@ -216,10 +251,7 @@ impl Rewrite {
         let title_stays = head.title_seq.is_some_and(|seq| seq < keep);
         let title = self.change.title.clone();
         let (instructions, instruction_count) = match self.change.instructions.as_deref() {
-            Some(list) => (
-                json_array(list.iter().map(Message::json_str)),
-                count(list.len()),
-            ),
+            Some(list) => (instructions_json(list), count(list.len())),
             None => (stored.instructions, head.instruction_count),
         };
         Ok(NewColumns {
@@ -227,6 +259,7 @@ impl Rewrite {
             instructions,
             instruction_count,
             keep,
+            kept_bytes: kept_bytes(connection, head, keep)?,
             title_seq: match title_stays {
                 true => head.title_seq,
                 false => title.as_ref().map(|title| keep + count(title.index)),
@@ -247,13 +280,13 @@ impl Rewrite {
         run.map(|run| run.as_str().to_owned())
     }
 
-    /// Appends a chunk of the new messages; returns the index of the next one.
+    /// Appends a chunk of the new messages; returns the index of the next one and the bytes of the chunk.
     fn add(
         &self,
         connection: &Connection,
         draft: HiddenSession,
         from: usize,
-    ) -> Result<usize, StatementError> {
+    ) -> Result<(usize, i64), StatementError> {
         let left = self.change.append.get(from..).unwrap_or_default();
         let mut extent = Extent::default();
         let fitting = left.iter().take_while(|message| {
@@ -262,8 +295,10 @@ impl Rewrite {
             first || extent.fits(CHUNK)
         });
         let chunk = left.get(..fitting.count()).unwrap_or_default();
-        append(connection, draft.row, draft.keep + count(from), chunk)?;
-        Ok(from + chunk.len())
+        let messages = encode(chunk)?;
+        append(connection, draft.row, draft.keep + count(from), &messages)?;
+        let bytes = messages.iter().map(EncodedMessage::bytes).sum();
+        Ok((from + chunk.len(), bytes))
     }
 
     /// Replaces the target session with the hidden session.
@@ -271,10 +306,16 @@ impl Rewrite {
         &self,
         connection: &Connection,
         draft: HiddenSession,
+        bytes: i64,
         now: i64,
     ) -> Result<Replaced, StatementError> {
         let owner = &self.source.owner;
-        let there = SessionRow::find(connection, owner, &self.target)?.map(|head| head.row);
+        let there = SessionRow::find(connection, owner, &self.target)?;
+        let growth = Growth {
+            before: there.as_ref().map(|head| unsigned(head.bytes)),
+            after: unsigned(bytes),
+        };
+        let there = there.map(|head| head.row);
         match self.kind {
             RewriteKind::Fork { .. } if there.is_some() => return Err(StoreError::Exists.into()),
             RewriteKind::Fork { .. } => {
@@ -289,6 +330,8 @@ impl Rewrite {
             }
             RewriteKind::Change | RewriteKind::Import { .. } => {}
         }
+        self.quota
+            .check(connection, owner.as_str(), growth, Attempt::AfterEviction)?;
         if let Some(there) = there {
             // Files, and for a change the client calls, are kept.
             let moved = [there, draft.row];
@@ -308,8 +351,8 @@ impl Rewrite {
             hide_session(connection, there)?;
         }
         connection.execute(
-            "UPDATE sessions SET owner = ?2, session_id = ?3, updated_at = ?4 WHERE id = ?1",
-            params![draft.row, owner.as_str(), self.target.as_str(), now],
+            "UPDATE sessions SET owner = ?2, session_id = ?3, bytes = ?4, updated_at = ?5 WHERE id = ?1",
+            params![draft.row, owner.as_str(), self.target.as_str(), bytes, now],
         )?;
         assign_calls(connection, draft.row, owner, &self.change.client_calls)?;
         if let Some(run) = &self.change.run {
@@ -352,31 +395,11 @@ fn forked(
         instructions,
         instruction_count,
         keep,
+        kept_bytes: kept_bytes(connection, head, keep)?,
         title_seq,
         title: title.filter(|_| title_seq.is_some()),
         created_at: now,
         last_run: None,
         nameless: false,
     })
-}
-
-/// Copies a chunk of messages; returns the index of the next one.
-fn copy(
-    connection: &Connection,
-    draft: HiddenSession,
-    source: i64,
-    from: i64,
-) -> Result<i64, StatementError> {
-    let range = MessageRange::of(connection, source, from, CHUNK)?;
-    let to = range.to.min(draft.keep);
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
-         SELECT ?2, seq, json, hidden, view, full_text, sources FROM messages
-         WHERE session = ?1 AND seq >= ?3 AND seq < ?4",
-    )?;
-    statement.execute([source, draft.row, from, to])?;
-    match range.whole && to < draft.keep {
-        true => Err(StoreError::failed("the session was deleted meanwhile").into()),
-        false => Ok(to),
-    }
 }

@@ -63,3 +63,8 @@ impl Extent {
         messages.fold(own, Self::plus)
     }
 }
+
+/// A number of bytes or rows that SQLite returned.
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}

@@ -4,6 +4,7 @@ mod file;
 mod limits;
 mod runs;
 mod schema;
+mod sizes;
 
 use rusqlite::params;
 

@@ -2,14 +2,15 @@
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::super::StoreError;
 use super::super::clock::Clock;
 use super::super::lease::Fence;
-use super::super::record::{Change, StoredMessage};
+use super::super::limits::Growth;
+use super::super::record::Change;
 use super::connections::{Executor, StatementError};
-use super::read::{MESSAGE_BYTES, MessageRange};
+use super::messages::{EncodedMessage, MessageRange, append, encode, message_bytes};
+use super::quota::{Attempt, Quota};
 use super::runs::begin_run;
-use super::size::{CHUNK, Extent, TASK_LIMIT};
+use super::size::{CHUNK, Extent, TASK_LIMIT, unsigned};
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::message::Message;
 
@@ -18,6 +19,9 @@ pub(super) const EXPIRE_BATCH: u64 = 64;
 /// The owner of hidden sessions: sessions to be removed, and sessions that are being written in chunks. An API key
 /// cannot have this name, because configured names have no control characters.
 pub(super) const HIDDEN: &str = "\u{1}hidden";
+
+/// The bytes of the instructions of a session without instructions.
+pub(super) const NO_INSTRUCTIONS: i64 = 2;
 
 /// The outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +39,9 @@ pub(super) struct SessionRow {
     /// Number of messages, without the instructions.
     pub(super) messages: i64,
     pub(super) title_seq: Option<i64>,
-    instructions_bytes: i64,
+    pub(super) instructions_bytes: i64,
+    /// Bytes of the instructions and messages.
+    pub(super) bytes: i64,
 }
 
 impl SessionRow {
@@ -45,7 +51,8 @@ impl SessionRow {
         id: &SessionId,
     ) -> Result<Option<Self>, StatementError> {
         let mut statement = connection.prepare_cached(
-            "SELECT id, instruction_count, message_count - instruction_count, title_seq, octet_length(instructions)
+            "SELECT id, instruction_count, message_count - instruction_count, title_seq, octet_length(instructions),
+                    bytes
              FROM sessions WHERE owner = ?1 AND session_id = ?2",
         )?;
         let head = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
@@ -55,6 +62,7 @@ impl SessionRow {
                 messages: row.get(2)?,
                 title_seq: row.get(3)?,
                 instructions_bytes: row.get(4)?,
+                bytes: row.get(5)?,
             })
         });
         Ok(head.optional()?)
@@ -73,6 +81,7 @@ pub(super) fn write(
     clock: &Clock,
     fence: &Fence,
     change: &Change,
+    (quota, attempt): (&Quota, Attempt),
     executor: Executor,
 ) -> Result<WriteOutcome, StatementError> {
     let transaction = begin(connection)?;
@@ -84,31 +93,56 @@ pub(super) fn write(
         // The row is rewritten with any change.
         extent = extent.plus(Extent::of_row(head.instructions_bytes));
     }
-    if kept < stored {
-        extent = extent.plus(removed(&transaction, head.as_ref(), kept, stored)?);
-    }
+    let removed = removed(&transaction, head.as_ref(), kept, stored)?;
+    extent = extent.plus(removed);
     match executor {
         Executor::Task if !extent.fits(TASK_LIMIT) => return Err(StatementError::LimitExceeded),
         Executor::Thread if !extent.fits(CHUNK) => return Ok(WriteOutcome::LimitExceeded),
         Executor::Task | Executor::Thread => {}
     }
-    let now = clock.stamp();
+    let messages = encode(&change.append)?;
+    let instructions = change.instructions.as_deref().map(instructions_json);
+    let new_instructions = instructions.as_deref().map(|json| count(json.len()));
+    let (bytes, instructions_bytes) = head
+        .as_ref()
+        .map_or((NO_INSTRUCTIONS, NO_INSTRUCTIONS), |head| {
+            (head.bytes, head.instructions_bytes)
+        });
+    let after = bytes - count(removed.bytes) - instructions_bytes
+        + new_instructions.unwrap_or(instructions_bytes)
+        + messages.iter().map(EncodedMessage::bytes).sum::<i64>();
+    let growth = Growth {
+        before: head.as_ref().map(|head| unsigned(head.bytes)),
+        after: unsigned(after),
+    };
+    quota.check(&transaction, fence.owner.as_str(), growth, attempt)?;
+    let columns = NewRow {
+        instructions,
+        bytes: after,
+        now: clock.stamp(),
+    };
     let row = match &head {
-        None => insert_session(&transaction, fence, change, now)?,
+        None => insert_session(&transaction, fence, change, &columns)?,
         Some(head) => {
             if kept < stored {
                 let mut statement = transaction
                     .prepare_cached("DELETE FROM messages WHERE session = ?1 AND seq >= ?2")?;
                 statement.execute(params![head.row, kept])?;
             }
-            update_session(&transaction, head, change, kept, now)?;
+            update_session(&transaction, head, change, kept, &columns)?;
             head.row
         }
     };
-    append(&transaction, row, kept, &change.append)?;
+    append(&transaction, row, kept, &messages)?;
     assign_calls(&transaction, row, &fence.owner, &change.client_calls)?;
     if let Some(run) = &change.run {
-        begin_run(&transaction, now, run, &fence.owner, Some(&fence.id))?;
+        begin_run(
+            &transaction,
+            columns.now,
+            run,
+            &fence.owner,
+            Some(&fence.id),
+        )?;
     }
     transaction.commit()?;
     Ok(WriteOutcome::Done)
@@ -122,39 +156,45 @@ fn removed(
     stored: i64,
 ) -> Result<Extent, StatementError> {
     let rows = usize::try_from(stored - kept).unwrap_or(usize::MAX);
-    let Some(head) = head.filter(|_| rows <= CHUNK.rows) else {
+    let Some(head) = head.filter(|_| rows > 0 && rows <= CHUNK.rows) else {
         return Ok(Extent { rows, bytes: 0 });
     };
-    let mut statement = connection.prepare_cached(&format!(
-        "SELECT coalesce(sum({MESSAGE_BYTES}), 0) FROM messages WHERE session = ?1 AND seq >= ?2"
-    ))?;
-    let bytes = statement.query_row(params![head.row, kept], |row| row.get(0))?;
+    let bytes = message_bytes(connection, head.row, kept, stored)?;
     let Extent { bytes, .. } = Extent::of_row(bytes);
     Ok(Extent { rows, bytes })
+}
+
+/// The computed columns of a session's row.
+struct NewRow {
+    /// `None` leaves the stored ones.
+    instructions: Option<String>,
+    bytes: i64,
+    now: i64,
 }
 
 fn insert_session(
     connection: &Connection,
     fence: &Fence,
     change: &Change,
-    now: i64,
+    new: &NewRow,
 ) -> Result<i64, StatementError> {
     let instructions = change.instructions.as_deref().unwrap_or_default();
     let title = change.title.as_ref();
     let mut statement = connection.prepare_cached(
         "INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
-                               created_at, updated_at, last_run, nameless)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10)",
+                               bytes, created_at, updated_at, last_run, nameless)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11)",
     )?;
     Ok(statement.insert(params![
         fence.owner.as_str(),
         fence.id.as_str(),
-        json_array(instructions.iter().map(Message::json_str)),
+        new.instructions.as_deref().unwrap_or("[]"),
         count(instructions.len()),
         count(instructions.len() + change.append.len()),
         title.map(|title| count(title.index)),
         title.and_then(|title| title.text.as_deref()),
-        now,
+        new.bytes,
+        new.now,
         change.run.as_ref().map(RunId::as_str),
         change.nameless,
     ])?)
@@ -165,7 +205,7 @@ fn update_session(
     head: &SessionRow,
     change: &Change,
     kept: i64,
-    now: i64,
+    new: &NewRow,
 ) -> Result<(), StatementError> {
     let instructions = change.instructions.as_deref();
     let instruction_count = instructions.map_or(head.instruction_count, |list| count(list.len()));
@@ -176,48 +216,21 @@ fn update_session(
     let mut statement = connection.prepare_cached(
         "UPDATE sessions SET instructions = coalesce(?2, instructions), instruction_count = ?3, message_count = ?4,
             title_seq = CASE WHEN ?5 THEN title_seq ELSE ?6 END, title = CASE WHEN ?5 THEN title ELSE ?7 END,
-            updated_at = ?8, last_run = coalesce(?9, last_run)
+            bytes = ?8, updated_at = ?9, last_run = coalesce(?10, last_run)
          WHERE id = ?1",
     )?;
     statement.execute(params![
         head.row,
-        instructions.map(|list| json_array(list.iter().map(Message::json_str))),
+        new.instructions.as_deref(),
         instruction_count,
         instruction_count + messages,
         title_stays,
         title.map(|title| kept + count(title.index)),
         title.and_then(|title| title.text.as_deref()),
-        now,
+        new.bytes,
+        new.now,
         change.run.as_ref().map(RunId::as_str),
     ])?;
-    Ok(())
-}
-
-/// Inserts messages from the index `from`.
-pub(super) fn append(
-    connection: &Connection,
-    row: i64,
-    from: i64,
-    messages: &[StoredMessage],
-) -> Result<(), StatementError> {
-    let json = |error: serde_json::Error| StatementError::Store(StoreError::failed(error));
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-    )?;
-    for (seq, stored) in (from..).zip(messages) {
-        let view = stored.view.as_ref().map(serde_json::to_string);
-        let sources = (!stored.sources.is_empty()).then(|| serde_json::to_string(&stored.sources));
-        statement.execute(params![
-            row,
-            seq,
-            stored.message.json_str(),
-            stored.hidden,
-            view.transpose().map_err(json)?,
-            stored.full_text.as_deref(),
-            sources.transpose().map_err(json)?,
-        ])?;
-    }
     Ok(())
 }
 
@@ -347,6 +360,11 @@ fn sweep_session(connection: &Connection, row: i64) -> Result<Extent, StatementE
         rows: files + 1,
         bytes: 0,
     }))
+}
+
+/// Instructions as they are stored.
+pub(super) fn instructions_json(list: &[Message]) -> String {
+    json_array(list.iter().map(Message::json_str))
 }
 
 pub(super) fn json_array<'a>(items: impl Iterator<Item = &'a str>) -> String {

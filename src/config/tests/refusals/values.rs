@@ -30,6 +30,12 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
         "max_total_file_bytes",
         "max_file_bytes is 67108864",
     ),
+    ("session_max_bytes = 1", "session_max_bytes", "1024 or more"),
+    (
+        "max_total_session_bytes = \"1MiB\"",
+        "max_total_session_bytes",
+        "session_max_bytes is 67108864",
+    ),
     (
         "agent_permission = \"ask\"",
         "agent_permission",

@@ -10,6 +10,8 @@ pub(super) struct NewColumns {
     pub(super) instructions: String,
     pub(super) instruction_count: i64,
     pub(super) keep: i64,
+    /// Bytes of the copied messages.
+    pub(super) kept_bytes: i64,
     pub(super) title_seq: Option<i64>,
     pub(super) title: Option<String>,
     pub(super) created_at: i64,

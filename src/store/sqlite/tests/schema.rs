@@ -5,11 +5,12 @@ use rusqlite::Connection;
 use super::*;
 
 /// The checksums in the databases of released binaries.
-const CHECKSUMS: [&str; 4] = [
+const CHECKSUMS: [&str; 5] = [
     "f70e4f2a430f9686e078a325bcd860808693efc84b355081cdd47b14dab79b7ab9a43fde6f5b8377a24b403ae0137cba",
     "e54d14e3f97b8c390594e3c506e104712ffcbd192ff26281222c484b2bd425d666736caf64db0a7fe3d55781cd03d635",
     "64b948cacf4d4cadcb17a0b6dff547025d175846bb3b8e2a0ed9294290b4f83d085545186af4ca4fa90340f513f98dff",
     "d5f2ac8a3904d0c0a433f20375687ed3cff4d950db4535aa77961ccb95498be192a7d52cdc56af65bef08ac7bc6121d9",
+    "30b56e0358817bdf6b518e299d28e14e686c964babe702670f3713079c9b9a1ab4790ba90e70f5e6864809512d5e989a",
 ];
 
 async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
@@ -34,13 +35,19 @@ async fn migrations_are_recorded_as_in_released_binaries() {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
     });
     let rows: Vec<(i64, String, bool, String)> = rows.unwrap().map(Result::unwrap).collect();
-    let expected: Vec<_> = [(1, "sessions"), (2, "files"), (3, "sources"), (4, "runs")]
-        .into_iter()
-        .zip(CHECKSUMS)
-        .map(|((version, description), checksum)| {
-            (version, description.to_owned(), true, checksum.to_owned())
-        })
-        .collect();
+    let expected: Vec<_> = [
+        (1, "sessions"),
+        (2, "files"),
+        (3, "sources"),
+        (4, "runs"),
+        (5, "session sizes"),
+    ]
+    .into_iter()
+    .zip(CHECKSUMS)
+    .map(|((version, description), checksum)| {
+        (version, description.to_owned(), true, checksum.to_owned())
+    })
+    .collect();
     assert_eq!(rows, expected);
 }
 
@@ -72,6 +79,7 @@ async fn a_database_of_the_first_version_is_brought_up_to_date() {
     let stored = loaded(&store, &id("s")).await;
     assert_eq!(stored.messages, [user("a")]);
     assert_eq!((stored.created_at, stored.updated_at), (5, 6));
+    sizes::check_counts(&store).await;
     write(&store, &id("s"), append(1, &[user("b")]))
         .await
         .unwrap();
@@ -106,7 +114,7 @@ async fn a_schema_of_another_binary_is_refused() {
             error,
             StoreError::NewerSchema {
                 found: 9,
-                known: 4,
+                known: 5,
                 ..
             }
         );
