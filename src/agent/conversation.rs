@@ -114,10 +114,12 @@ impl Conversation {
         }
         let id = explicit.or(continued).unwrap_or_else(SessionId::fresh);
         let lease = parts.sessions.lease(&owner, &id).await?;
-        let mut stored = match fresh {
-            true => StoredSession::default(),
-            false => parts.sessions.load(&owner, &id).await?.unwrap_or_default(),
+        let found = match fresh {
+            true => None,
+            false => parts.sessions.load(&owner, &id).await?,
         };
+        let exists = found.is_some();
+        let mut stored = found.unwrap_or_default();
         if request.options.ephemeral {
             let incoming = accept_unstored(incoming).await?;
             let (conversation, history) = Self::unstored(parts, request, run, stored, incoming);
@@ -130,17 +132,23 @@ impl Conversation {
         };
         let has_files = has_files(&incoming);
         let incoming = files.accept(incoming).await?;
-        let session = RunSession::Stored {
-            id,
-            lease: Arc::new(lease),
-            // Inline files are stored for the session.
-            deferred: fresh && !has_files,
-        };
+        // Inline files are stored for the session.
+        let deferred = fresh && !has_files;
         let is_read_only = |name: &str| request.tools.is_read_only(name);
         let interrupted = interrupted_results(&stored, is_read_only);
         let before = stored.messages.len();
         stored.messages.extend(interrupted);
         let (mut unsaved, history) = join(&stored, request, incoming);
+        if !deferred {
+            let existing = exists.then_some(&stored);
+            let size = parts.sessions.check_size(&owner, &id, existing, &unsaved);
+            size.await?;
+        }
+        let session = RunSession::Stored {
+            id,
+            lease: Arc::new(lease),
+            deferred,
+        };
         let sources = sources(&stored, &unsaved);
         if unsaved.keep > before {
             // The results of interrupted calls are stored with what follows them.

@@ -615,3 +615,46 @@ async fn a_client_may_answer_its_calls_without_offering_tools_again() {
     app.post_chat(body.clone()).await;
     assert_eq!(upstream.last().bytes, body.to_string());
 }
+
+#[tokio::test]
+async fn a_session_or_a_store_without_space_is_refused_before_the_model_is_called() {
+    let upstream = ScriptedUpstream::start([text("A")]).await;
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .toml("session_max_bytes = 4096\nmax_total_session_bytes = 9000")
+        .start()
+        .await;
+    let turn = |session: &str, bytes: usize| json!({"model": MODEL, "session_id": session, "messages": [user(&"x".repeat(bytes))]});
+    app.post_chat(turn("s", 3000)).await.completion();
+    let before = app.get("/v1/sessions/s").await.json();
+    let too_large = app.post_chat(turn("s", 1500)).await;
+    too_large.assert_error(413, Some("session_too_large"));
+    assert!(too_large.text().contains("session_max_bytes is 4096"));
+    let import = json!({"messages": [user(&"x".repeat(5000))]});
+    let client = app.client();
+    for id in ["s", "new"] {
+        let path = format!("/v1/sessions/{id}");
+        client
+            .send(Method::PUT, &path, &import)
+            .await
+            .assert_error(413, Some("session_too_large"));
+    }
+    assert_eq!(app.get("/v1/sessions/s").await.json(), before);
+    // Two sessions fit, and none of them may be deleted.
+    let fork = app.post("/v1/sessions/s/fork", &json!({"id": "t"})).await;
+    assert_eq!(fork.status, 201);
+    let full = [
+        app.post("/v1/sessions/s/fork", &json!({"id": "u"})).await,
+        app.post_chat(turn("u", 3000)).await,
+        client.send(Method::PUT, "/v1/sessions/u", &before).await,
+    ];
+    for full in full {
+        full.assert_error(507, Some("storage_full"));
+        assert!(full.text().contains("max_total_session_bytes (9000 bytes)"));
+        assert_eq!(full.headers["x-should-retry"], "false");
+    }
+    assert_eq!(upstream.requests().len(), 1);
+    assert_eq!(client.delete("/v1/sessions/t").await.status, 200);
+    let fork = app.post("/v1/sessions/s/fork", &json!({"id": "u"})).await;
+    assert_eq!(fork.status, 201);
+}
