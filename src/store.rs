@@ -233,7 +233,7 @@ impl Store {
     }
 
     /// Copies the messages before the index `before_message`, or all. The index counts instructions and messages
-    /// together.
+    /// together. Both sessions share the stored messages, and each counts as a whole session for the limits.
     ///
     /// Pending client calls stay assigned to the source session. Both sessions use the same files.
     ///
@@ -248,7 +248,7 @@ impl Store {
         source: &Fence,
         before_message: Option<usize>,
         new_id: &SessionId,
-    ) -> Result<(), StoreError> {
+    ) -> Result<SessionSummary, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.fork(source, before_message, new_id).await,
         }

@@ -117,11 +117,11 @@ pub(super) async fn fork(
     let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
     let fork = fork_body(&bytes)?;
     let lease = state.sessions.lease(&owner, &id).await?;
-    let new_id = state
+    let forked = state
         .sessions
         .fork(&lease, fork.before_message, fork.id)
         .await?;
-    exported(&state, StatusCode::CREATED, &owner, &new_id).await
+    exported(&state, StatusCode::CREATED, &owner, &forked.id).await
 }
 
 /// The body of `POST /v1/sessions/{id}/fork`.

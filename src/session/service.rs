@@ -9,8 +9,8 @@ use super::{SessionError, title};
 use crate::ids::{Owner, SessionId};
 use crate::openai::message::Message;
 use crate::store::{
-    Change, Growth, Lease, Replaced, SessionPage, Store, StoreError, StoredMessage, StoredSession,
-    UnstoredTurn, WaitingTurn,
+    Change, Growth, Lease, Replaced, SessionPage, SessionSummary, Store, StoreError, StoredMessage,
+    StoredSession, UnstoredTurn, WaitingTurn,
 };
 
 /// The sessions and their files; cheap to clone.
@@ -138,7 +138,7 @@ impl Sessions {
         Ok(replaced.await?)
     }
 
-    /// Copies the messages before the index `before_message`, or all. As in an export, the index counts instructions
+    /// Makes a session with the messages before the index `before_message`, or all. As in an export, the index counts instructions
     /// and messages together.
     ///
     /// Pending client calls stay assigned to the source session. Both sessions use the same files.
@@ -151,14 +151,14 @@ impl Sessions {
         source: &Lease,
         before_message: Option<usize>,
         new_id: Option<SessionId>,
-    ) -> Result<SessionId, SessionError> {
+    ) -> Result<SessionSummary, SessionError> {
         let new_id = new_id.unwrap_or_else(SessionId::fresh);
         let forked = self
             .store
             .fork(source.fence(), before_message, &new_id)
             .await;
         match (forked, before_message) {
-            (Ok(()), _) => Ok(new_id),
+            (Ok(forked), _) => Ok(forked),
             (Err(StoreError::PastEnd { messages }), Some(before)) => Err(SessionError::Invalid {
                 param: "before_message".to_owned(),
                 message: format!(
@@ -314,7 +314,11 @@ mod tests {
         };
         sessions.write(&lease, change).await.unwrap();
         let fork = sessions.fork(&lease, None, None).await.unwrap();
-        assert!(fork.as_str().starts_with("sess_"));
+        assert!(fork.id.as_str().starts_with("sess_"));
+        assert_eq!(
+            (fork.message_count, fork.title.as_deref()),
+            (1, Some("hello"))
+        );
         match sessions.fork(&lease, Some(2), None).await {
             Err(SessionError::Invalid { param, message }) => {
                 assert_eq!(param, "before_message");

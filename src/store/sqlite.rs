@@ -7,6 +7,7 @@
 mod checkpoint;
 mod connections;
 mod files;
+mod fork;
 mod messages;
 mod migrate;
 mod open;
@@ -14,7 +15,9 @@ mod quota;
 mod read;
 mod rewrite;
 mod runs;
+mod shared;
 mod size;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -37,7 +40,7 @@ use self::size::{CHUNK, Extent, TASK_LIMIT};
 use self::write::WriteOutcome;
 use super::clock::Clock;
 use super::lease::{Fence, LeaseHold, Leases};
-use super::record::{Change, Replaced, SessionPage, StoredSession};
+use super::record::{Change, Replaced, SessionPage, SessionSummary, StoredSession};
 use super::waiting::{WaitingTurn, WaitingTurns};
 use super::{StoreError, StoreUrl};
 use crate::ids::{Owner, SessionId};
@@ -181,8 +184,11 @@ impl Sqlite {
                 })
             });
             match written.await? {
-                WriteOutcome::Done => {
+                WriteOutcome::Done { released } => {
                     self.count_written(extent);
+                    if released {
+                        self.sweep_later();
+                    }
                     return Ok(());
                 }
                 WriteOutcome::LimitExceeded => {}
@@ -210,13 +216,22 @@ impl Sqlite {
         source: &Fence,
         before_message: Option<usize>,
         new_id: &SessionId,
-    ) -> Result<(), StoreError> {
+    ) -> Result<SessionSummary, StoreError> {
         let hold = self.0.leases.pin(source)?;
         self.check_disk().await;
-        let kind = RewriteKind::Fork { before_message };
-        self.rewrite(source, new_id, kind, &Arc::default(), hold)
-            .await
-            .map(drop)
+        let forked = self.with_eviction(&source.owner, new_id, |attempt| {
+            let (store, hold) = (self.clone(), Arc::clone(&hold));
+            let (source, new_id) = (source.clone(), new_id.clone());
+            self.0.writer.run(Executor::Thread, move |connection, _| {
+                let _hold = &hold;
+                let quota = (&*store.0.quota, attempt);
+                let clock = &store.0.clock;
+                fork::fork(connection, clock, &source, before_message, &new_id, quota)
+            })
+        });
+        let forked = forked.await?;
+        self.count_written(TASK_LIMIT);
+        Ok(forked)
     }
 
     pub(super) async fn delete(&self, fence: &Fence) -> Result<bool, StoreError> {
@@ -355,7 +370,7 @@ impl Sqlite {
         while self
             .0
             .writer
-            .run(Executor::Thread, |connection, _| write::sweep(connection))
+            .run(Executor::Thread, |connection, _| sweep::sweep(connection))
             .await?
         {
             self.count_written(CHUNK);
@@ -378,6 +393,16 @@ impl Sqlite {
         let done = done.await?;
         self.count_written(Extent::default());
         Ok(done)
+    }
+
+    /// Removes hidden sessions in a task of its own.
+    fn sweep_later(&self) {
+        let sweeper = self.clone();
+        self.0.tasks.spawn(async move {
+            if let Err(error) = sweeper.sweep().await {
+                tracing::warn!(%error, "leftovers in the session store could not be removed yet");
+            }
+        });
     }
 
     /// Counts what was written, and starts a checkpoint when the log is large enough.

@@ -44,6 +44,9 @@ macro_rules! suite {
             files::a_session_may_use_more_files_than_one_batch,
             files::unused_files_expire,
             forks::a_fork_copies_up_to_the_index,
+            forks::forks_of_large_sessions_are_independent,
+            forks::any_forks_have_the_effect_of_copies,
+            forks::large_instructions_belong_to_each_fork,
             forks::a_refused_fork_has_a_specific_error,
             forks::a_replacement_replaces_everything,
             large::a_long_change_is_atomic,
@@ -186,7 +189,10 @@ impl TestStore {
         new_id: &SessionId,
     ) -> Result<(), StoreError> {
         let lease = self.lease(session).await;
-        self.store.fork(lease.fence(), before, new_id).await
+        let forked = self.store.fork(lease.fence(), before, new_id).await?;
+        let listed = self.summary(new_id).await;
+        assert_eq!(forked, listed);
+        Ok(())
     }
 
     async fn delete(&self, session: &SessionId) -> bool {

@@ -5,6 +5,7 @@ use rusqlite::{Connection, params};
 use super::super::StoreError;
 use super::super::record::StoredMessage;
 use super::connections::StatementError;
+use super::shared::{Segment, instructions_bytes};
 use super::size::{CHUNK, Extent};
 use super::write::{SessionRow, count};
 
@@ -43,31 +44,33 @@ impl EncodedMessage<'_> {
 }
 
 impl MessageRange {
-    /// The messages starting at `from` that fit the limit; at least one if there is any.
+    /// The first messages of the segments that fit the limit; at least one if there is any.
     pub(super) fn of(
         connection: &Connection,
-        session: i64,
-        from: i64,
+        segments: &[Segment],
         limit: Extent,
     ) -> Result<Self, StatementError> {
         let mut statement = connection.prepare_cached(&format!(
-            "SELECT seq, {MESSAGE_BYTES} FROM messages WHERE session = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3"
+            "SELECT seq, {MESSAGE_BYTES} FROM messages
+             WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq LIMIT ?4"
         ))?;
         // One more row than the limit shows whether there are more.
         let most = count(limit.rows.saturating_add(1));
-        let mut rows = statement.query(params![session, from, most])?;
         let mut range = Self {
-            to: from,
+            to: segments.first().map_or(0, |segment| segment.from),
             whole: false,
             extent: Extent::default(),
         };
-        while let Some(row) = rows.next()? {
-            let (seq, bytes): (i64, i64) = (row.get(0)?, row.get(1)?);
-            let next = range.extent.plus(Extent::of_row(bytes));
-            if range.extent.rows > 0 && !next.fits(limit) {
-                return Ok(range);
+        for segment in segments {
+            let mut rows = statement.query([segment.row, segment.from, segment.to, most])?;
+            while let Some(row) = rows.next()? {
+                let (seq, bytes): (i64, i64) = (row.get(0)?, row.get(1)?);
+                let next = range.extent.plus(Extent::of_row(bytes));
+                if range.extent.rows > 0 && !next.fits(limit) {
+                    return Ok(range);
+                }
+                (range.extent, range.to) = (next, seq + 1);
             }
-            (range.extent, range.to) = (next, seq + 1);
         }
         range.whole = true;
         Ok(range)
@@ -116,17 +119,23 @@ pub(super) fn append(
     Ok(())
 }
 
-/// The bytes of the messages from the index `from` to before `to`.
+/// The bytes of the messages of the segments before the index `to`.
 pub(super) fn message_bytes(
     connection: &Connection,
-    row: i64,
-    from: i64,
+    segments: &[Segment],
     to: i64,
 ) -> Result<i64, StatementError> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT coalesce(sum({MESSAGE_BYTES}), 0) FROM messages WHERE session = ?1 AND seq >= ?2 AND seq < ?3"
     ))?;
-    Ok(statement.query_row([row, from, to], |row| row.get(0))?)
+    let mut bytes = 0;
+    for segment in segments {
+        if let Some(part) = segment.between(0, to) {
+            let of_part = [part.row, part.from, part.to];
+            bytes += statement.query_row(of_part, |row| row.get::<_, i64>(0))?;
+        }
+    }
+    Ok(bytes)
 }
 
 /// The bytes of the first `keep` messages. Only the smaller part of the messages is read.
@@ -136,31 +145,34 @@ pub(super) fn kept_bytes(
     keep: i64,
 ) -> Result<i64, StatementError> {
     if keep <= head.messages / 2 {
-        return message_bytes(connection, head.row, 0, keep);
+        return message_bytes(connection, &head.segments(connection, 0)?, keep);
     }
-    let rest = message_bytes(connection, head.row, keep, head.messages)?;
-    Ok(head.bytes - head.instructions_bytes - rest)
+    let rest = message_bytes(connection, &head.segments(connection, keep)?, i64::MAX)?;
+    Ok(head.bytes - instructions_bytes(connection, head)? - rest)
 }
 
-/// Copies a chunk of the messages from the index `from` to before `end`; returns the index of the next one and the bytes
-/// of the chunk.
+/// Copies a chunk of a session's own messages, from the index `from` to before `end`; returns the index of the next one
+/// and the bytes of the chunk.
 pub(super) fn copy(
     connection: &Connection,
     [source, target]: [i64; 2],
     from: i64,
     end: i64,
 ) -> Result<(i64, i64), StatementError> {
-    let range = MessageRange::of(connection, source, from, CHUNK)?;
-    let to = range.to.min(end);
-    let bytes = message_bytes(connection, source, from, to)?;
+    let own = Segment {
+        row: source,
+        from,
+        to: end,
+    };
+    let range = MessageRange::of(connection, &[own], CHUNK)?;
     let mut statement = connection.prepare_cached(
         "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
          SELECT ?2, seq, json, hidden, view, full_text, sources FROM messages
          WHERE session = ?1 AND seq >= ?3 AND seq < ?4",
     )?;
-    statement.execute([source, target, from, to])?;
-    match range.whole && to < end {
+    statement.execute([source, target, from, range.to])?;
+    match range.whole && range.to < end {
         true => Err(StoreError::failed("the session was deleted meanwhile").into()),
-        false => Ok((to, bytes)),
+        false => Ok((range.to, count(range.extent.bytes))),
     }
 }

@@ -42,6 +42,11 @@ const MIGRATIONS: &[Migration] = &[
         description: "session sizes",
         sql: include_str!("migrations/0005_session_sizes.sql"),
     },
+    Migration {
+        version: 6,
+        description: "shared messages",
+        sql: include_str!("migrations/0006_shared_messages.sql"),
+    },
 ];
 
 /// Applies the missing migrations. Blocks.

@@ -10,6 +10,7 @@ use super::super::record::{SessionPage, SessionSummary, StoredMessage, StoredSes
 use super::connections::{Executor, StatementError};
 use super::messages::MessageRange;
 use super::runs::run_id;
+use super::shared::{instructions, segments};
 use super::size::Extent;
 use super::write::count;
 use crate::ids::{Owner, SessionId};
@@ -34,6 +35,15 @@ pub(super) struct LoadedChunk {
     pub(super) version: i64,
     /// The first message after this chunk; `None` at the end.
     pub(super) next: Option<i64>,
+}
+
+/// The row of a session that is read.
+struct Head {
+    row: i64,
+    created_at: i64,
+    version: i64,
+    instructions_bytes: i64,
+    shared: i64,
 }
 
 impl ReadCursor {
@@ -62,15 +72,21 @@ pub(super) fn load(
          WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
     )?;
     let mut statement = transaction.prepare_cached(
-        "SELECT id, created_at, updated_at, octet_length(instructions), last_run FROM sessions
+        "SELECT id, created_at, updated_at, octet_length(instructions), shared, last_run FROM sessions
          WHERE owner = ?1 AND session_id = ?2",
     )?;
     let head = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
-        let head: (i64, i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-        let last_run: Option<String> = row.get(4)?;
+        let head = Head {
+            row: row.get(0)?,
+            created_at: row.get(1)?,
+            version: row.get(2)?,
+            instructions_bytes: row.get(3)?,
+            shared: row.get(4)?,
+        };
+        let last_run: Option<String> = row.get(5)?;
         Ok((head, last_run))
     });
-    let Some(((session, created_at, version, bytes), last_run)) = head.optional()? else {
+    let Some((head, last_run)) = head.optional()? else {
         // A cached statement is checked against the schema only when it runs.
         messages.exists(params![-1, 0, 0])?;
         return Ok(None);
@@ -81,46 +97,49 @@ pub(super) fn load(
     };
     let mut found = LoadedChunk {
         session: StoredSession {
-            created_at: seconds(created_at),
-            updated_at: seconds(version),
+            created_at: seconds(head.created_at),
+            updated_at: seconds(head.version),
             last_run: last_run.as_deref().map(run_id).transpose()?,
             ..StoredSession::default()
         },
-        version,
+        version: head.version,
         next: None,
     };
     if let ReadCursor::Resume {
         version: expected, ..
     } = cursor
-        && expected != version
+        && expected != head.version
     {
         return Ok(Some(found));
     }
-    let range = MessageRange::of(&transaction, session, from, limit)?;
+    let segments = segments(&transaction, head.row, head.shared, from)?;
+    let range = MessageRange::of(&transaction, &segments, limit)?;
     let MessageRange { to, whole, .. } = range;
     if executor == Executor::Task {
-        let instructions = Extent::of_row(bytes);
-        if !(whole && range.extent.plus(instructions).fits(limit)) {
+        let instructions = Extent::of_row(head.instructions_bytes);
+        // Instructions in a trunk are large.
+        if head.instructions_bytes == 0 || !(whole && range.extent.plus(instructions).fits(limit)) {
             return Err(StatementError::LimitExceeded);
         }
     }
     if let ReadCursor::Start = cursor {
-        let mut statement =
-            transaction.prepare_cached("SELECT instructions FROM sessions WHERE id = ?1")?;
-        let json: String = statement.query_row([session], |row| row.get(0))?;
+        let json = instructions(&transaction, head.row)?;
         found.session.instructions = parse_instructions(&json)?
             .into_iter()
             .map(|json| parse_message(json.get()))
             .collect::<Result<_, _>>()?;
     }
-    let mut rows = messages.query(params![session, from, to])?;
-    for expected in from.. {
-        let Some(row) = rows.next()? else { break };
-        let seq: i64 = row.get(0)?;
-        if seq != expected {
-            return Err(damaged(format!("the stored message {expected} is missing")));
+    let mut expected = from;
+    for part in segments.iter().filter_map(|one| one.between(from, to)) {
+        let mut rows = messages.query(params![part.row, part.from, part.to])?;
+        while let Some(row) = rows.next()? {
+            let seq: i64 = row.get(0)?;
+            if seq != expected {
+                return Err(damaged(format!("the stored message {expected} is missing")));
+            }
+            found.session.messages.push(stored_message(seq, row)?);
+            expected += 1;
         }
-        found.session.messages.push(stored_message(seq, row)?);
     }
     found.next = (!whole).then_some(to);
     Ok(Some(found))

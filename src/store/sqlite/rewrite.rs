@@ -1,4 +1,4 @@
-//! Writes sessions in chunks: imports, forks, and changes too large for one transaction.
+//! Writes sessions in chunks: imports, and changes too large for one transaction.
 //!
 //! The new state is written to a hidden session in several short transactions. A last transaction replaces the old
 //! session with it. Leftovers of a crash are removed at the next start.
@@ -17,13 +17,13 @@ use super::super::limits::Growth;
 use super::super::record::{Change, Replaced};
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
-use super::messages::{EncodedMessage, append, copy, encode, kept_bytes};
+use super::messages::{EncodedMessage, append, copy, encode, kept_bytes, message_bytes};
 use super::quota::{Attempt, Quota};
-use super::read::parse_instructions;
 use super::runs::begin_run;
+use super::shared::{segments, share};
 use super::size::{CHUNK, Extent, unsigned};
 use super::write::{
-    HIDDEN, SessionRow, assign_calls, begin, count, hide_session, instructions_json, json_array,
+    HIDDEN, SessionRow, assign_calls, begin, count, hide_session, instructions_json,
 };
 use crate::ids::{Owner, SessionId};
 
@@ -48,8 +48,6 @@ pub(super) enum RewriteKind {
     Change,
     /// An import, which replaces the session.
     Import { created_at: i64 },
-    /// A copy with another id.
-    Fork { before_message: Option<usize> },
 }
 
 /// The hidden session, and the messages that are copied to it.
@@ -60,7 +58,10 @@ struct HiddenSession {
     source: Option<i64>,
     /// How many messages are copied.
     keep: i64,
-    instructions_bytes: i64,
+    /// How many of them are in trunks, which the hidden session shares. The others are copied.
+    shared: i64,
+    /// Bytes of the instructions and the shared messages.
+    initial_bytes: i64,
 }
 
 impl Rewrite {
@@ -114,8 +115,8 @@ impl Rewrite {
     }
 
     async fn fill(&self, store: &Sqlite, draft: HiddenSession) -> Result<Replaced, StoreError> {
-        let mut bytes = draft.instructions_bytes;
-        let mut from = 0;
+        let mut bytes = draft.initial_bytes;
+        let mut from = draft.shared;
         while let Some(source) = draft.source.filter(|_| from < draft.keep) {
             let copied = self.in_transaction(store, move |connection, _| {
                 copy(connection, [source, draft.row], from, draft.keep)
@@ -161,16 +162,9 @@ impl Rewrite {
     fn begin(&self, connection: &Connection, now: i64) -> Result<HiddenSession, StatementError> {
         let head = SessionRow::find(connection, &self.source.owner, &self.source.id)?;
         let before = head.as_ref().map(|head| unsigned(head.bytes));
-        let (before, content) = match self.kind {
-            RewriteKind::Change => (before, self.changed(connection, head.as_ref(), now)?),
-            RewriteKind::Import { created_at } => (before, self.imported(created_at, now)),
-            RewriteKind::Fork { before_message } => {
-                let head = head.ok_or(StoreError::NotFound)?;
-                if SessionRow::find(connection, &self.source.owner, &self.target)?.is_some() {
-                    return Err(StoreError::Exists.into());
-                }
-                (None, forked(connection, &head, before_message, now)?)
-            }
+        let content = match self.kind {
+            RewriteKind::Change => self.changed(connection, head.as_ref(), now)?,
+            RewriteKind::Import { created_at } => self.imported(created_at, now),
         };
         let instructions_bytes = count(content.instructions.len());
         let added = self
@@ -194,8 +188,8 @@ impl Rewrite {
         }
         connection.execute(
             "INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
-                                   created_at, updated_at, last_run, nameless)
-             VALUES (?1, 'draft-' || ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?2, ?9, ?10)",
+                                   created_at, updated_at, last_run, nameless, shared)
+             VALUES (?1, 'draft-' || ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?2, ?9, ?10, ?11)",
             params![
                 HIDDEN,
                 now,
@@ -207,13 +201,22 @@ impl Rewrite {
                 content.created_at,
                 content.last_run,
                 content.nameless,
+                content.shared,
             ],
         )?;
+        let row = connection.last_insert_rowid();
+        let mut initial_bytes = instructions_bytes;
+        if let Some(source) = content.source.filter(|_| content.shared > 0) {
+            share(connection, [source, row], content.shared)?;
+            let segments = segments(connection, row, content.shared, 0)?;
+            initial_bytes += message_bytes(connection, &segments, content.shared)?;
+        }
         Ok(HiddenSession {
-            row: connection.last_insert_rowid(),
+            row,
             source: content.source,
             keep: content.keep,
-            instructions_bytes,
+            shared: content.shared,
+            initial_bytes,
         })
     }
 
@@ -226,6 +229,7 @@ impl Rewrite {
             instruction_count: count(instructions.len()),
             keep: 0,
             kept_bytes: 0,
+            shared: 0,
             title_seq: title.as_ref().map(|title| count(title.index)),
             title: title.and_then(|title| title.text),
             created_at: match created_at {
@@ -260,6 +264,7 @@ impl Rewrite {
             instruction_count,
             keep,
             kept_bytes: kept_bytes(connection, head, keep)?,
+            shared: head.shared.min(keep),
             title_seq: match title_stays {
                 true => head.title_seq,
                 false => title.as_ref().map(|title| keep + count(title.index)),
@@ -317,14 +322,6 @@ impl Rewrite {
         };
         let there = there.map(|head| head.row);
         match self.kind {
-            RewriteKind::Fork { .. } if there.is_some() => return Err(StoreError::Exists.into()),
-            RewriteKind::Fork { .. } => {
-                connection.execute(
-                    "INSERT INTO session_files (session, file)
-                     SELECT ?2, file FROM session_files WHERE session = ?1",
-                    params![draft.source, draft.row],
-                )?;
-            }
             RewriteKind::Change if draft.source.is_some() && there != draft.source => {
                 return Err(StoreError::failed("the session was deleted meanwhile").into());
             }
@@ -344,7 +341,7 @@ impl Rewrite {
                     "UPDATE client_calls SET session = ?2 WHERE session = ?1",
                     moved,
                 )?,
-                RewriteKind::Import { .. } | RewriteKind::Fork { .. } => {
+                RewriteKind::Import { .. } => {
                     connection.execute("DELETE FROM client_calls WHERE session = ?1", [there])?
                 }
             };
@@ -363,43 +360,4 @@ impl Rewrite {
             None => Replaced::Created,
         })
     }
-}
-
-fn forked(
-    connection: &Connection,
-    head: &SessionRow,
-    before_message: Option<usize>,
-    now: i64,
-) -> Result<NewColumns, StatementError> {
-    let total = head.instruction_count + head.messages;
-    let before = before_message.map_or(total, count);
-    if before > total {
-        let messages = u64::try_from(total).unwrap_or_default();
-        return Err(StoreError::PastEnd { messages }.into());
-    }
-    let SourceColumns {
-        mut instructions,
-        title,
-        ..
-    } = SourceColumns::of(connection, head.row)?;
-    let instruction_count = head.instruction_count.min(before);
-    if instruction_count < head.instruction_count {
-        let kept = usize::try_from(instruction_count).unwrap_or_default();
-        let all = parse_instructions(&instructions)?;
-        instructions = json_array(all.iter().take(kept).map(|json| json.get()));
-    }
-    let keep = before - instruction_count;
-    let title_seq = head.title_seq.filter(|seq| *seq < keep);
-    Ok(NewColumns {
-        source: Some(head.row),
-        instructions,
-        instruction_count,
-        keep,
-        kept_bytes: kept_bytes(connection, head, keep)?,
-        title_seq,
-        title: title.filter(|_| title_seq.is_some()),
-        created_at: now,
-        last_run: None,
-        nameless: false,
-    })
 }

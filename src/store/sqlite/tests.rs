@@ -1,6 +1,7 @@
 //! Runs the conformance tests with a file and with memory, and tests what is specific to SQLite.
 
 mod file;
+mod forks;
 mod limits;
 mod runs;
 mod schema;

@@ -7,9 +7,10 @@ use super::super::lease::Fence;
 use super::super::limits::Growth;
 use super::super::record::Change;
 use super::connections::{Executor, StatementError};
-use super::messages::{EncodedMessage, MessageRange, append, encode, message_bytes};
+use super::messages::{EncodedMessage, append, encode, message_bytes};
 use super::quota::{Attempt, Quota};
 use super::runs::begin_run;
+use super::shared::{Segment, instructions_bytes, release_instructions, segments, truncate};
 use super::size::{CHUNK, Extent, TASK_LIMIT, unsigned};
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::message::Message;
@@ -26,7 +27,10 @@ pub(super) const NO_INSTRUCTIONS: i64 = 2;
 /// The outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteOutcome {
-    Done,
+    Done {
+        /// Whether a trunk was released, which has to be trimmed.
+        released: bool,
+    },
     /// The change is too large for one transaction; nothing is changed.
     LimitExceeded,
 }
@@ -39,9 +43,12 @@ pub(super) struct SessionRow {
     /// Number of messages, without the instructions.
     pub(super) messages: i64,
     pub(super) title_seq: Option<i64>,
+    /// Bytes of the instructions in this row; 0 if they are in a trunk.
     pub(super) instructions_bytes: i64,
     /// Bytes of the instructions and messages.
     pub(super) bytes: i64,
+    /// How many of the messages are in trunks.
+    pub(super) shared: i64,
 }
 
 impl SessionRow {
@@ -52,7 +59,7 @@ impl SessionRow {
     ) -> Result<Option<Self>, StatementError> {
         let mut statement = connection.prepare_cached(
             "SELECT id, instruction_count, message_count - instruction_count, title_seq, octet_length(instructions),
-                    bytes
+                    bytes, shared
              FROM sessions WHERE owner = ?1 AND session_id = ?2",
         )?;
         let head = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
@@ -63,9 +70,19 @@ impl SessionRow {
                 title_seq: row.get(3)?,
                 instructions_bytes: row.get(4)?,
                 bytes: row.get(5)?,
+                shared: row.get(6)?,
             })
         });
         Ok(head.optional()?)
+    }
+
+    /// The segments from the index `from`.
+    pub(super) fn segments(
+        &self,
+        connection: &Connection,
+        from: i64,
+    ) -> Result<Vec<Segment>, StatementError> {
+        segments(connection, self.row, self.shared, from)
     }
 }
 
@@ -103,14 +120,14 @@ pub(super) fn write(
     let messages = encode(&change.append)?;
     let instructions = change.instructions.as_deref().map(instructions_json);
     let new_instructions = instructions.as_deref().map(|json| count(json.len()));
-    let (bytes, instructions_bytes) = head
-        .as_ref()
-        .map_or((NO_INSTRUCTIONS, NO_INSTRUCTIONS), |head| {
-            (head.bytes, head.instructions_bytes)
-        });
-    let after = bytes - count(removed.bytes) - instructions_bytes
-        + new_instructions.unwrap_or(instructions_bytes)
-        + messages.iter().map(EncodedMessage::bytes).sum::<i64>();
+    let bytes = head.as_ref().map_or(NO_INSTRUCTIONS, |head| head.bytes);
+    let resized = match (&head, new_instructions) {
+        (_, None) => 0,
+        (None, Some(new)) => new - NO_INSTRUCTIONS,
+        (Some(head), Some(new)) => new - instructions_bytes(&transaction, head)?,
+    };
+    let added = messages.iter().map(EncodedMessage::bytes).sum::<i64>();
+    let after = bytes + resized + added - count(removed.bytes);
     let growth = Growth {
         before: head.as_ref().map(|head| unsigned(head.bytes)),
         after: unsigned(after),
@@ -121,6 +138,7 @@ pub(super) fn write(
         bytes: after,
         now: clock.stamp(),
     };
+    let mut released = false;
     let row = match &head {
         None => insert_session(&transaction, fence, change, &columns)?,
         Some(head) => {
@@ -128,6 +146,14 @@ pub(super) fn write(
                 let mut statement = transaction
                     .prepare_cached("DELETE FROM messages WHERE session = ?1 AND seq >= ?2")?;
                 statement.execute(params![head.row, kept])?;
+            }
+            if kept < head.shared {
+                truncate(&transaction, head.row, kept)?;
+                released = true;
+            }
+            if head.instructions_bytes == 0 && columns.instructions.is_some() {
+                release_instructions(&transaction, head.row)?;
+                released = true;
             }
             update_session(&transaction, head, change, kept, &columns)?;
             head.row
@@ -145,7 +171,7 @@ pub(super) fn write(
         )?;
     }
     transaction.commit()?;
-    Ok(WriteOutcome::Done)
+    Ok(WriteOutcome::Done { released })
 }
 
 /// The extent of the messages to be deleted. If there are more rows than in a chunk, their bytes are not read.
@@ -159,7 +185,7 @@ fn removed(
     let Some(head) = head.filter(|_| rows > 0 && rows <= CHUNK.rows) else {
         return Ok(Extent { rows, bytes: 0 });
     };
-    let bytes = message_bytes(connection, head.row, kept, stored)?;
+    let bytes = message_bytes(connection, &head.segments(connection, kept)?, i64::MAX)?;
     let Extent { bytes, .. } = Extent::of_row(bytes);
     Ok(Extent { rows, bytes })
 }
@@ -216,7 +242,7 @@ fn update_session(
     let mut statement = connection.prepare_cached(
         "UPDATE sessions SET instructions = coalesce(?2, instructions), instruction_count = ?3, message_count = ?4,
             title_seq = CASE WHEN ?5 THEN title_seq ELSE ?6 END, title = CASE WHEN ?5 THEN title ELSE ?7 END,
-            bytes = ?8, updated_at = ?9, last_run = coalesce(?10, last_run)
+            bytes = ?8, updated_at = ?9, last_run = coalesce(?10, last_run), shared = min(shared, ?11)
          WHERE id = ?1",
     )?;
     statement.execute(params![
@@ -230,6 +256,7 @@ fn update_session(
         new.bytes,
         new.now,
         change.run.as_ref().map(RunId::as_str),
+        kept,
     ])?;
     Ok(())
 }
@@ -254,7 +281,7 @@ pub(super) fn assign_calls(
     Ok(())
 }
 
-/// Hides a session, which [`sweep`] removes later; returns whether it existed.
+/// Hides a session, which [`super::sweep`] removes later; returns whether it existed.
 pub(super) fn hide(
     connection: &mut Connection,
     owner: &Owner,
@@ -316,50 +343,6 @@ pub(super) fn mark_abandoned(connection: &Connection) -> rusqlite::Result<bool> 
         connection.execute(sql, [HIDDEN])?;
     }
     Ok(hidden)
-}
-
-/// Removes one chunk of the hidden sessions; returns whether there may be more.
-pub(super) fn sweep(connection: &mut Connection) -> Result<bool, StatementError> {
-    let transaction = begin(connection)?;
-    let mut removed = Extent::default();
-    while removed.fits(CHUNK) {
-        let mut statement = transaction.prepare_cached(
-            "SELECT id FROM sessions WHERE owner = ?1 AND session_id >= 'deleted-' AND session_id < 'deleted.' LIMIT 1",
-        )?;
-        let found = statement.query_row([HIDDEN], |row| row.get::<_, i64>(0));
-        let Some(row) = found.optional()? else {
-            drop(statement);
-            transaction.commit()?;
-            return Ok(false);
-        };
-        removed = removed.plus(sweep_session(&transaction, row)?);
-    }
-    transaction.commit()?;
-    Ok(true)
-}
-
-/// Removes files and messages of a hidden session, up to a chunk; removes the session when none are left.
-fn sweep_session(connection: &Connection, row: i64) -> Result<Extent, StatementError> {
-    let mut statement = connection.prepare_cached(
-        "DELETE FROM session_files WHERE session = ?1 AND file IN
-         (SELECT file FROM session_files WHERE session = ?1 LIMIT ?2)",
-    )?;
-    let files = statement.execute(params![row, count(CHUNK.rows)])?;
-    let mut statement = connection
-        .prepare_cached("SELECT coalesce(min(seq), 0) FROM messages WHERE session = ?1")?;
-    let from: i64 = statement.query_row([row], |row| row.get(0))?;
-    let range = MessageRange::of(connection, row, from, CHUNK)?;
-    let mut statement =
-        connection.prepare_cached("DELETE FROM messages WHERE session = ?1 AND seq < ?2")?;
-    statement.execute(params![row, range.to])?;
-    if range.whole && files < CHUNK.rows {
-        let mut statement = connection.prepare_cached("DELETE FROM sessions WHERE id = ?1")?;
-        statement.execute([row])?;
-    }
-    Ok(range.extent.plus(Extent {
-        rows: files + 1,
-        bytes: 0,
-    }))
 }
 
 /// Instructions as they are stored.

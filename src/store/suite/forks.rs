@@ -37,6 +37,163 @@ pub(in crate::store) async fn a_fork_copies_up_to_the_index(subject: TestStore) 
     assert_eq!(subject.session_of_call("call_x").await, Some(id("source")));
 }
 
+pub(in crate::store) async fn forks_of_large_sessions_are_independent(subject: TestStore) {
+    let [source, fork, second, part] = ["source", "fork", "second", "part"].map(id);
+    let messages = many(1_000);
+    let change = Change {
+        instructions: Some(vec![system("i")]),
+        client_calls: vec!["c".to_owned()],
+        title: Some(Title {
+            index: 0,
+            text: Some("0".to_owned()),
+        }),
+        ..append(0, &messages)
+    };
+    subject.write(&source, change).await;
+    let before = subject.loaded(&source).await;
+    subject.fork(&source, None, &fork).await.unwrap();
+    assert_eq!(subject.loaded(&source).await, before);
+    assert_eq!(subject.session_of_call("c").await, Some(source.clone()));
+    // A fork of a fork that went on, and a fork of the first messages of that.
+    let more = vec![answer("more"); 200];
+    subject.write(&fork, append(1_000, &more)).await;
+    subject.fork(&fork, None, &second).await.unwrap();
+    subject.fork(&second, Some(1_101), &part).await.unwrap();
+    let all = [&messages[..], &more].concat();
+    // Each is edited at another place, or deleted.
+    subject.write(&source, append(600, &[user("edited")])).await;
+    subject.write(&second, append(1_050, &[])).await;
+    subject
+        .write(&part, append(3, &[answer("new"), user("newer")]))
+        .await;
+    let instructions = Change {
+        instructions: Some(vec![system("other")]),
+        ..append(1_200, &[user("end")])
+    };
+    subject.write(&fork, instructions).await;
+    let loaded = async |session: &SessionId| subject.loaded(session).await.messages;
+    let edited = [&messages[..600], &[user("edited")]].concat();
+    let short = [&messages[..3], &[answer("new"), user("newer")]].concat();
+    let longest = [&all[..], &[user("end")]].concat();
+    assert_eq!(loaded(&source).await, edited);
+    assert_eq!(loaded(&second).await, all[..1_050]);
+    assert_eq!(loaded(&part).await, short);
+    assert_eq!(loaded(&fork).await, longest);
+    assert_eq!(
+        subject.loaded(&second).await.instructions,
+        before.instructions
+    );
+    for (gone, left) in [
+        (&source, vec![(&second, &all[..1_050]), (&fork, &longest)]),
+        (&fork, vec![(&second, &all[..1_050]), (&part, &short)]),
+        (&second, vec![(&part, &short)]),
+    ] {
+        assert!(subject.delete(gone).await);
+        assert!(subject.is_gone(gone).await);
+        for (session, messages) in left {
+            assert_eq!(loaded(session).await, messages);
+        }
+    }
+    assert_eq!(subject.session_of_call("c").await, None);
+    assert_eq!(
+        subject.summary(&part).await.title.as_deref(),
+        Some("0"),
+        "the title's message is among those that are kept"
+    );
+}
+
+/// A small generator of numbers, the same in each run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % end as u64).unwrap()
+    }
+}
+
+pub(in crate::store) async fn any_forks_have_the_effect_of_copies(subject: TestStore) {
+    let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
+    let mut model: Vec<Option<Vec<StoredMessage>>> = vec![None; 5];
+    let session = |slot: usize| id(&format!("s{slot}"));
+    for step in 0..150 {
+        let slot = numbers.below(model.len());
+        let Some(messages) = model[slot].clone() else {
+            let new = vec![user(&step.to_string()); numbers.below(400)];
+            subject.write(&session(slot), append(0, &new)).await;
+            model[slot] = Some(new);
+            continue;
+        };
+        let place = numbers.below(messages.len() + 1);
+        match numbers.below(8) {
+            0 => {
+                assert!(subject.delete(&session(slot)).await);
+                model[slot] = None;
+            }
+            1 => {
+                let new = vec![answer(&step.to_string()); numbers.below(200)];
+                subject.replace(&session(slot), 0, append(0, &new)).await;
+                model[slot] = Some(new);
+            }
+            2 | 3 => {
+                let keep = if step % 2 == 0 { place } else { messages.len() };
+                let new = vec![hidden_result(&step.to_string()); numbers.below(150)];
+                subject.write(&session(slot), append(keep, &new)).await;
+                model[slot] = Some([&messages[..keep], &new].concat());
+            }
+            _ => {
+                let target = numbers.below(model.len());
+                let before = (step % 3 == 0).then_some(place);
+                let forked = subject.fork(&session(slot), before, &session(target)).await;
+                if model[target].is_some() {
+                    assert!(matches!(forked, Err(StoreError::Exists)), "{forked:?}");
+                } else {
+                    forked.unwrap();
+                    let kept = before.unwrap_or(messages.len());
+                    model[target] = Some(messages[..kept].to_vec());
+                }
+            }
+        }
+        for (slot, messages) in model.iter().enumerate() {
+            let stored = subject.store.load(&owner(), &session(slot)).await.unwrap();
+            let stored = stored.map(|stored| stored.messages);
+            assert!(stored == *messages, "step {step}, session {slot}");
+        }
+    }
+}
+
+pub(in crate::store) async fn large_instructions_belong_to_each_fork(subject: TestStore) {
+    let large = [system(&"x".repeat(300_000)), system("small")];
+    let [source, fork, cut, second] = ["source", "fork", "cut", "second"].map(id);
+    let with = |instructions: &[Message], messages: &[StoredMessage]| Change {
+        instructions: Some(instructions.to_vec()),
+        ..append(0, messages)
+    };
+    subject.write(&source, with(&large, &[user("a")])).await;
+    subject.fork(&source, None, &fork).await.unwrap();
+    subject.fork(&source, Some(1), &cut).await.unwrap();
+    subject.fork(&fork, Some(2), &second).await.unwrap();
+    subject
+        .write(&source, with(&[system("new")], &[user("b")]))
+        .await;
+    subject.write(&fork, append(1, &[user("c")])).await;
+    assert!(subject.delete(&cut).await);
+    let loaded = async |session: &SessionId| {
+        let stored = subject.loaded(session).await;
+        (stored.instructions, stored.messages)
+    };
+    let of_source = (vec![system("new")], vec![user("b")]);
+    assert_eq!(loaded(&source).await, of_source);
+    assert!(loaded(&fork).await == (large.to_vec(), vec![user("a"), user("c")]));
+    assert!(loaded(&second).await == (large.to_vec(), vec![]));
+    // A change in chunks keeps them.
+    let long = many(700);
+    subject.write(&second, append(0, &long)).await;
+    assert!(loaded(&second).await == (large.to_vec(), long));
+}
+
 pub(in crate::store) async fn a_refused_fork_has_a_specific_error(subject: TestStore) {
     let source = id("source");
     subject.write(&source, append(0, &[user("a")])).await;

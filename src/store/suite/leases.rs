@@ -21,7 +21,7 @@ pub(in crate::store) async fn a_write_under_a_lease_that_ended_is_refused(subjec
         for refused in [
             store.write(&old, &late).await,
             store.replace(&old, 0, &late).await.map(drop),
-            store.fork(&old, None, &id("copy")).await,
+            store.fork(&old, None, &id("copy")).await.map(drop),
             store.delete(&old).await.map(drop),
         ] {
             assert!(matches!(refused, Err(StoreError::LeaseLost)), "{refused:?}");

@@ -105,7 +105,7 @@ pub(in crate::store) async fn an_owner_sees_and_changes_only_what_is_its_own(sub
     let lease = store.acquire(&other, &session, LONG).await.unwrap();
     assert!(!store.delete(lease.fence()).await.unwrap());
     for error in [
-        store.fork(lease.fence(), None, &id("new")).await,
+        store.fork(lease.fence(), None, &id("new")).await.map(drop),
         store.list(&other, 10, Some(&session)).await.map(drop),
     ] {
         assert!(matches!(error, Err(StoreError::NotFound)), "{error:?}");

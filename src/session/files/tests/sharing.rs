@@ -110,7 +110,7 @@ async fn files_go_with_the_last_session_that_uses_them() {
     let lease = sessions.lease(&alice, &s).await.unwrap();
     sessions.replace(&lease, replaced).await.unwrap();
     let t = sessions.fork(&lease, None, Some(session("t"))).await;
-    let t = t.unwrap();
+    let t = t.unwrap().id;
     drop(lease);
     assert_eq!(of_session(&t).await, ["made", "uploaded"]);
     assert!(delete(sessions, &alice, &s).await);

@@ -15,7 +15,7 @@ pub(super) const BATCH: usize = 100;
 pub(super) const COLUMNS: &str =
     "f.id, f.name, f.mime_type, f.bytes, f.purpose, f.tool, f.round, f.created_at, f.blob,
     (SELECT s.session_id FROM session_files l JOIN sessions s ON s.id = l.session
-     WHERE l.file = f.num AND s.owner = f.owner ORDER BY s.id LIMIT 1) AS session_id";
+     WHERE l.file = f.num AND s.owner = f.owner ORDER BY s.created_at, s.id LIMIT 1) AS session_id";
 
 pub(super) fn get(
     connection: &Connection,

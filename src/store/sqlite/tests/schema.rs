@@ -5,12 +5,13 @@ use rusqlite::Connection;
 use super::*;
 
 /// The checksums in the databases of released binaries.
-const CHECKSUMS: [&str; 5] = [
+const CHECKSUMS: [&str; 6] = [
     "f70e4f2a430f9686e078a325bcd860808693efc84b355081cdd47b14dab79b7ab9a43fde6f5b8377a24b403ae0137cba",
     "e54d14e3f97b8c390594e3c506e104712ffcbd192ff26281222c484b2bd425d666736caf64db0a7fe3d55781cd03d635",
     "64b948cacf4d4cadcb17a0b6dff547025d175846bb3b8e2a0ed9294290b4f83d085545186af4ca4fa90340f513f98dff",
     "d5f2ac8a3904d0c0a433f20375687ed3cff4d950db4535aa77961ccb95498be192a7d52cdc56af65bef08ac7bc6121d9",
     "30b56e0358817bdf6b518e299d28e14e686c964babe702670f3713079c9b9a1ab4790ba90e70f5e6864809512d5e989a",
+    "3fb6597969a1103a033199f4a0fe462fcbaf97d308c46755bc6c1a16fca8d390221128fd52ab6caa01a7ebca9843f3f0",
 ];
 
 async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
@@ -41,6 +42,7 @@ async fn migrations_are_recorded_as_in_released_binaries() {
         (3, "sources"),
         (4, "runs"),
         (5, "session sizes"),
+        (6, "shared messages"),
     ]
     .into_iter()
     .zip(CHECKSUMS)
@@ -114,7 +116,7 @@ async fn a_schema_of_another_binary_is_refused() {
             error,
             StoreError::NewerSchema {
                 found: 9,
-                known: 5,
+                known: 6,
                 ..
             }
         );

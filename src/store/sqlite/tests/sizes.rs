@@ -14,10 +14,16 @@ fn of_size(bytes: usize) -> StoredMessage {
 /// Compares the counted bytes with the bytes of all rows.
 pub(super) async fn check_counts(store: &Store) {
     let count = |sql: &'static str| sqlite(store).count(sql);
-    let wrong = "SELECT count(*) FROM sessions s WHERE s.owner <> char(1) || 'hidden' AND s.bytes <>
-        octet_length(s.instructions) + coalesce((SELECT sum(octet_length(m.json) + coalesce(octet_length(m.view), 0)
-            + coalesce(octet_length(m.full_text), 0) + coalesce(octet_length(m.sources), 0))
-         FROM messages m WHERE m.session = s.id), 0)";
+    let wrong = "WITH sizes AS
+        (SELECT session, seq, octet_length(json) + coalesce(octet_length(view), 0) + coalesce(octet_length(full_text), 0)
+            + coalesce(octet_length(sources), 0) AS bytes FROM messages)
+        SELECT count(*) FROM sessions s WHERE s.owner <> char(1) || 'hidden' AND s.bytes <>
+            coalesce((SELECT octet_length(t.instructions) FROM shared_messages r JOIN sessions t ON t.id = r.trunk
+                      WHERE r.session = s.id AND r.first_seq = -1), octet_length(s.instructions))
+            + coalesce((SELECT sum(bytes) FROM sizes m WHERE m.session = s.id), 0)
+            + coalesce((SELECT sum(bytes) FROM shared_messages r JOIN sizes m
+                        ON m.session = r.trunk AND m.seq >= r.first_seq AND m.seq < r.end_seq
+                        WHERE r.session = s.id AND r.first_seq >= 0), 0)";
     assert_eq!(count(wrong).await, 0, "sessions with a wrong count");
     let of_owners = "SELECT count(*) FROM
         (SELECT owner, count(*) AS n, sum(bytes) AS b FROM sessions GROUP BY owner) s
