@@ -121,7 +121,14 @@ pub(super) async fn fork(
         .sessions
         .fork(&lease, fork.before_message, fork.id)
         .await?;
-    exported(&state, StatusCode::CREATED, &owner, &forked.id).await
+    let files = state.sessions.files.of_session(&owner, &forked.id).await?;
+    // Without the messages, which may be large and which the client knows or can get. A new session has had no run.
+    let body = json!({
+        "id": forked.id, "object": "session", "created_at": forked.created_at, "updated_at": forked.updated_at,
+        "title": forked.title, "running": null, "last_run": null, "files": files,
+        "stats": {"message_count": forked.message_count},
+    });
+    Ok((StatusCode::CREATED, Json(body)).into_response())
 }
 
 /// The body of `POST /v1/sessions/{id}/fork`.

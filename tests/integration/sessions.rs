@@ -407,7 +407,16 @@ async fn sessions_are_listed_in_pages_exported_imported_forked_and_deleted() {
         )
         .await;
     assert_eq!(fork.status, 201);
-    assert_eq!(fork.json()["messages"], json!([user("Question 1")]));
+    let fork = fork.json();
+    assert_eq!(fork["stats"], json!({"message_count": 1}));
+    assert_eq!(
+        (&fork["id"], &fork["title"], fork.get("messages")),
+        (&json!("branch"), &json!("Question 1"), None)
+    );
+    assert_eq!(
+        app.get("/v1/sessions/branch").await.json()["messages"],
+        json!([user("Question 1")])
+    );
     app.post("/v1/sessions/s1/fork", &json!({"id": "branch"}))
         .await
         .assert_error(409, Some("session_exists"));
@@ -415,8 +424,9 @@ async fn sessions_are_listed_in_pages_exported_imported_forked_and_deleted() {
         .await
         .assert_error(400, None);
     let whole = app.post("/v1/sessions/s1/fork", &json!({})).await.json();
-    assert_eq!(whole["messages"], export["messages"]);
     assert_ne!(whole["id"], "s1");
+    let path = format!("/v1/sessions/{}", whole["id"].as_str().unwrap());
+    assert_eq!(app.get(&path).await.json()["messages"], export["messages"]);
 
     let deleted = app.client().delete("/v1/sessions/s1").await;
     assert_eq!(
