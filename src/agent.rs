@@ -151,11 +151,7 @@ impl Agent {
     ///
     /// # Errors
     /// When the session is busy or cannot be read, or when a file of the request cannot be used.
-    pub async fn run(
-        &self,
-        request: TurnRequest,
-        control: TurnControl,
-    ) -> Result<Run, AgentError> {
+    pub async fn run(&self, request: TurnRequest, control: TurnControl) -> Result<Run, AgentError> {
         Run::start(self.parts.clone(), request, control).await
     }
 }

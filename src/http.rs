@@ -124,10 +124,19 @@ pub fn router(state: AppState) -> axum::Router {
             "/v1/chat/completions/{id}",
             get(completions::show).delete(completions::delete),
         )
-        .route("/v1/chat/completions/{id}/messages", get(completions::messages))
+        .route(
+            "/v1/chat/completions/{id}/messages",
+            get(completions::messages),
+        )
         .route("/v1/chat/completions/{id}/events", get(completions::events))
-        .route("/v1/chat/completions/{id}/cancel", post(completions::cancel))
-        .route("/v1/sessions/{id}/cancel", post(completions::cancel_session))
+        .route(
+            "/v1/chat/completions/{id}/cancel",
+            post(completions::cancel),
+        )
+        .route(
+            "/v1/sessions/{id}/cancel",
+            post(completions::cancel_session),
+        )
         .route("/v1/models", get(models::list))
         // Fine-tuned models are deleted at the upstream.
         .route("/v1/models/{*id}", any(forward::forward).get(models::show))

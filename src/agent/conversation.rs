@@ -26,7 +26,7 @@ const UNSTORED_TURN_TTL: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Conversation {
     parts: Arc<AgentParts>,
-    run: RunId,
+    run: Option<RunId>,
     owner: Owner,
     session: RunSession,
     /// The request named no session.
@@ -60,6 +60,16 @@ enum RunSession {
     Unstored(StoredSession),
 }
 
+/// A session that a run has leased.
+struct LeasedSession {
+    id: SessionId,
+    lease: Lease,
+    /// What is stored of it.
+    found: Option<StoredSession>,
+    /// The request named no session.
+    is_fresh: bool,
+}
+
 impl Conversation {
     /// Finds and leases the session of a request, and joins the request's messages to its history.
     ///
@@ -72,6 +82,17 @@ impl Conversation {
         parts: &Arc<AgentParts>,
         request: &mut TurnRequest,
         run: &RunId,
+    ) -> Result<(Option<Self>, Vec<Message>), AgentError> {
+        let (mut conversation, history) = Self::open_session(parts, request).await?;
+        if let Some(conversation) = &mut conversation {
+            conversation.run = Some(run.clone());
+        }
+        Ok((conversation, history))
+    }
+
+    async fn open_session(
+        parts: &Arc<AgentParts>,
+        request: &mut TurnRequest,
     ) -> Result<(Option<Self>, Vec<Message>), AgentError> {
         let owner = request.caller.owner.clone();
         let incoming = std::mem::take(&mut request.messages);
@@ -92,7 +113,7 @@ impl Conversation {
             // The waiting turn of an unstored session continues unstored, whatever this request says of `store`.
             let incoming = accept_unstored(incoming).await?;
             let (mut conversation, history) =
-                Self::unstored(parts, request, run, waiting.session, incoming);
+                Self::unstored(parts, request, waiting.session, incoming);
             conversation.attachment = waiting.attached;
             conversation.answered_call = pending_call;
             return Ok((Some(conversation), history));
@@ -105,7 +126,7 @@ impl Conversation {
         if request.options.ephemeral && explicit.is_none() && continued.is_none() {
             let nothing = StoredSession::default();
             let incoming = accept_unstored(incoming).await?;
-            let (conversation, history) = Self::unstored(parts, request, run, nothing, incoming);
+            let (conversation, history) = Self::unstored(parts, request, nothing, incoming);
             return Ok((Some(conversation), history));
         }
         let fresh = explicit.is_none() && continued.is_none();
@@ -118,13 +139,39 @@ impl Conversation {
             true => None,
             false => parts.sessions.load(&owner, &id).await?,
         };
-        let exists = found.is_some();
-        let mut stored = found.unwrap_or_default();
+        let stored_before = found.is_some();
+        let stored = found.unwrap_or_default();
         if request.options.ephemeral {
             let incoming = accept_unstored(incoming).await?;
-            let (conversation, history) = Self::unstored(parts, request, run, stored, incoming);
+            let (conversation, history) = Self::unstored(parts, request, stored, incoming);
             return Ok((Some(conversation), history));
         }
+        let session = LeasedSession {
+            id,
+            lease,
+            found: stored_before.then_some(stored),
+            is_fresh: fresh,
+        };
+        let (conversation, history) = Self::stored(parts, request, session, incoming).await?;
+        Ok((Some(conversation), history))
+    }
+
+    /// The conversation of a stored session, or of one that will be stored.
+    async fn stored(
+        parts: &Arc<AgentParts>,
+        request: &TurnRequest,
+        session: LeasedSession,
+        incoming: Vec<Message>,
+    ) -> Result<(Self, Vec<Message>), AgentError> {
+        let LeasedSession {
+            id,
+            lease,
+            found,
+            is_fresh: fresh,
+        } = session;
+        let owner = request.caller.owner.clone();
+        let exists = found.is_some();
+        let mut stored = found.unwrap_or_default();
         let files = InputFiles {
             parts,
             owner: &owner,
@@ -160,15 +207,14 @@ impl Conversation {
         let conversation = Self {
             only_appends,
             nameless: fresh,
-            ..Self::new(parts, run, owner, session, unsaved, sources)
+            ..Self::new(parts, owner, session, unsaved, sources)
         };
-        Ok((Some(conversation), history))
+        Ok((conversation, history))
     }
 
     fn unstored(
         parts: &Arc<AgentParts>,
         request: &TurnRequest,
-        run: &RunId,
         stored: StoredSession,
         incoming: Vec<Message>,
     ) -> (Self, Vec<Message>) {
@@ -176,13 +222,12 @@ impl Conversation {
         let owner = request.caller.owner.clone();
         let sources = sources(&stored, &unsaved);
         let session = RunSession::Unstored(stored);
-        let conversation = Self::new(parts, run, owner, session, unsaved, sources);
+        let conversation = Self::new(parts, owner, session, unsaved, sources);
         (conversation, history)
     }
 
     fn new(
         parts: &Arc<AgentParts>,
-        run: &RunId,
         owner: Owner,
         session: RunSession,
         unsaved: Change,
@@ -190,7 +235,7 @@ impl Conversation {
     ) -> Self {
         Self {
             parts: parts.clone(),
-            run: run.clone(),
+            run: None,
             owner,
             session,
             nameless: false,
@@ -304,7 +349,7 @@ impl Conversation {
                     ..Change::default()
                 };
                 let change = Change {
-                    run: Some(self.run.clone()),
+                    run: self.run.clone(),
                     nameless: self.nameless,
                     ..std::mem::replace(&mut self.unsaved, next)
                 };

@@ -8,8 +8,8 @@ mod replay;
 
 pub use self::chunks::{ChunkEncoder, fail};
 pub use self::completion::CompletionCollector;
-pub use self::replay::replay;
 pub use self::progress::ProgressDelivery;
+pub use self::replay::replay;
 
 /// The members that every chunk of an answer and the completion have.
 #[derive(Debug, Clone)]

@@ -99,7 +99,7 @@ async fn drive(
                 hand_over(runs, state, page);
                 Poll::Pending
             }
-            ready => ready,
+            ready @ Poll::Ready(_) => ready,
         });
         let report = match event.await {
             Ok(Some(AgentEvent::Started { headers })) => {

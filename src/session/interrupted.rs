@@ -9,7 +9,8 @@ use crate::openai::message::{Message, Role};
 const INTERRUPTED: &str = "The call was interrupted: the server stopped while it was running or before it started. It may have \
                            taken effect or not; find out before you repeat it.";
 /// The result of an interrupted call that changes nothing.
-const INTERRUPTED_READ: &str = "The call was interrupted: the server stopped before it had a result.";
+const INTERRUPTED_READ: &str =
+    "The call was interrupted: the server stopped before it had a result.";
 
 /// The results for the server-side calls at the end of a session that have none, because the process ended while they
 /// ran. Calls that the client has to answer are not among them.

@@ -33,7 +33,7 @@ use tokio_util::task::TaskTracker;
 
 use self::checkpoint::Checkpoints;
 use self::connections::{Connections, Executor, StatementError};
-use self::quota::Quota;
+use self::quota::{Attempt, Quota, WriteContext};
 use self::read::{LoadedChunk, ReadCursor};
 use self::rewrite::{Rewrite, RewriteKind};
 use self::size::{CHUNK, Extent, TASK_LIMIT};
@@ -179,8 +179,8 @@ impl Sqlite {
                 let hold = Arc::clone(&hold);
                 self.0.writer.run(executor, move |connection, executor| {
                     let _hold = &hold;
-                    let quota = (&*store.0.quota, attempt);
-                    write::write(connection, &store.0.clock, &fence, &change, quota, executor)
+                    let context = store.write_context(attempt);
+                    write::write(connection, context, &fence, &change, executor)
                 })
             });
             match written.await? {
@@ -194,7 +194,7 @@ impl Sqlite {
                 WriteOutcome::LimitExceeded => {}
             }
         }
-        self.rewrite(fence, &fence.id, RewriteKind::Change, change, hold)
+        self.rewrite(fence, RewriteKind::Change, change, hold)
             .await
             .map(drop)
     }
@@ -208,7 +208,7 @@ impl Sqlite {
         let hold = self.0.leases.pin(fence)?;
         self.check_disk().await;
         let kind = RewriteKind::Import { created_at };
-        self.rewrite(fence, &fence.id, kind, change, hold).await
+        self.rewrite(fence, kind, change, hold).await
     }
 
     pub(super) async fn fork(
@@ -224,9 +224,8 @@ impl Sqlite {
             let (source, new_id) = (source.clone(), new_id.clone());
             self.0.writer.run(Executor::Thread, move |connection, _| {
                 let _hold = &hold;
-                let quota = (&*store.0.quota, attempt);
-                let clock = &store.0.clock;
-                fork::fork(connection, clock, &source, before_message, &new_id, quota)
+                let context = store.write_context(attempt);
+                fork::fork(connection, context, &source, before_message, &new_id)
             })
         });
         let forked = forked.await?;
@@ -340,17 +339,24 @@ impl Sqlite {
         }
     }
 
+    fn write_context(&self, attempt: Attempt) -> WriteContext<'_> {
+        WriteContext {
+            clock: &self.0.clock,
+            quota: &self.0.quota,
+            attempt,
+        }
+    }
+
     /// Writes in chunks. The write continues if the future is dropped.
     async fn rewrite(
         &self,
         source: &Fence,
-        target: &SessionId,
         kind: RewriteKind,
         change: &Arc<Change>,
         hold: Arc<LeaseHold>,
     ) -> Result<Replaced, StoreError> {
         let change = Arc::clone(change);
-        let rewrite = Rewrite::of(source, target.clone(), kind, change, &self.0.quota, hold);
+        let rewrite = Rewrite::of(source, kind, change, &self.0.quota, hold);
         let store = self.clone();
         let running = self.0.tasks.spawn(async move {
             let (owner, id) = rewrite.target();

@@ -125,7 +125,14 @@ async fn kill_9_in_round_three_of_five_loses_that_round_only() {
         .collect();
     assert_eq!(
         roles,
-        ["user", "assistant", "tool", "assistant", "tool", "assistant"],
+        [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+            "tool",
+            "assistant"
+        ],
         "rounds 1 and 2, and the call that ran"
     );
     assert_eq!(
@@ -137,7 +144,16 @@ async fn kill_9_in_round_three_of_five_loses_that_round_only() {
     assert_eq!(app.post_chat(body).await.content(), "Going on.");
     assert_eq!(
         upstream.last().roles(),
-        ["user", "assistant", "tool", "assistant", "tool", "assistant", "tool", "user"]
+        [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+            "tool",
+            "assistant",
+            "tool",
+            "user"
+        ]
     );
 }
 

@@ -55,7 +55,10 @@ async fn one_round_is_answered_in_one_piece() {
     upstream.assert_same_results(&body["agentic_tool_calls"]);
     let session = body["session_id"].as_str().unwrap();
     assert!(session.starts_with("sess_"), "{session}");
-    assert!(answer.header("x-session-id").is_none(), "the request named no session");
+    assert!(
+        answer.header("x-session-id").is_none(),
+        "the request named no session"
+    );
     assert!(answer.header("x-request-id").is_some());
     assert!(
         answer

@@ -33,7 +33,9 @@ fn chunks(completion: &RawObject<'_>, include_usage: bool, out: &mut BytesMut) {
     let choices: Vec<&RawValue> = choices
         .and_then(|list| serde_json::from_str(list.get()).ok())
         .unwrap_or_default();
-    let choice = choices.first().and_then(|choice| RawObject::parse(choice.get()).ok());
+    let choice = choices
+        .first()
+        .and_then(|choice| RawObject::parse(choice.get()).ok());
     let choice = choice.unwrap_or_default();
     let message = choice.get("message");
     let message = message.and_then(|message| RawObject::parse(message.get()).ok());
@@ -90,11 +92,19 @@ mod tests {
         assert_eq!(data(lines[0])["choices"][0]["delta"]["role"], "assistant");
         assert_eq!(data(lines[1])["choices"][0]["delta"]["content"], "Hi");
         let calls = &data(lines[2])["choices"][0]["delta"]["tool_calls"];
-        assert_eq!((&calls[0]["index"], &calls[0]["id"]), (&0.into(), &"a".into()));
+        assert_eq!(
+            (&calls[0]["index"], &calls[0]["id"]),
+            (&0.into(), &"a".into())
+        );
         assert_eq!(data(lines[3])["choices"][0]["finish_reason"], "tool_calls");
         assert_eq!(data(lines[3])["session_id"], "s");
         assert_eq!(data(lines[4])["usage"]["total_tokens"], 3);
-        assert!(lines.iter().take(5).all(|line| data(line)["id"] == "chatcmpl-1"));
+        assert!(
+            lines
+                .iter()
+                .take(5)
+                .all(|line| data(line)["id"] == "chatcmpl-1")
+        );
         assert_eq!(lines[5], "data: [DONE]");
     }
 }

@@ -105,7 +105,7 @@ fn content_disposition(name: &str) -> String {
     format!("attachment; filename=\"{fallback}\"; filename*=UTF-8''{encoded}")
 }
 
-/// Whether `if-none-match` names this ETag, so that the client has the content already.
+/// Whether `if-none-match` names this entity tag, so that the client has the content already.
 fn if_none_match_holds(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(IF_NONE_MATCH).iter();
     let mut tags = values
@@ -115,7 +115,7 @@ fn if_none_match_holds(headers: &HeaderMap, etag: &str) -> bool {
     tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
-/// Whether `if-range` is absent or names this ETag.
+/// Whether `if-range` is absent or names this entity tag.
 fn if_range_holds(headers: &HeaderMap, etag: &str) -> bool {
     headers
         .get(IF_RANGE)

@@ -7,13 +7,13 @@
 use rusqlite::{Connection, params};
 
 use super::super::StoreError;
-use super::super::clock::{Clock, seconds};
+use super::super::clock::seconds;
 use super::super::lease::Fence;
 use super::super::limits::Growth;
 use super::super::record::SessionSummary;
 use super::connections::StatementError;
 use super::messages::{copy, kept_bytes, message_bytes};
-use super::quota::{Attempt, Quota};
+use super::quota::WriteContext;
 use super::read::parse_instructions;
 use super::shared::{
     Segment, instructions, instructions_bytes, mark_trunk, share, share_instructions,
@@ -28,11 +28,10 @@ const MAX_COPIED_INSTRUCTIONS: i64 = 16 * 1024;
 /// Copies the messages before the index `before_message`, or all. The index counts instructions and messages together.
 pub(super) fn fork(
     connection: &mut Connection,
-    clock: &Clock,
+    context: WriteContext<'_>,
     fence: &Fence,
     before_message: Option<usize>,
     new_id: &SessionId,
-    (quota, attempt): (&Quota, Attempt),
 ) -> Result<SessionSummary, StatementError> {
     let transaction = begin(connection)?;
     let owner = fence.owner.as_str();
@@ -62,7 +61,7 @@ pub(super) fn fork(
         before: None,
         after: unsigned(bytes),
     };
-    quota.check(&transaction, owner, growth, attempt)?;
+    context.quota.check(&transaction, owner, growth, context.attempt)?;
 
     let copied = copied(&transaction, &head, keep)?;
     let large_instructions =
@@ -70,7 +69,7 @@ pub(super) fn fork(
     if large_instructions || !copied.fits(TASK_LIMIT) {
         split(&transaction, fence, &mut head)?;
     }
-    let now = clock.stamp();
+    let now = context.clock.stamp();
     let row = insert(
         &transaction,
         &head,

@@ -10,12 +10,21 @@ use rusqlite::{Connection, params};
 use tokio::time::timeout;
 
 use super::super::StoreError;
+use super::super::clock::Clock;
 use super::super::limits::{Growth, SessionLimits, StorageFull};
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
 use super::size::unsigned;
 use super::write::{self, HIDDEN, count};
 use crate::ids::{Owner, SessionId};
+
+/// What a transaction that writes a session is made with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WriteContext<'a> {
+    pub(super) clock: &'a Clock,
+    pub(super) quota: &'a Quota,
+    pub(super) attempt: Attempt,
+}
 
 /// How long a measurement of the free disk space is used.
 const DISK_CHECK: Duration = Duration::from_secs(2);

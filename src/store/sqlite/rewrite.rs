@@ -67,7 +67,6 @@ struct HiddenSession {
 impl Rewrite {
     pub(super) fn of(
         source: &Fence,
-        target: SessionId,
         kind: RewriteKind,
         change: Arc<Change>,
         quota: &Arc<Quota>,
@@ -75,7 +74,7 @@ impl Rewrite {
     ) -> Self {
         Self {
             source: source.clone(),
-            target,
+            target: source.id.clone(),
             kind,
             change,
             quota: Arc::clone(quota),

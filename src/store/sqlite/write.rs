@@ -2,13 +2,12 @@
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::super::clock::Clock;
 use super::super::lease::Fence;
 use super::super::limits::Growth;
 use super::super::record::Change;
 use super::connections::{Executor, StatementError};
 use super::messages::{EncodedMessage, append, encode, message_bytes};
-use super::quota::{Attempt, Quota};
+use super::quota::WriteContext;
 use super::runs::begin_run;
 use super::shared::{Segment, instructions_bytes, release_instructions, segments, truncate};
 use super::size::{CHUNK, Extent, TASK_LIMIT, unsigned};
@@ -95,12 +94,16 @@ pub(super) fn begin(connection: &mut Connection) -> Result<Transaction<'_>, Stat
 /// Applies a change. Its cost depends on the added and deleted messages, not on the size of the session.
 pub(super) fn write(
     connection: &mut Connection,
-    clock: &Clock,
+    context: WriteContext<'_>,
     fence: &Fence,
     change: &Change,
-    (quota, attempt): (&Quota, Attempt),
     executor: Executor,
 ) -> Result<WriteOutcome, StatementError> {
+    let WriteContext {
+        clock,
+        quota,
+        attempt,
+    } = context;
     let transaction = begin(connection)?;
     let head = SessionRow::find(&transaction, &fence.owner, &fence.id)?;
     let stored = head.as_ref().map_or(0, |head| head.messages);

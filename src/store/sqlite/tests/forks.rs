@@ -74,9 +74,13 @@ async fn rows_go_when_no_session_uses_them() {
         delete(&store, "s").await;
         assert_eq!(rows(&store).await, [700, 4, 3]);
         write(&store, &id("a"), append(300, &[])).await.unwrap();
-        write(&store, &id("b"), append(650, &[message.clone()]))
-            .await
-            .unwrap();
+        write(
+            &store,
+            &id("b"),
+            append(650, std::slice::from_ref(&message)),
+        )
+        .await
+        .unwrap();
         swept(&store).await;
         assert_eq!(rows(&store).await, [651, 4, 3]);
         check_counts(&store).await;
@@ -136,7 +140,6 @@ async fn a_large_session_does_not_hold_up_writes_of_another_owner() {
         (longest, written)
     };
     let ((), (longest, written)) = tokio::join!(large_owner, small_owner);
-    println!("{written} writes in between, the longest took {longest:?}");
     // An import of 60 MiB has 30 chunks; on a busy machine not every pause between two is used.
     assert!(written >= 20, "only {written} writes came in between");
     assert!(longest < Duration::from_secs(2), "{longest:?}");
