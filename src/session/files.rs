@@ -115,7 +115,12 @@ impl FileStore {
     ) -> Result<StoredFile, FileError> {
         let mut draft = self.draft().await?;
         match content {
-            FileSource::Bytes(bytes) => draft.write(bytes).await?,
+            FileSource::Bytes(bytes) => {
+                // In parts, because the file copies what it is given.
+                for part in bytes.chunks(READ_BYTES) {
+                    draft.write(part).await?;
+                }
+            }
             FileSource::Reader(reader) => {
                 let mut buffer = vec![0; READ_BYTES];
                 loop {
