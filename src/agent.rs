@@ -20,6 +20,7 @@ pub mod settings;
 pub mod stop;
 mod transcript;
 pub mod turn;
+mod turn_bytes;
 mod turn_env;
 
 use std::sync::Arc;

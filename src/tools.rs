@@ -30,8 +30,8 @@ use crate::openai::tool::ToolDefinition;
 pub use crate::sandbox::WorkFile;
 pub use invocation::{CallContext, ProgressSender, ToolInvocation, ToolProgress};
 pub use output::{
-    CodeDetail, OutputStatus, ToolDetail, ToolError, ToolFile, ToolNotice, ToolOutput, ToolStatus,
-    WebDetail,
+    CodeDetail, OutputStatus, ToolDetail, ToolError, ToolFile, ToolImage, ToolNotice, ToolOutput,
+    ToolStatus, WebDetail,
 };
 
 /// One server-side tool.

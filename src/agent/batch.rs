@@ -2,6 +2,7 @@
 
 mod context;
 mod files;
+mod kept;
 mod report;
 
 use std::collections::VecDeque;
@@ -13,9 +14,10 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, stream};
 
 use super::calls::ResolvedCall;
-use super::event::{AgentEvent, Notice, ProducedFile, ToolCallRecord};
+use super::event::{AgentEvent, Notice, ToolCallRecord};
 use super::policy::CallDecision;
 use super::transcript;
+use super::turn_bytes::TurnBytes;
 use crate::openai::citation::CitedSource;
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
@@ -23,20 +25,15 @@ use crate::session::StoredMessage;
 use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult, run};
 use crate::tools::cap::cap_result;
 use crate::tools::gate::CallRefusal;
-use crate::tools::{ToolDetail, ToolFile, ToolOutput, ToolStatus};
+use crate::tools::{ToolDetail, ToolImage, ToolOutput, ToolStatus};
 use crate::upstream::assemble::ModelReply;
 pub(super) use context::BatchContext;
-pub(super) use files::MAX_INLINE_BYTES;
+use kept::KeptParts;
 pub(super) use report::millis;
-use report::{calling, calling_without_arguments, frames_shown, image_message, label};
-
-/// The result for the model of a call that was cancelled while it ran.
-const CANCELLED: &str = "The call was cancelled while it was running. It may have taken effect or not; find out before you \
-                         repeat it.";
-/// The same of a call that changes nothing.
-const CANCELLED_READ: &str = "The call was cancelled before it had a result.";
-/// The same of a call that had not started.
-const CANCELLED_BEFORE: &str = "This call was not run: the turn was cancelled before it started.";
+use report::{
+    add_note, calling, calling_without_arguments, cancelled_text, frames_shown, image_message,
+    label, unseen,
+};
 
 /// A batch of calls. Dropping it cancels the running tools.
 pub(super) struct Batch {
@@ -63,7 +60,8 @@ struct CallAnswer {
     /// The whole text, if `content` is shortened.
     full_text: Option<String>,
     sources: Vec<CitedSource>,
-    images: Vec<String>,
+    /// The images that the model gets.
+    images: Vec<ToolImage>,
     terminate: bool,
 }
 
@@ -87,8 +85,8 @@ pub(super) struct BatchOutcome {
     pub(super) contents: Vec<String>,
     /// The calls that the client is to run.
     pub(super) client_calls: Vec<ToolCall>,
-    /// Bytes of files that the answer may still carry inline.
-    pub(super) inline_left: u64,
+    /// Bytes that the turn may still keep.
+    pub(super) turn_bytes: TurnBytes,
 }
 
 impl Batch {
@@ -170,23 +168,15 @@ impl Batch {
                         return BatchStep::Event(AgentEvent::Waiting { of, wait });
                     }
                 }
-                Some(BatchEvent::Refused { index, refusal }) => self.refused(index, refusal),
+                Some(BatchEvent::Refused { index, refusal }) => self.refused(index, &refusal),
                 Some(BatchEvent::Done { index, mut result }) => {
                     if let Some(arguments) = result.changed_arguments.take()
                         && let Some(call) = self.calls.get_mut(index)
                     {
                         call.call.arguments = arguments;
                     }
-                    let made = std::mem::take(&mut result.output.files);
-                    let (files, lost) = self.store_files(index, made).await;
-                    if !lost.is_empty() {
-                        let text = format!(
-                            "\n\nnot handed to the user after all:\n- {}",
-                            lost.join("\n- ")
-                        );
-                        result.output.content.push_str(&text);
-                    }
-                    self.answered(index, result, files, true);
+                    let kept = self.keep_parts(index, &mut result.output).await;
+                    self.answered(index, result, kept, true);
                 }
                 None => return BatchStep::Ended,
             }
@@ -203,19 +193,14 @@ impl Batch {
             let started = self.started.get(index);
             let started = started.is_some_and(|started| started.load(Ordering::Relaxed));
             let read_only = self.calls.get(index).is_none_or(|call| call.read_only);
-            let text = match (started, read_only) {
-                (false, _) => CANCELLED_BEFORE,
-                (true, true) => CANCELLED_READ,
-                (true, false) => CANCELLED,
-            };
             if let Some(decision) = self.decisions.get_mut(index) {
                 *decision = CallDecision::Run;
             }
             let refusal = CallRefusal {
                 status: ToolStatus::Cancelled,
-                text: text.to_owned(),
+                text: cancelled_text(started, read_only).to_owned(),
             };
-            self.refused(index, refusal);
+            self.refused(index, &refusal);
         }
     }
 
@@ -271,7 +256,7 @@ impl Batch {
             );
             contents.push(answer.content);
         }
-        if !images.is_empty() && self.context.quirks.images && client_calls.is_empty() {
+        if !images.is_empty() && client_calls.is_empty() {
             let message = image_message(&images);
             messages.push(StoredMessage::hidden(message));
         }
@@ -281,7 +266,7 @@ impl Batch {
             buffered: self.buffered,
             contents,
             client_calls,
-            inline_left: self.context.inline_left,
+            turn_bytes: self.context.turn_bytes,
         }
     }
 
@@ -295,48 +280,27 @@ impl Batch {
                 continue;
             }
             let refusal = call.refusal(*decision);
-            self.refused(index, refusal);
+            self.refused(index, &refusal);
         }
     }
 
     /// Records the answer to a call that does not run.
-    fn refused(&mut self, index: usize, refusal: CallRefusal) {
+    fn refused(&mut self, index: usize, refusal: &CallRefusal) {
+        let most = self.context.parts.max_result_chars;
         let result = ToolResult {
             status: refusal.status,
             output: ToolOutput {
-                content: refusal.text,
+                content: cap_result(&refusal.text, most).into_owned(),
                 ..ToolOutput::default()
             },
             duration: Duration::ZERO,
             changed_arguments: None,
         };
-        self.answered(index, result, Vec::new(), false);
+        self.answered(index, result, KeptParts::default(), false);
     }
 
-    /// Stores the files that a call made. Also returns a text for each file whose content is lost.
-    async fn store_files(
-        &mut self,
-        index: usize,
-        made: Vec<ToolFile>,
-    ) -> (Vec<ProducedFile>, Vec<String>) {
-        let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
-            return Default::default();
-        };
-        let (mut files, mut lost) = (Vec::with_capacity(made.len()), Vec::new());
-        for file in made {
-            let (file, notice) = self.context.deliver_file(&tool, file).await;
-            // A file that is neither stored nor inline is lost. Its notice has the reason.
-            if let (Some(notice), None) = (&notice, &file.data) {
-                lost.push(notice.message.clone());
-            }
-            files.push(file);
-            self.ready.extend(notice.map(AgentEvent::Notice));
-        }
-        (files, lost)
-    }
-
-    /// Records the result of a call. Shortens its text for the model, and reports the shortened text to the client.
-    fn answered(&mut self, index: usize, result: ToolResult, files: Vec<ProducedFile>, ran: bool) {
+    /// Records the result of a call whose text is shortened and whose other parts are kept, and reports it to the client.
+    fn answered(&mut self, index: usize, result: ToolResult, kept: KeptParts, ran: bool) {
         let ToolResult {
             status,
             output,
@@ -346,14 +310,14 @@ impl Batch {
         let Some(call) = self.calls.get(index) else {
             return;
         };
-        let most = match output.is_bounded {
-            true => usize::MAX,
-            false => self.context.parts.max_result_chars,
-        };
-        let mut content = cap_result(&output.content, most).into_owned();
-        let full_text = (content != output.content).then_some(output.content);
-        let frames = frames_shown(&output.frames);
-        self.note_images(&mut content, output.images.len() + frames.len());
+        let mut content = output.content;
+        let mut shown = frames_shown(&output.frames);
+        shown.splice(0..0, output.images.iter().cloned());
+        if !self.shows_images() {
+            add_note(&mut content, unseen(shown.len() + kept.beyond()));
+            shown.clear();
+        }
+        add_note(&mut content, kept.note());
         let label = label(&self.context.parts, call);
         self.context
             .parts
@@ -376,6 +340,8 @@ impl Batch {
         });
         self.ready.extend(notices.map(AgentEvent::Notice));
         if call.shown() {
+            let files = kept.files.iter().map(|file| file.id.clone());
+            let file_ids = files.chain(kept.file_ids).collect();
             let record = ToolCallRecord {
                 index,
                 round: self.context.call.round,
@@ -385,26 +351,24 @@ impl Batch {
                 content: content.clone(),
                 status,
                 duration,
-                images: output.images.clone(),
-                file_ids: files.iter().map(|file| file.id.clone()).collect(),
+                images: output.images,
+                file_ids,
                 repairs: call.repairs.clone(),
                 kind: call.kind,
                 detail: output.detail,
                 frames: output.frames,
             };
-            self.ready.extend(
-                files
-                    .into_iter()
-                    .map(|file| AgentEvent::File(Box::new(file))),
-            );
+            let files = kept.files.into_iter();
+            self.ready
+                .extend(files.map(|file| AgentEvent::File(Box::new(file))));
             self.ready.push_back(AgentEvent::Complete(Box::new(record)));
         }
         let answer = CallAnswer {
             ran,
             content,
-            full_text,
+            full_text: kept.full_text,
             sources: output.sources,
-            images: [output.images, frames].concat(),
+            images: shown,
             terminate: output.terminate,
         };
         if let Some(slot) = self.answers.get_mut(index) {
@@ -412,13 +376,9 @@ impl Batch {
         }
     }
 
-    /// Adds a note to the text if the result has images that the model does not get.
-    fn note_images(&self, content: &mut String, count: usize) {
-        let shown = self.context.quirks.images && !self.decisions.contains(&CallDecision::HandOver);
-        if count > 0 && !shown {
-            let break_line = if content.is_empty() { "" } else { "\n" };
-            content.push_str(&format!("{break_line}[{count} image(s) came with this result; they cannot be shown to this model.]"));
-        }
+    /// Whether the model gets the images of results.
+    fn shows_images(&self) -> bool {
+        self.context.quirks.images && !self.decisions.contains(&CallDecision::HandOver)
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{Instrument, Span};
 
-use super::batch::{Batch, BatchStep, MAX_INLINE_BYTES};
+use super::batch::{Batch, BatchStep};
 use super::control::TurnControl;
 use super::conversation::{Conversation, is_long};
 use super::event::{AgentEvent, Notice};
@@ -26,6 +26,7 @@ use super::options::TextMode;
 use super::policy::TurnFacts;
 use super::transcript::{self, AnswerText};
 use super::turn::TurnRequest;
+use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
 use super::{AgentError, AgentParts, RunError, block_in_place_if, unix_seconds};
 use crate::openai::message::Message;
@@ -42,8 +43,8 @@ pub struct Run {
     turn_env: TurnEnv,
     /// Paths of the files that the tools made.
     produced: HashSet<String>,
-    /// Bytes of files that the answer may still carry inline.
-    inline_left: u64,
+    /// Bytes that the turn may still keep.
+    turn_bytes: TurnBytes,
     machine: Machine,
     transcript: Transcript,
     phase: Phase,
@@ -112,6 +113,7 @@ impl Run {
         });
         let mut transcript = Transcript::default();
         transcript.push(history.iter().map(Message::json));
+        let turn_bytes = TurnBytes::new(parts.settings.max_turn_bytes);
         let machine = Machine::new(parts.policies.for_turn(TurnFacts {
             owner,
             options: &request.options,
@@ -132,7 +134,7 @@ impl Run {
             conversation,
             turn_env,
             produced: HashSet::new(),
-            inline_left: MAX_INLINE_BYTES,
+            turn_bytes,
             machine,
             transcript,
             phase: Phase::BeforeModelCall,

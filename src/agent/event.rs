@@ -11,7 +11,7 @@ use crate::openai::citation::UrlCitation;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
 use crate::tools::gate::GateWait;
-pub use crate::tools::{CodeDetail, ToolDetail, ToolKind, ToolStatus, WebDetail};
+pub use crate::tools::{CodeDetail, ToolDetail, ToolImage, ToolKind, ToolStatus, WebDetail};
 
 /// One event of a run.
 #[derive(Debug)]
@@ -117,11 +117,11 @@ pub struct ToolCallRecord {
     pub status: ToolStatus,
     /// How long it took.
     pub duration: Duration,
-    /// Images of the result, in base64.
-    pub images: Vec<String>,
-    /// Frames of animations, in base64.
-    pub frames: Vec<String>,
-    /// Ids of the files that the call made.
+    /// Images of the result that the turn keeps.
+    pub images: Vec<ToolImage>,
+    /// Frames of animations that the turn keeps.
+    pub frames: Vec<ToolImage>,
+    /// Ids of the files that the call made, its stored images included.
     pub file_ids: Vec<String>,
     /// The repairs that were made to the model's call.
     pub repairs: Vec<String>,
@@ -166,7 +166,8 @@ pub struct ProducedFile {
 /// Information for the client that is not part of the answer.
 #[derive(Debug, Clone)]
 pub struct Notice {
-    /// The class: `retry`, `limit_reached`, `session_store`, `interpreter_lost`, `file_store` or `file_not_produced`.
+    /// The class: `retry`, `limit_reached`, `session_store`, `interpreter_lost`, `file_store`, `file_not_produced` or
+    /// `turn_bytes`.
     pub kind: &'static str,
     /// A text for people.
     pub message: String,

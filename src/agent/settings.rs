@@ -17,6 +17,8 @@ pub struct Settings {
     pub max_total_tokens: Option<u64>,
     /// The count from which on identical calls of one turn are suppressed; at least 2.
     pub repeat_threshold: u32,
+    /// Most bytes of images, files and full results that one turn keeps; images and files count as base64.
+    pub max_turn_bytes: u64,
     /// What server-side tools may do.
     pub permission: Permission,
 }
@@ -29,6 +31,7 @@ impl Default for Settings {
             max_duration: None,
             max_total_tokens: None,
             repeat_threshold: 3,
+            max_turn_bytes: 64 * 1024 * 1024,
             permission: Permission::Auto,
         }
     }

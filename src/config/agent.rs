@@ -20,6 +20,7 @@ pub(super) fn agent(file: &File) -> agent::settings::Settings {
         max_duration: file.max_seconds.map(Into::into),
         max_total_tokens: file.max_total_tokens.map(Into::into),
         repeat_threshold: file.repeat_threshold.into(),
+        max_turn_bytes: file.max_turn_bytes.into(),
         permission: file.agent_permission.0,
     }
 }

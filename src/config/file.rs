@@ -62,6 +62,7 @@ pub(super) struct File {
     pub(super) max_parallel_tools: Count<1, 8>,
     /// The least leaves room for the head of a result, the note of what was cut, and its tail.
     pub(super) max_result_chars: Count<256, 48_000>,
+    pub(super) max_turn_bytes: ByteSize<0, { 64 * MIB }>,
 
     pub(super) agent_permission: ToolPermission,
     pub(super) max_tool_rounds: Count<0, 256>,

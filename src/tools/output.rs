@@ -1,5 +1,6 @@
 //! What a call brings back: text, images, files, details for the client, or an error for the model.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,10 +19,10 @@ pub struct ToolOutput {
     pub status: OutputStatus,
     /// The turn may end with this result.
     pub terminate: bool,
-    /// Images as base64 PNG (or a `data:` URL of another image type).
-    pub images: Vec<String>,
-    /// Frames of animations, in the same form: the client gets all of them, the model a few.
-    pub frames: Vec<String>,
+    /// Images.
+    pub images: Vec<ToolImage>,
+    /// Frames of animations: the client gets all of them, the model a few.
+    pub frames: Vec<ToolImage>,
     /// Files.
     pub files: Vec<ToolFile>,
     /// Details for the client, besides the text.
@@ -96,6 +97,15 @@ pub struct ToolNotice {
     pub kind: &'static str,
     /// For a person.
     pub message: String,
+}
+
+/// An image that a tool made; clones share its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolImage {
+    /// The media type, such as `image/png`.
+    pub mime_type: Cow<'static, str>,
+    /// The encoded image.
+    pub content: Bytes,
 }
 
 /// A file that a tool made.

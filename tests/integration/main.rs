@@ -43,4 +43,5 @@ mod store;
 mod support;
 mod support_selftest;
 mod tools;
+mod turn_bytes;
 mod web;

@@ -9,6 +9,7 @@ use super::super::AgentParts;
 use super::super::machine::Machine;
 use super::super::options::ToolExecution;
 use super::super::turn::TurnRequest;
+use super::super::turn_bytes::TurnBytes;
 use super::super::turn_env::TurnEnv;
 use crate::ids::SessionId;
 use crate::tools::CallContext;
@@ -24,8 +25,8 @@ pub(in super::super) struct BatchContext {
     pub(in super::super) deadline: Option<Instant>,
     pub(in super::super) execution: ToolExecution,
     pub(in super::super) quirks: Quirks,
-    /// Bytes of files that the answer may still carry inline.
-    pub(in super::super) inline_left: u64,
+    /// Bytes that the turn may still keep.
+    pub(in super::super) turn_bytes: TurnBytes,
 }
 
 impl BatchContext {
@@ -55,13 +56,13 @@ impl BatchContext {
             deadline: None,
             execution: request.options.tool_execution,
             quirks: request.route.quirks.clone(),
-            inline_left: 0,
+            turn_bytes: TurnBytes::default(),
         }
     }
 
-    /// The same with this many bytes of files that the answer may still carry inline.
-    pub(in super::super) fn with_inline_left(mut self, inline_left: u64) -> Self {
-        self.inline_left = inline_left;
+    /// The same with these bytes that the turn may still keep.
+    pub(in super::super) fn with_turn_bytes(mut self, turn_bytes: TurnBytes) -> Self {
+        self.turn_bytes = turn_bytes;
         self
     }
 

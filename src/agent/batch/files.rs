@@ -1,4 +1,5 @@
-//! Files that tools made: stored with the session, and sent inline with the answer within limits.
+//! Files that tools made: stored with the session, and sent inline with the answer within limits. Images of results and
+//! full texts that the turn cannot keep are stored as files, too.
 
 use super::super::event::{Notice, ProducedFile};
 use super::super::unix_seconds;
@@ -9,8 +10,14 @@ use crate::tools::ToolFile;
 
 /// Largest file that an answer carries inline, in bytes.
 const MAX_INLINE_FILE_BYTES: u64 = 8 * 1024 * 1024;
-/// Most bytes of files that one answer carries inline.
-pub(in super::super) const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
+
+/// What is stored as a file.
+#[derive(Debug, Clone, Copy)]
+struct Content<'a> {
+    name: &'a str,
+    mime_type: &'a str,
+    bytes: &'a [u8],
+}
 
 impl BatchContext {
     /// Stores a file, and decides whether the answer carries it inline. A problem becomes a notice.
@@ -20,13 +27,22 @@ impl BatchContext {
         file: ToolFile,
     ) -> (ProducedFile, Option<Notice>) {
         let size = file.content.len() as u64;
-        let inline = size <= MAX_INLINE_FILE_BYTES && size <= self.inline_left;
-        if inline {
-            self.inline_left -= size;
-        }
-        let (stored, notice) = match self.store_file(tool, &file).await {
+        let small = size <= MAX_INLINE_FILE_BYTES;
+        let inline = small && self.turn_bytes.take_base64(file.content.len());
+        let new = Content {
+            name: &file.name,
+            mime_type: &file.mime_type,
+            bytes: &file.content,
+        };
+        let (stored, notice) = match self.store_file(tool, new).await {
             Ok(Some(stored)) => (Some(stored), None),
             Ok(None) if inline => (None, None),
+            Ok(None) if small => (
+                None,
+                Some(
+                    "is dropped: the turn keeps no more than max_turn_bytes, and nothing of it is stored",
+                ),
+            ),
             Ok(None) => (
                 None,
                 Some("is too large to be sent inline, and nothing of this turn is stored"),
@@ -60,24 +76,47 @@ impl BatchContext {
         (produced, notice)
     }
 
+    /// Stores an image or a text of a result as a file of the session. Returns the id of the file; `None` without a stored
+    /// session, or if it could not be stored.
+    pub(super) async fn store_part(
+        &self,
+        tool: &str,
+        name: &str,
+        mime_type: &str,
+        bytes: &[u8],
+    ) -> Option<String> {
+        let content = Content {
+            name,
+            mime_type,
+            bytes,
+        };
+        match self.store_file(tool, content).await {
+            Ok(stored) => stored.map(|stored| stored.id.as_str().to_owned()),
+            Err(error) => {
+                tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "a part of a result could not be stored");
+                None
+            }
+        }
+    }
+
     /// Stores a file; `None` without a stored session.
     async fn store_file(
         &self,
         tool: &str,
-        file: &ToolFile,
+        content: Content<'_>,
     ) -> Result<Option<StoredFile>, FileError> {
         let Some(session) = &self.call.session_id else {
             return Ok(None);
         };
         let new = NewFile {
             session: Some(session),
-            name: &file.name,
-            mime_type: Some(&file.mime_type),
+            name: content.name,
+            mime_type: Some(content.mime_type),
             purpose: Purpose::AssistantsOutput,
             tool: Some(tool),
             round: Some(self.call.round),
         };
-        let content = FileSource::Bytes(&file.content);
+        let content = FileSource::Bytes(content.bytes);
         let files = &self.parts.sessions.files;
         let stored = files.put(&self.call.owner, new, content).await?;
         Ok(Some(stored))

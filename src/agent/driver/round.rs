@@ -195,7 +195,7 @@ impl Run {
             &self.turn_env,
             &self.machine,
         )
-        .with_inline_left(self.inline_left)
+        .with_turn_bytes(std::mem::take(&mut self.turn_bytes))
         .until(self.started, self.request.options.limits.max_duration);
         self.phase = Phase::Batch(Box::new(Batch::start(
             context, reply, buffered, resolved, decisions,
@@ -259,7 +259,7 @@ impl Run {
             .machine
             .after_batch(batch.decisions(), &batch.terminates());
         let finished = batch.finish();
-        self.inline_left = finished.inline_left;
+        self.turn_bytes = finished.turn_bytes;
         self.transcript
             .push(finished.messages.iter().map(|stored| stored.message.json()));
         match next {

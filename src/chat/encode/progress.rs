@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::records::{FileEntry, NoticeEntry};
+use super::records::{FileEntry, ImageTexts, NoticeEntry};
 use crate::agent::event::{
     Calling, CodeDetail, Notice, ProducedFile, ToolCallRecord, ToolDetail, ToolKind, WebDetail,
 };
@@ -75,10 +75,10 @@ enum ToolData<'a> {
     CodeResult {
         #[serde(flatten)]
         detail: Cow<'a, CodeDetail>,
-        #[serde(skip_serializing_if = "<[String]>::is_empty")]
-        images_base64: &'a [String],
-        #[serde(skip_serializing_if = "<[String]>::is_empty")]
-        video_frames_base64: &'a [String],
+        #[serde(skip_serializing_if = "ImageTexts::is_empty")]
+        images_base64: ImageTexts<'a>,
+        #[serde(skip_serializing_if = "ImageTexts::is_empty")]
+        video_frames_base64: ImageTexts<'a>,
         #[serde(skip_serializing_if = "is_zero")]
         video_frame_count: usize,
     },
@@ -131,8 +131,8 @@ impl<'a> ProgressData<'a> {
                     Some(ToolDetail::Code(detail)) => Cow::Borrowed(detail),
                     _ => Cow::Owned(not_run(record)),
                 },
-                images_base64: &record.images,
-                video_frames_base64: &record.frames,
+                images_base64: ImageTexts(&record.images),
+                video_frames_base64: ImageTexts(&record.frames),
                 video_frame_count: record.frames.len(),
             },
             (ToolKind::WebSearch, detail) => ToolData::Web {
@@ -312,7 +312,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::agent::event::ToolStatus;
+    use crate::agent::event::{ToolImage, ToolStatus};
 
     fn data(event: &ProgressEvent) -> Value {
         let mut members: Value = serde_json::from_str(&event.members).unwrap();
@@ -329,6 +329,13 @@ mod tests {
         }
     }
 
+    fn image(byte: u8) -> ToolImage {
+        ToolImage {
+            mime_type: "image/png".into(),
+            content: vec![byte].into(),
+        }
+    }
+
     fn record(kind: ToolKind, detail: Option<ToolDetail>) -> ToolCallRecord {
         ToolCallRecord {
             index: 0,
@@ -339,12 +346,12 @@ mod tests {
             content: "told".into(),
             status: ToolStatus::Ok,
             duration: Duration::from_millis(7),
-            images: vec!["AA==".into()],
+            images: vec![image(0)],
             file_ids: vec!["file-1".into()],
             repairs: vec![],
             kind,
             detail: detail.map(Box::new),
-            frames: vec!["AQ==".into(), "Ag==".into()],
+            frames: vec![image(1), image(2)],
         }
     }
 

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::agent::event::{Notice, Outcome, ProducedFile, ToolCallRecord};
+use crate::agent::event::{Notice, Outcome, ProducedFile, ToolCallRecord, ToolImage};
 use crate::ids::SessionId;
 use crate::openai::file::FileObject;
 use crate::openai::usage::Usage;
@@ -20,8 +20,8 @@ pub(super) struct ToolCallEntry<'a> {
     result_content: &'a str,
     status: &'static str,
     duration_ms: u64,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    result_images_base64: &'a [String],
+    #[serde(skip_serializing_if = "ImageTexts::is_empty")]
+    result_images_base64: ImageTexts<'a>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     file_ids: &'a [String],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -58,6 +58,10 @@ pub(super) struct AgentSummary<'a> {
     notices: Vec<NoticeEntry<'a>>,
 }
 
+/// Images as texts: base64 for PNG, a `data:` URL for other types.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ImageTexts<'a>(pub(super) &'a [ToolImage]);
+
 /// Bytes that are serialized as base64, without a copy of the encoded text in memory.
 #[derive(Debug)]
 struct Base64<'a>(&'a [u8]);
@@ -72,7 +76,7 @@ impl<'a> From<&'a ToolCallRecord> for ToolCallEntry<'a> {
             result_content: &record.content,
             status: record.status.as_str(),
             duration_ms: record.duration_ms(),
-            result_images_base64: &record.images,
+            result_images_base64: ImageTexts(&record.images),
             file_ids: &record.file_ids,
             repairs: &record.repairs,
         }
@@ -119,6 +123,28 @@ impl<'a> From<&'a Outcome> for AgentSummary<'a> {
     }
 }
 
+impl ImageTexts<'_> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for ImageTexts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Text<'a>(&'a ToolImage);
+        impl Serialize for Text<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let data = Base64Display::new(&self.0.content, &STANDARD);
+                match &*self.0.mime_type {
+                    "image/png" => serializer.collect_str(&data),
+                    other => serializer.collect_str(&format_args!("data:{other};base64,{data}")),
+                }
+            }
+        }
+        serializer.collect_seq(self.0.iter().map(Text))
+    }
+}
+
 impl Serialize for Base64<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&Base64Display::new(self.0, &STANDARD))
@@ -143,14 +169,27 @@ mod tests {
             content: "text".into(),
             status: ToolStatus::Ok,
             duration: Duration::from_millis(7),
-            images: vec!["AA==".into()],
-            frames: vec!["AQ==".into()],
+            images: vec![
+                ToolImage {
+                    mime_type: "image/png".into(),
+                    content: vec![0].into(),
+                },
+                ToolImage {
+                    mime_type: "image/gif".into(),
+                    content: vec![1].into(),
+                },
+            ],
+            frames: vec![],
             file_ids: vec!["file-1".into()],
             repairs: vec![],
             kind: ToolKind::CodeExecution,
             detail: Some(Box::new(ToolDetail::Code(CodeDetail::default()))),
         };
         let entry = serde_json::to_value(ToolCallEntry::from(&record)).unwrap();
+        assert_eq!(
+            entry["result_images_base64"],
+            serde_json::json!(["AA==", "data:image/gif;base64,AQ=="])
+        );
         let mut keys: Vec<&String> = entry.as_object().unwrap().keys().collect();
         keys.sort_unstable();
         assert_eq!(

@@ -1,8 +1,5 @@
 //! `execute_python`: runs one cell and converts its outcome.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-
 use super::arguments::Execute;
 use super::describe::{WORKING_DIRECTORY, working_directory};
 use super::interpreters::Interpreters;
@@ -12,7 +9,7 @@ use crate::media::media_type;
 use crate::sandbox::{CapturedFile, Cell, CellOutcome, Image};
 use crate::tools::requested::WantedFile;
 use crate::tools::{
-    CodeDetail, ToolDetail, ToolError, ToolFile, ToolInvocation, ToolNotice, ToolOutput,
+    CodeDetail, ToolDetail, ToolError, ToolFile, ToolImage, ToolInvocation, ToolNotice, ToolOutput,
 };
 
 pub(super) async fn execute(
@@ -55,15 +52,17 @@ pub(super) async fn execute(
         kind: "interpreter_lost",
         message: format!("{why}; its variables are lost, its files are kept"),
     });
+    let status = report::status(&outcome);
+    let (result, exception) = (result(&outcome), report::exception(&outcome, settings));
     Ok(ToolOutput {
         content,
-        status: report::status(&outcome),
-        images: outcome.images.iter().map(encoded).collect(),
-        frames: outcome.frames.iter().map(encoded).collect(),
+        status,
+        images: outcome.images.into_iter().map(image).collect(),
+        frames: outcome.frames.into_iter().map(image).collect(),
         detail: Some(Box::new(ToolDetail::Code(CodeDetail {
             code: code.to_owned(),
-            result: result(&outcome),
-            exception: report::exception(&outcome, settings),
+            result,
+            exception,
             execution_time_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
             stdout: outcome.stdout,
             stderr: outcome.stderr,
@@ -115,12 +114,10 @@ fn result(outcome: &CellOutcome) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("\n"))
 }
 
-/// Encodes an image for results: plain base64 for PNG, a `data:` URL for other types.
-fn encoded(image: &Image) -> String {
-    let data = STANDARD.encode(&image.bytes);
-    match image.mime_type {
-        "image/png" => data,
-        other => format!("data:{other};base64,{data}"),
+fn image(image: Image) -> ToolImage {
+    ToolImage {
+        mime_type: image.mime_type.into(),
+        content: image.bytes,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Parses the content parts, images and files of a structured result.
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -7,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::retry::WebhookError;
 use crate::openai::raw::RawObject;
-use crate::tools::ToolFile;
+use crate::tools::{ToolFile, ToolImage};
 
 /// Most images, and most files, of one result.
 const MAX_ENTRIES: usize = 100;
@@ -22,7 +24,7 @@ const DEFAULT_MEDIA_TYPE: &str = "application/octet-stream";
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ContentParts {
     pub(super) text: String,
-    pub(super) images: Vec<String>,
+    pub(super) images: Vec<ToolImage>,
 }
 
 /// One content part, as in the Chat Completions API, the Responses API or MCP.
@@ -53,12 +55,17 @@ enum ImageUrl {
     Object { url: String },
 }
 
+/// A text that is copied only if it contains escapes.
 #[derive(Deserialize)]
-struct RawFile {
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+struct RawFile<'a> {
     name: String,
     #[serde(alias = "mimeType")]
     mime_type: Option<String>,
-    data: String,
+    #[serde(borrow)]
+    data: Cow<'a, str>,
 }
 
 /// Parses a list of content parts, which may be empty. `None` if the JSON is not a list of content parts.
@@ -82,13 +89,13 @@ pub(super) fn parse_content(json: &RawValue) -> Result<Option<ContentParts>, Web
             Part::Text { text } => texts.push(text),
             Part::Image { data, mime_type } => {
                 let mime_type = mime_type.unwrap_or_else(|| "image/png".to_owned());
-                images.push(encode_image(&mime_type, &data).ok_or_else(invalid)?);
+                images.push(image(&mime_type, &data).ok_or_else(invalid)?);
             }
             Part::ImageUrl { image_url } | Part::InputImage { image_url } => {
                 let url = image_url.into_text();
                 match data_url(&url) {
                     Some((mime_type, data)) => {
-                        images.push(encode_image(mime_type, data).ok_or_else(invalid)?);
+                        images.push(image(mime_type, data).ok_or_else(invalid)?);
                     }
                     // The image is not fetched; the model gets the URL as text.
                     None if !url.starts_with("data:") => texts.push(url),
@@ -107,13 +114,13 @@ pub(super) fn parse_content(json: &RawValue) -> Result<Option<ContentParts>, Web
 ///
 /// # Errors
 /// When the JSON is not such a list, the list is too long, or an image is not base64.
-pub(super) fn parse_images(json: &RawValue) -> Result<Vec<String>, WebhookError> {
-    let list: Vec<String> = parse_list(json, "images", "a list of base64 texts")?;
+pub(super) fn parse_images(json: &RawValue) -> Result<Vec<ToolImage>, WebhookError> {
+    let list: Vec<Text<'_>> = parse_list(json, "images", "a list of base64 texts")?;
     list.iter()
         .enumerate()
-        .map(|(index, image)| {
-            let (mime_type, data) = data_url(image).unwrap_or(("image/png", image));
-            encode_image(mime_type, data).ok_or_else(|| WebhookError::InvalidField {
+        .map(|(index, Text(text))| {
+            let (mime_type, data) = data_url(text).unwrap_or(("image/png", text));
+            image(mime_type, data).ok_or_else(|| WebhookError::InvalidField {
                 field: format!("images[{index}]"),
                 expected: "a base64 PNG",
             })
@@ -126,7 +133,7 @@ pub(super) fn parse_images(json: &RawValue) -> Result<Vec<String>, WebhookError>
 /// # Errors
 /// When the JSON is not such a list, the list is too long, or a file's data is not base64.
 pub(super) fn parse_files(json: &RawValue) -> Result<Vec<ToolFile>, WebhookError> {
-    let list: Vec<RawFile> = parse_list(
+    let list: Vec<RawFile<'_>> = parse_list(
         json,
         "files",
         "a list of objects with the strings 'name', 'mime_type' and 'data'",
@@ -138,7 +145,7 @@ pub(super) fn parse_files(json: &RawValue) -> Result<Vec<ToolFile>, WebhookError
                 field: format!("files[{index}].data"),
                 expected: "base64",
             };
-            let (_, content) = decode_base64(&file.data).ok_or_else(invalid)?;
+            let content = decode_base64(&file.data).ok_or_else(invalid)?;
             let name = file_base_name(&file.name);
             Ok(ToolFile {
                 path: name.clone(),
@@ -194,25 +201,27 @@ fn data_url(url: &str) -> Option<(&str, &str)> {
     Some((head.strip_suffix(";base64")?, data))
 }
 
-/// An image in the form of [`crate::tools::ToolOutput`]: plain base64 for PNG, a `data:` URL for any other type.
-fn encode_image(mime_type: &str, data: &str) -> Option<String> {
+/// An image of this media type from its base64 text.
+fn image(mime_type: &str, data: &str) -> Option<ToolImage> {
     let mime_type = mime_type.to_ascii_lowercase();
     if !mime_type.starts_with("image/") || !is_media_type(&mime_type) {
         return None;
     }
-    let (data, _) = decode_base64(data)?;
-    if mime_type == "image/png" {
-        Some(data)
-    } else {
-        Some(format!("data:{mime_type};base64,{data}"))
-    }
+    let content = decode_base64(data)?.into();
+    let mime_type = match &*mime_type {
+        "image/png" => Cow::Borrowed("image/png"),
+        _ => Cow::Owned(mime_type),
+    };
+    Some(ToolImage { mime_type, content })
 }
 
-/// The base64 text without white space, and the decoded bytes. Some encoders insert line breaks.
-fn decode_base64(text: &str) -> Option<(String, Vec<u8>)> {
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    if let Ok(content) = STANDARD.decode(text) {
+        return Some(content);
+    }
+    // Some encoders insert line breaks.
     let data: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    let content = STANDARD.decode(&data).ok()?;
-    Some((data, content))
+    STANDARD.decode(&data).ok()
 }
 
 fn is_media_type(text: &str) -> bool {

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::tools::ToolFile;
+use crate::tools::{ToolFile, ToolImage};
 
 const JSON: &str = "application/json";
 
@@ -104,14 +104,17 @@ fn flags_images_and_files_are_parsed() {
         status: OutputStatus::Error,
         terminate: true,
         images: [
-            "AAAA",
-            "data:image/jpeg;base64,BBBB",
-            "CCCC",
-            "data:image/webp;base64,DDDD",
-            "EEE=",
-            "data:image/gif;base64,FFFF",
+            ("image/png", &[0, 0, 0][..]),
+            ("image/jpeg", &[4, 16, 65]),
+            ("image/png", &[8, 32, 130]),
+            ("image/webp", &[12, 48, 195]),
+            ("image/png", &[16, 65]),
+            ("image/gif", &[20, 81, 69]),
         ]
-        .map(str::to_owned)
+        .map(|(mime_type, content)| ToolImage {
+            mime_type: mime_type.into(),
+            content: content.into(),
+        })
         .to_vec(),
         files: vec![
             file("ab.txt", "text/plain; charset=utf-8", "abc"),

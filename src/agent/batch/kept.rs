@@ -1,0 +1,193 @@
+//! What is kept of a result: its files and images, within the bytes of the turn.
+
+use super::super::event::{AgentEvent, Notice, ProducedFile};
+use super::{Batch, BatchContext};
+use crate::tools::cap::cap_result;
+use crate::tools::{ToolFile, ToolImage, ToolOutput};
+
+/// What is left of a result besides its text.
+#[derive(Debug, Default)]
+pub(super) struct KeptParts {
+    /// The files that the call made.
+    pub(super) files: Vec<ProducedFile>,
+    /// The whole text of the result, if it was shortened and the turn keeps it.
+    pub(super) full_text: Option<String>,
+    /// Ids of files that hold images or the whole text of the result.
+    pub(super) file_ids: Vec<String>,
+    /// Images and frames that are stored as files only.
+    stored_only: usize,
+    /// Images and frames that are lost.
+    dropped: usize,
+    /// The whole text is stored as a file, or lost.
+    text_beyond: bool,
+}
+
+impl Batch {
+    /// Stores the files and images of a result and shortens its text. Images beyond the bytes of the turn are removed.
+    pub(super) async fn keep_parts(&mut self, index: usize, output: &mut ToolOutput) -> KeptParts {
+        let mut kept = KeptParts::default();
+        let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
+            return kept;
+        };
+        let made = std::mem::take(&mut output.files);
+        kept.files = self.store_files(&tool, made, &mut output.content).await;
+        let images = std::mem::take(&mut output.images);
+        output.images = self.context.keep_images(&tool, images, &mut kept).await;
+        let frames = std::mem::take(&mut output.frames);
+        output.frames = self.context.keep_frames(&tool, frames, &mut kept).await;
+        let most = match output.is_bounded {
+            true => usize::MAX,
+            false => self.context.parts.max_result_chars,
+        };
+        let short = cap_result(&output.content, most);
+        if short.len() < output.content.len() {
+            let short = short.into_owned();
+            let whole = std::mem::replace(&mut output.content, short);
+            self.context.keep_full_text(&tool, whole, &mut kept).await;
+        }
+        if kept.beyond() > 0 || kept.text_beyond {
+            let notice = self.context.turn_bytes_notice();
+            self.ready.push_back(AgentEvent::Notice(notice));
+        }
+        kept
+    }
+
+    /// Stores the files that a call made. The text of the result says which contents are lost.
+    async fn store_files(
+        &mut self,
+        tool: &str,
+        made: Vec<ToolFile>,
+        text: &mut String,
+    ) -> Vec<ProducedFile> {
+        let (mut files, mut lost) = (Vec::with_capacity(made.len()), Vec::new());
+        for file in made {
+            let (file, notice) = self.context.deliver_file(tool, file).await;
+            // A file that is neither stored nor inline is lost. Its notice has the reason.
+            if let (Some(notice), None) = (&notice, &file.data) {
+                lost.push(notice.message.clone());
+            }
+            files.push(file);
+            self.ready.extend(notice.map(AgentEvent::Notice));
+        }
+        if !lost.is_empty() {
+            let list = lost.join("\n- ");
+            text.push_str(&format!("\n\nnot handed to the user after all:\n- {list}"));
+        }
+        files
+    }
+}
+
+impl BatchContext {
+    /// Stores images as files. Returns those that the turn keeps in memory.
+    async fn keep_images(
+        &mut self,
+        tool: &str,
+        images: Vec<ToolImage>,
+        kept: &mut KeptParts,
+    ) -> Vec<ToolImage> {
+        let mut in_memory = Vec::new();
+        for (number, image) in images.into_iter().enumerate() {
+            let stored = self.store_image(tool, "image", number, &image).await;
+            let is_stored = stored.is_some();
+            kept.file_ids.extend(stored);
+            match self.turn_bytes.take_base64(image.content.len()) {
+                true => in_memory.push(image),
+                false => kept.count(is_stored),
+            }
+        }
+        in_memory
+    }
+
+    /// Returns the frames that the turn keeps in memory. Only the others are stored as files: animations have many.
+    async fn keep_frames(
+        &mut self,
+        tool: &str,
+        frames: Vec<ToolImage>,
+        kept: &mut KeptParts,
+    ) -> Vec<ToolImage> {
+        let mut in_memory = Vec::new();
+        for (number, frame) in frames.into_iter().enumerate() {
+            if self.turn_bytes.take_base64(frame.content.len()) {
+                in_memory.push(frame);
+                continue;
+            }
+            let stored = self.store_image(tool, "frame", number, &frame).await;
+            kept.count(stored.is_some());
+            kept.file_ids.extend(stored);
+        }
+        in_memory
+    }
+
+    async fn store_image(
+        &self,
+        tool: &str,
+        kind: &str,
+        number: usize,
+        image: &ToolImage,
+    ) -> Option<String> {
+        let subtype = image.mime_type.split(['/', '+', ';']).nth(1);
+        let name = format!("{kind}_{}.{}", number + 1, subtype.unwrap_or("bin"));
+        self.store_part(tool, &name, &image.mime_type, &image.content)
+            .await
+    }
+
+    /// Keeps the whole text of a shortened result. Beyond the bytes of the turn it is stored as a file.
+    async fn keep_full_text(&mut self, tool: &str, text: String, kept: &mut KeptParts) {
+        // Nobody can ask for the messages of an unstored turn.
+        if self.call.session_id.is_none() {
+            return;
+        }
+        if self.turn_bytes.take_text(text.len()) {
+            kept.full_text = Some(text);
+            return;
+        }
+        kept.text_beyond = true;
+        let mime_type = "text/plain; charset=utf-8";
+        let stored = self.store_part(tool, "result.txt", mime_type, text.as_bytes());
+        kept.file_ids.extend(stored.await);
+    }
+
+    /// The notice that the turn keeps no more.
+    fn turn_bytes_notice(&self) -> Notice {
+        let rest = match &self.call.session_id {
+            Some(_) => "what is more comes as file ids only",
+            None => "what is more is dropped, because nothing of this turn is stored",
+        };
+        Notice {
+            kind: "turn_bytes",
+            message: format!(
+                "images, files and results of this turn exceed max_turn_bytes ({} bytes); {rest}",
+                self.parts.settings.max_turn_bytes
+            ),
+        }
+    }
+}
+
+impl KeptParts {
+    /// Images and frames that the turn does not keep in memory.
+    pub(super) fn beyond(&self) -> usize {
+        self.stored_only + self.dropped
+    }
+
+    /// Counts an image that the turn does not keep in memory.
+    fn count(&mut self, is_stored: bool) {
+        match is_stored {
+            true => self.stored_only += 1,
+            false => self.dropped += 1,
+        }
+    }
+
+    /// The note for the model about images that the turn does not keep in memory.
+    pub(super) fn note(&self) -> Option<String> {
+        let texts = [
+            (self.stored_only, "kept as files for the user only"),
+            (self.dropped, "dropped"),
+        ];
+        let texts = texts.iter().filter(|(count, _)| *count > 0);
+        let texts: Vec<String> = texts
+            .map(|(count, what)| format!("{count} image(s) of this result were {what}"))
+            .collect();
+        let texts = Some(texts.join(", ")).filter(|texts| !texts.is_empty())?;
+        Some(format!("[{texts}: the turn keeps no more images.]"))
+    }
+}

@@ -1,0 +1,128 @@
+//! The bytes that a turn keeps of images, files and results.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::support::app::TestApp;
+use super::support::ask::{ask_with, with};
+use super::support::script::{Reply, calls, text};
+use super::support::upstream::ScriptedUpstream;
+use super::support::webhook::{self, ToolReply, Webhook};
+
+/// A tool that brings this many images of this size.
+fn images(count: usize, bytes: usize) -> ToolReply {
+    let mut image = b"\x89PNG\r\n\x1a\n".to_vec();
+    image.resize(bytes, 7);
+    let images = vec![STANDARD.encode(image); count];
+    webhook::json(&json!({"content": "seen", "images": images}))
+}
+
+fn one_call() -> Reply {
+    calls([("t", json!({}))])
+}
+
+fn unstored(body: Value) -> Value {
+    with(body, "store", json!(false))
+}
+
+/// The notices of this kind in an answer.
+fn notices(answer: &Value, kind: &str) -> usize {
+    let notices = answer["agent"]["notices"].as_array();
+    let kinds = notices.into_iter().flatten().map(|notice| &notice["kind"]);
+    kinds.filter(|known| *known == kind).count()
+}
+
+fn length(list: &Value) -> usize {
+    list.as_array().map_or(0, Vec::len)
+}
+
+#[tokio::test]
+async fn images_beyond_the_bytes_of_a_turn_are_named_by_their_files_only() {
+    let upstream = ScriptedUpstream::start([one_call(), one_call(), text("Done.")]).await;
+    let hook = Webhook::start().await.on("t", images(2, 3_000));
+    // Room for three images of 4,000 bytes in base64.
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let app = builder.toml("max_turn_bytes = 12000").start().await;
+    let answer = app.post_chat(ask_with("Go", ["t"])).await.completion();
+    let made = &answer["agentic_tool_calls"];
+    let kept = |call: &Value| length(&call["result_images_base64"]);
+    assert_eq!((kept(&made[0]), kept(&made[1])), (2, 1));
+    for call in [&made[0], &made[1]] {
+        assert_eq!(length(&call["file_ids"]), 2);
+        for id in call["file_ids"].as_array().unwrap() {
+            let path = format!("/v1/files/{}/content", id.as_str().unwrap());
+            let content = app.get(&path).await.body;
+            assert!(content.starts_with(b"\x89PNG") && content.len() == 3_000);
+        }
+    }
+    assert_eq!(notices(&answer, "turn_bytes"), 1);
+    assert_eq!(length(&answer["files"]), 0, "an image is not sent twice");
+    upstream.assert_same_results(made);
+}
+
+#[tokio::test]
+async fn what_an_unstored_turn_cannot_keep_is_dropped_and_its_result_says_so() {
+    let upstream = ScriptedUpstream::start([one_call(), text("Done.")]).await;
+    let file = |name: &str| json!({"name": name, "data": STANDARD.encode([7; 3_000])});
+    let image = STANDARD.encode([7; 3_000]);
+    let reply = json!({"content": "made", "files": [file("a"), file("b")], "images": [image]});
+    let hook = Webhook::start().await.on("t", webhook::json(&reply));
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let app = builder.toml("max_turn_bytes = 4000").start().await;
+    let body = unstored(ask_with("Go", ["t"]));
+    let answer = app.post_chat(body).await.completion();
+    let call = &answer["agentic_tool_calls"][0];
+    assert_eq!(length(&call["result_images_base64"]), 0);
+    assert_eq!(answer["files"][0]["data"], STANDARD.encode([7; 3_000]));
+    assert_eq!(answer["files"][1].get("data"), None);
+    let told = call["result_content"].as_str().unwrap();
+    assert!(told.contains("the file 'b' is dropped"), "{told}");
+    assert!(
+        told.contains("1 image(s) of this result were dropped"),
+        "{told}"
+    );
+    assert_eq!(notices(&answer, "turn_bytes"), 1);
+    assert_eq!(length(&app.get("/v1/files").await.json()["data"]), 0);
+    upstream.assert_same_results(&answer["agentic_tool_calls"]);
+}
+
+#[tokio::test]
+async fn a_model_that_takes_images_gets_those_that_the_turn_keeps() {
+    let upstream = ScriptedUpstream::start([one_call(), text("Done.")]).await;
+    let hook = Webhook::start().await.on("t", images(3, 3_000));
+    let builder = TestApp::builder().dispatch(&hook);
+    let toml = upstream.with_quirks("images = true");
+    let app = builder
+        .toml("max_turn_bytes = 8000")
+        .toml(&toml)
+        .start()
+        .await;
+    let answer = app.post_chat(ask_with("Go", ["t"])).await.completion();
+    let told = upstream.last();
+    assert_eq!(told.body.to_string().matches("data:image/png").count(), 2);
+    let result = &told.tool_results()[0].1;
+    assert!(
+        result.contains("1 image(s) of this result were kept as files"),
+        "{result}"
+    );
+    assert_eq!(length(&answer["agentic_tool_calls"][0]["file_ids"]), 3);
+}
+
+#[tokio::test]
+async fn a_whole_text_beyond_the_bytes_of_a_turn_is_a_file() {
+    let upstream = ScriptedUpstream::start([one_call(), text("Done.")]).await;
+    let whole = "word ".repeat(1_000);
+    let hook = Webhook::start().await.on("t", webhook::text(&whole));
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let toml = "max_result_chars = 500\nmax_turn_bytes = 1000";
+    let app = builder.toml(toml).start().await;
+    let answer = app.post_chat(ask_with("Go", ["t"])).await.completion();
+    let call = &answer["agentic_tool_calls"][0];
+    let path = format!(
+        "/v1/files/{}/content",
+        call["file_ids"][0].as_str().unwrap()
+    );
+    assert_eq!(app.get(&path).await.text(), whole);
+    assert_eq!(notices(&answer, "turn_bytes"), 1);
+}
