@@ -8,6 +8,7 @@ pub mod cap;
 pub mod cited_sources;
 pub mod configured;
 pub mod gate;
+mod incoming;
 mod invocation;
 mod output;
 pub mod python;
@@ -28,6 +29,7 @@ use serde::Serialize;
 
 use crate::openai::tool::ToolDefinition;
 pub use crate::sandbox::WorkFile;
+pub use incoming::IncomingResults;
 pub use invocation::{CallContext, ProgressSender, ToolInvocation, ToolProgress};
 pub use output::{
     CodeDetail, OutputStatus, ToolDetail, ToolError, ToolFile, ToolImage, ToolNotice, ToolOutput,

@@ -55,6 +55,13 @@ impl CappedBody {
         Ok(chunk)
     }
 
+    /// Most bytes that are still to come: the rest of the announced length, else of the limit.
+    pub(crate) fn most_remaining(&self) -> usize {
+        let announced = self.response.content_length();
+        let announced = announced.and_then(|bytes| usize::try_from(bytes).ok());
+        announced.map_or(self.remaining, |bytes| bytes.min(self.remaining))
+    }
+
     /// Reads the rest of the body.
     pub(crate) async fn whole(mut self) -> Result<Bytes, BodyError> {
         let announced = self.response.content_length().unwrap_or_default();

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::cited_sources::CitedSources;
 use super::gate::Permission;
+use super::incoming::IncomingResults;
 use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
 use crate::sandbox::WorkFile;
 
@@ -51,6 +52,8 @@ pub struct CallContext {
     pub sources: CitedSources,
     /// What server-side tools may do in this turn.
     pub permission: Permission,
+    /// Bounds the large results that the batch receives at the same time.
+    pub incoming: IncomingResults,
 }
 
 /// Live output of a running tool.
@@ -101,6 +104,7 @@ impl CallContext {
             owner: Owner::everybody(),
             sources: CitedSources::default(),
             permission: Permission::Auto,
+            incoming: IncomingResults::default(),
         }
     }
 }

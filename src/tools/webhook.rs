@@ -186,7 +186,7 @@ impl Endpoint {
                 response.headers(),
             ));
         }
-        response::read(response, self.max_answer_bytes, &invocation.progress).await
+        response::read(response, self.max_answer_bytes, invocation).await
     }
 }
 

@@ -12,7 +12,7 @@ use super::super::turn::TurnRequest;
 use super::super::turn_bytes::TurnBytes;
 use super::super::turn_env::TurnEnv;
 use crate::ids::SessionId;
-use crate::tools::CallContext;
+use crate::tools::{CallContext, IncomingResults};
 use crate::upstream::settings::Quirks;
 
 /// The context that a turn gives to a batch.
@@ -49,6 +49,7 @@ impl BatchContext {
             owner: request.caller.owner.clone(),
             sources: turn_env.sources().clone(),
             permission: machine.permission(),
+            incoming: IncomingResults::default(),
         };
         Self {
             parts: parts.clone(),

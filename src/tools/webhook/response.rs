@@ -2,6 +2,7 @@
 
 use ::http::HeaderMap;
 use ::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use bytes::BytesMut;
 use serde_json::value::RawValue;
 
 use super::result;
@@ -9,7 +10,8 @@ use super::retry::{AttemptError, WebhookError};
 use crate::net::CappedBody;
 use crate::openai::raw::RawObject;
 use crate::sse::{SseDecoder, SseEvent};
-use crate::tools::{ProgressSender, ToolOutput, ToolProgress};
+use crate::tools::incoming::{MOST_BYTES, SMALL_RESULT};
+use crate::tools::{IncomingResults, ProgressSender, ToolInvocation, ToolOutput, ToolProgress};
 
 /// Reads the result from a response with a success status. Progress of an event stream is forwarded at once.
 ///
@@ -18,7 +20,7 @@ use crate::tools::{ProgressSender, ToolOutput, ToolProgress};
 pub(super) async fn read(
     response: reqwest::Response,
     max_bytes: usize,
-    progress: &ProgressSender,
+    invocation: &ToolInvocation,
 ) -> Result<ToolOutput, AttemptError> {
     let is_encoded = |value: &::http::HeaderValue| !value.is_empty() && value != "identity";
     if response
@@ -31,10 +33,29 @@ pub(super) async fn read(
     let media_type = media_type(response.headers());
     let body = CappedBody::new(response, max_bytes)?;
     if media_type == "text/event-stream" {
-        read_events(body, max_bytes, progress).await
+        read_events(body, max_bytes, &invocation.progress).await
     } else {
-        Ok(result::parse(&body.whole().await?, &media_type)?)
+        read_whole(body, &media_type, &invocation.context.incoming).await
     }
+}
+
+/// Reads a body that is one result. Few large ones are held at the same time.
+async fn read_whole(
+    mut body: CappedBody,
+    media_type: &str,
+    incoming: &IncomingResults,
+) -> Result<ToolOutput, AttemptError> {
+    let mut bytes = BytesMut::new();
+    let mut reserved = None;
+    while let Some(chunk) = body.chunk().await? {
+        if reserved.is_none() && bytes.len() + chunk.len() > SMALL_RESULT {
+            let coming = chunk.len() + body.most_remaining();
+            reserved = incoming.reserve(bytes.len() + coming).await;
+            bytes.reserve(coming.min(MOST_BYTES));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(result::parse(&bytes, media_type)?)
 }
 
 /// Reads events up to the result, which ends the stream.
