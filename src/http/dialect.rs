@@ -226,7 +226,7 @@ impl AnswerCollector {
         RunAnswer {
             status: StatusCode::OK,
             headers: HeaderMap::from_iter([(CONTENT_TYPE, JSON)]),
-            body: body.into(),
+            body,
             waited: Some(waited),
             cause: None,
         }

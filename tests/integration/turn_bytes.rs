@@ -1,7 +1,10 @@
-//! The bytes that a turn keeps of images, files and results.
+//! The bytes that a turn keeps of images, files and results, and the memory that they cost.
+
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::support::app::TestApp;
@@ -9,6 +12,11 @@ use super::support::ask::{ask_with, with};
 use super::support::script::{Reply, calls, text};
 use super::support::upstream::ScriptedUpstream;
 use super::support::webhook::{self, ToolReply, Webhook};
+
+/// Longest wait for the answer of the flood. Without optimisation, reading it takes most of a minute.
+const LONG: Duration = Duration::from_secs(300);
+/// The calls of the flood, the images of each, and the bytes of an image.
+const FLOOD: (usize, usize, usize) = (20, 10, 1_500_000);
 
 /// A tool that brings this many images of this size.
 fn images(count: usize, bytes: usize) -> ToolReply {
@@ -125,4 +133,66 @@ async fn a_whole_text_beyond_the_bytes_of_a_turn_is_a_file() {
     );
     assert_eq!(app.get(&path).await.text(), whole);
     assert_eq!(notices(&answer, "turn_bytes"), 1);
+}
+
+/// The largest memory that the process has had resident, in bytes.
+#[cfg(target_os = "linux")]
+fn peak(app: &TestApp) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", app.pid())).unwrap();
+    let mut lines = status.lines();
+    let line = lines.find(|line| line.starts_with("VmHWM:")).unwrap();
+    let number: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    number * 1024
+}
+
+#[cfg(target_os = "linux")]
+async fn flood(streamed: bool) {
+    let (count, each, bytes) = FLOOD;
+    let round = || calls::<20>(std::array::from_fn(|n| ("t", json!({ "n": n }))));
+    assert_eq!(count, 20);
+    let upstream = ScriptedUpstream::start([round(), text("Done.")]).await;
+    let hook = Webhook::start().await.on("t", images(each, bytes));
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let toml = "dispatch_max_answer_bytes = \"64MiB\"\ndispatch_timeout = 300";
+    // What counts is what the turn holds, not what the allocator keeps for a while.
+    let builder = builder.env("MIMALLOC_PURGE_DELAY", "0");
+    let app = builder.toml(toml).start().await;
+    let before = peak(&app);
+    let body = with(ask_with("Go", ["t"]), "stream", json!(streamed));
+    let request = app
+        .client()
+        .request(Method::POST, "/v1/chat/completions")
+        .header("content-type", "application/json")
+        .body(body.to_string());
+    let answered = async { request.send().await.unwrap().bytes().await.unwrap() };
+    let answer = tokio::time::timeout(LONG, answered).await.unwrap();
+    let grown = peak(&app) - before;
+    assert!(grown < 150_000_000, "{grown} bytes, streamed: {streamed}");
+    match streamed {
+        true => assert!(answer.ends_with(b"data: [DONE]\n\n")),
+        false => {
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            let calls = answer["agentic_tool_calls"].as_array().unwrap();
+            assert_eq!(calls.len(), count);
+            assert!(calls.iter().all(|call| length(&call["file_ids"]) == each));
+            let kept = calls
+                .iter()
+                .map(|call| length(&call["result_images_base64"]));
+            // 64 MiB hold 33 images of 2,000,000 bytes in base64.
+            assert_eq!(kept.sum::<usize>(), 33);
+            assert_eq!(notices(&answer, "turn_bytes"), 1);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_flood_of_images_stays_within_the_memory_of_a_turn() {
+    flood(false).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_flood_of_images_in_a_streamed_turn_stays_within_its_memory() {
+    flood(true).await;
 }

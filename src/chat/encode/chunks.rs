@@ -10,6 +10,8 @@ use crate::openai::raw::{push_entry, quoted};
 
 /// The end of every stream.
 pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
+/// A choice that adds nothing to the answer.
+const NO_DELTA: &str = r#"{"index":0,"delta":{},"finish_reason":null}"#;
 /// Memory reserved for a chunk besides its value, in bytes.
 const CHUNK_OVERHEAD: usize = 512;
 
@@ -144,8 +146,13 @@ impl ChunkEncoder {
     }
 
     fn raw_chunk(&self, out: &mut BytesMut, choice: &str, members: &str) {
+        self.raw_chunk_with(out, choice, [members, ""]);
+    }
+
+    fn raw_chunk_with(&self, out: &mut BytesMut, choice: &str, members: [&str; 2]) {
         let head = self.head.as_deref().unwrap_or_default();
-        for part in ["data: ", head, choice, "]", members, "}\n\n"] {
+        let [first, second] = members;
+        for part in ["data: ", head, choice, "]", first, second, "}\n\n"] {
             out.extend_from_slice(part.as_bytes());
         }
     }
@@ -162,17 +169,10 @@ impl ChunkEncoder {
             }
         }
         // The members of the event are appended to those of the chunk.
-        let inside = event
-            .members
-            .strip_prefix('{')
-            .and_then(|rest| rest.strip_suffix('}'))
-            .unwrap_or_default();
-        let members = format!(",{inside}");
-        self.raw_chunk(
-            out,
-            r#"{"index":0,"delta":{},"finish_reason":null}"#,
-            &members,
-        );
+        let members = event.members.strip_prefix('{').unwrap_or_default();
+        let members = members.strip_suffix('}').unwrap_or_default();
+        out.reserve(members.len() + CHUNK_OVERHEAD);
+        self.raw_chunk_with(out, NO_DELTA, [",", members]);
     }
 
     /// Writes the first chunk, which has the role, unless it is written already.

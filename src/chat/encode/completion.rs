@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::AnswerHead;
 use super::records::{AgentSummary, FileEntry, ToolCallEntry};
 use crate::agent::event::{
@@ -9,6 +11,11 @@ use crate::agent::event::{
 };
 use crate::openai::fold::FoldedFields;
 use crate::openai::raw::{push_entry, quoted};
+
+/// Memory reserved for an entry of a list besides its texts.
+const ENTRY_OVERHEAD: usize = 512;
+/// Memory reserved for the rest of an answer.
+const ANSWER_OVERHEAD: usize = 2048;
 
 /// Collects the events of a turn.
 #[derive(Debug)]
@@ -78,18 +85,19 @@ impl CompletionCollector {
     }
 
     /// The JSON body of the answer, and the time spent waiting for models and tools; `None` without a `Finished` event.
-    pub fn finish(mut self) -> Option<(String, Duration)> {
+    /// The records and files are freed while they are written.
+    pub fn finish(mut self) -> Option<(Bytes, Duration)> {
         let outcome = self.outcome.take()?;
         // Records arrive in the order in which calls finish, and are reported in the order of the calls.
         self.records
             .sort_by_key(|record| (record.round, record.index));
-        let mut json = String::from("{");
+        let mut json = String::with_capacity(self.expected_bytes());
+        json.push('{');
         push_entry(&mut json, "id", &quoted(&self.head.id));
         push_entry(&mut json, "object", "\"chat.completion\"");
         push_entry(&mut json, "created", &self.head.created.to_string());
         push_entry(&mut json, "model", &quoted(&self.head.model));
-        let choice = self.choice(&outcome);
-        push_entry(&mut json, "choices", &format!("[{choice}]"));
+        self.choices(&outcome, &mut json);
         if let Some(usage) = &outcome.usage {
             push_entry(&mut json, "usage", &usage.to_value().to_string());
         }
@@ -99,72 +107,105 @@ impl CompletionCollector {
         if let Some(id) = &outcome.session_id {
             push_entry(&mut json, "session_id", &quoted(id.as_str()));
         }
-        if !self.records.is_empty() {
-            let calls: Vec<ToolCallEntry<'_>> = self.records.iter().map(Into::into).collect();
-            let calls = serde_json::to_string(&calls).ok()?;
-            push_entry(&mut json, "agentic_tool_calls", &calls);
-        }
-        if !self.files.is_empty() {
-            let files: Vec<FileEntry<'_>> = self.files.iter().map(Into::into).collect();
-            push_entry(&mut json, "files", &serde_json::to_string(&files).ok()?);
-        }
-        let summary = AgentSummary::from(&*outcome);
-        push_entry(&mut json, "agent", &serde_json::to_string(&summary).ok()?);
-        json.push('}');
-        Some((json, outcome.waited))
+        let mut json = json.into_bytes();
+        let records = self.records.into_iter();
+        write_list(&mut json, "agentic_tool_calls", records, |json, record| {
+            serde_json::to_writer(json, &ToolCallEntry::from(&record))
+        })?;
+        let files = self.files.into_iter();
+        write_list(&mut json, "files", files, |json, file| {
+            serde_json::to_writer(json, &FileEntry::from(&file))
+        })?;
+        json.extend_from_slice(b",\"agent\":");
+        serde_json::to_writer(&mut json, &AgentSummary::from(&*outcome)).ok()?;
+        json.push(b'}');
+        Some((json.into(), outcome.waited))
     }
 
-    fn choice(&mut self, outcome: &Outcome) -> String {
-        let mut choice = String::from("{\"index\":0");
-        push_entry(&mut choice, "message", &self.message(outcome));
+    /// About how many bytes the body has.
+    fn expected_bytes(&self) -> usize {
+        let base64 = |bytes: &Bytes| bytes.len().div_ceil(3) * 4;
+        let record = |record: &ToolCallRecord| {
+            let images: usize = record
+                .images
+                .iter()
+                .map(|image| base64(&image.content))
+                .sum();
+            images + record.content.len() + record.arguments.len() + ENTRY_OVERHEAD
+        };
+        let file = |file: &ProducedFile| file.data.as_ref().map_or(0, base64) + ENTRY_OVERHEAD;
+        let records: usize = self.records.iter().map(record).sum();
+        let files: usize = self.files.iter().map(file).sum();
+        records + files + self.text.len() + self.reasoning.len() + ANSWER_OVERHEAD
+    }
+
+    /// Writes `choices`.
+    fn choices(&mut self, outcome: &Outcome, json: &mut String) {
+        json.push_str(",\"choices\":[{\"index\":0,\"message\":");
+        self.message(outcome, json);
         if !self.choice_extra.contains("logprobs") {
-            push_entry(&mut choice, "logprobs", "null");
+            push_entry(json, "logprobs", "null");
         }
         std::mem::take(&mut self.choice_extra)
             .into_entries()
-            .for_each(|(key, value)| push_entry(&mut choice, &key, &value));
+            .for_each(|(key, value)| push_entry(json, &key, &value));
         push_entry(
-            &mut choice,
+            json,
             "finish_reason",
             &quoted(outcome.finish_reason.as_str()),
         );
-        choice.push('}');
-        choice
+        json.push_str("}]");
     }
 
-    fn message(&mut self, outcome: &Outcome) -> String {
-        let mut message = String::from("{\"role\":\"assistant\"");
+    fn message(&mut self, outcome: &Outcome, json: &mut String) {
+        json.push_str("{\"role\":\"assistant\"");
         let no_content = self.text.is_empty() && !outcome.client_calls.is_empty();
         let content = if no_content {
             "null".to_owned()
         } else {
             quoted(&self.text)
         };
-        push_entry(&mut message, "content", &content);
+        push_entry(json, "content", &content);
         if !self.message_extra.contains("refusal") {
-            push_entry(&mut message, "refusal", "null");
+            push_entry(json, "refusal", "null");
         }
         if !self.reasoning.is_empty() {
-            push_entry(&mut message, self.reasoning_field, &quoted(&self.reasoning));
+            push_entry(json, self.reasoning_field, &quoted(&self.reasoning));
         }
         std::mem::take(&mut self.message_extra)
             .into_entries()
-            .for_each(|(key, value)| push_entry(&mut message, &key, &value));
+            .for_each(|(key, value)| push_entry(json, &key, &value));
         if !outcome.client_calls.is_empty() {
             let calls: Vec<String> = outcome
                 .client_calls
                 .iter()
                 .map(|call| call.to_json(None))
                 .collect();
-            push_entry(
-                &mut message,
-                "tool_calls",
-                &format!("[{}]", calls.join(",")),
-            );
+            push_entry(json, "tool_calls", &format!("[{}]", calls.join(",")));
         }
-        message.push('}');
-        message
+        json.push('}');
     }
+}
+
+/// Writes a member with a list, unless the list is empty. Each entry is freed once it is written.
+fn write_list<T>(
+    json: &mut Vec<u8>,
+    key: &str,
+    entries: impl ExactSizeIterator<Item = T>,
+    mut write: impl FnMut(&mut Vec<u8>, T) -> serde_json::Result<()>,
+) -> Option<()> {
+    if entries.len() == 0 {
+        return Some(());
+    }
+    json.extend_from_slice(format!(",{}:", quoted(key)).as_bytes());
+    let mut before = b'[';
+    for entry in entries {
+        json.push(before);
+        before = b',';
+        write(json, entry).ok()?;
+    }
+    json.push(b']');
+    Some(())
 }
 
 fn fold(folded: &mut FoldedFields, pieces: &[(String, Box<str>)]) {
