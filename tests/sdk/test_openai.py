@@ -231,6 +231,7 @@ def test_raw_responses_have_their_headers(client):
         messages=[user("ticket please")],
         tools=[GET_TICKET],
         extra_headers={"x-client-request-id": "request-of-mine"},
+        extra_body={"session_id": f"raw-{uuid.uuid4()}"},
     )
     assert raw.headers["x-request-id"] == "request-of-mine"
     assert raw.headers["x-session-id"] == extra(raw.parse())["session_id"]
