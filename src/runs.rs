@@ -2,7 +2,7 @@
 //!
 //! The run goes on whoever reads. A bounded buffer lies between it and the reader that started it: a slow reader holds back
 //! the model stream, and nothing else. When the last reader leaves, the run is aborted unless it was asked to finish. Knows
-//! nothing of dialects: how events become lines and an answer is given to [`Runs::start`] as a function.
+//! nothing of dialects: how events become lines and an answer is given to [`Runs::prepare`] as a function.
 
 mod answer;
 mod budget;

@@ -312,14 +312,52 @@ impl Conversation {
         if self.stored_id().is_none() {
             return Ok(());
         }
+        let RunSession::Stored { lease, .. } = &self.session else {
+            return Ok(());
+        };
+        let lease = lease.clone();
         self.unsaved.append.push(message.clone());
-        self.save(Vec::new());
-        let written = self.finish_write().await;
-        match written {
+        let change = self.take_change();
+        // In this task, as the calls wait for it.
+        let written = self.parts.sessions.write(&lease, change).await;
+        match self.note_write(written) {
             Ok(()) => self.written_ahead = Some(message),
-            Err(()) => drop(self.unsaved.append.pop()),
+            Err(()) => {
+                self.unsaved.append.pop();
+                return Err(());
+            }
         }
-        written
+        Ok(())
+    }
+
+    /// What is to be written now.
+    fn take_change(&mut self) -> Change {
+        let next = Change {
+            keep: self.unsaved.keep + self.unsaved.append.len(),
+            ..Change::default()
+        };
+        let mut change = std::mem::replace(&mut self.unsaved, next);
+        // The first write names the run.
+        change.run = change.run.or_else(|| self.run.take());
+        change.nameless = self.nameless;
+        change
+    }
+
+    /// Takes the result of a write. A change that was not made becomes part of the next one.
+    fn note_write(&mut self, written: Result<(), Box<UnwrittenChange>>) -> Result<(), ()> {
+        let Err(failed) = written else {
+            return Ok(());
+        };
+        let UnwrittenChange { error, change } = *failed;
+        tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "session write failed");
+        let mut append = change.append;
+        append.append(&mut self.unsaved.append);
+        self.unsaved = Change {
+            append,
+            client_calls: Vec::new(),
+            ..change
+        };
+        Err(())
     }
 
     /// Appends the messages of a round, which the next write stores. A first message that is stored already is left out;
@@ -343,17 +381,8 @@ impl Conversation {
             // What is not stored yet stays in `unsaved`.
             RunSession::Stored { deferred: true, .. } => {}
             RunSession::Stored { lease, .. } => {
-                let keep = self.unsaved.keep + self.unsaved.append.len();
-                let next = Change {
-                    keep,
-                    ..Change::default()
-                };
-                let change = Change {
-                    run: self.run.clone(),
-                    nameless: self.nameless,
-                    ..std::mem::replace(&mut self.unsaved, next)
-                };
                 let (sessions, lease) = (self.parts.sessions.clone(), lease.clone());
+                let change = self.take_change();
                 // The task holds the lease, so that the next turn starts after the change is written.
                 self.writing = Some(
                     self.parts
@@ -385,19 +414,7 @@ impl Conversation {
             return Ok(());
         };
         match writing.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(failed)) => {
-                let UnwrittenChange { error, change } = *failed;
-                tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "session write failed");
-                let mut append = change.append;
-                append.append(&mut self.unsaved.append);
-                self.unsaved = Change {
-                    append,
-                    client_calls: Vec::new(),
-                    ..change
-                };
-                Err(())
-            }
+            Ok(written) => self.note_write(written),
             Err(join_error) => {
                 tracing::error!(error = %join_error, "session write was lost");
                 Err(())

@@ -13,7 +13,7 @@ pub(super) const READER_BUFFER: usize = 64 * 1024;
 /// Most bytes of a log; the oldest go first.
 const MAX_LOG_BYTES: usize = 4 * 1024 * 1024;
 /// Size of the first page that lines are encoded into, in bytes; later pages are larger.
-const FIRST_PAGE: usize = 2 * 1024;
+const FIRST_PAGE: usize = 1024;
 /// Size of the largest page.
 const LARGEST_PAGE: usize = 16 * 1024;
 /// Room for a short line; with less of it left, another page is begun.

@@ -234,8 +234,11 @@ impl Runs {
                 store.end_run(&state.id, &state.owner, stored).await
             }
         };
-        if let Err(error) = written {
-            tracing::error!(%error, cause = ?std::error::Error::source(&error), "the answer of a run was not stored");
+        match written {
+            Ok(()) => state.stored(),
+            Err(error) => {
+                tracing::error!(%error, cause = ?std::error::Error::source(&error), "the answer of a run was not stored");
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a run and its readers share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
@@ -33,6 +33,8 @@ pub(super) struct RunState {
     /// Nothing of the run may be written to the store.
     ephemeral: bool,
     readers: AtomicUsize,
+    /// The store has the answer.
+    in_store: AtomicBool,
     /// Readers that wait for [`Self::changed`].
     waiting: AtomicUsize,
     changed: Notify,
@@ -70,6 +72,7 @@ impl RunState {
             key: start.key.clone(),
             ephemeral: start.ephemeral,
             readers: AtomicUsize::new(0),
+            in_store: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             changed: Notify::new(),
             progress: Mutex::new(Progress {
@@ -90,8 +93,27 @@ impl RunState {
 
     /// A reader has left. The last one ends a run that is not to finish by itself.
     pub(super) fn leave(&self) {
-        if self.readers.fetch_sub(1, Ordering::AcqRel) == 1 && !self.finish {
-            self.control.abort(AbortReason::NoReader);
+        if self.readers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if !self.finish {
+                self.control.abort(AbortReason::NoReader);
+            }
+            self.release_answer();
+        }
+    }
+
+    /// The store has the answer: it leaves the memory once nobody reads it.
+    pub(super) fn stored(&self) {
+        self.in_store.store(true, Ordering::Release);
+        self.release_answer();
+    }
+
+    fn release_answer(&self) {
+        let is_read = self.readers.load(Ordering::Acquire) > 0;
+        if self.in_store.load(Ordering::Acquire)
+            && !is_read
+            && let Some(end) = &mut self.progress.lock().end
+        {
+            end.answer = None;
         }
     }
 

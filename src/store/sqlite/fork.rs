@@ -61,7 +61,9 @@ pub(super) fn fork(
         before: None,
         after: unsigned(bytes),
     };
-    context.quota.check(&transaction, owner, growth, context.attempt)?;
+    context
+        .quota
+        .check(&transaction, owner, growth, context.attempt)?;
 
     let copied = copied(&transaction, &head, keep)?;
     let large_instructions =

@@ -55,7 +55,11 @@ async fn ask_and_leave(client: Client, body: Value, stay: Duration) {
 /// The question, streamed or not, in a session of the lane, in none, or in one that somebody else holds.
 fn body(run: usize, lane: usize) -> Value {
     let question = ["head", "stream", "tool", "tool", "pass"][run % 5];
-    let body = with(ask_with(question, ["t"]), "stream", json!(!run.is_multiple_of(3)));
+    let body = with(
+        ask_with(question, ["t"]),
+        "stream",
+        json!(!run.is_multiple_of(3)),
+    );
     match run % 4 {
         0 => with(body, "session_id", json!(format!("lane-{lane}"))),
         1 => with(body, "session_id", json!("held")),
