@@ -13,7 +13,7 @@ mod records;
 mod state;
 mod task;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Table {
     runs: HashMap<RunId, Arc<RunState>>,
+    /// Those of them that have ended and whose lines are kept, oldest first.
+    ended: VecDeque<Arc<RunState>>,
     /// Idempotency keys of runs that are not stored.
     keys: HashMap<(Owner, String), MemoryKey>,
     /// No run is started any more.
@@ -84,13 +86,19 @@ pub struct RunStart {
     pub session_id: Option<SessionId>,
 }
 
-/// A run that can be found and has not been started.
+/// A run that can be found and has not been started. Dropping it removes it.
 #[expect(missing_debug_implementations, reason = "holds a function")]
 pub struct PreparedRun {
-    state: Arc<RunState>,
+    entry: TableEntry,
     encode: Encode,
     reader: FirstReader,
+}
+
+/// The entry of a run that has not been started. Dropping it removes the entry.
+struct TableEntry {
     runs: Runs,
+    state: Arc<RunState>,
+    launched: bool,
 }
 
 /// Why no run was started.
@@ -151,9 +159,12 @@ impl Runs {
         }
         Ok(PreparedRun {
             reader: FirstReader::new(state.clone()),
-            state,
             encode: start.encode,
-            runs: self.clone(),
+            entry: TableEntry {
+                runs: self.clone(),
+                state,
+                launched: false,
+            },
         })
     }
 
@@ -226,7 +237,8 @@ impl Runs {
         let expired = |run: &RunState| run.ended_at().is_some_and(|at| now >= at + LOG_TTL);
         let mut table = self.0.table.lock();
         table.runs.retain(|_, run| !expired(run));
-        table.keys.retain(|_, key| !key.is_expired(now));
+        table.ended.retain(|run| !expired(run));
+        table.expire_keys(now);
     }
 
     fn find(&self, owner: &Owner, id: &RunId) -> Option<Arc<RunState>> {
@@ -240,23 +252,24 @@ impl Runs {
 
     /// Takes note of a run that has ended.
     fn ended(&self, state: &RunState) {
-        if !state.is_kept() {
-            self.0.table.lock().runs.remove(&state.id);
+        let mut table = self.0.table.lock();
+        match table.runs.get(&state.id) {
+            Some(run) if state.is_kept() => {
+                let run = run.clone();
+                table.ended.push_back(run);
+            }
+            Some(_) | None => {
+                table.runs.remove(&state.id);
+            }
         }
     }
 
     /// Drops the lines of ended runs: those of the owner, or of all where that frees none.
     fn free_logs(&self, owner: &Owner) {
-        let mut ended: Vec<Arc<RunState>> = {
-            let table = self.0.table.lock();
-            let ended = table.runs.values().filter(|run| !run.is_running());
-            ended.cloned().collect()
-        };
-        ended.sort_by_key(|run| run.ended_at());
-        let own: Vec<_> = ended.iter().filter(|run| run.owner == *owner).collect();
-        let oldest = match own.is_empty() {
-            true => ended.first(),
-            false => own.first().copied(),
+        let oldest = {
+            let mut table = self.0.table.lock();
+            let of_owner = table.ended.iter().position(|run| run.owner == *owner);
+            table.ended.remove(of_owner.unwrap_or_default())
         };
         if let Some(run) = oldest {
             run.clear_log();
@@ -268,21 +281,36 @@ impl PreparedRun {
     /// Starts the run with its turn.
     pub fn launch(self, turn: TurnRequest) -> FirstReader {
         let Self {
-            state,
+            mut entry,
             encode,
             reader,
-            runs,
         } = self;
-        state.reached(turn.options.session_id.as_ref(), 0);
+        entry.launched = true;
+        let (runs, state) = (entry.runs.clone(), entry.state.clone());
+        let session = &turn.options.session_id;
+        state.reached(session.as_ref().filter(|_| !turn.options.ephemeral), 0);
         let running = runs.0.metrics.run_started();
         let tasks = runs.0.tasks.clone();
         tasks.spawn(task::run(runs, state, turn, encode, running));
         reader
     }
+}
 
-    /// Removes the run, as another one answers its request.
-    pub fn discard(self) {
-        self.state.end(&mut Page::default(), None);
-        self.runs.0.table.lock().runs.remove(&self.state.id);
+impl Drop for TableEntry {
+    fn drop(&mut self) {
+        if !self.launched {
+            self.state.end(&mut Page::default(), None);
+            self.runs.0.table.lock().runs.remove(&self.state.id);
+        }
+    }
+}
+
+impl Table {
+    /// Forgets the keys of runs that are not stored, some time after the run has ended.
+    fn expire_keys(&mut self, now: Instant) {
+        let runs = &self.runs;
+        let in_use = |key: &MemoryKey| runs.contains_key(key.run());
+        self.keys
+            .retain(|_, key| in_use(key) || !key.is_expired(now));
     }
 }

@@ -197,6 +197,7 @@ impl Run {
             Ok(event) => Ok(event),
             Err(error) => {
                 self.phase = Phase::Over;
+                self.finish_write().await;
                 Err(RunError {
                     error,
                     side_effects: self.control.side_effects(),

@@ -1,6 +1,6 @@
 //! `/v1/chat/completions/{id}`: answers by their id, while they are made and afterwards; always within the caller's own.
 
-use std::convert::Infallible;
+use std::io;
 
 use axum::Json;
 use axum::body::Body;
@@ -117,6 +117,7 @@ pub(super) async fn events(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     let after = after(query.after.as_deref(), &headers)?;
+    look_up(&state, &owner, &id).await?;
     match state.runs.follow(&owner, &id, after) {
         Ok(follow) => Ok(followed(&state, follow.numbered())),
         Err(FollowError::PastEnd { lines }) => {
@@ -124,11 +125,7 @@ pub(super) async fn events(
                 format!("is {after}, but the run has {lines} lines so far; send 0 to {lines}");
             Err(RequestError::invalid("after", &problem).into())
         }
-        Err(FollowError::Expired) => Err(ApiError::events_expired()),
-        Err(FollowError::NotFound) => {
-            look_up(&state, &owner, &id).await?;
-            Err(ApiError::events_expired())
-        }
+        Err(FollowError::Expired | FollowError::NotFound) => Err(ApiError::events_expired()),
     }
 }
 
@@ -138,12 +135,11 @@ pub(super) fn followed(state: &AppState, follow: Follow) -> Response {
     let lines = stream::unfold(Some(follow), move |follow| async move {
         let mut follow = follow?;
         match timeout(keep_alive, follow.next()).await {
-            Err(_elapsed) => Some((
-                Ok::<_, Infallible>(Bytes::from_static(KEEP_ALIVE)),
-                Some(follow),
-            )),
+            Err(_elapsed) => Some((Ok(Bytes::from_static(KEEP_ALIVE)), Some(follow))),
             Ok(Followed::Lines(lines)) => Some((Ok(lines), Some(follow))),
-            Ok(Followed::Lost | Followed::End) => None,
+            // Broken off, so that the stream does not look complete.
+            Ok(Followed::Lost) => Some((Err(io::Error::other("the reader fell behind")), None)),
+            Ok(Followed::End) => None,
         }
     });
     let mut response = Response::new(Body::from_stream(lines));
@@ -208,7 +204,7 @@ pub(super) async fn delete(
 
 /// What is known of a run.
 async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<FoundRun, ApiError> {
-    let found = state.runs.look_up(owner, id).await;
+    let found = state.runs.look_up_shown(owner, id).await;
     found.map_err(SessionError::from)?.ok_or_else(not_found)
 }
 

@@ -4,7 +4,7 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
-use super::completions::followed;
+use super::completions::{followed, still_running};
 use super::dialect::Reply;
 use super::error::ApiError;
 use super::{AppState, turn};
@@ -63,14 +63,22 @@ pub(super) fn key(
     }))
 }
 
-/// Claims a key for a new run, or answers with the run that holds it.
+/// A request under a key, and how it is answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyedRequest<'a> {
+    pub(super) owner: &'a Owner,
+    pub(super) key: &'a IdempotencyKey,
+    pub(super) reply: &'a Reply,
+    pub(super) background: bool,
+}
+
+/// Claims the key of a request for a new run, or answers with the run that holds it.
 pub(super) async fn attach(
     state: &AppState,
-    owner: &Owner,
-    key: &IdempotencyKey,
+    request: KeyedRequest<'_>,
     run: &RunId,
-    reply: &Reply,
 ) -> Result<Attached, ApiError> {
+    let KeyedRequest { owner, key, .. } = request;
     for _ in 0..MAX_CLAIMS {
         let claimed = state.runs.claim(owner, key, run).await;
         let held = match claimed.map_err(SessionError::from)? {
@@ -80,14 +88,14 @@ pub(super) async fn attach(
         };
         let found = state.runs.look_up(owner, &held).await;
         let session = match found.map_err(SessionError::from)? {
-            Some(FoundRun::Running) => match running(state, owner, &held, reply).await {
-                Some(response) => return Ok(Attached::Answer(of_run(response, &held, reply))),
+            Some(FoundRun::Running) => match running(state, request, &held).await {
+                Some(response) => return Ok(Attached::Answer(of_run(response, &held, request))),
                 // It has just ended.
                 None => continue,
             },
             Some(FoundRun::Ended(answer)) => {
-                let response = replay(state, owner, &held, &answer, reply);
-                return Ok(Attached::Answer(of_run(response, &held, reply)));
+                let response = replay(state, request, &held, &answer);
+                return Ok(Attached::Answer(of_run(response, &held, request)));
             }
             Some(FoundRun::Interrupted(session)) => session,
             None => None,
@@ -102,18 +110,40 @@ pub(super) async fn attach(
 }
 
 /// The answer of a run that has not ended, from its first event on.
-async fn running(state: &AppState, owner: &Owner, run: &RunId, reply: &Reply) -> Option<Response> {
-    if reply.is_streamed() {
-        let follow = state.runs.follow(owner, run, 0).ok()?;
+async fn running(state: &AppState, request: KeyedRequest<'_>, run: &RunId) -> Option<Response> {
+    let KeyedRequest {
+        owner,
+        reply,
+        background,
+        ..
+    } = request;
+    let streamed = reply.is_streamed();
+    if background && !streamed {
+        let status = state.runs.status(owner, run)?;
+        return Some(still_running(&status));
+    }
+    if streamed && let Ok(follow) = state.runs.follow(owner, run, 0) {
         return Some(followed(state, follow));
     }
-    let answer = state.runs.wait_for(owner, run).await.ok()?;
-    Some(turn::whole(Some(&*answer?), None))
+    let answer = state.runs.wait_for(owner, run).await.ok()??;
+    Some(match streamed && answer.status.is_success() {
+        // Its first lines are not kept any more.
+        true => as_stream(reply, &answer),
+        false => turn::whole(Some(&answer), None),
+    })
 }
 
-/// Names the run in the head of a stream.
-fn of_run(mut response: Response, run: &RunId, reply: &Reply) -> Response {
-    if reply.is_streamed() {
+/// A whole answer as a stream.
+fn as_stream(reply: &Reply, answer: &RunAnswer) -> Response {
+    let mut response = Response::new(reply.stream_of(answer).into());
+    turn::event_stream(response.headers_mut());
+    response
+}
+
+/// Names the run in the head of a stream or a background answer.
+fn of_run(mut response: Response, run: &RunId, request: KeyedRequest<'_>) -> Response {
+    let reply = request.reply;
+    if reply.is_streamed() || request.background {
         turn::set_completion_id(response.headers_mut(), &reply.id_of(run));
     }
     response
@@ -122,20 +152,16 @@ fn of_run(mut response: Response, run: &RunId, reply: &Reply) -> Response {
 /// The answer of a run that has ended.
 fn replay(
     state: &AppState,
-    owner: &Owner,
+    request: KeyedRequest<'_>,
     run: &RunId,
     answer: &RunAnswer,
-    reply: &Reply,
 ) -> Response {
+    let reply = request.reply;
     let mut response = match reply.is_streamed() && answer.status.is_success() {
         false => turn::whole(Some(answer), None),
-        true => match state.runs.follow(owner, run, 0) {
+        true => match state.runs.follow(request.owner, run, 0) {
             Ok(follow) => followed(state, follow),
-            Err(_) => {
-                let mut response = Response::new(reply.stream_of(answer).into());
-                turn::event_stream(response.headers_mut());
-                response
-            }
+            Err(_) => as_stream(reply, answer),
         },
     };
     let replayed = HeaderValue::from_static("true");

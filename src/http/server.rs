@@ -91,13 +91,20 @@ impl OpenConnections {
     pub async fn abort(&self) {
         self.state.runs.close();
         self.state.stopping.cancel();
-        let ended = async { tokio::join!(self.connections.wait(), self.state.runs.ended_all()) };
+        // Late connections bring one request each, and end with it.
+        self.late.close();
+        let ended = async {
+            tokio::join!(
+                self.connections.wait(),
+                self.late.wait(),
+                self.state.runs.ended_all()
+            )
+        };
         let in_time = timeout(FINAL_WRITE_TIMEOUT, ended).await.is_ok();
         if !in_time {
             tracing::warn!(connections = self.connections.len(), "closing connections");
         }
         self.aborted.cancel();
-        self.late.close();
         let closed = async { tokio::join!(self.connections.wait(), self.late.wait()) };
         let _closed_or_stuck = timeout(ACCEPT_RETRY_DELAY, closed).await;
     }

@@ -13,7 +13,7 @@ use super::completions::still_running;
 use super::dialect::{AnswerContext, Reply};
 use super::error::{ApiError, Cause};
 use super::headers::upstream_rate_limits;
-use super::idempotency::{self, Attached};
+use super::idempotency::{self, Attached, KeyedRequest};
 use super::stream::EventBody;
 use super::{AppState, body, forward};
 use crate::agent::options::OnDisconnect;
@@ -96,6 +96,8 @@ pub(super) async fn answer(
             OnDisconnect::Cancel => false,
             OnDisconnect::Finish => true,
         };
+    // A turn that is not stored shows no session.
+    let session_id = options.session_id.clone().filter(|_| !options.ephemeral);
     let streamed = reply.is_streamed();
     let context = AnswerContext {
         metrics: state.metrics.clone(),
@@ -110,28 +112,26 @@ pub(super) async fn answer(
         recorded: finish || key.is_some(),
         key: key.clone(),
         ephemeral: options.ephemeral,
-        session_id: options.session_id.clone(),
+        session_id: session_id.clone(),
     };
     let prepared = state.runs.prepare(&owner, start);
     let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
     if let Some(key) = &key {
-        match idempotency::attach(state, &owner, key, &id, &reply).await {
-            Ok(Attached::Start(interrupted)) => {
+        let keyed = KeyedRequest {
+            owner: &owner,
+            key,
+            reply: &reply,
+            background,
+        };
+        match idempotency::attach(state, keyed, &id).await? {
+            Attached::Start(interrupted) => {
                 let session = &mut request.options.session_id;
                 *session = session.take().or(interrupted);
             }
-            Ok(Attached::Answer(response)) => {
-                prepared.discard();
-                return Ok(response);
-            }
-            Err(error) => {
-                prepared.discard();
-                return Err(error);
-            }
+            Attached::Answer(response) => return Ok(response),
         }
     }
-    let session = request.options.session_id.as_ref();
-    let session = session.and_then(|id| HeaderValue::from_str(id.as_str()).ok());
+    let session = session_id.and_then(|id| HeaderValue::from_str(id.as_str()).ok());
     let reader = prepared.launch(request);
     let mut response = match (streamed, background) {
         (true, _) => stream_of(state, reader, began).await,
@@ -165,8 +165,10 @@ pub(super) fn set_completion_id(headers: &mut HeaderMap, id: &str) {
 async fn stream_of(state: &AppState, reader: FirstReader, began: Instant) -> Response {
     let wait = state.settings.first_byte_wait;
     let headers = match timeout(wait, reader.beginning()).await {
-        Ok(Beginning::Over(answer)) => return whole(answer.as_deref(), Some(began)),
         Ok(Beginning::Head(upstream)) => upstream_rate_limits(&upstream),
+        // Cancelled before the first model call was answered.
+        Ok(Beginning::Over(Some(answer))) if answer.status.is_success() => HeaderMap::new(),
+        Ok(Beginning::Over(answer)) => return whole(answer.as_deref(), Some(began)),
         Err(_elapsed) => HeaderMap::new(),
     };
     let body = EventBody::new(reader, state.settings.keep_alive, &state.metrics);

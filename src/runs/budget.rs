@@ -11,8 +11,10 @@ use crate::ids::Owner;
 const MAX_BYTES: usize = 256 * 1024 * 1024;
 /// Most bytes of the logs of one owner.
 const MAX_OWNER_BYTES: usize = 64 * 1024 * 1024;
-/// A log asks for this many bytes at a time, so that a line costs no lock that runs share.
-const STEP: usize = 64 * 1024;
+/// What a log asks for first, in bytes.
+const MIN_STEP: usize = 1024;
+/// What a log asks for at most at a time. A log asks for as much as it has, so that few lines cost a lock that runs share.
+const MAX_STEP: usize = 64 * 1024;
 
 /// The bytes of all event logs; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -72,7 +74,8 @@ impl Charge {
         if bytes <= self.granted {
             return true;
         }
-        let more = (bytes - self.granted).div_ceil(STEP) * STEP;
+        let step = self.granted.clamp(MIN_STEP, MAX_STEP);
+        let more = (bytes - self.granted).next_multiple_of(step);
         let granted = budget.take(owner, more);
         if granted {
             self.granted += more;
@@ -82,11 +85,14 @@ impl Charge {
 
     /// Gives back what so many bytes do not need.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
-        let needed = bytes.div_ceil(STEP) * STEP;
+        let needed = bytes.next_multiple_of(MIN_STEP);
+        let spare = self.granted.saturating_sub(needed);
+        // Small amounts are kept: the log grows again.
         if let Some((budget, owner)) = &self.of
-            && needed < self.granted
+            && spare > 0
+            && (bytes == 0 || spare >= MAX_STEP)
         {
-            budget.give(owner, self.granted - needed);
+            budget.give(owner, spare);
             self.granted = needed;
         }
     }

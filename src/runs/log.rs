@@ -57,6 +57,8 @@ struct Unread {
 #[derive(Debug, Clone)]
 struct Frame {
     bytes: Bytes,
+    /// Lines before it.
+    before: u64,
     lines: u64,
 }
 
@@ -126,7 +128,11 @@ impl Log {
         }
         self.lines += lines;
         self.bytes += bytes.len();
-        self.frames.push_back(Frame { bytes, lines });
+        self.frames.push_back(Frame {
+            bytes,
+            before: self.lines - lines,
+            lines,
+        });
         let within = self.charge.grow_to(self.bytes);
         while self.bytes > MAX_LOG_BYTES || (!within && self.bytes > self.charge.granted()) {
             if !self.drop_oldest() {
@@ -196,18 +202,21 @@ impl Log {
                 false => Tail::Nothing,
             };
         }
-        let mut before = self.dropped;
-        let mut frames = Vec::new();
-        let mut first = before;
-        for frame in &self.frames {
-            if frames.is_empty() && before + frame.lines <= after {
-                before += frame.lines;
-                first = before;
-                continue;
-            }
+        let at = self
+            .frames
+            .partition_point(|frame| frame.before + frame.lines <= after);
+        let (mut frames, mut bytes) = (Vec::new(), 0);
+        for frame in self.frames.range(at..) {
+            bytes += frame.bytes.len();
             frames.push(frame.bytes.clone());
+            if bytes >= READER_BUFFER {
+                break;
+            }
         }
-        Tail::Frames(frames, first)
+        Tail::Frames(
+            frames,
+            self.frames.get(at).map_or(after, |frame| frame.before),
+        )
     }
 
     /// Drops everything that is kept for later readers.

@@ -58,6 +58,10 @@ pub(super) struct MemoryKey {
 }
 
 impl MemoryKey {
+    pub(super) fn run(&self) -> &RunId {
+        &self.run
+    }
+
     pub(super) fn is_expired(&self, now: Instant) -> bool {
         now >= self.at + LOG_TTL
     }
@@ -92,6 +96,21 @@ impl Runs {
         }))
     }
 
+    /// What the owner is shown of a run: nothing of one that has ended and is not stored.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn look_up_shown(
+        &self,
+        owner: &Owner,
+        id: &RunId,
+    ) -> Result<Option<FoundRun>, StoreError> {
+        match self.find(owner, id) {
+            Some(run) if run.is_hidden() => Ok(None),
+            Some(_) | None => self.look_up(owner, id).await,
+        }
+    }
+
     /// The session of a run of this owner, if the run has one.
     ///
     /// # Errors
@@ -120,7 +139,9 @@ impl Runs {
             // Its last write would bring the record back.
             let ended = Follow::from_now(run.clone());
             let _ended_or_stuck = timeout(END_WAIT, ended.answer()).await;
-            self.0.table.lock().runs.remove(id);
+            let mut table = self.0.table.lock();
+            table.runs.remove(id);
+            table.ended.retain(|run| run.id != *id);
         }
         let stored = self.0.store.delete_run(owner, id).await?;
         Ok(stored || in_memory.is_some())
@@ -165,7 +186,8 @@ impl Runs {
             let mut table = self.0.table.lock();
             let held = table.keys.get_mut(&(owner.clone(), key.text.clone()));
             let held = held.filter(|held| held.run == *from);
-            return Ok(held.map(|held| held.run = to.clone()).is_some());
+            let taken = held.map(|held| (held.run, held.at) = (to.clone(), Instant::now()));
+            return Ok(taken.is_some());
         }
         self.0.store.reclaim_key(owner, &key.text, from, to).await
     }
@@ -187,7 +209,7 @@ impl Runs {
     fn claim_in_memory(&self, owner: &Owner, key: &IdempotencyKey, run: &RunId) -> Claimed {
         let now = Instant::now();
         let mut table = self.0.table.lock();
-        table.keys.retain(|_, held| !held.is_expired(now));
+        table.expire_keys(now);
         let place = (owner.clone(), key.text.clone());
         match table.keys.get(&place) {
             Some(held) if held.fingerprint != key.fingerprint => Claimed::Reused,
@@ -220,7 +242,8 @@ impl Runs {
             return;
         };
         // A run that the end of the process breaks off has no answer: its record says so after the next start.
-        if state.control.abort_reason() == Some(AbortReason::Shutdown) {
+        let aborted = state.control.abort_reason() == Some(AbortReason::Shutdown);
+        if aborted && !answer.status.is_success() {
             return;
         }
         if !state.is_recorded() {

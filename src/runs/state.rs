@@ -227,7 +227,12 @@ impl RunState {
 
     /// Whether the run can be found after its end.
     pub(super) fn is_kept(&self) -> bool {
-        self.finish
+        self.finish || self.recorded || self.key.is_some()
+    }
+
+    /// Whether the run has ended and only a request with its key may learn of it.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.ephemeral && !self.is_running()
     }
 
     pub(super) fn clear_log(&self) {

@@ -30,13 +30,14 @@ pub(super) async fn run(
     _running: RunGuard,
 ) {
     let mut page = Page::default();
+    let _end = EndGuard(&runs, &state);
     if state.recorded
         && let Err(error) = runs.record_start(&state).await
     {
         let error = RunError::from(AgentError::Session(error.into()));
         let answer = encode(RunReport::Failed(error), page.buffer());
+        runs.release_key(&state).await;
         state.end(&mut page, answer);
-        runs.ended(&state);
         return;
     }
     let driven = drive(&runs, &state, turn, &mut encode, &mut page);
@@ -57,7 +58,19 @@ pub(super) async fn run(
     }
     state.end(&mut page, answer);
     runs.record_end(&state).await;
-    runs.ended(&state);
+}
+
+/// Ends a run for its readers, also after a panic of its encoder.
+struct EndGuard<'a>(&'a Runs, &'a RunState);
+
+impl Drop for EndGuard<'_> {
+    fn drop(&mut self) {
+        let Self(runs, state) = self;
+        if state.is_running() {
+            state.end(&mut Page::default(), None);
+        }
+        runs.ended(state);
+    }
 }
 
 async fn drive(

@@ -274,7 +274,10 @@ pub(crate) fn too_many_are_told_so(world: World) {
             .await;
         assert_eq!(outcome.value.unwrap().text, "('kept', False)");
         assert!(
-            outcome.notices.iter().any(|notice| notice.contains("anew")),
+            outcome
+                .notices
+                .iter()
+                .any(|notice| notice.contains("restarted")),
             "{:?}",
             outcome.notices
         );

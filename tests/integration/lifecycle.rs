@@ -166,17 +166,17 @@ async fn sigterm_lets_running_requests_finish_and_takes_no_new_ones() {
     let mut stream = app.stream_chat(in_session("Go")).await;
     assert_eq!(stream.next_text().await, "one ");
     app.terminate().await;
-    eventually("no new turns", || async {
-        let chat = app
-            .client()
-            .request(http::Method::POST, "/v1/chat/completions")
-            .header("content-type", "application/json");
+    eventually("the shutdown has begun", || async {
+        let probe = app.client().request(http::Method::GET, "/readyz");
         // A pooled connection may be closed at this moment.
-        let sent = chat.body(ask("x").to_string()).send().await;
+        let sent = probe.send().await;
         sent.is_ok_and(|answer| answer.status() == 503)
             .then_some(())
     })
     .await;
+    app.post_chat(ask("x"))
+        .await
+        .assert_error(503, Some("shutting_down"));
     gate.open();
     assert_eq!(stream.collect().await.text, "one two");
     assert_eq!(app.wait_exit().await.code(), Some(0));

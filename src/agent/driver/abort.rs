@@ -44,11 +44,21 @@ impl Run {
             }
             Phase::Over => return Ok(()),
         };
-        if reason == AbortReason::Shutdown {
-            self.store(end, Vec::new()).await;
-            return Err(AgentError::Stopping);
+        if has_reader {
+            return self.finish(StopReason::Cancelled, end).await;
         }
-        self.finish(StopReason::Cancelled, end).await
+        // The client has no response: the messages get no view, so that the same request goes on from them.
+        self.finish_write().await;
+        self.push(end);
+        match reason {
+            AbortReason::Shutdown => {
+                self.store(Vec::new(), Vec::new()).await;
+                Err(AgentError::Stopping)
+            }
+            AbortReason::Requested | AbortReason::NoReader => {
+                self.finish(StopReason::Cancelled, Vec::new()).await
+            }
+        }
     }
 
     /// The message of a reply that ends where it is. Its calls are dropped, as they may be incomplete.

@@ -33,6 +33,9 @@ const DURATIONS: [&str; 5] = [
     "\"took_ms\":",
 ];
 
+/// The run that wrote a session last, which a database of an earlier version does not have.
+const LAST_RUN: &str = "\"last_run\":";
+
 /// Headers whose value says nothing about the product.
 const OPAQUE: [&str; 2] = ["date: ", "webhook-signature: "];
 
@@ -51,7 +54,7 @@ pub(crate) struct Stable {
 }
 
 impl Stable {
-    /// Placeholders for all times, not only for those of now.
+    /// Placeholders for all times, not only for those of now, and for what else differs between two databases.
     pub(super) fn without_times() -> Self {
         Self {
             any_time: true,
@@ -91,6 +94,12 @@ impl Stable {
             let time: u64 = rest[name.len()..][..digits].parse().ok()?;
             let replaced = self.any_time || time.abs_diff(now()) < NOW;
             return replaced.then(|| (format!("{name}<time>"), name.len() + digits));
+        }
+        if self.any_time
+            && let Some(value) = rest.strip_prefix(LAST_RUN)
+        {
+            let length = value.find(',').unwrap_or(value.len());
+            return Some((format!("{LAST_RUN}<any>"), LAST_RUN.len() + length));
         }
         if let Some(name) = DURATIONS.iter().find(|name| rest.starts_with(**name)) {
             let number = |byte: u8| byte.is_ascii_digit() || byte == b'.';

@@ -153,16 +153,17 @@ async fn runs_can_be_read_while_the_server_drains() {
     let id = answer.json()["id"].as_str().unwrap().to_owned();
     hook.called(1).await;
     app.terminate().await;
-    eventually("no new turns", || async {
-        let chat = app
-            .client()
-            .request(http::Method::POST, "/v1/chat/completions");
-        let chat = chat.header("content-type", "application/json");
-        let sent = chat.body(go().to_string()).send().await;
+    eventually("the shutdown has begun", || async {
+        let probe = app.client().request(http::Method::GET, "/readyz");
+        // A pooled connection may be closed at this moment.
+        let sent = probe.send().await;
         sent.is_ok_and(|answer| answer.status() == 503)
             .then_some(())
     })
     .await;
+    app.post_chat(go())
+        .await
+        .assert_error(503, Some("shutting_down"));
     assert_eq!(app.get(&path(&id)).await.status, 202);
     let log = app.client().events(&id, 0).await.unwrap();
     gate.open();
