@@ -11,7 +11,8 @@ use super::AgentParts;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::session::{
-    Attachment, Change, Lease, StoredMessage, StoredSession, UnstoredTurn, UnwrittenChange,
+    Attachment, Change, Lease, SessionError, StoredMessage, StoredSession, UnstoredTurn,
+    UnwrittenChange,
 };
 
 /// How long a turn of an unstored session waits for the results of its client calls.
@@ -42,6 +43,15 @@ pub(super) struct Conversation {
     only_appends: bool,
     /// The assistant message that was stored before its calls ran.
     written_ahead: Option<StoredMessage>,
+}
+
+/// Why a session could not be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WriteFailure {
+    /// It would be larger than a session may be.
+    TooLarge,
+    /// The store failed or has no space.
+    Store,
 }
 
 /// The session of a run.
@@ -118,7 +128,7 @@ impl Conversation {
     ///
     /// # Errors
     /// When it could not be stored. It is not part of the next write then.
-    pub(super) async fn write_ahead(&mut self, message: StoredMessage) -> Result<(), ()> {
+    pub(super) async fn write_ahead(&mut self, message: StoredMessage) -> Result<(), WriteFailure> {
         if self.stored_id().is_none() {
             return Ok(());
         }
@@ -132,9 +142,9 @@ impl Conversation {
         let written = self.parts.sessions.write(&lease, change).await;
         match self.note_write(written) {
             Ok(()) => self.written_ahead = Some(message),
-            Err(()) => {
+            Err(failure) => {
                 self.unsaved.append.pop();
-                return Err(());
+                return Err(failure);
             }
         }
         Ok(())
@@ -154,12 +164,19 @@ impl Conversation {
     }
 
     /// Takes the result of a write. A change that was not made becomes part of the next one.
-    fn note_write(&mut self, written: Result<(), Box<UnwrittenChange>>) -> Result<(), ()> {
+    fn note_write(
+        &mut self,
+        written: Result<(), Box<UnwrittenChange>>,
+    ) -> Result<(), WriteFailure> {
         let Err(failed) = written else {
             return Ok(());
         };
         let UnwrittenChange { error, change } = *failed;
         tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "session write failed");
+        let failure = match error {
+            SessionError::TooLarge { .. } => WriteFailure::TooLarge,
+            _ => WriteFailure::Store,
+        };
         let mut append = change.append;
         append.append(&mut self.unsaved.append);
         self.unsaved = Change {
@@ -167,7 +184,7 @@ impl Conversation {
             client_calls: Vec::new(),
             ..change
         };
-        Err(())
+        Err(failure)
     }
 
     /// Appends the messages of a round, which the next write stores. A first message that is stored already is left out;
@@ -219,7 +236,7 @@ impl Conversation {
     ///
     /// # Errors
     /// When the write failed. The next write then includes its change, unless its task panicked.
-    pub(super) async fn finish_write(&mut self) -> Result<(), ()> {
+    pub(super) async fn finish_write(&mut self) -> Result<(), WriteFailure> {
         let Some(writing) = self.writing.take() else {
             return Ok(());
         };
@@ -227,7 +244,7 @@ impl Conversation {
             Ok(written) => self.note_write(written),
             Err(join_error) => {
                 tracing::error!(error = %join_error, "session write was lost");
-                Err(())
+                Err(WriteFailure::Store)
             }
         }
     }

@@ -4,6 +4,7 @@ use super::super::AgentError;
 use super::super::batch::millis;
 use super::super::calls::ResolvedCall;
 use super::super::citations;
+use super::super::conversation::WriteFailure;
 use super::super::event::{AgentEvent, Notice, Outcome};
 use super::super::options::TextMode;
 use super::super::stop::{StopReason, TurnEnd};
@@ -160,17 +161,26 @@ impl Run {
         let Some(conversation) = &mut self.conversation else {
             return;
         };
-        if conversation.finish_write().await.is_err() {
-            self.write_failed();
+        if let Err(failure) = conversation.finish_write().await {
+            self.write_failed(failure);
         }
     }
 
     /// Reports that a session write failed.
-    pub(super) fn write_failed(&mut self) {
+    pub(super) fn write_failed(&mut self, failure: WriteFailure) {
         self.parts.metrics.session_store_failed();
-        let message = "the session could not be saved; this turn may be missing from the history";
+        let (kind, message) = match failure {
+            WriteFailure::Store => (
+                "session_store",
+                "the session could not be saved; this turn may be missing from the history",
+            ),
+            WriteFailure::TooLarge => (
+                "session_too_large",
+                "the session has reached its size limit, session_max_bytes; this turn is missing from the history",
+            ),
+        };
         self.notify(Notice {
-            kind: "session_store",
+            kind,
             message: message.to_owned(),
         });
     }

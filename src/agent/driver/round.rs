@@ -240,10 +240,10 @@ impl Run {
             hidden,
             ..StoredMessage::visible(message)
         };
-        if conversation.write_ahead(message).await.is_ok() {
+        let Err(failure) = conversation.write_ahead(message).await else {
             return;
-        }
-        self.write_failed();
+        };
+        self.write_failed(failure);
         let refused = decisions.iter_mut().zip(&effects);
         for (decision, _) in refused.filter(|(_, effect)| may_change(effect)) {
             *decision = CallDecision::Unwritten;
