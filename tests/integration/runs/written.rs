@@ -243,3 +243,31 @@ async fn a_store_that_fails_lets_no_call_run_that_needs_it() {
         "what could not be written down was not done"
     );
 }
+
+#[tokio::test]
+async fn a_session_that_is_full_lets_no_call_run_that_needs_it() {
+    let upstream = ScriptedUpstream::start([
+        calls([("t", json!({"n": 1}))]),
+        calls([("t", json!({"n": 2}))]),
+        text("Full."),
+    ])
+    .await;
+    let long = "x".repeat(3000);
+    let hook = Webhook::start().await.on("t", webhook::text(&long));
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .dispatch(&hook)
+        .toml("session_max_bytes = 2048")
+        .start()
+        .await;
+    let answer = app.post_chat(in_session("Go", "s")).await.completion();
+    let notices = answer["agent"]["notices"].to_string();
+    assert!(notices.contains("session_too_large"), "{notices}");
+    assert!(notices.contains("session_max_bytes"), "{notices}");
+    // The result of the first call does not fit, so that the second one cannot be written before it runs.
+    assert_eq!(hook.calls().len(), 1);
+    let second = &answer["agentic_tool_calls"][1];
+    assert_eq!(second["status"], "error", "{second}");
+    let told = second["result_content"].as_str().unwrap();
+    assert!(told.contains("nothing was done"), "{told}");
+}
