@@ -207,5 +207,7 @@ async fn runs_that_are_left_in_code_leave_no_interpreter_at_work() {
         .await
         .completion();
     let call = answer["agentic_tool_calls"][0].clone();
-    assert_eq!(call["result_content"], "result:\n2", "{call}");
+    // The interpreter may have been restarted, which the result then notes.
+    let result = call["result_content"].as_str().unwrap();
+    assert!(result.starts_with("result:\n2"), "{call}");
 }
