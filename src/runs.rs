@@ -225,12 +225,6 @@ impl Runs {
         self.0.tasks.wait().await;
     }
 
-    /// Runs that have not ended.
-    pub fn running(&self) -> usize {
-        let table = self.0.table.lock();
-        table.runs.values().filter(|run| run.is_running()).count()
-    }
-
     /// Forgets ended runs whose time is up.
     pub fn expire(&self) {
         let now = Instant::now();
