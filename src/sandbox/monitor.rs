@@ -94,11 +94,22 @@ fn descend(
 
 /// The parent of a process.
 fn parent(process: Pid) -> Option<Pid> {
+    let parent = status(process, |fields| {
+        fields.split_ascii_whitespace().nth(1)?.parse().ok()
+    });
+    parent.and_then(Pid::from_raw)
+}
+
+/// The state of a process as `/proc/PID/stat` has it: `R` runs or is about to, `T` is stopped, `Z` has ended.
+pub(super) fn state(process: Pid) -> Option<char> {
+    status(process, |fields| fields.trim_start().chars().next())
+}
+
+/// Reads the fields of `/proc/PID/stat` after the name.
+fn status<T>(process: Pid, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     let stat = read(format!("/proc/{}/stat", process.as_raw_nonzero()))?;
     // The name, in parentheses, may contain any character.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let parent = rest.split_ascii_whitespace().nth(1)?;
-    Pid::from_raw(parent.parse().ok()?)
+    parse(stat.rsplit_once(')')?.1)
 }
 
 /// The memory of processes and of their in-memory file systems; `besides` is added.

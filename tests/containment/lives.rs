@@ -15,9 +15,13 @@ use crate::world::World;
 const STRAYS: &str = "
 import ctypes, os, signal, time
 def stray(action):
+    named, name = os.pipe()
     child = os.fork()
     if child:
         os.waitpid(child, 0)
+        os.close(name)
+        os.read(named, 1)
+        os.close(named)
         return
     os.setsid()
     if os.fork():
@@ -28,6 +32,8 @@ def stray(action):
         except (OSError, ValueError):
             pass
     ctypes.CDLL(None).prctl(15, b'stray40')
+    os.close(name)
+    os.close(named)
     try:
         action()
     finally:

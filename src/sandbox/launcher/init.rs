@@ -1,6 +1,6 @@
 //! The supervisor of an interpreter: starts it, reaps orphans, and ends everything it started.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,6 +14,7 @@ use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, kill_process, kill_process_group, wait,
+    waitpid,
 };
 
 use super::raw::{self, Forked};
@@ -191,7 +192,7 @@ fn supervise(
         }
     };
     if !spec.isolation.has_namespaces() {
-        kill_descendants();
+        kill_descendants(spec);
     }
     if let Some(ended) = ended {
         let _server_may_be_gone = server.send(&ended, &[]);
@@ -218,21 +219,42 @@ fn reap(interpreter: Pid) -> Option<LauncherMessage> {
     ended
 }
 
-/// Ends every descendant. All are stopped first, so none can escape by forking. Orphans are reparented to this process.
-fn kill_descendants() {
+/// Ends every descendant. Orphans are reparented to this process.
+fn kill_descendants(spec: &Spec) {
     for _ in 0..MAX_KILL_ROUNDS {
-        let found = descendants();
-        if found.is_empty() {
+        signal_user(spec, Signal::KILL);
+        // A process with a pending signal cannot fork. Each is signalled as soon as it is found, because some live
+        // only until they have started the next.
+        let found = monitor::walk_tree(rustix::process::getpid(), |pid| {
+            let _may_have_ended = kill_process(pid, Signal::KILL);
+        });
+        if found.len() <= 1 {
             return;
-        }
-        for signal in [Signal::STOP, Signal::KILL] {
-            for &pid in &found {
-                let _may_have_ended = kill_process(pid, signal);
-            }
         }
         // Blocks until at least one has ended, then reaps all others that have.
         let _none_left = wait(WaitOptions::empty());
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    }
+}
+
+/// Signals all processes of the interpreter's user at once, if it has a user of its own. No chain of processes that
+/// fork and exit escapes that, but a process of that user may end the sender first.
+fn signal_user(spec: &Spec, signal: Signal) {
+    let Isolation::PrivateUser { uid } = spec.isolation else {
+        return;
+    };
+    match raw::fork() {
+        Ok(Forked::Child) => {
+            if identity::become_user(uid).is_ok() {
+                let _may_be_none = kill_process_group(Pid::INIT, signal);
+            }
+            raw::exit(0)
+        }
+        Ok(Forked::Parent(sender)) => {
+            let _may_be_reaped = waitpid(Some(sender), WaitOptions::empty());
+        }
+        // The walk through the tree finds most of them too.
+        Err(_) => {}
     }
 }
 
@@ -247,27 +269,35 @@ fn execute_command(spec: &Spec, command: LauncherCommand) {
         let _may_be_none = kill_process_group(Pid::INIT, signal);
         return;
     }
-    // A stopped process cannot fork: when a pass finds no new process, all are stopped. Each process is signalled as
-    // soon as it is found, because some live only until they have started the next.
+    signal_user(spec, signal);
+    // A process with a pending stop cannot fork, but one that is exiting may hand over its children between two lists.
+    // So all are stopped once two passes have found the same processes in the same states and none of them runs.
     let began = Instant::now();
     let mut signalled = HashSet::new();
+    let mut earlier = HashMap::new();
     while began.elapsed() < COMMAND_LIMIT {
         let before = signalled.len();
+        let mut states = HashMap::new();
         monitor::walk_tree(rustix::process::getpid(), |pid| {
             if signalled.insert(pid) {
                 let _may_have_ended = kill_process(pid, signal);
             }
+            states.insert(pid, monitor::state(pid));
         });
-        // A resumed process may fork without end. Stopped ones cannot, so one pass suffices.
-        if signalled.len() == before || command == LauncherCommand::Resume {
+        // A resumed process may fork without end. Those that a stopped process has started are stopped too, so one
+        // pass suffices.
+        if command == LauncherCommand::Resume {
             return;
         }
+        let at_rest = states
+            .values()
+            .all(|state| !matches!(state, None | Some('R')));
+        if at_rest && states == earlier {
+            return;
+        }
+        if signalled.len() == before {
+            std::thread::yield_now();
+        }
+        earlier = states;
     }
-}
-
-/// All descendants of this process.
-fn descendants() -> Vec<Pid> {
-    let mut tree = monitor::tree(rustix::process::getpid());
-    tree.remove(0);
-    tree
 }
