@@ -1,6 +1,6 @@
-//! Running turns. A run is a task of its own with an id, an owner, an event log and a control; connections only read it.
+//! Running turns. A run has an id, an owner, an event log and a control; connections only read it.
 //!
-//! The run goes on whoever reads. A bounded buffer lies between it and the reader that started it: a slow reader holds back
+//! The run goes on whoever reads: the connection of the first reader polls it while it can write, else a task of its own does. A bounded buffer lies between it and the reader that started it: a slow reader holds back
 //! the model stream, and nothing else. When the last reader leaves, the run is aborted unless it was asked to finish. Knows
 //! nothing of dialects: how events become lines and an answer is given to [`Runs::prepare`] as a function.
 
@@ -8,6 +8,7 @@ mod answer;
 mod budget;
 mod follow;
 mod log;
+mod polled;
 mod reader;
 mod records;
 mod state;
@@ -25,6 +26,8 @@ pub use self::answer::{Encode, RunAnswer, RunReport};
 use self::budget::LogBudget;
 pub use self::follow::{Follow, FollowError, Followed};
 use self::log::Page;
+pub use self::polled::ConnectionRun;
+use self::polled::PolledRun;
 pub use self::reader::{Beginning, FirstReader};
 use self::records::MemoryKey;
 pub use self::records::{Claimed, FoundRun, IdempotencyKey};
@@ -272,12 +275,13 @@ impl Runs {
 }
 
 impl PreparedRun {
-    /// Starts the run with its turn.
-    pub fn launch(self, turn: TurnRequest) -> FirstReader {
+    /// Starts the run with its turn. It is polled by its reader, until the connection hands it over or the reader is dropped.
+    /// Has to be called within a runtime.
+    pub fn launch(self, turn: TurnRequest, connection: &ConnectionRun) -> FirstReader {
         let Self {
             mut entry,
             encode,
-            reader,
+            mut reader,
         } = self;
         entry.launched = true;
         let (runs, state) = (entry.runs.clone(), entry.state.clone());
@@ -285,7 +289,9 @@ impl PreparedRun {
         state.reached(session.as_ref().filter(|_| !turn.options.ephemeral), 0);
         let running = runs.0.metrics.run_started();
         let tasks = runs.0.tasks.clone();
-        tasks.spawn(task::run(runs, state, turn, encode, running));
+        let run = PolledRun::new(task::run(runs, state, turn, encode, running), &tasks);
+        connection.set(&run);
+        reader.poll_run(run);
         reader
     }
 }

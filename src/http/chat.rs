@@ -12,6 +12,7 @@ use super::turn::Delivery;
 use super::{AppState, body, forward, idempotency, turn};
 use crate::chat::decode::{ChatTurn, Decision, decode};
 use crate::ids::{Owner, RequestId};
+use crate::runs::ConnectionRun;
 
 /// The header by which the official SDKs are recognised.
 const STAINLESS: HeaderName = HeaderName::from_static("x-stainless-lang");
@@ -59,6 +60,12 @@ pub(super) async fn complete(
     let key = idempotency::key(&head.headers, head.uri.path(), &body)?;
     // Parsed: others can have its memory while the turn runs.
     drop(body);
-    let delivery = Delivery { began, key };
+    // The server gives every request that of its connection.
+    let connection = head.extensions.get::<ConnectionRun>().cloned();
+    let delivery = Delivery {
+        began,
+        key,
+        connection: connection.unwrap_or_default(),
+    };
     turn::answer(&state, turn, reply, delivery).await
 }

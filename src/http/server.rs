@@ -24,6 +24,7 @@ use tower::Service;
 
 use self::write_timeout::WriteTimeout;
 use super::AppState;
+use crate::runs::ConnectionRun;
 
 /// Delay after a failed accept, so that a lack of file descriptors does not cause a busy loop.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -196,8 +197,11 @@ async fn served(
     if let Err(error) = socket::configure(&stream, settings.write_timeout) {
         tracing::debug!(%error, "an option of a socket could not be set");
     }
-    let service = service_fn(move |request: Request<Incoming>| {
+    let run = ConnectionRun::default();
+    let stream = WriteTimeout::new(stream, settings.write_timeout, run.clone());
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let mut router = router.clone();
+        request.extensions_mut().insert(run.clone());
         async move { Ok::<_, Infallible>(answer(&mut router, request).await) }
     });
     let is_late = state.draining.is_cancelled();
@@ -211,7 +215,6 @@ async fn served(
         .half_close(false)
         // A connection that comes during the shutdown brings one request.
         .keep_alive(!is_late);
-    let stream = WriteTimeout::new(stream, settings.write_timeout);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let draining: CancellationToken = state.draining.child_token();
     if !is_late {

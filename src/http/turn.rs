@@ -19,7 +19,9 @@ use super::{AppState, body, forward};
 use crate::agent::options::OnDisconnect;
 use crate::agent::turn::{Caller, TurnRequest};
 use crate::ids::{Owner, RequestId, RunId, fresh_traceparent};
-use crate::runs::{Beginning, Closed, FirstReader, IdempotencyKey, RunAnswer, RunStart};
+use crate::runs::{
+    Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart,
+};
 
 /// The header with the session id, in requests and responses.
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
@@ -73,6 +75,8 @@ pub(super) struct Delivery {
     pub(super) began: Instant,
     /// The key under which the request may be sent again.
     pub(super) key: Option<IdempotencyKey>,
+    /// The connection that the answer goes to.
+    pub(super) connection: ConnectionRun,
 }
 
 /// Starts a run and answers with what it reports, or with the run that the request's key leads to.
@@ -82,7 +86,11 @@ pub(super) async fn answer(
     reply: Reply,
     delivery: Delivery,
 ) -> Result<Response, ApiError> {
-    let Delivery { began, mut key } = delivery;
+    let Delivery {
+        began,
+        mut key,
+        connection,
+    } = delivery;
     let id = RunId::fresh();
     let owner = request.caller.owner.clone();
     let options = &request.options;
@@ -132,7 +140,7 @@ pub(super) async fn answer(
         }
     }
     let session = session_id.and_then(|id| HeaderValue::from_str(id.as_str()).ok());
-    let reader = prepared.launch(request);
+    let reader = prepared.launch(request, &connection);
     let mut response = match (streamed, background) {
         (true, _) => stream_of(state, reader, began).await,
         (false, true) => still_running(&reader.status()),

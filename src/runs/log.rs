@@ -150,22 +150,28 @@ impl Log {
         }
     }
 
+    /// The next frame for the first reader, if there is one.
+    pub(super) fn take_unread(&mut self) -> Option<Bytes> {
+        let unread = &mut self.unread;
+        let frame = unread.frames.pop_front()?;
+        unread.bytes -= frame.len();
+        if unread.bytes < READER_BUFFER
+            && let Some(run) = unread.run.take()
+        {
+            run.wake();
+        }
+        Some(frame)
+    }
+
     /// The next frame for the first reader; none once it has read everything.
     pub(super) fn poll_unread(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
-        let unread = &mut self.unread;
-        if let Some(frame) = unread.frames.pop_front() {
-            unread.bytes -= frame.len();
-            if unread.bytes < READER_BUFFER
-                && let Some(run) = unread.run.take()
-            {
-                run.wake();
-            }
+        if let Some(frame) = self.take_unread() {
             return Poll::Ready(Some(frame));
         }
         if self.ended {
             return Poll::Ready(None);
         }
-        set_waker(&mut unread.reader, context);
+        set_waker(&mut self.unread.reader, context);
         Poll::Pending
     }
 

@@ -1,4 +1,5 @@
-//! A stream whose writes fail when the peer takes too little of the data that waits for it.
+//! A stream whose writes fail when the peer takes too little of the data that waits for it. While data waits, no answer is
+//! polled, so the run that it belongs to is handed to a task of its own.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,6 +8,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
+
+use crate::runs::ConnectionRun;
 
 /// The bytes that the peer must take within the time limit while data waits for it.
 pub(super) const MIN_PROGRESS_BYTES: usize = 64 * 1024;
@@ -23,15 +26,17 @@ pub(super) struct WriteTimeout<S> {
     taken: Option<usize>,
     /// Created by the first write that is pending, because most connections have none.
     timer: Option<Pin<Box<Sleep>>>,
+    run: ConnectionRun,
 }
 
 impl<S> WriteTimeout<S> {
-    pub(super) fn new(stream: S, limit: Duration) -> Self {
+    pub(super) fn new(stream: S, limit: Duration, run: ConnectionRun) -> Self {
         Self {
             stream,
             limit,
             taken: None,
             timer: None,
+            run,
         }
     }
 
@@ -56,6 +61,10 @@ impl<S> WriteTimeout<S> {
 
     /// Completes with an error when the time limit has passed.
     fn expired(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        if self.run.hand_over() {
+            // The reader has to ask the run to wake it.
+            context.waker().wake_by_ref();
+        }
         let limit = self.limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
         if self.taken.is_none() {

@@ -10,7 +10,8 @@ const BUFFER: usize = 16 * 1024;
 
 fn pair() -> (WriteTimeout<DuplexStream>, DuplexStream) {
     let (stream, peer) = duplex(BUFFER);
-    (WriteTimeout::new(stream, LIMIT), peer)
+    let stream = WriteTimeout::new(stream, LIMIT, ConnectionRun::default());
+    (stream, peer)
 }
 
 /// Reads `bytes` in portions, one portion after each `pause`.
@@ -94,7 +95,7 @@ async fn a_socket_stays_vectored_and_fails_when_its_peer_stops_reading() {
     let (_client, (accepted, _)) = (client.unwrap(), accepted.unwrap());
     let limit = Duration::from_millis(200);
     socket::configure(&accepted, limit).unwrap();
-    let mut stream = WriteTimeout::new(accepted, limit);
+    let mut stream = WriteTimeout::new(accepted, limit, ConnectionRun::default());
     assert!(stream.is_write_vectored());
     let part = vec![0; 4096];
     let parts = [IoSlice::new(&part), IoSlice::new(&part)];
