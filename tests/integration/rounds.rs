@@ -216,7 +216,7 @@ async fn a_batch_of_five_runs_in_parallel_and_answers_in_order() {
 #[tokio::test]
 async fn no_more_calls_run_at_once_than_allowed_and_sequential_ones_alone() {
     let batch = || calls(["a", "b", "c"].map(|name| (name, json!({}))));
-    let upstream = ScriptedUpstream::start([batch(), text("x"), batch(), text("y")]).await;
+    let upstream = ScriptedUpstream::start([batch(), text("x")]).await;
     let gate = Gate::new();
     let hook = ["a", "b", "c"]
         .iter()
@@ -237,19 +237,26 @@ async fn no_more_calls_run_at_once_than_allowed_and_sequential_ones_alone() {
     first.collect().await;
     assert_eq!(hook.calls().len(), 3);
 
-    let body = with(
-        ask_with("Go", ["a", "b", "c"]),
-        "agent",
-        json!({"tool_execution": "sequential"}),
-    );
-    let second = app.stream_chat(body).await;
-    for count in 4..=6 {
-        hook.called(count).await;
-        assert_eq!(hook.calls().len(), count, "one after another");
-        gate.release(1);
+    for (field, value) in [
+        ("agent", json!({"tool_execution": "sequential"})),
+        ("parallel_tool_calls", json!(false)),
+    ] {
+        let before = hook.calls().len();
+        upstream.push(batch());
+        upstream.push(text("y"));
+        let body = with(ask_with("Go", ["a", "b", "c"]), field, value.clone());
+        let answer = app.stream_chat(body).await;
+        for count in before + 1..=before + 3 {
+            hook.called(count).await;
+            assert_eq!(hook.calls().len(), count, "{field}: one after another");
+            gate.release(1);
+        }
+        answer.collect().await;
+        assert_eq!(hook.names()[before..], ["a", "b", "c"]);
+        if field == "parallel_tool_calls" {
+            assert_eq!(upstream.last().body[field], value, "the model is told too");
+        }
     }
-    second.collect().await;
-    assert_eq!(hook.names()[3..], ["a", "b", "c"]);
 }
 
 #[tokio::test]

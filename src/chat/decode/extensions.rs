@@ -63,6 +63,7 @@ pub(super) struct ExtensionFields<'a> {
     agent: Field<'a>,
     agent_permission: Field<'a>,
     max_tool_calls: Field<'a>,
+    parallel_tool_calls: Field<'a>,
     store: Field<'a>,
     /// Whether the request uses an extension, so that it does not pass through.
     used: bool,
@@ -94,6 +95,7 @@ impl<'a> ExtensionFields<'a> {
             agent: field("agent"),
             agent_permission: field("agent_permission"),
             max_tool_calls: field("max_tool_calls"),
+            parallel_tool_calls: field("parallel_tool_calls"),
             store: field("store"),
             used: Self::NAMES.iter().any(used),
         }
@@ -123,6 +125,7 @@ impl<'a> ExtensionFields<'a> {
         let rounds = self.max_tool_rounds.read::<u64>(whole_number)?;
         let agent = AgentFields::read(self.agent)?;
         let top_level = self.max_tool_calls.read::<u64>(whole_number)?;
+        let parallel = self.parallel_tool_calls.read::<bool>("true or false")?;
         let max_tool_calls = lowest(agent.limits.max_tool_calls, top_level);
         let max_tool_rounds = rounds
             .and_then(|asked| u32::try_from(asked).ok())
@@ -142,7 +145,10 @@ impl<'a> ExtensionFields<'a> {
             on_limit: agent.on_limit,
             permission: permission(self.agent_permission)?,
             session_mode: agent.session_mode,
-            tool_execution: agent.tool_execution,
+            tool_execution: match parallel {
+                Some(false) => ToolExecution::Sequential,
+                Some(true) | None => agent.tool_execution,
+            },
             text: agent.text,
             ephemeral: self.store.read::<bool>("true or false")? == Some(false),
         };
@@ -432,6 +438,27 @@ mod tests {
     }
 
     #[test]
+    fn a_request_without_parallel_calls_runs_them_one_after_another() {
+        use ToolExecution::{Parallel, Sequential};
+        for (json, expected) in [
+            ("{}", Parallel),
+            (r#"{"parallel_tool_calls":null}"#, Parallel),
+            (r#"{"parallel_tool_calls":true}"#, Parallel),
+            (r#"{"parallel_tool_calls":false}"#, Sequential),
+            (
+                r#"{"parallel_tool_calls":false,"agent":{"tool_execution":"parallel"}}"#,
+                Sequential,
+            ),
+            (
+                r#"{"parallel_tool_calls":true,"agent":{"tool_execution":"sequential"}}"#,
+                Sequential,
+            ),
+        ] {
+            assert_eq!(parse(json).unwrap().tool_execution, expected, "{json}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_invalid_extension() {
         for (json, param) in [
             (r#"{"session_id":"a b"}"#, "session_id"),
@@ -441,6 +468,7 @@ mod tests {
             (r#"{"agent":[]}"#, "agent"),
             (r#"{"agent":{"on_limits":"stop"}}"#, "agent.on_limits"),
             (r#"{"agent":{"on_limit":"halt"}}"#, "agent.on_limit"),
+            (r#"{"parallel_tool_calls":"no"}"#, "parallel_tool_calls"),
             (
                 r#"{"agent":{"limits":{"max_rounds":1}}}"#,
                 "agent.limits.max_rounds",
