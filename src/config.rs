@@ -146,7 +146,7 @@ impl Config {
             sandbox: sandbox::settings(&mut file, &session, &mut checks)?,
             web,
             session,
-            agent: agent::agent(&file),
+            agent: agent::agent(&file, &checks)?,
             log: agent::log(&file),
             notices: checks.notices,
             effective: Box::new(file),

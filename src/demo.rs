@@ -198,6 +198,7 @@ fn sample(tool: &SampleTool, url: &Url) -> HttpToolSettings {
         sequential: false,
         idempotent: true,
         read_only: true,
+        repeatable: false,
     }
 }
 

@@ -66,6 +66,8 @@ pub struct ToolPolicy {
     pub idempotent: bool,
     /// A call changes nothing.
     pub read_only: bool,
+    /// Identical calls with identical results are expected; they are never held back.
+    pub repeatable: bool,
     /// Where the tool comes from.
     pub source: ToolSource,
     /// What progress of its calls looks like.

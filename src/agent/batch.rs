@@ -3,6 +3,7 @@
 mod context;
 mod files;
 mod kept;
+mod outcome;
 mod report;
 
 use std::collections::VecDeque;
@@ -18,17 +19,17 @@ use super::event::{AgentEvent, Notice, ToolCallRecord};
 use super::policy::CallDecision;
 use super::transcript;
 use super::turn_bytes::TurnBytes;
-use crate::openai::citation::CitedSource;
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::session::StoredMessage;
 use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult, run};
 use crate::tools::cap::cap_result;
 use crate::tools::gate::CallRefusal;
-use crate::tools::{ToolDetail, ToolImage, ToolOutput, ToolStatus};
+use crate::tools::{ToolDetail, ToolOutput, ToolStatus};
 use crate::upstream::assemble::ModelReply;
 pub(super) use context::BatchContext;
 use kept::KeptParts;
+use outcome::{CallAnswer, digest};
 pub(super) use report::millis;
 use report::{
     add_note, calling, calling_without_arguments, cancelled_text, frames_shown, image_message,
@@ -48,21 +49,6 @@ pub(super) struct Batch {
     /// Which of the calls that run have started, by index.
     started: Vec<Arc<AtomicBool>>,
     ready: VecDeque<AgentEvent>,
-}
-
-/// The answer to one call.
-#[derive(Debug)]
-struct CallAnswer {
-    /// The call ran.
-    ran: bool,
-    /// The text for the model, shortened if necessary.
-    content: String,
-    /// The whole text, if `content` is shortened.
-    full_text: Option<String>,
-    sources: Vec<CitedSource>,
-    /// The images that the model gets.
-    images: Vec<ToolImage>,
-    terminate: bool,
 }
 
 /// The outcome of one step of a batch.
@@ -209,20 +195,6 @@ impl Batch {
         std::mem::take(&mut self.ready)
     }
 
-    /// The decisions, in the order of the calls.
-    pub(super) fn decisions(&self) -> &[CallDecision] {
-        &self.decisions
-    }
-
-    /// For each call that ran, whether its result asks for the end of the turn.
-    pub(super) fn terminates(&self) -> Vec<bool> {
-        let answers = self.answers.iter().flatten();
-        answers
-            .filter(|answer| answer.ran)
-            .map(|answer| answer.terminate)
-            .collect()
-    }
-
     /// The outcome of the batch, once it has ended.
     pub(super) fn finish(self) -> BatchOutcome {
         let client_calls: Vec<ToolCall> = self
@@ -296,7 +268,8 @@ impl Batch {
             duration: Duration::ZERO,
             changed_arguments: None,
         };
-        self.answered(index, result, KeptParts::default(), false);
+        let kept = KeptParts::of(digest(&result.output));
+        self.answered(index, result, kept, false);
     }
 
     /// Records the result of a call whose text is shortened and whose other parts are kept, and reports it to the client.
@@ -365,6 +338,8 @@ impl Batch {
         }
         let answer = CallAnswer {
             ran,
+            status,
+            digest: kept.digest,
             content,
             full_text: kept.full_text,
             sources: output.sources,

@@ -159,7 +159,10 @@ impl Resolver<'_> {
         match arguments {
             Ok(arguments) => ResolvedCall {
                 call,
-                facts: CallFacts::Server(signature),
+                facts: CallFacts::Server {
+                    call: signature,
+                    repeatable: tool.policy().repeatable,
+                },
                 runnable: Some((tool, arguments)),
                 problem: String::new(),
                 repairs,
@@ -217,8 +220,8 @@ fn unknown_text(name: &str, tools: &ToolSet) -> String {
 
 fn repeated_text(call: &ToolCall) -> String {
     format!(
-        "This call was not run: '{}' was already called several times with exactly these arguments, and calling it \
-         again will not bring anything new. Consider what the call was meant to find out and which assumption \
+        "This call was not run: '{}' was called with exactly these arguments before, nothing has changed since, and \
+         calling it again will not bring anything new. Consider what the call was meant to find out and which assumption \
          behind it may be wrong, given the results that you have. Then either take a different approach (another \
          tool, or other arguments), or say plainly in your answer what could not be found out.",
         call.name

@@ -5,6 +5,7 @@
 
 mod abort;
 mod ending;
+mod limit;
 mod round;
 
 use std::collections::{HashSet, VecDeque};
@@ -24,6 +25,7 @@ use super::machine::Machine;
 use super::model_call::{ActiveModelCall, BufferMode, ModelCallStep};
 use super::options::TextMode;
 use super::policy::TurnFacts;
+use super::stop::StopReason;
 use super::transcript::{self, AnswerText};
 use super::turn::TurnRequest;
 use super::turn_bytes::TurnBytes;
@@ -84,6 +86,8 @@ enum Phase {
     BeforeModelCall,
     ModelCall(Box<ActiveModelCall>),
     Batch(Box<Batch>),
+    /// The turn fails at this limit, once the events before have been taken.
+    Failed(StopReason),
     Over,
 }
 
@@ -263,6 +267,7 @@ impl Run {
                         BatchStep::Ended => self.end_batch().await?,
                     }
                 }
+                Phase::Failed(reason) => return Err(AgentError::Limit(*reason)),
                 Phase::Over => return Ok(None),
             }
         }

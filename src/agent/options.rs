@@ -23,6 +23,8 @@ pub struct Options {
     pub session_mode: SessionMode,
     /// Whether the calls of one batch run at the same time.
     pub tool_execution: ToolExecution,
+    /// Which identical call with identical results is held back; 0 for none.
+    pub repeat_threshold: u32,
     /// Which rounds' text the answer has.
     pub text: TextMode,
     /// What the end of the client's connection does to the turn.

@@ -8,13 +8,14 @@
 //! | when | policy | answer |
 //! |---|---|---|
 //! | before a model call | [`budget`]: time, then tokens | the limit that forbids the call |
+//! | | [`repeat`] | the turn ends, as at such a limit |
 //! | | [`budget`]: rounds, then tool calls | the limit that forbids further tool calls |
 //! | after a model call | [`budget`] | none; counts its tokens |
 //! | for each call of an answer | [`permission`] | the call is denied |
 //! | | [`budget`]: tool calls | the call is over the limit |
 //! | | [`repeat`] | the call is suppressed |
 //! | after a batch | [`budget`] | none; counts the round, and takes back the calls that did not run |
-//! | | [`repeat`] | the turn ends |
+//! | | [`repeat`] | none; remembers the calls and their results |
 //!
 //! None of them applies to client tools. A check of a single call that has to be awaited (an approval, a hook) is part of
 //! [`crate::tools::gate`], through which a call goes before it runs.
@@ -26,12 +27,11 @@ pub mod repeat;
 use std::time::Duration;
 
 use self::budget::Budget;
-use self::repeat::{CallSignature, RepeatGuard};
+use self::repeat::{AnsweredCall, CallSignature, RepeatGuard};
 use super::options::{OnLimit, Options, TurnLimits};
 use super::settings::Settings;
 use super::stop::StopReason;
 use crate::ids::Owner;
-use crate::openai::usage::Usage;
 use crate::tools::gate::Permission;
 
 /// The policies of the server, from which each turn makes its own.
@@ -62,7 +62,7 @@ pub struct TurnRules {
     pub on_limit: OnLimit,
     /// What server-side tools may do.
     pub permission: Permission,
-    /// The count from which on identical calls are suppressed.
+    /// Which identical call is suppressed; 0 for none.
     pub repeat_threshold: u32,
 }
 
@@ -79,7 +79,12 @@ pub struct TurnPolicies {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallFacts {
     /// A call of a server-side tool with usable arguments.
-    Server(CallSignature),
+    Server {
+        /// The call.
+        call: CallSignature,
+        /// Its tool is exempt from the repeat guard.
+        repeatable: bool,
+    },
     /// A call of a server-side tool whose arguments cannot be used.
     Unusable(CallSignature),
     /// A call of a client tool.
@@ -107,6 +112,29 @@ pub enum CallDecision {
     Unwritten,
 }
 
+/// What became of one call of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallOutcome {
+    /// What was decided about it.
+    pub decision: CallDecision,
+    /// It ran. A call that the gate refused did not.
+    pub ran: bool,
+    /// Its result asks for the end of the turn.
+    pub terminate: bool,
+    /// The call and its result, if the repeat guard is to remember them.
+    pub answered: Option<AnsweredCall>,
+}
+
+impl CallFacts {
+    /// The call, unless it is the client's.
+    pub fn signature(self) -> Option<CallSignature> {
+        match self {
+            Self::Server { call, .. } | Self::Unusable(call) | Self::Unknown(call) => Some(call),
+            Self::Client => None,
+        }
+    }
+}
+
 impl Policies {
     /// The policies of these settings.
     pub fn new(settings: Settings) -> Self {
@@ -120,7 +148,7 @@ impl Policies {
             limits: turn.options.limits,
             on_limit: turn.options.on_limit,
             permission: permission::strictest(&[self.settings.permission, turn.options.permission]),
-            repeat_threshold: self.settings.repeat_threshold,
+            repeat_threshold: turn.options.repeat_threshold,
         })
     }
 }
@@ -148,7 +176,12 @@ impl TurnPolicies {
 
     /// The limit that forbids another model call. `elapsed` is the age of the turn.
     pub fn forbids_model_call(&self, elapsed: Duration) -> Option<StopReason> {
-        self.budget.forbids_model_call(elapsed)
+        let repeated = || {
+            self.repeats
+                .ends_turn()
+                .then_some(StopReason::RepeatedCalls)
+        };
+        self.budget.forbids_model_call(elapsed).or_else(repeated)
     }
 
     /// The limit that forbids further calls of server-side tools.
@@ -162,9 +195,8 @@ impl TurnPolicies {
     }
 
     /// Records a finished model call and its tokens.
-    pub fn model_called(&mut self, usage: Option<&Usage>) {
-        self.budget
-            .spend_tokens(usage.map_or(0, Usage::total_tokens));
+    pub fn model_called(&mut self, tokens: u64) {
+        self.budget.spend_tokens(tokens);
     }
 
     /// Decides what is done with a call.
@@ -174,41 +206,41 @@ impl TurnPolicies {
         }
         match call {
             CallFacts::Client => CallDecision::HandOver,
-            CallFacts::Server(_) if !self.budget.has_tool_call_left() => CallDecision::OverLimit,
-            CallFacts::Server(signature)
-            | CallFacts::Unusable(signature)
-            | CallFacts::Unknown(signature)
-                if !self.repeats.admit(signature) =>
-            {
-                CallDecision::Suppress
+            CallFacts::Server { .. } if !self.budget.has_tool_call_left() => {
+                CallDecision::OverLimit
             }
-            CallFacts::Server(_) => {
+            CallFacts::Server { call, repeatable } if repeatable || self.repeats.admits(call) => {
                 self.budget.spend_tool_call();
                 CallDecision::Run
             }
-            CallFacts::Unusable(_) | CallFacts::Unknown(_) => CallDecision::Explain,
+            CallFacts::Unusable(call) | CallFacts::Unknown(call) if self.repeats.admits(call) => {
+                CallDecision::Explain
+            }
+            CallFacts::Server { .. } | CallFacts::Unusable(_) | CallFacts::Unknown(_) => {
+                CallDecision::Suppress
+            }
         }
     }
 
-    /// Records a batch in which `ran` calls ran. Returns the reason if the turn has to end. A call that the gate refused did
-    /// not run.
-    pub fn batch_ended(&mut self, decisions: &[CallDecision], ran: usize) -> Option<StopReason> {
-        let admitted = decisions
-            .iter()
-            .filter(|decision| **decision == CallDecision::Run)
-            .count();
+    /// Records a batch, with the outcomes in the order of the calls.
+    pub fn batch_ended(&mut self, outcomes: &[CallOutcome]) {
+        let admitted = |outcome: &&CallOutcome| outcome.decision == CallDecision::Run;
+        let stopped = outcomes.iter().filter(admitted).filter(|one| !one.ran);
         self.budget.spend_round();
-        self.budget.return_tool_calls(admitted.saturating_sub(ran));
-        let all_suppressed = decisions
-            .iter()
-            .all(|decision| *decision == CallDecision::Suppress);
-        self.repeats.batch_ended(all_suppressed)
+        self.budget.return_tool_calls(stopped.count());
+        for answered in outcomes.iter().filter_map(|outcome| outcome.answered) {
+            self.repeats.answered(answered);
+        }
+        let suppressed = |outcome: &CallOutcome| outcome.decision == CallDecision::Suppress;
+        self.repeats.batch_ended(outcomes.iter().all(suppressed));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::repeat::ResultDigest;
     use super::*;
+    use crate::tools::ToolOutput;
 
     fn policies(change: impl FnOnce(&mut TurnRules)) -> TurnPolicies {
         let mut rules = TurnRules {
@@ -222,50 +254,83 @@ mod tests {
         TurnPolicies::new(rules)
     }
 
+    fn server(arguments: &str) -> CallFacts {
+        CallFacts::Server {
+            call: CallSignature::new("f", arguments),
+            repeatable: false,
+        }
+    }
+
+    /// The end of a batch of one call that was decided so.
+    fn end_batch(policies: &mut TurnPolicies, call: CallFacts, decision: CallDecision, ran: bool) {
+        let answered = |call| AnsweredCall {
+            call,
+            result: ResultDigest::of(&ToolOutput::default()),
+            may_change: false,
+        };
+        let counts = ran || decision == CallDecision::Explain;
+        policies.batch_ended(&[CallOutcome {
+            decision,
+            ran,
+            terminate: false,
+            answered: call.signature().map(answered).filter(|_| counts),
+        }]);
+    }
+
     #[test]
     fn permission_comes_before_the_limit_and_the_limit_before_the_repeat_guard() {
-        let signature = CallSignature::new("f", "{}");
-        let server = CallFacts::Server(signature);
         let none = |rules: &mut TurnRules| rules.limits.max_tool_calls = Some(0);
+        let deny = |rules: &mut TurnRules| rules.permission = Permission::Deny;
+        let (run, held) = (CallDecision::Run, CallDecision::Suppress);
         for (mut policies, decisions) in [
-            (
-                policies(|_| {}),
-                [CallDecision::Run, CallDecision::Suppress],
-            ),
+            (policies(|_| {}), [run, held]),
             (policies(none), [CallDecision::OverLimit; 2]),
-            (
-                policies(|rules| {
-                    none(rules);
-                    rules.permission = Permission::Deny;
-                }),
-                [CallDecision::Deny; 2],
-            ),
+            (policies(deny), [CallDecision::Deny; 2]),
         ] {
-            assert_eq!(
-                [policies.decide(server), policies.decide(server)],
-                decisions
-            );
+            for expected in decisions {
+                let decision = policies.decide(server("{}"));
+                assert_eq!(decision, expected);
+                end_batch(&mut policies, server("{}"), decision, decision == run);
+            }
             assert_eq!(policies.decide(CallFacts::Client), CallDecision::HandOver);
         }
-        let mut policies = policies(none);
-        let unknown = CallFacts::Unknown(signature);
+    }
+
+    #[test]
+    fn a_call_of_a_tool_that_does_not_exist_is_explained_until_it_is_repeated() {
+        let mut policies = policies(|rules| rules.limits.max_tool_calls = Some(0));
+        let unknown = CallFacts::Unknown(CallSignature::new("g", "{}"));
         assert_eq!(policies.decide(unknown), CallDecision::Explain);
+        end_batch(&mut policies, unknown, CallDecision::Explain, false);
         assert_eq!(policies.decide(unknown), CallDecision::Suppress);
+    }
+
+    #[test]
+    fn a_repeatable_tool_is_exempt_from_the_guard() {
+        let mut policies = policies(|_| {});
+        let call = CallFacts::Server {
+            call: CallSignature::new("f", "{}"),
+            repeatable: true,
+        };
+        for _ in 0..4 {
+            assert_eq!(policies.decide(call), CallDecision::Run);
+            end_batch(&mut policies, call, CallDecision::Run, true);
+        }
+        assert_eq!(policies.forbids_model_call(Duration::ZERO), None);
     }
 
     #[test]
     fn a_call_that_the_gate_refused_is_not_counted() {
         let mut policies = policies(|rules| rules.limits.max_tool_calls = Some(1));
-        let call = |arguments| CallFacts::Server(CallSignature::new("f", arguments));
         policies.begin_model_call();
-        assert_eq!(policies.decide(call("1")), CallDecision::Run);
+        assert_eq!(policies.decide(server("1")), CallDecision::Run);
         assert_eq!(
             policies.forbids_tool_calls(),
             Some(StopReason::MaxToolCalls)
         );
-        assert_eq!(policies.batch_ended(&[CallDecision::Run], 0), None);
-        assert_eq!(policies.decide(call("2")), CallDecision::Run);
-        assert_eq!(policies.batch_ended(&[CallDecision::Run], 1), None);
-        assert_eq!(policies.decide(call("3")), CallDecision::OverLimit);
+        end_batch(&mut policies, server("1"), CallDecision::Run, false);
+        assert_eq!(policies.decide(server("2")), CallDecision::Run);
+        end_batch(&mut policies, server("2"), CallDecision::Run, true);
+        assert_eq!(policies.decide(server("3")), CallDecision::OverLimit);
     }
 }

@@ -15,8 +15,10 @@ pub struct Settings {
     pub max_duration: Option<Duration>,
     /// Most tokens of all model calls of one turn, in and out.
     pub max_total_tokens: Option<u64>,
-    /// The count from which on identical calls of one turn are suppressed; at least 2.
+    /// Which identical call with identical results is held back, from 2 to 8; 0 for none.
     pub repeat_threshold: u32,
+    /// Whether a request may have a looser threshold.
+    pub repeat_override: bool,
     /// Most bytes of images, files and full results that one turn keeps; images and files count as base64.
     pub max_turn_bytes: u64,
     /// What server-side tools may do.
@@ -31,6 +33,7 @@ impl Default for Settings {
             max_duration: None,
             max_total_tokens: None,
             repeat_threshold: 3,
+            repeat_override: false,
             max_turn_bytes: 64 * 1024 * 1024,
             permission: Permission::Auto,
         }

@@ -18,7 +18,7 @@ pub enum StopReason {
     MaxSeconds,
     /// The limit on tokens is reached.
     MaxTotalTokens,
-    /// Two batches had only repeated calls.
+    /// Two batches in a row had only calls that the repeat guard held back.
     RepeatedCalls,
     /// Every call of a batch ran, and every result asked for the end of the turn.
     TerminatedByTool,
@@ -94,12 +94,13 @@ impl StopReason {
     /// Whether a limit ended the turn.
     pub fn is_limit(self) -> bool {
         match self {
-            Self::MaxToolRounds | Self::MaxToolCalls | Self::MaxSeconds | Self::MaxTotalTokens => {
-                true
-            }
+            Self::MaxToolRounds
+            | Self::MaxToolCalls
+            | Self::MaxSeconds
+            | Self::MaxTotalTokens
+            | Self::RepeatedCalls => true,
             Self::Completed
             | Self::ClientTools
-            | Self::RepeatedCalls
             | Self::TerminatedByTool
             | Self::ContentFilter
             | Self::Length

@@ -13,16 +13,25 @@ use crate::{agent, session, telemetry};
 const DEFAULT_TOTAL_FILE_BYTES: u64 = 10 * GIB;
 const DEFAULT_TOTAL_SESSION_BYTES: u64 = 20 * GIB;
 
-pub(super) fn agent(file: &File) -> agent::settings::Settings {
-    agent::settings::Settings {
+pub(super) fn agent(
+    file: &File,
+    checks: &Validation<'_>,
+) -> Result<agent::settings::Settings, ConfigError> {
+    let repeat_threshold = file.repeat_threshold.into();
+    if repeat_threshold == 1 {
+        let problem = "1 would hold back every call; write 2 or more, or 0 for no repeat guard";
+        return Err(checks.error("repeat_threshold", problem));
+    }
+    Ok(agent::settings::Settings {
         max_tool_rounds: file.max_tool_rounds.into(),
         max_tool_calls: file.max_tool_calls.map(Into::into),
         max_duration: file.max_seconds.map(Into::into),
         max_total_tokens: file.max_total_tokens.map(Into::into),
-        repeat_threshold: file.repeat_threshold.into(),
+        repeat_threshold,
+        repeat_override: file.repeat_override,
         max_turn_bytes: file.max_turn_bytes.into(),
         permission: file.agent_permission.0,
-    }
+    })
 }
 
 pub(super) fn session(

@@ -69,8 +69,9 @@ pub(super) struct File {
     pub(super) max_tool_calls: Option<Count<1, 0, TOML_MAX>>,
     pub(super) max_seconds: Option<Seconds>,
     pub(super) max_total_tokens: Option<Count<1, 0, TOML_MAX>>,
-    /// The least is 2, because the first call is no repetition.
-    pub(super) repeat_threshold: Count<2, 3>,
+    /// The most is what the guard can see. A later check refuses 1, because the first call is no repetition.
+    pub(super) repeat_threshold: Count<0, 3, 8>,
+    pub(super) repeat_override: bool,
 
     pub(super) enable_code_execution: bool,
     /// A later check refuses zero, with all other times outside the range of one call.
@@ -251,6 +252,8 @@ pub(super) struct ToolSection {
     pub(super) idempotent: bool,
     #[serde(default)]
     pub(super) read_only: bool,
+    #[serde(default)]
+    pub(super) repeatable: bool,
 }
 
 /// One entry of `[[api_keys]]`.

@@ -106,6 +106,7 @@ fn http_tools(
             sequential: section.sequential,
             idempotent: section.idempotent,
             read_only: section.read_only,
+            repeatable: section.repeatable,
         });
     }
     Ok(tools)

@@ -173,6 +173,7 @@ impl CodeTool {
             sequential: true,
             idempotent: matches!(action, Action::Read | Action::List),
             read_only: matches!(action, Action::Read | Action::List),
+            repeatable: false,
             source: ToolSource::BuiltIn,
             kind,
         };

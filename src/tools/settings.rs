@@ -51,6 +51,8 @@ pub struct HttpToolSettings {
     pub idempotent: bool,
     /// Its calls change nothing.
     pub read_only: bool,
+    /// Identical calls are expected, so that the repeat guard lets them through.
+    pub repeatable: bool,
 }
 
 /// An HTTP endpoint that runs tools.

@@ -137,6 +137,7 @@ fn both(web: &Backend, ask: &WebOptions) -> Vec<SharedTool> {
                 sequential: false,
                 idempotent: true,
                 read_only: true,
+                repeatable: false,
                 source: ToolSource::BuiltIn,
                 kind: ToolKind::WebSearch,
             },

@@ -109,6 +109,7 @@ impl Endpoint {
             sequential: settings.sequential,
             idempotent: settings.idempotent,
             read_only: false,
+            repeatable: false,
             source: ToolSource::Dispatch,
             kind: ToolKind::Custom,
         };
@@ -204,6 +205,7 @@ impl HttpTool {
             sequential: settings.sequential,
             idempotent: settings.idempotent,
             read_only: settings.read_only,
+            repeatable: settings.repeatable,
             source: ToolSource::Http,
             kind: ToolKind::Custom,
         };

@@ -1,4 +1,4 @@
-//! Caps and budgets of a turn, what happens at each, the repeat guard, and tools that end a turn.
+//! Caps and budgets of a turn, what happens at each, and tools that end a turn.
 
 use serde_json::{Value, json};
 
@@ -270,55 +270,6 @@ async fn zero_rounds_switch_server_side_tools_off() {
         "t"
     );
     assert!(hook.calls().is_empty());
-}
-
-#[tokio::test]
-async fn the_third_identical_call_is_not_run_and_then_the_turn_ends() {
-    let upstream = ScriptedUpstream::answering(|_| calls([("t", json!({"b": 1, "a": 2}))])).await;
-    let hook = hook().await;
-    let app = TestApp::with_tools(&upstream, &hook).await;
-    let body = app.post_chat(ask_with("Go", ["t"])).await.completion();
-    assert_eq!(hook.calls().len(), 2);
-    assert_eq!(body["agent"]["stop_reason"], "repeated_calls");
-    let statuses: Vec<&Value> = body["agentic_tool_calls"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|call| &call["status"])
-        .collect();
-    assert_eq!(statuses[..3], ["ok", "ok", "suppressed"]);
-    let told = body["agentic_tool_calls"][2]["result_content"]
-        .as_str()
-        .unwrap();
-    assert!(told.contains("different approach"), "{told}");
-}
-
-#[tokio::test]
-async fn a_model_that_changes_its_approach_goes_on() {
-    let same = || calls([("t", json!({"a": 1}))]);
-    let upstream = ScriptedUpstream::start([
-        same(),
-        same(),
-        same(),
-        calls([("t", json!({"a": 2}))]),
-        text("Good."),
-    ])
-    .await;
-    let hook = hook().await;
-    let app = TestApp::with_tools(&upstream, &hook).await;
-    let body = app.post_chat(ask_with("Go", ["t"])).await.completion();
-    assert_eq!(body["agent"]["stop_reason"], "completed");
-    assert_eq!(hook.calls().len(), 3);
-}
-
-#[tokio::test]
-async fn the_repeat_threshold_can_be_set() {
-    let upstream = ScriptedUpstream::answering(|_| calls([("t", json!({}))])).await;
-    let hook = hook().await;
-    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
-    let app = builder.toml("repeat_threshold = 5").start().await;
-    app.post_chat(ask_with("Go", ["t"])).await.completion();
-    assert_eq!(hook.calls().len(), 4);
 }
 
 #[tokio::test]

@@ -31,6 +31,7 @@ mod limits;
 mod manual;
 mod metrics;
 mod passthrough;
+mod repeats;
 mod rounds;
 mod runs;
 mod sessions;

@@ -1,6 +1,8 @@
 //! What is kept of a result: its files and images, within the bytes of the turn.
 
 use super::super::event::{AgentEvent, Notice, ProducedFile};
+use super::super::policy::repeat::ResultDigest;
+use super::outcome::digest;
 use super::{Batch, BatchContext};
 use crate::tools::cap::cap_result;
 use crate::tools::{ToolFile, ToolImage, ToolOutput};
@@ -8,6 +10,8 @@ use crate::tools::{ToolFile, ToolImage, ToolOutput};
 /// What is left of a result besides its text.
 #[derive(Debug, Default)]
 pub(super) struct KeptParts {
+    /// The digest of the whole result.
+    pub(super) digest: ResultDigest,
     /// The files that the call made.
     pub(super) files: Vec<ProducedFile>,
     /// The whole text of the result, if it was shortened and the turn keeps it.
@@ -25,7 +29,7 @@ pub(super) struct KeptParts {
 impl Batch {
     /// Stores the files and images of a result and shortens its text. Images beyond the bytes of the turn are removed.
     pub(super) async fn keep_parts(&mut self, index: usize, output: &mut ToolOutput) -> KeptParts {
-        let mut kept = KeptParts::default();
+        let mut kept = KeptParts::of(digest(output));
         let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
             return kept;
         };
@@ -164,6 +168,14 @@ impl BatchContext {
 }
 
 impl KeptParts {
+    /// Of a result with this digest; nothing is kept yet.
+    pub(super) fn of(digest: ResultDigest) -> Self {
+        Self {
+            digest,
+            ..Self::default()
+        }
+    }
+
     /// Images and frames that the turn does not keep in memory.
     pub(super) fn beyond(&self) -> usize {
         self.stored_only + self.dropped

@@ -35,14 +35,12 @@ impl Run {
                 batch.cancel();
                 self.ready.extend(batch.take_events());
                 // Counts the round; what would follow it does not matter any more.
-                let _next = self
-                    .machine
-                    .after_batch(batch.decisions(), &batch.terminates());
+                let _next = self.machine.after_batch(&batch.outcomes());
                 let finished = batch.finish();
                 self.queue_events(finished.buffered);
                 finished.messages
             }
-            Phase::Over => return Ok(()),
+            Phase::Failed(_) | Phase::Over => return Ok(()),
         };
         if has_reader {
             return self.finish(StopReason::Cancelled, end).await;
@@ -70,7 +68,7 @@ impl Run {
         } = call;
         let reply = assembler.finish(self.request.route.quirks.call_ids);
         self.queue_events(buffered);
-        self.count(&reply);
+        let _tokens = self.count(&reply);
         self.answer_text.end_round(&reply.text);
         let message = transcript::assistant(&reply, &[], &self.request.route.quirks);
         vec![StoredMessage::visible(message)]

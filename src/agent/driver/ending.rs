@@ -12,7 +12,7 @@ use super::super::transcript;
 use super::{Phase, Run};
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
-use crate::openai::usage::FinishReason;
+use crate::openai::usage::{FinishReason, Usage};
 use crate::session::{StoredMessage, View};
 use crate::upstream::assemble::ModelReply;
 
@@ -36,13 +36,23 @@ impl Run {
         }
     }
 
-    /// Queues buffered reasoning for the client. Returns the other events, which are dropped if another round follows.
-    pub(super) fn queue_reasoning(&mut self, buffered: Vec<AgentEvent>) -> Vec<AgentEvent> {
-        let (reasoning, rest): (Vec<_>, Vec<_>) = buffered
-            .into_iter()
-            .partition(|event| matches!(event, AgentEvent::Reasoning { .. }));
-        self.ready.extend(reasoning);
-        rest
+    /// Ends a round that another model call follows: its text is a part of the answer, unless only the last round's is.
+    /// Returns the events that the client gets only if nothing follows after all.
+    pub(super) fn end_round(&mut self, text: &str, buffered: Vec<AgentEvent>) -> Vec<AgentEvent> {
+        self.answer_text.end_round(text);
+        match self.request.options.text {
+            TextMode::All => {
+                self.queue_events(buffered);
+                Vec::new()
+            }
+            TextMode::Final => {
+                let (reasoning, rest): (Vec<_>, Vec<_>) = buffered
+                    .into_iter()
+                    .partition(|event| matches!(event, AgentEvent::Reasoning { .. }));
+                self.ready.extend(reasoning);
+                rest
+            }
+        }
     }
 
     /// Adds a text to the answer that is not from the model.
@@ -222,17 +232,6 @@ impl Run {
         }
     }
 
-    /// Adds a notice if the reason is a limit.
-    pub(super) fn limit_notice(&mut self, reason: StopReason) {
-        if reason.is_limit() {
-            let message = format!("the limit {} is reached", reason.as_str());
-            self.notify(Notice {
-                kind: "limit_reached",
-                message,
-            });
-        }
-    }
-
     /// Adds a notice. Except for retries, equal notices are added once.
     pub(super) fn notify(&mut self, notice: Notice) {
         let known = |known: &Notice| known.kind == notice.kind && known.message == notice.message;
@@ -264,8 +263,8 @@ impl Run {
         }
     }
 
-    /// Adds the token counts of a model call.
-    pub(super) fn count(&mut self, reply: &ModelReply) {
+    /// Adds the token counts of a model call. Returns its tokens as limits count them.
+    pub(super) fn count(&mut self, reply: &ModelReply) -> u64 {
         if let Some(usage) = &reply.usage {
             self.parts
                 .metrics
@@ -276,6 +275,7 @@ impl Run {
             }
         }
         self.usage_by_round.push(reply.usage.clone());
+        reply.usage.as_ref().map_or(0, Usage::total_tokens)
     }
 }
 

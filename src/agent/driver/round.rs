@@ -7,9 +7,8 @@ use super::super::batch::{Batch, BatchContext};
 use super::super::block_in_place_if;
 use super::super::calls::{CallEffect, ResolvedCall, Resolver};
 use super::super::event::AgentEvent;
-use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer};
+use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer, ReplyFacts};
 use super::super::model_call::ActiveModelCall;
-use super::super::options::TextMode;
 use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::transcript;
@@ -41,18 +40,11 @@ impl Run {
         }
         let offer = match self.machine.before_model_call(self.started.elapsed()) {
             BeforeModelCall::Call(offer) => offer,
-            BeforeModelCall::Finish(reason) => {
-                let buffered = std::mem::take(&mut self.last_buffered);
-                self.queue_events(buffered);
-                self.limit_notice(reason);
-                return self
-                    .finish(
-                        reason,
-                        vec![StoredMessage::visible(transcript::text_answer(""))],
-                    )
-                    .await;
+            BeforeModelCall::Finish(reason) => return self.stop_at_limit(reason).await,
+            BeforeModelCall::Fail(reason) => {
+                self.fail_at_limit(reason);
+                return Ok(());
             }
-            BeforeModelCall::Fail(reason) => return Err(AgentError::Limit(reason)),
         };
         if let Offer::Withheld(reason) = offer {
             self.limit_notice(reason);
@@ -119,7 +111,7 @@ impl Run {
             ..
         } = *call;
         let mut reply = assembler.finish(self.request.route.quirks.call_ids);
-        self.count(&reply);
+        let tokens = self.count(&reply);
         self.finish_reason = reply.finish.clone();
         let model_calls: Vec<ToolCall> = std::mem::take(&mut reply.calls)
             .into_iter()
@@ -135,10 +127,12 @@ impl Run {
         };
         let resolved = block_in_place_if(long, || resolver.resolve(model_calls));
         let facts: Vec<_> = resolved.iter().map(|call| call.facts).collect();
-        match self
-            .machine
-            .after_model_call(&reply.finish, reply.usage.as_ref(), &facts)
-        {
+        let after = self.machine.after_model_call(&ReplyFacts {
+            finish: &reply.finish,
+            tokens,
+            calls: &facts,
+        });
+        match after {
             AfterModelCall::Finish(reason) => {
                 self.queue_events(buffered);
                 let end = vec![StoredMessage::visible(transcript::assistant(
@@ -158,7 +152,8 @@ impl Run {
             AfterModelCall::Fail(reason) => {
                 let end = self.unrun_messages(&reply, &resolved, NOT_RUN_LIMIT);
                 self.store(end, Vec::new()).await;
-                Err(AgentError::Limit(reason))
+                self.fail_at_limit(reason);
+                Ok(())
             }
             AfterModelCall::Batch(_) if self.control.stops_after_round() => {
                 self.queue_events(buffered);
@@ -178,14 +173,7 @@ impl Run {
         resolved: Vec<ResolvedCall>,
         mut decisions: Vec<CallDecision>,
     ) -> Result<(), AgentError> {
-        self.answer_text.end_round(&reply.text);
-        let buffered = match self.request.options.text {
-            TextMode::All => {
-                self.queue_events(buffered);
-                Vec::new()
-            }
-            TextMode::Final => self.queue_reasoning(buffered),
-        };
+        let buffered = self.end_round(&reply.text, buffered);
         self.write_calls(&reply, &resolved, &mut decisions).await;
         let session_id = self.session_id().cloned();
         let context = BatchContext::new(
@@ -255,9 +243,7 @@ impl Run {
         let Phase::Batch(batch) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Ok(());
         };
-        let next = self
-            .machine
-            .after_batch(batch.decisions(), &batch.terminates());
+        let next = self.machine.after_batch(&batch.outcomes());
         let finished = batch.finish();
         self.turn_bytes = finished.turn_bytes;
         self.transcript

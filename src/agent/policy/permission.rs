@@ -13,7 +13,7 @@ pub fn strictest(permissions: &[Permission]) -> Permission {
 /// The decision about a call that follows from the permission alone. `None`: the other policies decide.
 pub fn decide(permission: Permission, call: CallFacts) -> Option<CallDecision> {
     match call {
-        CallFacts::Server(_) | CallFacts::Unusable(_) => {
+        CallFacts::Server { .. } | CallFacts::Unusable(_) => {
             permission.refuses_all().then_some(CallDecision::Deny)
         }
         CallFacts::Client | CallFacts::Unknown(_) => None,
@@ -42,7 +42,13 @@ mod tests {
     fn only_calls_of_server_side_tools_are_denied() {
         let signature = CallSignature::new("f", "{}");
         for (call, decision) in [
-            (CallFacts::Server(signature), Some(CallDecision::Deny)),
+            (
+                CallFacts::Server {
+                    call: signature,
+                    repeatable: true,
+                },
+                Some(CallDecision::Deny),
+            ),
             (CallFacts::Unusable(signature), Some(CallDecision::Deny)),
             (CallFacts::Client, None),
             (CallFacts::Unknown(signature), None),

@@ -13,18 +13,21 @@ use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 
 /// Keys inside `agent`.
-const AGENT_FIELDS: [&str; 10] = [
+const AGENT_FIELDS: [&str; 11] = [
     "tools",
     "client_tools",
     "on_limit",
     "limits",
     "session_mode",
     "tool_execution",
+    "repeat_threshold",
     "text",
     "on_disconnect",
     "background",
     "progress",
 ];
+/// Values of `agent.repeat_threshold`.
+const THRESHOLDS: &str = "0 (off) or a whole number from 2 to 8";
 /// Keys inside `agent.limits`.
 const LIMIT_FIELDS: [&str; 4] = [
     "max_tool_calls",
@@ -149,6 +152,7 @@ impl<'a> ExtensionFields<'a> {
                 Some(false) => ToolExecution::Sequential,
                 Some(true) | None => agent.tool_execution,
             },
+            repeat_threshold: repeat_threshold(agent.repeat_threshold, settings)?,
             text: agent.text,
             ephemeral: self.store.read::<bool>("true or false")? == Some(false),
         };
@@ -192,6 +196,7 @@ struct AgentFields {
     limits: TurnLimits,
     session_mode: SessionMode,
     tool_execution: ToolExecution,
+    repeat_threshold: Option<u32>,
     text: TextMode,
     progress: ProgressMode,
 }
@@ -243,6 +248,7 @@ impl AgentFields {
                     ("sequential", ToolExecution::Sequential),
                 ],
             )?,
+            repeat_threshold: member(&agent, "agent.repeat_threshold", THRESHOLDS)?,
             text: word(
                 &agent,
                 "agent.text",
@@ -260,6 +266,24 @@ impl AgentFields {
             )?,
         })
     }
+}
+
+/// The threshold of the repeat guard. A looser one than the server's counts only if the server allows that.
+fn repeat_threshold(asked: Option<u32>, settings: &Settings) -> Result<u32, RequestError> {
+    let server = settings.repeat_threshold;
+    let asked = match asked {
+        None => return Ok(server),
+        Some(asked @ (0 | 2..=8)) => asked,
+        Some(_) => {
+            let problem = format!("must be {THRESHOLDS}");
+            return Err(RequestError::invalid("agent.repeat_threshold", &problem));
+        }
+    };
+    let is_looser = server != 0 && (asked == 0 || asked > server);
+    Ok(match is_looser && !settings.repeat_override {
+        true => server,
+        false => asked,
+    })
 }
 
 fn limits(agent: &RawObject<'_>) -> Result<TurnLimits, RequestError> {
@@ -438,6 +462,31 @@ mod tests {
     }
 
     #[test]
+    fn a_looser_repeat_threshold_than_the_servers_needs_its_permission() {
+        for (server, asked, without, with) in [
+            (3, "null", 3, 3),
+            (3, "2", 2, 2),
+            (3, "8", 3, 8),
+            (3, "0", 3, 0),
+            (0, "0", 0, 0),
+            (0, "5", 5, 5),
+        ] {
+            for (repeat_override, expected) in [(false, without), (true, with)] {
+                let settings = Settings {
+                    repeat_threshold: server,
+                    repeat_override,
+                    ..Settings::default()
+                };
+                let json = format!(r#"{{"agent":{{"repeat_threshold":{asked}}}}}"#);
+                let object = RawObject::parse(&json).unwrap();
+                let extensions = ExtensionFields::of(&object).read(None, &settings);
+                let threshold = extensions.unwrap().options.repeat_threshold;
+                assert_eq!(threshold, expected, "{server} {asked} {repeat_override}");
+            }
+        }
+    }
+
+    #[test]
     fn a_request_without_parallel_calls_runs_them_one_after_another() {
         use ToolExecution::{Parallel, Sequential};
         for (json, expected) in [
@@ -468,6 +517,18 @@ mod tests {
             (r#"{"agent":[]}"#, "agent"),
             (r#"{"agent":{"on_limits":"stop"}}"#, "agent.on_limits"),
             (r#"{"agent":{"on_limit":"halt"}}"#, "agent.on_limit"),
+            (
+                r#"{"agent":{"repeat_threshold":1}}"#,
+                "agent.repeat_threshold",
+            ),
+            (
+                r#"{"agent":{"repeat_threshold":9}}"#,
+                "agent.repeat_threshold",
+            ),
+            (
+                r#"{"agent":{"repeat_threshold":"3"}}"#,
+                "agent.repeat_threshold",
+            ),
             (r#"{"parallel_tool_calls":"no"}"#, "parallel_tool_calls"),
             (
                 r#"{"agent":{"limits":{"max_rounds":1}}}"#,

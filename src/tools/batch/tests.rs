@@ -55,6 +55,7 @@ where
             sequential: false,
             idempotent: false,
             read_only: false,
+            repeatable: false,
             source: ToolSource::Dispatch,
             kind: ToolKind::Custom,
         },

@@ -33,6 +33,7 @@ fn entry(name: &str) -> HttpToolSettings {
         sequential: true,
         idempotent: false,
         read_only: false,
+        repeatable: false,
     }
 }
 

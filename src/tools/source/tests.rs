@@ -47,6 +47,7 @@ fn fake(names: &[&str], health: Health) -> Source {
                 sequential: false,
                 idempotent: true,
                 read_only: true,
+                repeatable: false,
                 source: ToolSource::Http,
                 kind: ToolKind::Custom,
             },

@@ -169,6 +169,7 @@ fn tool(endpoint: EndpointSettings, idempotent: bool) -> HttpTool {
         sequential: false,
         idempotent,
         read_only: false,
+        repeatable: false,
     };
     let settings = Settings {
         dispatch: None,

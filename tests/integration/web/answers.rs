@@ -349,3 +349,17 @@ async fn a_client_tool_beside_a_search_loses_neither() {
     );
     assert_eq!(engine.visits().len(), 1, "nothing is searched twice");
 }
+
+#[tokio::test]
+async fn the_same_search_is_not_made_a_third_time() {
+    let pages = Site::pages().await;
+    let engine = fjords(&pages).await;
+    let same = || search("fjord");
+    let upstream = ScriptedUpstream::start([same(), same(), same(), text("Done.")]).await;
+    let app = builder(&upstream, &engine).start().await;
+    let body = app.post_chat(ask("x")).await.completion();
+    let calls = body["agentic_tool_calls"].as_array().unwrap().iter();
+    let statuses: Vec<&Value> = calls.map(|call| &call["status"]).collect();
+    assert_eq!(statuses, ["ok", "ok", "suppressed"]);
+    assert_eq!(body["agent"]["stop_reason"], "completed");
+}

@@ -7,6 +7,7 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
     ("max_messages = 0", "max_messages", "1 or more"),
     ("max_header_bytes = 100", "max_header_bytes", "8192 or more"),
     ("repeat_threshold = 1", "repeat_threshold", "2 or more"),
+    ("repeat_threshold = 9", "repeat_threshold", "8 or less"),
     (
         "max_tool_rounds = 5000000000",
         "max_tool_rounds",

@@ -1,0 +1,280 @@
+//! The decisions, table by table.
+
+use super::super::options::TurnLimits;
+use super::super::policy::TurnRules;
+use super::super::policy::repeat::{AnsweredCall, CallSignature, ResultDigest};
+use super::*;
+use crate::tools::ToolOutput;
+
+fn machine(change: impl FnOnce(&mut TurnRules)) -> Machine {
+    let mut rules = TurnRules {
+        max_rounds: 256,
+        limits: TurnLimits::default(),
+        on_limit: OnLimit::FinalAnswer,
+        permission: Permission::Auto,
+        repeat_threshold: 3,
+    };
+    change(&mut rules);
+    Machine::new(TurnPolicies::new(rules))
+}
+
+fn call(arguments: &str) -> CallFacts {
+    CallFacts::Server {
+        call: CallSignature::new("f", arguments),
+        repeatable: false,
+    }
+}
+
+/// An answer without text that asks for these calls.
+fn asking(calls: &[CallFacts]) -> ReplyFacts<'_> {
+    ReplyFacts {
+        finish: &FinishReason::ToolCalls,
+        tokens: 0,
+        calls,
+    }
+}
+
+/// An answer with text and without calls.
+fn answering(finish: &FinishReason) -> ReplyFacts<'_> {
+    ReplyFacts {
+        finish,
+        ..asking(&[])
+    }
+}
+
+/// The outcomes of a batch in which everything that may run runs, with one and the same result.
+fn outcomes(calls: &[CallFacts], decisions: &[CallDecision]) -> Vec<CallOutcome> {
+    let answered = |call| AnsweredCall {
+        call,
+        result: ResultDigest::of(&ToolOutput::default()),
+        may_change: false,
+    };
+    let outcome = |(call, decision): (&CallFacts, &CallDecision)| CallOutcome {
+        decision: *decision,
+        ran: *decision == CallDecision::Run,
+        terminate: false,
+        answered: call
+            .signature()
+            .map(answered)
+            .filter(|_| *decision == CallDecision::Run),
+    };
+    calls.iter().zip(decisions).map(outcome).collect()
+}
+
+/// One round: a model call that asks for the given calls, all of which run.
+fn round(machine: &mut Machine, calls: &[CallFacts]) -> Vec<CallDecision> {
+    assert!(matches!(
+        machine.before_model_call(Duration::ZERO),
+        BeforeModelCall::Call(_)
+    ));
+    let AfterModelCall::Batch(decisions) = machine.after_model_call(&asking(calls)) else {
+        panic!("no batch")
+    };
+    machine.after_batch(&outcomes(calls, &decisions));
+    decisions
+}
+
+#[test]
+fn a_turn_without_any_calls_is_one_call_without_tools() {
+    let without = |on_limit| {
+        let mut machine = machine(|rules| {
+            rules.limits.max_tool_calls = Some(0);
+            rules.on_limit = on_limit;
+        });
+        machine.before_model_call(Duration::ZERO)
+    };
+    assert_eq!(
+        without(OnLimit::FinalAnswer),
+        BeforeModelCall::Call(Offer::Withheld(StopReason::MaxToolCalls))
+    );
+    assert_eq!(
+        without(OnLimit::Stop),
+        BeforeModelCall::Call(Offer::AsRequested)
+    );
+}
+
+#[test]
+fn a_forced_tool_choice_binds_the_first_call_only() {
+    let mut machine = machine(|_| {});
+    assert_eq!(
+        machine.before_model_call(Duration::ZERO),
+        BeforeModelCall::Call(Offer::AsRequested)
+    );
+    machine.after_model_call(&asking(&[call("1")]));
+    machine.after_batch(&outcomes(&[call("1")], &[CallDecision::Run]));
+    assert_eq!(
+        machine.before_model_call(Duration::ZERO),
+        BeforeModelCall::Call(Offer::Unforced)
+    );
+    assert_eq!(
+        machine.after_model_call(&answering(&FinishReason::Stop)),
+        AfterModelCall::Finish(StopReason::Completed)
+    );
+    assert_eq!((machine.rounds(), machine.model_calls()), (1, 2));
+}
+
+#[test]
+fn each_mode_has_its_own_decision_at_the_limit_on_rounds() {
+    let reason = StopReason::MaxToolRounds;
+    let at_limit = |on_limit| {
+        let mut machine = machine(|rules| (rules.max_rounds, rules.on_limit) = (2, on_limit));
+        round(&mut machine, &[call("1")]);
+        round(&mut machine, &[call("2")]);
+        let before = machine.before_model_call(Duration::ZERO);
+        let calls = [call("3")];
+        (before, machine.after_model_call(&asking(&calls)))
+    };
+    let withheld = BeforeModelCall::Call(Offer::Withheld(reason));
+    assert_eq!(
+        at_limit(OnLimit::FinalAnswer),
+        (withheld, AfterModelCall::Finish(reason))
+    );
+    assert_eq!(
+        at_limit(OnLimit::Stop),
+        (
+            BeforeModelCall::Call(Offer::Unforced),
+            AfterModelCall::Abandon(reason)
+        )
+    );
+    assert_eq!(
+        at_limit(OnLimit::Error),
+        (
+            BeforeModelCall::Call(Offer::Unforced),
+            AfterModelCall::Fail(reason)
+        )
+    );
+}
+
+#[test]
+fn client_calls_go_to_the_client_even_at_a_limit() {
+    let mut machine = machine(|rules| (rules.max_rounds, rules.on_limit) = (1, OnLimit::Stop));
+    round(&mut machine, &[call("1")]);
+    machine.before_model_call(Duration::ZERO);
+    let client = [CallFacts::Client];
+    let after = machine.after_model_call(&asking(&client));
+    assert_eq!(after, AfterModelCall::Batch(vec![CallDecision::HandOver]));
+    assert_eq!(
+        machine.after_batch(&outcomes(&client, &[CallDecision::HandOver])),
+        AfterBatch::Finish(StopReason::ClientTools)
+    );
+}
+
+#[test]
+fn time_and_tokens_end_the_turn_before_the_next_call() {
+    let reason = StopReason::MaxSeconds;
+    for (on_limit, expected) in [
+        (
+            OnLimit::FinalAnswer,
+            BeforeModelCall::Call(Offer::Withheld(reason)),
+        ),
+        (OnLimit::Stop, BeforeModelCall::Finish(reason)),
+        (OnLimit::Error, BeforeModelCall::Fail(reason)),
+    ] {
+        let mut machine = machine(|rules| {
+            rules.on_limit = on_limit;
+            rules.limits.max_duration = Some(Duration::from_secs(1));
+        });
+        round(&mut machine, &[call("1")]);
+        assert_eq!(machine.before_model_call(Duration::from_secs(1)), expected);
+    }
+    let mut machine = machine(|rules| {
+        rules.on_limit = OnLimit::Stop;
+        rules.limits.max_total_tokens = Some(10);
+    });
+    machine.before_model_call(Duration::ZERO);
+    let calls = [call("1")];
+    let after = machine.after_model_call(&ReplyFacts {
+        tokens: 11,
+        ..asking(&calls)
+    });
+    assert_eq!(after, AfterModelCall::Batch(vec![CallDecision::Run]));
+    machine.after_batch(&outcomes(&calls, &[CallDecision::Run]));
+    assert_eq!(
+        machine.before_model_call(Duration::ZERO),
+        BeforeModelCall::Finish(StopReason::MaxTotalTokens)
+    );
+}
+
+#[test]
+fn a_batch_past_the_call_limit_runs_as_far_as_the_limit_goes() {
+    let mut machine = machine(|rules| rules.limits.max_tool_calls = Some(2));
+    let decisions = round(&mut machine, &[call("1"), call("2"), call("3")]);
+    assert_eq!(
+        decisions,
+        [
+            CallDecision::Run,
+            CallDecision::Run,
+            CallDecision::OverLimit
+        ]
+    );
+    let withheld = Offer::Withheld(StopReason::MaxToolCalls);
+    assert_eq!(
+        machine.before_model_call(Duration::ZERO),
+        BeforeModelCall::Call(withheld)
+    );
+}
+
+#[test]
+fn two_batches_in_a_row_of_repeated_calls_end_the_turn_as_a_limit_does() {
+    let reason = StopReason::RepeatedCalls;
+    for (on_limit, expected) in [
+        (
+            OnLimit::FinalAnswer,
+            BeforeModelCall::Call(Offer::Withheld(reason)),
+        ),
+        (OnLimit::Stop, BeforeModelCall::Finish(reason)),
+        (OnLimit::Error, BeforeModelCall::Fail(reason)),
+    ] {
+        let mut machine = machine(|rules| rules.on_limit = on_limit);
+        let (run, held) = (CallDecision::Run, CallDecision::Suppress);
+        for (calls, decisions) in [
+            (&[call("1")][..], &[run][..]),
+            (&[call("1")], &[run]),
+            (&[call("1")], &[held]),
+            (&[call("1"), call("2")], &[held, run]),
+            (&[call("1")], &[held]),
+            (&[call("1")], &[held]),
+        ] {
+            assert_eq!(round(&mut machine, calls), decisions);
+        }
+        assert_eq!(machine.before_model_call(Duration::ZERO), expected);
+        assert_eq!(machine.rounds(), 3);
+    }
+}
+
+#[test]
+fn the_turn_ends_with_the_tools_only_when_every_result_says_so() {
+    let ended = |results: &[(CallDecision, bool)]| {
+        let outcome = |&(decision, terminate): &(CallDecision, bool)| CallOutcome {
+            decision,
+            ran: decision == CallDecision::Run,
+            terminate,
+            answered: None,
+        };
+        let outcomes: Vec<_> = results.iter().map(outcome).collect();
+        machine(|_| {}).after_batch(&outcomes)
+    };
+    let run = CallDecision::Run;
+    assert_eq!(
+        ended(&[(run, true), (run, true)]),
+        AfterBatch::Finish(StopReason::TerminatedByTool)
+    );
+    for goes_on in [
+        [(run, true), (run, false)],
+        [(run, true), (CallDecision::Explain, true)],
+    ] {
+        assert_eq!(ended(&goes_on), AfterBatch::Continue);
+    }
+}
+
+#[test]
+fn an_answer_that_the_filter_stopped_runs_nothing() {
+    let mut machine = machine(|_| {});
+    machine.before_model_call(Duration::ZERO);
+    let calls = [call("1")];
+    let after = machine.after_model_call(&ReplyFacts {
+        finish: &FinishReason::ContentFilter,
+        ..asking(&calls)
+    });
+    assert_eq!(after, AfterModelCall::Abandon(StopReason::ContentFilter));
+}
