@@ -8,6 +8,7 @@ pub mod decode;
 pub mod fail_over;
 pub mod headers;
 pub mod http;
+pub mod learned;
 pub mod models;
 pub mod retry;
 pub mod router;

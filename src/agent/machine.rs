@@ -42,6 +42,8 @@ pub enum Offer {
     Unforced,
     /// The model must answer without calls, because this limit is reached.
     Withheld(StopReason),
+    /// The same, without any tools, because the withheld call brought no answer.
+    Removed(StopReason),
 }
 
 /// What the machine is told of a model's answer.
@@ -53,6 +55,10 @@ pub struct ReplyFacts<'a> {
     pub tokens: u64,
     /// The calls that the model asks for.
     pub calls: &'a [CallFacts],
+    /// It has text, or something in its place.
+    pub has_answer: bool,
+    /// The model was offered tools.
+    pub with_tools: bool,
 }
 
 /// The decision after a model's answer.
@@ -60,6 +66,8 @@ pub struct ReplyFacts<'a> {
 pub enum AfterModelCall {
     /// The turn ends with this answer. Calls in it are neither run nor stored.
     Finish(StopReason),
+    /// The final call brought no answer. It is made once more, without tools; this reply is neither run nor stored.
+    AskAgain,
     /// The turn ends; the calls are stored as not run.
     Abandon(StopReason),
     /// The request fails at this limit; the calls are stored as not run.
@@ -111,6 +119,10 @@ impl Machine {
 
     /// Decides whether and how the model is called next. `elapsed` is the age of the turn.
     pub fn before_model_call(&mut self, elapsed: Duration) -> BeforeModelCall {
+        if let Some(reason) = self.final_call {
+            self.model_calls += 1;
+            return BeforeModelCall::Call(Offer::Removed(reason));
+        }
         let first = self.model_calls == 0;
         let ordinary = if first {
             Offer::AsRequested
@@ -138,7 +150,10 @@ impl Machine {
     pub fn after_model_call(&mut self, reply: &ReplyFacts<'_>) -> AfterModelCall {
         self.policies.model_called(reply.tokens);
         if let Some(reason) = self.final_call {
-            return AfterModelCall::Finish(reason);
+            return match reply.with_tools && !reply.has_answer {
+                true => AfterModelCall::AskAgain,
+                false => AfterModelCall::Finish(reason),
+            };
         }
         let calls = reply.calls;
         if *reply.finish == FinishReason::ContentFilter {

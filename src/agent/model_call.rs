@@ -1,5 +1,6 @@
 //! One model call: makes it with retries and fail-over, passes its events on or buffers them, and assembles its answer.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -14,7 +15,7 @@ use crate::openai::event::ModelEvent;
 use crate::upstream::assemble::ReplyAssembler;
 use crate::upstream::fail_over::FailOver;
 use crate::upstream::settings::FinalCall;
-use crate::upstream::{ModelCall, ModelStream, UpstreamError};
+use crate::upstream::{ModelCall, ModelStream, Upstream, UpstreamError};
 
 /// Which events of a model call are buffered until it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +87,11 @@ impl ActiveModelCall {
     ) -> Result<Self, AgentError> {
         let (stream, began) = loop {
             let upstream = fail_over.upstream().clone();
+            let learned = parts.router.learned();
+            if matches!(offer, Offer::Withheld(_)) && learned.removes_tools(&*upstream, &call.model)
+            {
+                remove_tools(&mut call, request);
+            }
             let began = Instant::now();
             let error = match upstream.stream(&call).await {
                 Ok(stream) => break (stream, began),
@@ -93,8 +99,7 @@ impl ActiveModelCall {
             };
             count(parts, upstream.name(), outcome(&error), began);
             if refuses_withheld_tools(&error, offer, &call, request) {
-                (call.tools, call.tool_choice) = (None, None);
-                call.fields = request.call.fields_without_tools.clone();
+                remove_tools(&mut call, request);
             } else {
                 fail_over.recover(error).await?;
                 parts.metrics.upstream_retried(upstream.name());
@@ -111,6 +116,16 @@ impl ActiveModelCall {
             assembler,
             buffered: Vec::new(),
         })
+    }
+
+    /// Whether the model was offered tools.
+    pub(super) fn with_tools(&self) -> bool {
+        self.call.tools.is_some()
+    }
+
+    /// The upstream that answers.
+    pub(super) fn upstream(&self) -> &Arc<dyn Upstream> {
+        self.fail_over.upstream()
     }
 
     /// Headers of the upstream's answer.
@@ -248,6 +263,12 @@ fn retry_notice() -> Notice {
         kind: "retry",
         message: "the model server failed and was asked again".to_owned(),
     }
+}
+
+/// Takes the tools out of a call.
+fn remove_tools(call: &mut ModelCall, request: &TurnRequest) {
+    (call.tools, call.tool_choice) = (None, None);
+    call.fields = request.call.fields_without_tools.clone();
 }
 
 /// Whether the upstream may have refused the call because it has tools together with `tool_choice: "none"`.

@@ -91,20 +91,20 @@ impl StopReason {
         }
     }
 
-    /// Whether a limit ended the turn.
-    pub fn is_limit(self) -> bool {
+    /// The limit that ended the turn, in words for people; `None` if none did.
+    pub fn limit(self) -> Option<&'static str> {
         match self {
-            Self::MaxToolRounds
-            | Self::MaxToolCalls
-            | Self::MaxSeconds
-            | Self::MaxTotalTokens
-            | Self::RepeatedCalls => true,
+            Self::MaxToolRounds => Some("the limit on rounds of tool calls (max_tool_rounds)"),
+            Self::MaxToolCalls => Some("the limit on tool calls (max_tool_calls)"),
+            Self::MaxSeconds => Some("the time limit (max_seconds)"),
+            Self::MaxTotalTokens => Some("the limit on tokens (max_total_tokens)"),
+            Self::RepeatedCalls => Some("the limit on repeated tool calls (repeated_calls)"),
             Self::Completed
             | Self::ClientTools
             | Self::TerminatedByTool
             | Self::ContentFilter
             | Self::Length
-            | Self::Cancelled => false,
+            | Self::Cancelled => None,
         }
     }
 }

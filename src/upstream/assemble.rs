@@ -13,6 +13,9 @@ use crate::openai::usage::{FinishReason, Usage};
 /// Most tool calls of one reply; a model that makes more is broken.
 pub const MAX_CALLS: usize = 128;
 
+/// Fields of a message that hold an answer without text.
+const INSTEAD_OF_TEXT: [&str; 3] = ["refusal", "audio", "images"];
+
 /// A reply has more than [`MAX_CALLS`] tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {MAX_CALLS} tool calls")]
@@ -44,6 +47,16 @@ pub struct AssembledCall {
     pub call: ToolCall,
     /// The upstream's id of it.
     pub upstream_id: Option<String>,
+}
+
+impl ModelReply {
+    /// Whether the reply has something for the user: text, or a field that takes its place.
+    pub fn has_answer(&self) -> bool {
+        let in_place = |(key, value): &(String, Box<str>)| {
+            INSTEAD_OF_TEXT.contains(&key.as_str()) && !matches!(&**value, r#""""# | "[]" | "{}")
+        };
+        !self.text.trim().is_empty() || self.extra.iter().any(in_place)
+    }
 }
 
 /// Assembles a reply from its events.

@@ -9,6 +9,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use super::Upstream;
 use super::fail_over::FailOver;
 use super::http::{HttpUpstream, HttpUpstreamError};
+use super::learned::LearnedQuirks;
 use super::retry::RetryPolicy;
 use super::settings::{FinalCall, PoolSettings, Quirks, Settings};
 use crate::ids::CallIdStyle;
@@ -43,6 +44,7 @@ pub struct Router {
     all: Arc<Route>,
     has_patterns: bool,
     retry: RetryPolicy,
+    learned: LearnedQuirks,
 }
 
 #[derive(Debug)]
@@ -92,6 +94,7 @@ impl Router {
             entries,
             all: Arc::new(all),
             retry: RetryPolicy::default(),
+            learned: LearnedQuirks::default(),
         })
     }
 
@@ -105,6 +108,11 @@ impl Router {
     /// The attempts of one call over the upstreams of a route.
     pub fn fail_over(&self, route: Arc<Route>) -> FailOver {
         FailOver::new(self.retry, route)
+    }
+
+    /// The quirks that the upstreams have shown so far.
+    pub fn learned(&self) -> &LearnedQuirks {
+        &self.learned
     }
 
     /// Makes a router over the configured upstreams.

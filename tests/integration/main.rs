@@ -45,4 +45,5 @@ mod support;
 mod support_selftest;
 mod tools;
 mod turn_bytes;
+mod unanswered;
 mod web;

@@ -1,16 +1,18 @@
-//! The end of a turn at a limit. The client gets a notice.
+//! The end of a turn at a limit. The client gets a notice, and a sentence if the answer would have no text.
 
 use super::super::AgentError;
-use super::super::event::Notice;
+use super::super::event::{AgentEvent, Notice};
+use super::super::options::TextMode;
 use super::super::stop::StopReason;
 use super::super::transcript;
 use super::{Phase, Run};
 use crate::session::StoredMessage;
+use crate::upstream::assemble::ModelReply;
 
 impl Run {
     /// Adds a notice if the reason is a limit.
     pub(super) fn limit_notice(&mut self, reason: StopReason) {
-        if reason.is_limit() {
+        if reason.limit().is_some() {
             let message = format!("the limit {} is reached", reason.as_str());
             self.notify(Notice {
                 kind: "limit_reached",
@@ -30,7 +32,43 @@ impl Run {
         let buffered = std::mem::take(&mut self.last_buffered);
         self.queue_events(buffered);
         self.limit_notice(reason);
-        let end = StoredMessage::visible(transcript::text_answer(""));
+        let explained = self.explain_limit(reason);
+        let end = explained.unwrap_or_else(|| StoredMessage::visible(transcript::text_answer("")));
         self.finish(reason, vec![end]).await
+    }
+
+    /// Ends the turn at a limit whose final call brought no answer.
+    pub(super) async fn finish_unanswered(
+        &mut self,
+        reason: StopReason,
+        mut reply: ModelReply,
+        buffered: Vec<AgentEvent>,
+    ) -> Result<(), AgentError> {
+        let _dropped = self.end_round(&reply.text, buffered);
+        reply.text = self.add_limit_sentence(reason);
+        let message = transcript::assistant(&reply, &[], &self.request.route.quirks);
+        self.finish(reason, vec![StoredMessage::visible(message)])
+            .await
+    }
+
+    /// If the answer has no text, adds a sentence that says which limit was reached. Returns the message to store.
+    pub(super) fn explain_limit(&mut self, reason: StopReason) -> Option<StoredMessage> {
+        let text = match self.request.options.text {
+            TextMode::All => self.answer_text.joined(),
+            TextMode::Final => self.answer_text.last_round(),
+        };
+        if reason.limit().is_none() || !text.trim().is_empty() {
+            return None;
+        }
+        let sentence = self.add_limit_sentence(reason);
+        Some(StoredMessage::visible(transcript::text_answer(&sentence)))
+    }
+
+    fn add_limit_sentence(&mut self, reason: StopReason) -> String {
+        let limit = reason.limit().unwrap_or(reason.as_str());
+        let sentence = format!("The turn ended without a final answer: it reached {limit}.");
+        self.answer_text.begin_round();
+        self.add_text(sentence.clone());
+        sentence
     }
 }

@@ -83,6 +83,7 @@ impl Run {
             Offer::AsRequested => (tools, template.first_choice.clone()),
             Offer::Unforced => (tools, template.later_choice.clone()),
             Offer::Withheld(_) if removes_tools => (None, None),
+            Offer::Removed(_) => (None, None),
             Offer::Withheld(_) => (tools, Some("\"none\"".into())),
         };
         let fields = match tools {
@@ -105,6 +106,7 @@ impl Run {
         let Phase::ModelCall(call) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Ok(());
         };
+        let (with_tools, upstream) = (call.with_tools(), call.upstream().clone());
         let ActiveModelCall {
             assembler,
             buffered,
@@ -131,8 +133,20 @@ impl Run {
             finish: &reply.finish,
             tokens,
             calls: &facts,
+            has_answer: reply.has_answer(),
+            with_tools,
         });
         match after {
+            AfterModelCall::AskAgain => {
+                let learned = self.parts.router.learned();
+                learned.remove_tools(&*upstream, &self.request.model);
+                let _dropped = self.end_round(&reply.text, buffered);
+                self.phase = Phase::BeforeModelCall;
+                Ok(())
+            }
+            AfterModelCall::Finish(reason) if reason.limit().is_some() && !reply.has_answer() => {
+                self.finish_unanswered(reason, reply, buffered).await
+            }
             AfterModelCall::Finish(reason) => {
                 self.queue_events(buffered);
                 let end = vec![StoredMessage::visible(transcript::assistant(
@@ -146,7 +160,8 @@ impl Run {
             AfterModelCall::Abandon(reason) => {
                 self.queue_events(buffered);
                 self.limit_notice(reason);
-                let end = self.unrun_messages(&reply, &resolved, NOT_RUN_LIMIT);
+                let mut end = self.unrun_messages(&reply, &resolved, NOT_RUN_LIMIT);
+                end.extend(self.explain_limit(reason));
                 self.finish(reason, end).await
             }
             AfterModelCall::Fail(reason) => {

@@ -31,6 +31,8 @@ fn asking(calls: &[CallFacts]) -> ReplyFacts<'_> {
         finish: &FinishReason::ToolCalls,
         tokens: 0,
         calls,
+        has_answer: false,
+        with_tools: true,
     }
 }
 
@@ -38,6 +40,7 @@ fn asking(calls: &[CallFacts]) -> ReplyFacts<'_> {
 fn answering(finish: &FinishReason) -> ReplyFacts<'_> {
     ReplyFacts {
         finish,
+        has_answer: true,
         ..asking(&[])
     }
 }
@@ -122,7 +125,11 @@ fn each_mode_has_its_own_decision_at_the_limit_on_rounds() {
         round(&mut machine, &[call("2")]);
         let before = machine.before_model_call(Duration::ZERO);
         let calls = [call("3")];
-        (before, machine.after_model_call(&asking(&calls)))
+        let reply = ReplyFacts {
+            has_answer: true,
+            ..asking(&calls)
+        };
+        (before, machine.after_model_call(&reply))
     };
     let withheld = BeforeModelCall::Call(Offer::Withheld(reason));
     assert_eq!(
@@ -240,6 +247,38 @@ fn two_batches_in_a_row_of_repeated_calls_end_the_turn_as_a_limit_does() {
         assert_eq!(machine.before_model_call(Duration::ZERO), expected);
         assert_eq!(machine.rounds(), 3);
     }
+}
+
+#[test]
+fn a_final_call_without_an_answer_is_made_once_more_without_tools() {
+    let reason = StopReason::MaxToolRounds;
+    let at_limit = || {
+        let mut machine = machine(|rules| rules.max_rounds = 1);
+        round(&mut machine, &[call("1")]);
+        machine.before_model_call(Duration::ZERO);
+        machine
+    };
+    for calls in [&[call("2")][..], &[]] {
+        let mut machine = at_limit();
+        let after = machine.after_model_call(&asking(calls));
+        assert_eq!(after, AfterModelCall::AskAgain);
+        let again = BeforeModelCall::Call(Offer::Removed(reason));
+        assert_eq!(machine.before_model_call(Duration::MAX), again);
+        let without = ReplyFacts {
+            with_tools: false,
+            ..asking(calls)
+        };
+        let after = machine.after_model_call(&without);
+        assert_eq!(after, AfterModelCall::Finish(reason));
+        assert_eq!(machine.model_calls(), 3);
+    }
+    // The tools were left out in the first place.
+    let without = ReplyFacts {
+        with_tools: false,
+        ..asking(&[])
+    };
+    let after = at_limit().after_model_call(&without);
+    assert_eq!(after, AfterModelCall::Finish(reason));
 }
 
 #[test]
