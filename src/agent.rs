@@ -18,6 +18,7 @@ pub mod options;
 pub mod policy;
 pub mod settings;
 pub mod stop;
+mod token_estimate;
 mod transcript;
 pub mod turn;
 mod turn_bytes;

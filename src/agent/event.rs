@@ -166,8 +166,8 @@ pub struct ProducedFile {
 /// Information for the client that is not part of the answer.
 #[derive(Debug, Clone)]
 pub struct Notice {
-    /// The class: `retry`, `limit_reached`, `session_store`, `session_too_large`, `interpreter_lost`, `file_store`, `file_not_produced` or
-    /// `turn_bytes`.
+    /// The class: `retry`, `limit_reached`, `tokens_estimated`, `session_store`, `session_too_large`, `interpreter_lost`,
+    /// `file_store`, `file_not_produced` or `turn_bytes`.
     pub kind: &'static str,
     /// A text for people.
     pub message: String,

@@ -209,6 +209,63 @@ async fn the_token_budget_ends_before_the_next_call_or_with_a_last_one() {
 }
 
 #[tokio::test]
+async fn tokens_are_estimated_where_the_model_server_reports_none() {
+    let (upstream, hook) = (insatiable().await, hook().await);
+    let toml = upstream.with_quirks("stream_options = false");
+    let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
+    // Each call sends 4,000 characters, and a few more.
+    let long = "word ".repeat(800);
+    let asked = |limits: Value| {
+        let body = with(ask_with(&long, ["t"]), "max_tool_rounds", json!(6));
+        with(
+            body,
+            "agent",
+            json!({"limits": limits, "on_limit": "stop", "text": "final"}),
+        )
+    };
+    let kinds = |agent: &Value| -> Vec<String> {
+        let notices = agent["notices"].as_array().cloned().unwrap_or_default();
+        let kind = |notice: &Value| notice["kind"].as_str().unwrap().to_owned();
+        notices.iter().map(kind).collect()
+    };
+
+    let limited = asked(json!({"max_total_tokens": 2500}));
+    let body = app.post_chat(limited.clone()).await.completion();
+    assert_eq!(body["agent"]["stop_reason"], "max_total_tokens");
+    assert_eq!(body["agent"]["model_calls"], 3);
+    assert_eq!(
+        kinds(&body["agent"]),
+        ["tokens_estimated", "limit_reached"],
+        "once, whatever the number of calls"
+    );
+    assert!(body.get("usage").is_none(), "an estimate is no usage");
+    let stream = app.stream_chat(limited).await.collect().await;
+    assert_eq!(stream.notices().len(), 2);
+    assert_eq!(kinds(stream.agent()), ["tokens_estimated", "limit_reached"]);
+
+    // Without the limit nothing has to be estimated.
+    let body = app.post_chat(asked(json!({}))).await.completion();
+    assert_eq!(body["agent"]["stop_reason"], "max_tool_rounds");
+    assert_eq!(kinds(&body["agent"]), ["limit_reached"]);
+}
+
+#[tokio::test]
+async fn an_image_does_not_count_as_text_where_tokens_are_estimated() {
+    let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("Done.")]).await;
+    let hook = hook().await;
+    let toml = upstream.with_quirks("stream_options = false");
+    let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
+    let mut body = limited(json!({"limits": {"max_total_tokens": 2500}}));
+    let url = format!("data:image/png;base64,{}", "A".repeat(40_000));
+    body["messages"][0]["content"] = json!([
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": url}},
+    ]);
+    let body = app.post_chat(body).await.completion();
+    assert_eq!(body["agent"]["stop_reason"], "completed");
+}
+
+#[tokio::test]
 async fn the_time_budget_cancels_a_running_tool() {
     for (on_limit, code) in [("final_answer", 200), ("stop", 200), ("error", 422)] {
         let upstream = insatiable().await;

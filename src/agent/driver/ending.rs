@@ -275,7 +275,11 @@ impl Run {
             }
         }
         self.usage_by_round.push(reply.usage.clone());
-        reply.usage.as_ref().map_or(0, Usage::total_tokens)
+        let reported = reply.usage.as_ref().map(Usage::total_tokens);
+        match reported.filter(|tokens| *tokens > 0) {
+            Some(tokens) => tokens,
+            None => self.estimated_tokens(reply),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::super::AgentError;
 use super::super::event::{AgentEvent, Notice};
 use super::super::options::TextMode;
 use super::super::stop::StopReason;
+use super::super::token_estimate::estimate_tokens;
 use super::super::transcript;
 use super::{Phase, Run};
 use crate::session::StoredMessage;
@@ -62,6 +63,20 @@ impl Run {
         }
         let sentence = self.add_limit_sentence(reason);
         Some(StoredMessage::visible(transcript::text_answer(&sentence)))
+    }
+
+    /// The tokens of a model call whose upstream reports none, if a limit needs them.
+    pub(super) fn estimated_tokens(&mut self, reply: &ModelReply) -> u64 {
+        if self.request.options.limits.max_total_tokens.is_none() {
+            return 0;
+        }
+        self.notify(Notice {
+            kind: "tokens_estimated",
+            message: "the model server reports no token counts; max_total_tokens is held with an estimate (characters / 4)"
+                .to_owned(),
+        });
+        let tools = self.request.tools.tools_json();
+        estimate_tokens(&self.transcript, tools.as_deref(), reply)
     }
 
     fn add_limit_sentence(&mut self, reason: StopReason) -> String {
