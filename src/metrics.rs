@@ -23,6 +23,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
+use crate::openai::event::TextForm;
 use crate::tools::ToolStatus;
 use figures::{CodeMetrics, WebMetrics};
 pub use labels::{ModelOutcome, RouteLabel, ToolLabel};
@@ -69,6 +70,7 @@ struct Inner {
     model_calls: Family<ModelCallLabels, Counter>,
     model_seconds: Histograms<NameLabel>,
     retries: Family<NameLabel, Counter>,
+    text_calls: Family<TextCallLabels, Counter>,
     prompt_tokens: Total,
     completion_tokens: Total,
     open_streams: Gauge,
@@ -93,6 +95,12 @@ struct ToolCallLabels {
 struct ModelCallLabels {
     upstream: Arc<str>,
     outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TextCallLabels {
+    upstream: Arc<str>,
+    form: &'static str,
 }
 
 impl Metrics {
@@ -175,6 +183,15 @@ impl Metrics {
         self.0.retries.get_or_create(&labels).inc();
     }
 
+    /// Counts a call that a model of `upstream` wrote as text.
+    pub fn text_call(&self, upstream: &str, form: TextForm) {
+        let labels = TextCallLabels {
+            upstream: self.upstream(upstream),
+            form: form.as_str(),
+        };
+        self.0.text_calls.get_or_create(&labels).inc();
+    }
+
     /// Counts tokens as a model server reported them.
     pub fn tokens(&self, prompt: u64, completion: u64) {
         self.0.prompt_tokens.inc_by(prompt);
@@ -251,6 +268,7 @@ impl Inner {
                 "model_call_duration_seconds",
                 "Time of one call of a model server",
             ),
+            text_calls: page.metric("text_calls", "Tool calls that a model wrote as text"),
             retries: page.metric(
                 "upstream_retries",
                 "Calls made again after a failure of this upstream",

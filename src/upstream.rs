@@ -15,6 +15,7 @@ pub mod router;
 pub mod settings;
 #[cfg(test)]
 mod testing;
+pub mod text_calls;
 pub mod think;
 
 use std::sync::Arc;

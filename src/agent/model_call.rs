@@ -152,7 +152,15 @@ impl ActiveModelCall {
         *waited += waiting_since.elapsed();
         match next {
             Some(Ok(event)) => match self.assembler.push(&event) {
-                Ok(()) => Ok(self.take(event, buffer_mode)),
+                Ok(()) => {
+                    if let ModelEvent::ToolCall(call) = &event
+                        && let Some(form) = call.text_form
+                    {
+                        let upstream = self.fail_over.upstream().name();
+                        parts.metrics.text_call(upstream, form);
+                    }
+                    Ok(self.take(event, buffer_mode))
+                }
                 Err(error) => {
                     let error = UpstreamError::Malformed {
                         upstream: self.fail_over.upstream().name().into(),

@@ -299,6 +299,7 @@ sections! {
         streams: Switch<true>,
         stream_options: Switch<true>,
         think_tags: Switch<false>,
+        text_calls: Switch<false>,
         split_names: Switch<false>,
         send_reasoning: Switch<true>,
         final_call: FinalCall,

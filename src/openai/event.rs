@@ -49,4 +49,34 @@ pub struct ToolCallDelta {
     pub whole: bool,
     /// The type of the call.
     pub kind: CallKind,
+    /// How the call was written, if it was written as text.
+    pub text_form: Option<TextForm>,
+}
+
+/// How a call was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextForm {
+    /// `<tool_call>…</tool_call>`
+    ToolCallTag,
+    /// `<function=…>…</function>`
+    FunctionTag,
+    /// `[TOOL_CALLS]…`
+    ToolCallsToken,
+    /// `<|python_tag|>…`
+    PythonTag,
+    /// A JSON object without a mark.
+    BareJson,
+}
+
+impl TextForm {
+    /// The name in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ToolCallTag => "tool_call_tag",
+            Self::FunctionTag => "function_tag",
+            Self::ToolCallsToken => "tool_calls_token",
+            Self::PythonTag => "python_tag",
+            Self::BareJson => "bare_json",
+        }
+    }
 }

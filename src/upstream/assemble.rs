@@ -344,6 +344,7 @@ mod tests {
             arguments: given(arguments.trim_start_matches('=')),
             whole: arguments.starts_with('='),
             kind: CallKind::Function,
+            text_form: None,
         }
     }
 

@@ -10,6 +10,7 @@ mod wire;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
@@ -18,6 +19,7 @@ pub(super) use self::text::one_line;
 use self::text::{is_falsy, lossy_string, replace_lone_surrogates};
 use self::wire::{Chunk, Delta, Entries, MAX_UNKNOWN_KEYS};
 use super::settings::Quirks;
+use super::text_calls::TextCalls;
 use super::think::ThinkSplitter;
 use crate::openai::event::ModelEvent;
 use crate::openai::raw::RawObject;
@@ -41,6 +43,8 @@ pub enum DecodeError {
 #[derive(Debug)]
 pub struct ChunkDecoder {
     think: Option<ThinkSplitter>,
+    /// Finds calls in the text.
+    text_calls: Option<TextCalls>,
     model: Box<str>,
     /// The unknown chunk fields of the last event with such fields.
     chunk_extra: Vec<(String, Box<str>)>,
@@ -57,6 +61,7 @@ impl ChunkDecoder {
     pub fn new(quirks: &Quirks) -> Self {
         Self {
             think: quirks.think_tags.then(ThinkSplitter::default),
+            text_calls: None,
             model: Box::default(),
             chunk_extra: Vec::new(),
             unknown_keys: HashSet::new(),
@@ -64,6 +69,13 @@ impl ChunkDecoder {
             saw_delta: false,
             finished: false,
         }
+    }
+
+    /// Finds calls of these tools that are written as text.
+    #[must_use]
+    pub fn with_text_calls(mut self, offered: Arc<[String]>) -> Self {
+        self.text_calls = Some(TextCalls::new(offered));
+        self
     }
 
     /// Whether the finish reason has arrived.
@@ -79,6 +91,13 @@ impl ChunkDecoder {
     /// # Errors
     /// When the chunk reports an error or is not a chunk.
     pub fn decode(&mut self, data: &str, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
+        let from = out.len();
+        self.decode_chunk(data, out)?;
+        self.find_text_calls(out, from);
+        Ok(())
+    }
+
+    fn decode_chunk(&mut self, data: &str, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
         if let Some((kind, text)) = self.previous.text_of(data) {
             self.push_text(kind, text, out);
             return Ok(());
@@ -107,7 +126,10 @@ impl ChunkDecoder {
             if chunk.choice.is_none() && chunk.error.is_none_or(is_falsy) {
                 return Err(DecodeError::Malformed("the response has no choices".into()));
             }
-            self.emit(chunk, true, out)
+            let from = out.len();
+            self.emit(chunk, true, out)?;
+            self.find_text_calls(out, from);
+            Ok(())
         })?;
         self.finish(out);
         Ok(())
@@ -115,15 +137,32 @@ impl ChunkDecoder {
 
     /// Ends the response: appends pending text and, if the upstream sent no finish, a finish.
     pub fn finish(&mut self, out: &mut Vec<ModelEvent>) {
-        self.flush(out);
+        let from = out.len();
+        self.flush_think(out);
         if !self.finished {
             self.finished = true;
             out.push(ModelEvent::Finish(FinishReason::Stop));
         }
+        self.find_text_calls(out, from);
     }
 
-    /// Appends text that is pending because it may be a part of a reasoning tag.
+    /// Appends text that is pending because it may be a part of a reasoning tag or of a call. The answer broke off.
     pub fn flush(&mut self, out: &mut Vec<ModelEvent>) {
+        let from = out.len();
+        self.flush_think(out);
+        self.find_text_calls(out, from);
+        if let Some(calls) = &mut self.text_calls {
+            calls.release(out);
+        }
+    }
+
+    fn find_text_calls(&mut self, out: &mut Vec<ModelEvent>, from: usize) {
+        if let Some(calls) = &mut self.text_calls {
+            calls.apply(out, from);
+        }
+    }
+
+    fn flush_think(&mut self, out: &mut Vec<ModelEvent>) {
         if let Some(think) = &mut self.think {
             think.flush(out);
         }
@@ -175,7 +214,7 @@ impl ChunkDecoder {
             };
             out.extend(early);
             if let Some(word) = finish {
-                self.flush(out);
+                self.flush_think(out);
                 self.finished = true;
                 out.push(ModelEvent::Finish(FinishReason::parse(&word)));
             }
@@ -210,7 +249,7 @@ impl ChunkDecoder {
         if delta.tool_calls.is_some() || delta.function_call.is_some() {
             let calls = calls::of_delta(delta, whole)?;
             if !calls.is_empty() {
-                self.flush(out);
+                self.flush_think(out);
             }
             out.extend(calls.into_iter().map(ModelEvent::ToolCall));
         }

@@ -25,7 +25,7 @@ use url::Url;
 
 use self::events::{BodyEncoding, ResponseEvents};
 use self::reader::{BodyReader, ForwardedBody};
-use self::request::{Upload, chat_body, join_url};
+use self::request::{Upload, chat_body, function_names, join_url};
 use self::response::{client_headers, is_whole_body, read_capped};
 use super::decode::ChunkDecoder;
 use super::headers::strip_hop_by_hop;
@@ -164,11 +164,15 @@ impl HttpUpstream {
             BodyEncoding::Sse(SseDecoder::new(largest))
         };
         let reader = BodyReader::new(response.bytes_stream(), self.settings.idle_timeout);
+        let mut decoder = ChunkDecoder::new(quirks);
+        if let Some(tools) = call.tools.as_deref().filter(|_| quirks.text_calls) {
+            decoder = decoder.with_text_calls(function_names(tools));
+        }
         let events = ResponseEvents::new(
             self.name.clone(),
             reader,
             encoding,
-            ChunkDecoder::new(quirks),
+            decoder,
             self.settings.max_stream_bytes,
         );
         Ok(ModelStream {

@@ -54,6 +54,8 @@ pub struct Quirks {
     pub stream_options: bool,
     /// Reasoning arrives in the text between `<think>` and `</think>`.
     pub think_tags: bool,
+    /// Models write calls as text, which the server does not parse.
+    pub text_calls: bool,
     /// A call's name comes in pieces; otherwise a repeated name is the same name again.
     pub split_names: bool,
     /// Reasoning is sent back with the history.
@@ -93,6 +95,7 @@ impl Default for Quirks {
             streams: true,
             stream_options: true,
             think_tags: false,
+            text_calls: false,
             split_names: false,
             send_reasoning: true,
             final_call: FinalCall::default(),

@@ -43,6 +43,7 @@ mod store;
 )]
 mod support;
 mod support_selftest;
+mod text_calls;
 mod tools;
 mod turn_bytes;
 mod unanswered;

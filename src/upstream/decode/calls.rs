@@ -71,6 +71,7 @@ fn tool_call(entry: &RawObject<'_>, whole: bool) -> Option<ToolCallDelta> {
         whole: object || (whole && arguments.is_some()),
         arguments,
         kind,
+        text_form: None,
     };
     let is_used = call.id.is_some() || call.name.is_some() || call.arguments.is_some();
     is_used.then_some(call)
@@ -85,6 +86,7 @@ fn legacy_call(value: &RawValue, whole: bool) -> Option<ToolCallDelta> {
         whole: object || (whole && arguments.is_some()),
         arguments,
         kind: CallKind::Function,
+        text_form: None,
     })
 }
 

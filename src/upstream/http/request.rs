@@ -20,6 +20,16 @@ use crate::openai::raw::{RawObject, push_entry, push_string};
 /// Texts of at least this length are shared instead of copied, in bytes.
 const SHARE_FROM_BYTES: usize = 2048;
 
+/// The names of the functions in a `tools` array.
+pub(super) fn function_names(tools: &str) -> Arc<[String]> {
+    let entries: Vec<RawObject<'_>> = serde_json::from_str(tools).unwrap_or_default();
+    let name = |entry: &RawObject<'_>| {
+        let function = RawObject::parse(entry.get_some("function")?.get()).ok()?;
+        serde_json::from_str(function.get_some("name")?.get()).ok()
+    };
+    entries.iter().filter_map(name).collect()
+}
+
 /// Encodes the body of a chat request, with the quirks of the upstream. The messages are not copied.
 pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body {
     let quirks = &settings.quirks;

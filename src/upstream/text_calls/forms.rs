@@ -1,0 +1,339 @@
+//! The forms in which calls are written as text.
+
+use memchr::memmem;
+use serde_json::value::RawValue;
+
+use super::{FoundCall, MARKS, Verdict};
+use crate::openai::event::TextForm;
+use crate::openai::raw::{RawObject, push_entry, quoted};
+
+/// Longest name of a tool.
+const MAX_NAME: usize = 64;
+
+/// Where a call may begin.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// The mark of a form begins here.
+    Marked(usize, TextForm),
+    /// Bare JSON of a call begins here.
+    Bare(usize),
+    /// What begins here may become one of both.
+    Perhaps(usize),
+    None,
+}
+
+/// Finds the first begin. `line_start` says whether the text is at the start of a line.
+pub(super) fn find_begin(text: &str, mut line_start: bool, offered: &[String]) -> Begin {
+    for (place, character) in text.char_indices() {
+        let rest = text.get(place..).unwrap_or_default();
+        match character {
+            '<' | '[' | '{' => {
+                for (mark, form) in MARKS {
+                    if rest.starts_with(mark) {
+                        return Begin::Marked(place, form);
+                    }
+                    if mark.starts_with(rest) {
+                        return Begin::Perhaps(place);
+                    }
+                }
+                if line_start && character != '<' {
+                    match begin_of_bare(rest, offered) {
+                        Some(true) => return Begin::Bare(place),
+                        None => return Begin::Perhaps(place),
+                        Some(false) => {}
+                    }
+                }
+                line_start = false;
+            }
+            '\n' => line_start = true,
+            _ => line_start &= character.is_whitespace(),
+        }
+    }
+    Begin::None
+}
+
+/// Whether the text begins like a bare call of an offered tool; `None` if that is open.
+pub(super) fn begin_of_bare(text: &str, offered: &[String]) -> Option<bool> {
+    const SHAPES: [&[&str]; 2] = [
+        &["{", "\"name\"", ":"],
+        &[
+            "{",
+            "\"type\"",
+            ":",
+            "\"function\"",
+            ",",
+            "\"function\"",
+            ":",
+            "{",
+            "\"name\"",
+            ":",
+        ],
+    ];
+    let text = match text.strip_prefix('[') {
+        Some(list) => list.trim_start(),
+        None => text,
+    };
+    let mut open = false;
+    for shape in SHAPES {
+        match after_tokens(text, shape) {
+            AfterTokens::Open => open = true,
+            AfterTokens::Other => {}
+            AfterTokens::Rest(rest) => {
+                let mut open_name = false;
+                for name in offered {
+                    let name = quoted(name);
+                    if rest.starts_with(&name) {
+                        return Some(true);
+                    }
+                    open_name |= name.starts_with(rest);
+                }
+                return if open_name { None } else { Some(false) };
+            }
+        }
+    }
+    if open { None } else { Some(false) }
+}
+
+/// What follows some tokens.
+enum AfterTokens<'a> {
+    /// The text is too short to tell.
+    Open,
+    /// The text begins with others.
+    Other,
+    Rest(&'a str),
+}
+
+/// Reads these tokens, between which there may be white space.
+fn after_tokens<'a>(mut text: &'a str, tokens: &[&str]) -> AfterTokens<'a> {
+    for token in tokens {
+        text = text.trim_start();
+        match text.strip_prefix(token) {
+            Some(rest) => text = rest,
+            None if token.starts_with(text) => return AfterTokens::Open,
+            None => return AfterTokens::Other,
+        }
+    }
+    AfterTokens::Rest(text.trim_start())
+}
+
+/// Finds the end of a JSON object or array. Text that was looked at is not looked at again.
+#[derive(Debug, Default)]
+pub(super) struct JsonEnd {
+    /// Bytes that were looked at.
+    seen: usize,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl JsonEnd {
+    /// The place after the value that begins at or after `start`, if it is complete.
+    fn find(&mut self, text: &str, start: usize) -> Option<usize> {
+        self.seen = self.seen.max(start);
+        for byte in text.as_bytes().get(self.seen..).unwrap_or_default() {
+            self.seen += 1;
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        return Some(self.seen);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The place after `end`, if it is there.
+    fn find_mark(&mut self, text: &str, mark: &str) -> Option<usize> {
+        let from = self.seen.saturating_sub(mark.len());
+        let found = memmem::find(text.as_bytes().get(from..)?, mark.as_bytes());
+        self.seen = text.len();
+        found.map(|place| from + place + mark.len())
+    }
+}
+
+/// What a text that begins with the mark of a form is.
+pub(super) fn marked(form: TextForm, text: &str, end: &mut JsonEnd) -> Verdict {
+    match form {
+        TextForm::ToolCallTag => tagged(text, end, "</tool_call>", |inside| {
+            let inside = inside.strip_prefix("<tool_call>")?.trim();
+            match inside.starts_with('<') {
+                true => function_tag(inside),
+                false => calls_of(inside),
+            }
+        }),
+        TextForm::FunctionTag => tagged(text, end, "</function>", function_tag),
+        TextForm::ToolCallsToken => tool_calls_token(text, end),
+        TextForm::PythonTag => python_tag(text, end),
+        TextForm::BareJson => Verdict::Text,
+    }
+}
+
+/// A call between a mark and the mark of its end.
+fn tagged(
+    text: &str,
+    end: &mut JsonEnd,
+    mark: &str,
+    read: impl Fn(&str) -> Option<Vec<FoundCall>>,
+) -> Verdict {
+    let Some(length) = end.find_mark(text, mark) else {
+        return Verdict::Open;
+    };
+    let inside = text.get(..length - mark.len());
+    verdict(inside.and_then(read), length)
+}
+
+/// `[TOOL_CALLS][{…}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` with or without a call id.
+fn tool_calls_token(text: &str, end: &mut JsonEnd) -> Verdict {
+    const TOKEN: &str = "[TOOL_CALLS]";
+    const ARGUMENTS: &str = "[ARGS]";
+    let body = text.get(TOKEN.len()..).unwrap_or_default();
+    let trimmed = body.trim_start();
+    let Some(first) = trimmed.chars().next() else {
+        return Verdict::Open;
+    };
+    let start = text.len() - trimmed.len();
+    if first == '[' || first == '{' {
+        return match end.find(text, start) {
+            None => Verdict::Open,
+            Some(length) => verdict(text.get(start..length).and_then(calls_of), length),
+        };
+    }
+    let name_end = trimmed.find(['[', '{']);
+    let name = trimmed
+        .get(..name_end.unwrap_or(trimmed.len()))
+        .map(str::trim);
+    let Some(name) = name.filter(|name| name.len() <= MAX_NAME && !name.contains('\n')) else {
+        return Verdict::Text;
+    };
+    let Some(name_end) = name_end else {
+        return Verdict::Open;
+    };
+    let (arguments, skipped) = match trimmed.find(ARGUMENTS) {
+        Some(place) => (place + ARGUMENTS.len(), trimmed.get(name_end..place)),
+        None if trimmed
+            .get(name_end..)
+            .is_some_and(|rest| rest.starts_with('{')) =>
+        {
+            (name_end, Some(""))
+        }
+        None if trimmed.len() < name_end + 2 * MAX_NAME => return Verdict::Open,
+        None => return Verdict::Text,
+    };
+    if !skipped.is_some_and(|ids| ids.is_empty() || ids.starts_with("[CALL_ID]")) {
+        return Verdict::Text;
+    }
+    match end.find(text, start + arguments) {
+        None => Verdict::Open,
+        Some(length) => {
+            let arguments = text.get(start + arguments..length);
+            let call = arguments.and_then(|arguments| call(name.to_owned(), arguments.trim()));
+            verdict(call.map(|call| vec![call]), length)
+        }
+    }
+}
+
+/// `<|python_tag|>{…}`. Python code after the tag is no call.
+fn python_tag(text: &str, end: &mut JsonEnd) -> Verdict {
+    const TAG: &str = "<|python_tag|>";
+    let body = text.get(TAG.len()..).unwrap_or_default().trim_start();
+    match body.chars().next() {
+        None => Verdict::Open,
+        Some('{') => match end.find(text, TAG.len()) {
+            None => Verdict::Open,
+            Some(length) => verdict(text.get(TAG.len()..length).and_then(calls_of), length),
+        },
+        Some(_) => Verdict::Text,
+    }
+}
+
+/// The bare JSON value at `start`, which begins like a call.
+pub(super) fn bare(text: &str, start: usize, end: &mut JsonEnd, offered: &[String]) -> Verdict {
+    let Some(length) = end.find(text, start) else {
+        return Verdict::Open;
+    };
+    let calls = text.get(start..length).and_then(calls_of);
+    let calls = calls.filter(|calls| calls.iter().all(|call| offered.contains(&call.name)));
+    verdict(calls, length)
+}
+
+fn verdict(calls: Option<Vec<FoundCall>>, length: usize) -> Verdict {
+    match calls.filter(|calls| !calls.is_empty()) {
+        Some(calls) => Verdict::Calls(calls, length),
+        None => Verdict::Text,
+    }
+}
+
+/// `<function=name>` with a JSON object, or with `<parameter=key>` elements.
+fn function_tag(text: &str) -> Option<Vec<FoundCall>> {
+    let (name, body) = text.trim().strip_prefix("<function=")?.split_once('>')?;
+    let body = body.trim();
+    let body = body.strip_suffix("</function>").unwrap_or(body).trim();
+    let name = name.trim().trim_matches('"').to_owned();
+    if body.is_empty() || body.starts_with('{') {
+        return Some(vec![call(name, body)?]);
+    }
+    let mut arguments = String::from("{");
+    let mut rest = body;
+    while !rest.is_empty() {
+        let (key, after) = rest.strip_prefix("<parameter=")?.split_once('>')?;
+        // The last element may lack its end.
+        let (value, after) = after.split_once("</parameter>").unwrap_or((after, ""));
+        let value = value.strip_prefix('\n').unwrap_or(value);
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        push_entry(&mut arguments, key.trim(), &quoted(value));
+        rest = after.trim_start();
+    }
+    arguments.push('}');
+    Some(vec![call(name, &arguments)?])
+}
+
+/// The call of a JSON object, or the calls of a list.
+fn calls_of(json: &str) -> Option<Vec<FoundCall>> {
+    let json = json.trim();
+    if json.starts_with('[') {
+        let entries: Vec<&RawValue> = serde_json::from_str(json).ok()?;
+        return entries.iter().map(|entry| call_of(entry.get())).collect();
+    }
+    Some(vec![call_of(json)?])
+}
+
+fn call_of(json: &str) -> Option<FoundCall> {
+    let object = RawObject::parse(json).ok()?;
+    let inner = object.get_some("function");
+    let inner = inner.and_then(|inner| RawObject::parse(inner.get()).ok());
+    let object = inner.unwrap_or(object);
+    let member = |names: &[&str]| names.iter().find_map(|name| object.get_some(name));
+    let name: String = serde_json::from_str(member(&["name", "tool_name"])?.get()).ok()?;
+    let arguments = member(&["arguments", "parameters", "args", "input", "tool_args"]);
+    let arguments = arguments.map_or("{}", RawValue::get);
+    // Some models quote the arguments.
+    match serde_json::from_str::<String>(arguments) {
+        Ok(text) => call(name, text.trim()),
+        Err(_) => call(name, arguments),
+    }
+}
+
+/// A call with this name, if it can be one. Arguments that are not valid are left to the repair of arguments.
+fn call(name: String, arguments: &str) -> Option<FoundCall> {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_legal) {
+        return None;
+    }
+    let arguments = if arguments.is_empty() {
+        "{}"
+    } else {
+        arguments
+    };
+    Some(FoundCall {
+        name,
+        arguments: arguments.to_owned(),
+    })
+}
