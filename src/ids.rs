@@ -3,6 +3,8 @@
 //! Ids that an operator reads (requests, sessions, completions) are ordered by time. Ids that give access to something
 //! (tool calls of a client, files) are random.
 
+mod chat;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,6 +12,8 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
+
+pub use self::chat::{ChatId, ChatKey};
 
 /// Longest session or request id accepted from outside, in characters.
 const MAX_ID_CHARS: usize = 128;
@@ -55,7 +59,7 @@ pub struct RunId(Arc<str>);
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(Arc<str>);
 
-/// The id of a workspace: the interpreter and the working files of one session.
+/// The id of a workspace: the interpreter and the working files of one session, or of the sessions of one chat.
 ///
 /// Its text does not reveal the session's id or owner, and is safe as a file name. The owner is kept beside it, so that
 /// interpreters can be shared fairly.
@@ -164,13 +168,14 @@ impl Owner {
 }
 
 impl WorkspaceId {
-    /// The workspace of a session, the same each time.
+    /// The workspace of a session, the same each time. The sessions of a chat have one workspace: an edit of the first
+    /// message makes a new session, and the files of the chat stay.
     pub fn of(owner: &Owner, session: &SessionId) -> Self {
         let mut digest = Sha256::new();
         // The length distinguishes pairs whose joined texts are equal.
         digest.update((owner.as_str().len() as u64).to_le_bytes());
         digest.update(owner.as_str());
-        digest.update(session.as_str());
+        digest.update(chat::scope(session));
         Self {
             text: hex(&digest.finalize()).into(),
             owner: owner.clone(),

@@ -25,7 +25,8 @@ pub use self::file::{
 pub use self::lease::{Fence, Lease};
 pub use self::limits::{Growth, SessionLimits, StorageFull};
 pub use self::record::{
-    Change, Replaced, SessionPage, SessionSummary, StoredMessage, StoredSession, Title, View,
+    Change, IdOrigin, Replaced, SessionPage, SessionSummary, StoredMessage, StoredSession, Title,
+    View,
 };
 pub use self::run::{KeyClaim, RunRecord, RunRecordState, StoredAnswer};
 pub use self::sqlite::Sqlite;
@@ -334,6 +335,16 @@ impl Store {
     pub fn expire_waiting(&self) {
         match self {
             Self::Sqlite(sqlite) => sqlite.waiting().drop_expired(),
+        }
+    }
+
+    /// Random bytes that this store has kept since it was made. Ids that nobody else may compute are derived from them.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn secret(&self) -> Result<[u8; 32], StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.secret().await,
         }
     }
 

@@ -11,7 +11,7 @@ use super::AgentParts;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::session::{
-    Attachment, Change, Lease, SessionError, StoredMessage, StoredSession, UnstoredTurn,
+    Attachment, Change, IdOrigin, Lease, SessionError, StoredMessage, StoredSession, UnstoredTurn,
     UnwrittenChange,
 };
 
@@ -28,8 +28,8 @@ pub(super) struct Conversation {
     run: Option<RunId>,
     owner: Owner,
     session: RunSession,
-    /// The request named no session.
-    nameless: bool,
+    /// Who chose the session's id.
+    id_origin: IdOrigin,
     /// What is not written yet.
     unsaved: Change,
     writing: Option<JoinHandle<Result<(), Box<UnwrittenChange>>>>,
@@ -61,7 +61,7 @@ enum RunSession {
     Stored {
         id: SessionId,
         lease: Arc<Lease>,
-        /// Nothing is written until a server-side call starts: the request named no session.
+        /// Nothing is written until a server-side call starts: the session does not exist yet, and the request did not name it.
         deferred: bool,
     },
     /// An unstored session (`store: false`). It is kept in memory, and only while a turn waits for client calls.
@@ -159,7 +159,7 @@ impl Conversation {
         let mut change = std::mem::replace(&mut self.unsaved, next);
         // The first write names the run.
         change.run = change.run.or_else(|| self.run.take());
-        change.nameless = self.nameless;
+        change.id_origin = self.id_origin;
         change
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::settings::Permission;
-use crate::ids::SessionId;
+use crate::ids::{ChatId, SessionId};
 use crate::session::SessionMode;
 
 /// The options of a turn. The server's caps are already applied.
@@ -11,6 +11,8 @@ use crate::session::SessionMode;
 pub struct Options {
     /// The session to continue, if the request names one.
     pub session_id: Option<SessionId>,
+    /// The chat that a header names, if the request names no session. Its first message then decides on the session.
+    pub chat: Option<ChatId>,
     /// Most rounds of server-side tools; with 0 none are offered.
     pub max_tool_rounds: u32,
     /// Limits on calls, time and tokens.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::options::Options;
-use crate::ids::{Owner, RequestId, SessionId};
+use crate::ids::{ChatId, Owner, RequestId, SessionId};
 use crate::openai::message::Message;
 
 // The types of the fields, so that a decoder imports only this module.
@@ -27,6 +27,8 @@ pub struct Caller {
     pub owner: Owner,
     /// The session id that a header carried.
     pub session_header: Option<SessionId>,
+    /// The id of a chat that a header of the settings carried.
+    pub chat_header: Option<ChatId>,
     /// Headers that are sent to the upstream.
     pub headers: Arc<HeaderMap>,
     /// `traceparent` and `tracestate`, for tools.

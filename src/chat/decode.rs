@@ -143,7 +143,8 @@ pub fn decode<'a>(
     let declared = DeclaredTools::check(entries, &route.quirks.hosted_tools, server_tool)?;
     let (code, files) = code.map_or_else(Default::default, |(ask, files)| (Some(ask), files));
     let asks = RequestedTools { code, web };
-    let used = extensions.used() || caller.session_header.is_some() || asks.any();
+    let named = caller.session_header.is_some() || caller.chat_header.is_some();
+    let used = extensions.used() || named || asks.any();
     let without_rounds = !used && extensions.max_tool_rounds.is("0");
     // The legacy `functions` API has no tool messages, so only the client can run what it declares.
     let client_only = without_rounds || !offer.offers_by_default() || has_functions;
@@ -220,8 +221,7 @@ impl PartialRequest<'_> {
         &mut self,
         fields: ExtensionFields<'_>,
     ) -> Result<(Extensions, ToolSet), RequestError> {
-        let session = self.caller.session_header.clone();
-        let extensions = fields.read(session, self.offer.settings())?;
+        let extensions = fields.read(&self.caller, self.offer.settings())?;
         let declared = std::mem::take(&mut self.declared.functions);
         let filter = &extensions.filter;
         let set = self.offer.tool_set(declared, &self.asks, filter)?;

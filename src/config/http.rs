@@ -14,7 +14,7 @@ use crate::http::settings::{ApiKey, Settings};
 /// Shortest API key in a variable, in bytes; a shorter one can be guessed.
 const MIN_KEY_CHARS: usize = 16;
 
-/// The header that always carries a session id.
+/// The header that carries a session id, and does not name a chat.
 const SESSION_HEADER: HeaderName = HeaderName::from_static("x-session-id");
 
 pub(super) fn settings(
@@ -26,14 +26,7 @@ pub(super) fn settings(
     if api_keys.is_empty() && !is_loopback(listen) {
         check_public(file, checks)?;
     }
-    let mut session_headers = vec![SESSION_HEADER];
-    for header in &file.session_headers {
-        if !session_headers.contains(&header.0) {
-            session_headers.push(header.0.clone());
-        }
-    }
-    let shown = session_headers.iter().cloned().map(SessionHeader);
-    file.session_headers = shown.collect();
+    let session_headers = session_headers(file, checks);
     Ok(Settings {
         listen,
         max_body_bytes: file.max_body_bytes.into(),
@@ -52,6 +45,22 @@ pub(super) fn settings(
         cors_origins: file.cors_origins.iter().cloned().map(Into::into).collect(),
         api_keys,
     })
+}
+
+/// The headers that name a chat, each once.
+fn session_headers(file: &mut File, checks: &mut Validation<'_>) -> Vec<HeaderName> {
+    let mut names: Vec<HeaderName> = Vec::new();
+    for SessionHeader(name) in &file.session_headers {
+        if *name == SESSION_HEADER {
+            checks.notices.push(
+                "`session_headers`: x-session-id always carries a session id; remove it from the list".to_owned(),
+            );
+        } else if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    file.session_headers = names.iter().cloned().map(SessionHeader).collect();
+    names
 }
 
 /// Refuses an address that the network can reach without API keys, unless the operator allows it.

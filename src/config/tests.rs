@@ -302,7 +302,7 @@ fn values_are_read_in_every_form() {
     assert_eq!(config.http.max_header_bytes, 16_384);
     assert_eq!(config.http.first_byte_wait, Duration::ZERO);
     assert_eq!(config.http.allowed_hosts, ["*.corp"]);
-    assert_eq!(config.http.session_headers, ["x-session-id", "x-chat-id"]);
+    assert_eq!(config.http.session_headers, ["x-chat-id"]);
     let path = std::path::Path::new("/var/s.db");
     assert_eq!(
         config.session.store,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
@@ -16,7 +16,8 @@ use self::budget::{MemoryBudget, ReservedMemory};
 use super::AppState;
 use super::error::ApiError;
 use super::settings::Settings;
-use crate::ids::{Owner, SessionId};
+use super::turn::SESSION_ID;
+use crate::ids::{ChatId, IdError, Owner, SessionId};
 use crate::openai::request::RequestError;
 
 /// Memory reserved for a body of unknown length, in bytes.
@@ -193,25 +194,36 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }
 
-/// The session id of the first configured header that the request has.
-pub(super) fn session_header(
+/// The session id of the header for it.
+pub(super) fn session_header(headers: &HeaderMap) -> Result<Option<SessionId>, ApiError> {
+    let value = headers.get(SESSION_ID);
+    let parsed = value.map(|value| header_id(&SESSION_ID, value, SessionId::parse));
+    Ok(parsed.transpose()?)
+}
+
+/// The chat id of the first of these headers that the request has. An empty header names no chat: front ends send one
+/// before they know the id.
+pub(super) fn chat_header(
     headers: &HeaderMap,
     names: &[HeaderName],
-) -> Result<Option<SessionId>, ApiError> {
-    let Some((name, value)) = names
+) -> Result<Option<ChatId>, ApiError> {
+    let found = names
         .iter()
-        .find_map(|name| Some((name, headers.get(name)?)))
-    else {
-        return Ok(None);
-    };
-    let text = value.to_str().unwrap_or_default();
-    let parsed = SessionId::parse(text).map_err(|problem| {
-        RequestError::field(
-            name.as_str(),
-            format!("the session id in the header '{name}' {problem}"),
-        )
-    })?;
-    Ok(Some(parsed))
+        .filter_map(|name| Some((name, headers.get(name)?)))
+        .find(|(_, value)| !value.is_empty());
+    let parsed = found.map(|(name, value)| header_id(name, value, ChatId::parse));
+    Ok(parsed.transpose()?)
+}
+
+fn header_id<T>(
+    name: &HeaderName,
+    value: &HeaderValue,
+    parse: impl Fn(&str) -> Result<T, IdError>,
+) -> Result<T, RequestError> {
+    parse(value.to_str().unwrap_or_default()).map_err(|problem| {
+        let message = format!("the session id in the header '{name}' {problem}");
+        RequestError::field(name.as_str(), message)
+    })
 }
 
 /// The next data of the body, or none at its end; fails when it does not arrive in time.

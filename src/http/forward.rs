@@ -19,6 +19,7 @@ use super::auth::is_cross_origin;
 use super::error::ApiError;
 use super::headers::forwarded_headers;
 use super::path::{self, PathClass};
+use super::turn::SESSION_ID;
 use super::{AppState, body};
 use crate::chat::decode::with_model_name;
 use crate::upstream::headers::strip_hop_by_hop;
@@ -130,7 +131,7 @@ pub(super) async fn chat(
 /// session ids and API keys of this server.
 pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
-    for name in [HOST, CONTENT_LENGTH, EXPECT] {
+    for name in [HOST, CONTENT_LENGTH, EXPECT, SESSION_ID] {
         headers.remove(name);
     }
     for name in &state.settings.session_headers {

@@ -32,7 +32,7 @@ pub struct Settings {
     pub max_connections: Option<usize>,
     /// How long running requests may take after the shutdown has begun.
     pub shutdown_grace: Duration,
-    /// Headers that carry a session id, `x-session-id` among them.
+    /// Headers in which front ends send the id of a chat.
     pub session_headers: Vec<HeaderName>,
     /// Globs of host names that are accepted besides loopback names when no keys are configured.
     pub allowed_hosts: Vec<String>,

@@ -37,7 +37,8 @@ pub(super) fn caller(
     request_id: RequestId,
     headers: &HeaderMap,
 ) -> Result<Caller, ApiError> {
-    let session_header = body::session_header(headers, &state.settings.session_headers)?;
+    let session_header = body::session_header(headers)?;
+    let chat_header = body::chat_header(headers, &state.settings.session_headers)?;
     let mut upstream = forward::upstream_headers(state, headers.clone());
     // The loop writes the bodies of its model calls and reads the responses itself.
     for name in [
@@ -63,6 +64,7 @@ pub(super) fn caller(
         request_id,
         owner,
         session_header,
+        chat_header,
         trace,
         headers: Arc::new(upstream),
     })

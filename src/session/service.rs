@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::files::{FileError, FileStore};
 use super::settings::Settings;
 use super::{SessionError, title};
-use crate::ids::{Owner, SessionId};
+use crate::ids::{ChatId, ChatKey, Owner, SessionId};
 use crate::openai::message::Message;
 use crate::store::{
     Change, Growth, Lease, Replaced, SessionPage, SessionSummary, Store, StoreError, StoredMessage,
@@ -20,6 +20,7 @@ pub struct Sessions {
     pub files: FileStore,
     /// Most messages of a session.
     pub max_messages: usize,
+    chat_key: ChatKey,
     store: Store,
     wait: Duration,
 }
@@ -42,10 +43,19 @@ impl Sessions {
         store.limit_sessions(settings.limits).await;
         Ok(Self {
             files: FileStore::open(store.clone(), settings).await?,
+            chat_key: ChatKey::new(store.secret().await.map_err(FileError::from)?),
             store,
             wait: settings.wait,
             max_messages: settings.max_messages,
         })
+    }
+
+    /// The session of a chat of a front end: that whose first message, instructions apart, is the first of these.
+    pub fn of_chat(&self, owner: &Owner, chat: &ChatId, messages: &[Message]) -> SessionId {
+        let first = messages.iter().find(|message| !message.is_instruction());
+        // As the messages of a replay are compared.
+        let key = first.map(|first| format!("{} {}", first.role().as_str(), first.content_key()));
+        self.chat_key.session(owner, chat, &key.unwrap_or_default())
     }
 
     /// Acquires the lease of a session. Waits at most the configured time.

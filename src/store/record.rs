@@ -61,9 +61,20 @@ pub struct Change {
     pub title: Option<Title>,
     /// The run that makes the change. It becomes the session's last run, and is recorded as running if it has no record.
     pub run: Option<RunId>,
-    /// If the change creates the session: the client gave it no id. Such sessions expire sooner. A session that exists
-    /// keeps its mark.
-    pub nameless: bool,
+    /// If the change creates the session: who chose its id. A session that exists keeps its mark.
+    pub id_origin: IdOrigin,
+}
+
+/// Who chose the id of a session. It decides how long the session is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IdOrigin {
+    /// The client.
+    #[default]
+    Client,
+    /// This program, for a request that named no session. Such a session expires sooner, and can be evicted.
+    Nameless,
+    /// This program, for a chat of a front end. Such a session can be evicted.
+    Chat,
 }
 
 /// The title of a session, and the message that it is taken from.

@@ -25,6 +25,7 @@ mod edge;
 mod external;
 mod faults;
 mod files;
+mod front_ends;
 mod golden;
 mod lifecycle;
 mod limits;

@@ -10,7 +10,7 @@ use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::session::{
-    Change, Lease, StoredMessage, StoredSession, WaitingTurn, interrupted_results, merge,
+    Change, IdOrigin, Lease, StoredMessage, StoredSession, WaitingTurn, interrupted_results, merge,
 };
 
 /// A session that a run has leased.
@@ -19,8 +19,14 @@ struct LeasedSession {
     lease: Lease,
     /// What is stored of it.
     found: Option<StoredSession>,
-    /// The request named no session.
-    is_fresh: bool,
+    id_origin: IdOrigin,
+}
+
+impl LeasedSession {
+    /// Whether it does not exist, and the request did not ask for a session of this name.
+    fn is_new(&self) -> bool {
+        self.id_origin != IdOrigin::Client && self.found.is_none()
+    }
 }
 
 impl Conversation {
@@ -71,39 +77,36 @@ impl Conversation {
             conversation.answered_call = pending_call;
             return Ok((Some(conversation), history));
         }
-        let explicit = request.options.session_id.clone();
-        let continued = match (&explicit, waiting) {
-            (None, Some(WaitingTurn::Stored(id))) => Some(id),
-            _ => None,
+        let (named, id_origin) = named_session(parts, request, &incoming, waiting);
+        let has_tools = request.tools.has_server_tools();
+        let session = match named {
+            None if request.options.ephemeral || !has_tools => None,
+            None => {
+                let id = SessionId::fresh();
+                Some(LeasedSession {
+                    lease: parts.sessions.lease(&owner, &id).await?,
+                    id,
+                    found: None,
+                    id_origin,
+                })
+            }
+            Some(id) => Some(LeasedSession {
+                lease: parts.sessions.lease(&owner, &id).await?,
+                found: parts.sessions.load(&owner, &id).await?,
+                id,
+                id_origin,
+            }),
         };
-        if request.options.ephemeral && explicit.is_none() && continued.is_none() {
-            let nothing = StoredSession::default();
-            let incoming = accept_unstored(incoming).await?;
-            let (conversation, history) = Self::unstored(parts, request, nothing, incoming);
-            return Ok((Some(conversation), history));
-        }
-        let fresh = explicit.is_none() && continued.is_none();
-        if fresh && !request.tools.has_server_tools() {
-            return Ok((None, accept_unstored(incoming).await?));
-        }
-        let id = explicit.or(continued).unwrap_or_else(SessionId::fresh);
-        let lease = parts.sessions.lease(&owner, &id).await?;
-        let found = match fresh {
-            true => None,
-            false => parts.sessions.load(&owner, &id).await?,
-        };
-        let stored_before = found.is_some();
-        let stored = found.unwrap_or_default();
         if request.options.ephemeral {
+            let stored = session.and_then(|session| session.found);
             let incoming = accept_unstored(incoming).await?;
-            let (conversation, history) = Self::unstored(parts, request, stored, incoming);
+            let (conversation, history) =
+                Self::unstored(parts, request, stored.unwrap_or_default(), incoming);
             return Ok((Some(conversation), history));
         }
-        let session = LeasedSession {
-            id,
-            lease,
-            found: stored_before.then_some(stored),
-            is_fresh: fresh,
+        let is_kept = |session: &LeasedSession| has_tools || !session.is_new();
+        let Some(session) = session.filter(is_kept) else {
+            return Ok((None, accept_unstored(incoming).await?));
         };
         let (conversation, history) = Self::stored(parts, request, session, incoming).await?;
         Ok((Some(conversation), history))
@@ -116,11 +119,12 @@ impl Conversation {
         session: LeasedSession,
         incoming: Vec<Message>,
     ) -> Result<(Self, Vec<Message>), AgentError> {
+        let is_new = session.is_new();
         let LeasedSession {
             id,
             lease,
             found,
-            is_fresh: fresh,
+            id_origin,
         } = session;
         let owner = request.caller.owner.clone();
         let exists = found.is_some();
@@ -133,7 +137,7 @@ impl Conversation {
         let has_files = has_files(&incoming);
         let incoming = files.accept(incoming).await?;
         // Inline files are stored for the session.
-        let deferred = fresh && !has_files;
+        let deferred = is_new && !has_files;
         let is_read_only = |name: &str| request.tools.is_read_only(name);
         let interrupted = interrupted_results(&stored, is_read_only);
         let before = stored.messages.len();
@@ -159,7 +163,7 @@ impl Conversation {
         let only_appends = unsaved.keep == before;
         let conversation = Self {
             only_appends,
-            nameless: fresh,
+            id_origin,
             ..Self::new(parts, owner, session, unsaved, sources)
         };
         Ok((conversation, history))
@@ -191,7 +195,7 @@ impl Conversation {
             run: None,
             owner,
             session,
-            nameless: false,
+            id_origin: IdOrigin::Client,
             unsaved,
             writing: None,
             attachment: None,
@@ -200,6 +204,27 @@ impl Conversation {
             only_appends: false,
             written_ahead: None,
         }
+    }
+}
+
+/// The session that a request names or continues, and who chose its id.
+fn named_session(
+    parts: &AgentParts,
+    request: &TurnRequest,
+    incoming: &[Message],
+    waiting: Option<WaitingTurn>,
+) -> (Option<SessionId>, IdOrigin) {
+    let options = &request.options;
+    match (&options.session_id, &options.chat, waiting) {
+        (Some(id), ..) => (Some(id.clone()), IdOrigin::Client),
+        (None, Some(chat), _) => {
+            let id = parts
+                .sessions
+                .of_chat(&request.caller.owner, chat, incoming);
+            (Some(id), IdOrigin::Chat)
+        }
+        (None, None, Some(WaitingTurn::Stored(id))) => (Some(id), IdOrigin::Client),
+        (None, None, _) => (None, IdOrigin::Nameless),
     }
 }
 

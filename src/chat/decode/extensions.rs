@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::body::Field;
 use crate::agent::options::{OnDisconnect, OnLimit, Options, TextMode, ToolExecution, TurnLimits};
 use crate::agent::settings::{Permission, Settings};
-use crate::agent::turn::{Globs, SessionMode, ToolFilter};
+use crate::agent::turn::{Caller, Globs, SessionMode, ToolFilter};
 use crate::ids::SessionId;
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
@@ -108,13 +108,13 @@ impl<'a> ExtensionFields<'a> {
         self.used
     }
 
-    /// Reads the members. `session_header` is the session id of a header, which applies if the body has none.
+    /// Reads the members. What the caller's headers name applies if the body names no session.
     ///
     /// # Errors
     /// When a field has the wrong type, is unknown, or is not available in this version.
     pub(super) fn read(
         self,
-        session_header: Option<SessionId>,
+        caller: &Caller,
         settings: &Settings,
     ) -> Result<Extensions, RequestError> {
         let session_id = match self.session_id.read::<String>("a string")? {
@@ -122,14 +122,21 @@ impl<'a> ExtensionFields<'a> {
                 SessionId::parse(&text)
                     .map_err(|problem| RequestError::invalid("session_id", &problem.to_string()))?,
             ),
-            None => session_header,
+            None => caller.session_header.clone(),
         };
+        let chat = caller.chat_header.clone();
+        let chat = chat.filter(|_| session_id.is_none());
         let whole_number = "a whole number of 0 or more";
         let rounds = self.max_tool_rounds.read::<u64>(whole_number)?;
         let agent = AgentFields::read(self.agent)?;
         let top_level = self.max_tool_calls.read::<u64>(whole_number)?;
         let parallel = self.parallel_tool_calls.read::<bool>("true or false")?;
         let max_tool_calls = lowest(agent.limits.max_tool_calls, top_level);
+        // The session of a chat is found by the first message, so that the request always has the whole conversation.
+        let session_mode = match chat {
+            Some(_) => SessionMode::Replay,
+            None => agent.session_mode,
+        };
         let max_tool_rounds = rounds
             .and_then(|asked| u32::try_from(asked).ok())
             .map_or(settings.max_tool_rounds, |asked| {
@@ -137,6 +144,7 @@ impl<'a> ExtensionFields<'a> {
             });
         let options = Options {
             session_id,
+            chat,
             max_tool_rounds,
             limits: TurnLimits {
                 max_tool_calls: lowest(max_tool_calls, settings.max_tool_calls),
@@ -147,7 +155,7 @@ impl<'a> ExtensionFields<'a> {
             background: agent.background,
             on_limit: agent.on_limit,
             permission: permission(self.agent_permission)?,
-            session_mode: agent.session_mode,
+            session_mode,
             tool_execution: match parallel {
                 Some(false) => ToolExecution::Sequential,
                 Some(true) | None => agent.tool_execution,
@@ -422,7 +430,12 @@ fn lowest<T: PartialOrd + Copy>(first: Option<T>, second: Option<T>) -> Option<T
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use http::HeaderMap;
+
     use super::*;
+    use crate::ids::{ChatId, Owner, RequestId};
 
     fn settings() -> Settings {
         Settings {
@@ -432,10 +445,52 @@ mod tests {
         }
     }
 
-    fn parse(json: &str) -> Result<Options, RequestError> {
+    fn caller(session: Option<&str>, chat: Option<&str>) -> Caller {
+        Caller {
+            request_id: RequestId::fresh(),
+            owner: Owner::everybody(),
+            session_header: session.map(|id| SessionId::parse(id).unwrap()),
+            chat_header: chat.map(|id| ChatId::parse(id).unwrap()),
+            headers: Arc::default(),
+            trace: HeaderMap::new(),
+        }
+    }
+
+    fn parse_for(json: &str, caller: &Caller) -> Result<Options, RequestError> {
         let object = RawObject::parse(json).unwrap();
-        let extensions = ExtensionFields::of(&object).read(None, &settings())?;
+        let extensions = ExtensionFields::of(&object).read(caller, &settings())?;
         Ok(extensions.options)
+    }
+
+    fn parse(json: &str) -> Result<Options, RequestError> {
+        parse_for(json, &caller(None, None))
+    }
+
+    #[test]
+    fn a_session_comes_before_a_chat_and_a_chat_is_always_replayed() {
+        let append = r#"{"agent":{"session_mode":"append"}}"#;
+        let in_body = r#"{"session_id":"b"}"#;
+        for (json, session, chat, expected) in [
+            (append, None, Some("c"), (None, true, SessionMode::Replay)),
+            (append, None, None, (None, false, SessionMode::Append)),
+            (
+                "{}",
+                Some("s"),
+                Some("c"),
+                (Some("s"), false, SessionMode::Auto),
+            ),
+            (
+                in_body,
+                Some("s"),
+                Some("c"),
+                (Some("b"), false, SessionMode::Auto),
+            ),
+        ] {
+            let options = parse_for(json, &caller(session, chat)).unwrap();
+            let session_id = options.session_id.as_ref().map(SessionId::as_str);
+            let found = (session_id, options.chat.is_some(), options.session_mode);
+            assert_eq!(found, expected, "{json} {session:?} {chat:?}");
+        }
     }
 
     #[test]

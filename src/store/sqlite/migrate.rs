@@ -47,6 +47,11 @@ const MIGRATIONS: &[Migration] = &[
         description: "shared messages",
         sql: include_str!("migrations/0006_shared_messages.sql"),
     },
+    Migration {
+        version: 7,
+        description: "chats",
+        sql: include_str!("migrations/0007_chats.sql"),
+    },
 ];
 
 /// Applies the missing migrations. Blocks.

@@ -284,7 +284,7 @@ impl Sqlite {
         }
     }
 
-    /// Deletes nameless sessions until `added` more bytes fit the limit of all sessions: the least
+    /// Deletes sessions without a client's id until `added` more bytes fit the limit of all sessions: the least
     /// recently written first, of the owner with the most bytes, and only of owners above the equal share. Leased
     /// sessions and the session of the write stay.
     async fn evict_sessions(
@@ -355,7 +355,7 @@ fn candidates(
     )?;
     let mut sessions = transaction.prepare_cached(
         "SELECT session_id, bytes FROM sessions
-         WHERE owner = ?1 AND nameless = 1 ORDER BY updated_at, id LIMIT ?2",
+         WHERE owner = ?1 AND nameless > 0 ORDER BY updated_at, id LIMIT ?2",
     )?;
     let [added, share] = [added, share].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
     let mut owners = owners.query(params![writer.as_str(), added, HIDDEN, share])?;

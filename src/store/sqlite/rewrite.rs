@@ -23,7 +23,7 @@ use super::runs::begin_run;
 use super::shared::{segments, share};
 use super::size::{CHUNK, Extent, unsigned};
 use super::write::{
-    HIDDEN, SessionRow, assign_calls, begin, count, hide_session, instructions_json,
+    HIDDEN, SessionRow, assign_calls, begin, count, hide_session, instructions_json, origin_column,
 };
 use crate::ids::{Owner, SessionId};
 
@@ -236,7 +236,7 @@ impl Rewrite {
                 seconds => seconds.saturating_mul(MICROS_PER_SECOND),
             },
             last_run: self.run_text(),
-            nameless: self.change.nameless,
+            nameless: origin_column(self.change.id_origin),
         }
     }
 

@@ -10,7 +10,7 @@ mod sizes;
 use rusqlite::params;
 
 use super::super::suite::{TestStore, append, id, owner, user};
-use super::super::{Change, Store};
+use super::super::{Change, IdOrigin, Store};
 use super::*;
 use crate::ids::{FileId, RunId};
 

@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 
 use super::super::lease::Fence;
 use super::super::limits::Growth;
-use super::super::record::Change;
+use super::super::record::{Change, IdOrigin};
 use super::connections::{Executor, StatementError};
 use super::messages::{EncodedMessage, append, encode, message_bytes};
 use super::quota::WriteContext;
@@ -225,8 +225,17 @@ fn insert_session(
         new.bytes,
         new.now,
         change.run.as_ref().map(RunId::as_str),
-        change.nameless,
+        origin_column(change.id_origin),
     ])?)
+}
+
+/// How a session's row records who chose its id: in the column `nameless`.
+pub(super) fn origin_column(origin: IdOrigin) -> i64 {
+    match origin {
+        IdOrigin::Client => 0,
+        IdOrigin::Nameless => 1,
+        IdOrigin::Chat => 2,
+    }
 }
 
 fn update_session(
@@ -325,7 +334,7 @@ pub(super) fn hide_expired(
         }
         false => {
             "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id IN
-             (SELECT id FROM sessions WHERE nameless = 0 AND updated_at < ?1 AND owner <> ?2
+             (SELECT id FROM sessions WHERE nameless <> 1 AND updated_at < ?1 AND owner <> ?2
               ORDER BY updated_at LIMIT ?3)"
         }
     })?;

@@ -122,7 +122,7 @@ pub(in crate::store) async fn sessions_that_were_not_written_expire(subject: Tes
 pub(in crate::store) async fn nameless_sessions_expire_after_their_own_time(subject: TestStore) {
     let store = &subject.store;
     let nameless = Change {
-        nameless: true,
+        id_origin: IdOrigin::Nameless,
         ..append(0, &[user("a")])
     };
     // The mark is that of the first write, also when a later one goes in chunks.
@@ -137,7 +137,13 @@ pub(in crate::store) async fn nameless_sessions_expire_after_their_own_time(subj
         ..nameless
     };
     subject.write(&id("large"), large).await;
-    for name in ["nameless", "named", "large"] {
+    let chat = Change {
+        id_origin: IdOrigin::Chat,
+        ..append(0, &[user("a")])
+    };
+    subject.write(&id("chat"), chat).await;
+    subject.write(&id("chat"), append(1, &many(1_000))).await;
+    for name in ["nameless", "named", "large", "chat"] {
         let then = now() - 100;
         store.set_updated_at(&owner(), &id(name), then).await;
     }
@@ -147,6 +153,8 @@ pub(in crate::store) async fn nameless_sessions_expire_after_their_own_time(subj
     assert_eq!(store.expire(None, Some(short)).await.unwrap(), 2);
     assert!(subject.is_gone(&id("nameless")).await);
     assert!(subject.is_gone(&id("large")).await);
-    assert_eq!(store.expire(Some(short), None).await.unwrap(), 1);
+    assert!(!subject.is_gone(&id("chat")).await);
+    assert_eq!(store.expire(Some(short), None).await.unwrap(), 2);
     assert!(subject.is_gone(&id("named")).await);
+    assert!(subject.is_gone(&id("chat")).await);
 }

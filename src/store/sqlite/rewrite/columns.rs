@@ -18,7 +18,7 @@ pub(super) struct NewColumns {
     pub(super) title: Option<String>,
     pub(super) created_at: i64,
     pub(super) last_run: Option<String>,
-    pub(super) nameless: bool,
+    pub(super) nameless: i64,
 }
 
 /// The columns of a session's row that only a copy needs.
@@ -27,7 +27,7 @@ pub(super) struct SourceColumns {
     pub(super) title: Option<String>,
     pub(super) created_at: i64,
     pub(super) last_run: Option<String>,
-    pub(super) nameless: bool,
+    pub(super) nameless: i64,
 }
 
 impl SourceColumns {

@@ -5,13 +5,14 @@ use rusqlite::Connection;
 use super::*;
 
 /// The checksums in the databases of released binaries.
-const CHECKSUMS: [&str; 6] = [
+const CHECKSUMS: [&str; 7] = [
     "f70e4f2a430f9686e078a325bcd860808693efc84b355081cdd47b14dab79b7ab9a43fde6f5b8377a24b403ae0137cba",
     "e54d14e3f97b8c390594e3c506e104712ffcbd192ff26281222c484b2bd425d666736caf64db0a7fe3d55781cd03d635",
     "64b948cacf4d4cadcb17a0b6dff547025d175846bb3b8e2a0ed9294290b4f83d085545186af4ca4fa90340f513f98dff",
     "d5f2ac8a3904d0c0a433f20375687ed3cff4d950db4535aa77961ccb95498be192a7d52cdc56af65bef08ac7bc6121d9",
     "30b56e0358817bdf6b518e299d28e14e686c964babe702670f3713079c9b9a1ab4790ba90e70f5e6864809512d5e989a",
     "3fb6597969a1103a033199f4a0fe462fcbaf97d308c46755bc6c1a16fca8d390221128fd52ab6caa01a7ebca9843f3f0",
+    "65cf20258daaff05b4fbd679ed0c55f80c7cec4cc54598a2e895224d5445ebd58d00c1bd5c648e89fac946fee5f08869",
 ];
 
 async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
@@ -43,6 +44,7 @@ async fn migrations_are_recorded_as_in_released_binaries() {
         (4, "runs"),
         (5, "session sizes"),
         (6, "shared messages"),
+        (7, "chats"),
     ]
     .into_iter()
     .zip(CHECKSUMS)
@@ -116,7 +118,7 @@ async fn a_schema_of_another_binary_is_refused() {
             error,
             StoreError::NewerSchema {
                 found: 9,
-                known: 6,
+                known: 7,
                 ..
             }
         );

@@ -266,7 +266,7 @@ async fn a_full_disk_refuses_new_sessions_only() {
 /// A change that makes a session without an id of the client's.
 fn nameless(change: Change) -> Change {
     Change {
-        nameless: true,
+        id_origin: IdOrigin::Nameless,
         ..change
     }
 }
