@@ -1,129 +1,107 @@
-//! Finds the marks by which a text refers to sources, such as `[1]` or `[2, 5]`.
+//! The citations of an answer: what the marks in its text, such as `[1]` or `[2, 5]`, refer to.
 //!
-//! The search runs once over the complete text, so that it does not depend on how the text was split into chunks. A mark
-//! counts only if the source exists, and not inside code, where brackets have another meaning.
+//! A mark counts only if its source exists.
 
-use crate::openai::citation::{CitedSource, UrlCitation};
+mod scan;
 
-/// Longest text between the brackets of a mark, in characters.
-const MAX_MARK: usize = 64;
+use self::scan::{MarkPiece, MarkScanner};
+use crate::openai::citation::{CitedSource, UrlCitation, mark_link};
+
 /// Most citations of a text.
 const MAX_CITATIONS: usize = 1000;
 
 /// The citations of a text, in its order. Their indexes count Unicode scalar values and include the brackets of the mark.
 pub(super) fn find(text: &str, source: impl Fn(u32) -> Option<CitedSource>) -> Vec<UrlCitation> {
     let mut found = Vec::new();
-    let mut characters = 0;
-    let mut fence: Option<(char, usize)> = None;
-    for line in text.split_inclusive('\n') {
-        let marker = fence_marker(line);
-        match (fence, marker) {
-            (None, Some(opened)) => fence = Some(opened),
-            (Some((kind, length)), Some((closing, size)))
-                if kind == closing && size >= length && is_bare(line, closing) =>
-            {
-                fence = None;
-            }
-            (Some(_), _) => {}
-            (None, None) => find_in_line(line, characters, &source, &mut found),
+    let mut at = 0;
+    MarkScanner::default().push(text, true, |piece| {
+        let (text, numbers) = match piece {
+            MarkPiece::Text(text) => (text, Vec::new()),
+            MarkPiece::Mark { text, numbers, .. } => (text, numbers),
+        };
+        let end = at + text.chars().count();
+        if found.len() < MAX_CITATIONS {
+            let cited = numbers.into_iter().filter_map(&source);
+            found.extend(cited.map(|source| citation(source, at, end)));
         }
-        characters += line.chars().count();
-        if found.len() >= MAX_CITATIONS {
-            found.truncate(MAX_CITATIONS);
-            break;
-        }
-    }
+        at = end;
+    });
+    found.truncate(MAX_CITATIONS);
     found
 }
 
-/// The character and length of a line that begins or ends a block of code.
-fn fence_marker(line: &str) -> Option<(char, usize)> {
-    let line = line.trim_start_matches(' ');
-    let kind = line
-        .chars()
-        .next()
-        .filter(|first| matches!(first, '`' | '~'))?;
-    let length = line.chars().take_while(|one| *one == kind).count();
-    // Three backticks that are followed by another backtick on the line are inline code.
-    let rest = line.trim_start_matches(kind);
-    (length >= 3 && !(kind == '`' && rest.contains('`'))).then_some((kind, length))
+fn citation(source: CitedSource, start_index: usize, end_index: usize) -> UrlCitation {
+    UrlCitation {
+        start_index,
+        end_index,
+        title: match source.title.is_empty() {
+            true => source.url.clone(),
+            false => source.title,
+        },
+        url: source.url,
+    }
 }
 
-/// Whether a line has only characters of this kind, as the end of a block must.
-fn is_bare(line: &str, kind: char) -> bool {
-    line.trim().chars().all(|one| one == kind)
+/// Writes the marks of a text that arrives in pieces as Markdown links to their sources.
+#[derive(Debug, Default)]
+pub(super) struct CitationLinks {
+    scanner: MarkScanner,
+    /// Characters of the text with its links so far.
+    written: usize,
+    /// The citations so far. Their indexes count in the text with its links.
+    found: Vec<UrlCitation>,
 }
 
-/// Adds the citations of one line. `begins` is the index of its first character in the text.
-fn find_in_line(
-    line: &str,
-    begins: usize,
-    source: &impl Fn(u32) -> Option<CitedSource>,
-    found: &mut Vec<UrlCitation>,
-) {
-    let characters: Vec<char> = line.chars().collect();
-    let mut at = 0;
-    while let Some(&character) = characters.get(at) {
-        let rest = characters.get(at..).unwrap_or_default();
-        at += match character {
-            '\\' => 2,
-            '`' => code_length(rest),
-            '[' | '【' => match mark(rest) {
-                Some((length, numbers)) => {
-                    let cited = numbers.into_iter().filter_map(source);
-                    found.extend(cited.map(|source| UrlCitation {
-                        start_index: begins + at,
-                        end_index: begins + at + length,
-                        title: if source.title.is_empty() {
-                            source.url.clone()
-                        } else {
-                            source.title
-                        },
-                        url: source.url,
-                    }));
-                    length
+impl CitationLinks {
+    /// Takes more of the text, and returns what of it can be sent. `ends` says that the line ends after it.
+    pub(super) fn push(
+        &mut self,
+        text: &str,
+        ends: bool,
+        source: impl Fn(u32) -> Option<CitedSource>,
+    ) -> String {
+        let mut linked = String::with_capacity(text.len());
+        let (written, found) = (&mut self.written, &mut self.found);
+        self.scanner.push(text, ends, |piece| match piece {
+            MarkPiece::Text(text) => {
+                *written += text.chars().count();
+                linked.push_str(text);
+            }
+            MarkPiece::Mark {
+                text,
+                numbers,
+                is_link,
+            } => {
+                let cited: Vec<_> = numbers.iter().map(|number| source(*number)).collect();
+                let none = cited.iter().all(Option::is_none);
+                if none || is_link || found.len() >= MAX_CITATIONS {
+                    let end = *written + text.chars().count();
+                    if found.len() < MAX_CITATIONS {
+                        let cited = cited.into_iter().flatten();
+                        found.extend(cited.map(|source| citation(source, *written, end)));
+                    }
+                    *written = end;
+                    linked.push_str(text);
+                    return;
                 }
-                None => 1,
-            },
-            _ => 1,
-        };
+                for (number, source) in numbers.iter().zip(cited) {
+                    let link = source.as_ref();
+                    let link = link.and_then(|source| mark_link(*number, &source.url));
+                    let link = link.unwrap_or_else(|| format!("[{number}]"));
+                    let end = *written + link.chars().count();
+                    found.extend(source.map(|source| citation(source, *written, end)));
+                    *written = end;
+                    linked.push_str(&link);
+                }
+            }
+        });
+        linked
     }
-}
 
-/// The length in characters of the inline code that begins here. Without an end it is the length of the opening backticks.
-fn code_length(rest: &[char]) -> usize {
-    let opening = rest.iter().take_while(|one| **one == '`').count();
-    let mut at = opening;
-    while at < rest.len() {
-        let run = rest.get(at..).unwrap_or_default();
-        match run.iter().take_while(|one| **one == '`').count() {
-            0 => at += 1,
-            closing if closing == opening => return at + closing,
-            other => at += other,
-        }
+    /// The citations of the text, in its order.
+    pub(super) fn take_found(&mut self) -> Vec<UrlCitation> {
+        std::mem::take(&mut self.found)
     }
-    opening
-}
-
-/// The length of a mark and the numbers in it, such as `[1]` or `[1, 2]`. A range such as `[1-3]` is not a mark.
-fn mark(rest: &[char]) -> Option<(usize, Vec<u32>)> {
-    let closing = match rest.first()? {
-        '[' => ']',
-        _ => '】',
-    };
-    let inner = rest.get(1..)?;
-    let length = inner
-        .iter()
-        .take(MAX_MARK)
-        .position(|one| *one == closing)?;
-    let text: String = inner.get(..length)?.iter().collect();
-    let number = |part: &str| {
-        let part = part.trim();
-        let plain = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        plain.then(|| part.parse().ok()).flatten()
-    };
-    let numbers: Option<Vec<u32>> = text.split([',', ';', '、', '，']).map(number).collect();
-    Some((length + 2, numbers?))
 }
 
 #[cfg(test)]
@@ -208,8 +186,56 @@ mod tests {
         check(r"\[1] [2]", &[("[2]", '2')]);
     }
 
+    /// The text with links, and what its citations enclose.
+    fn linked(parts: &[&str]) -> (String, Vec<String>) {
+        let mut links = CitationLinks::default();
+        let mut text = String::new();
+        for (index, part) in parts.iter().enumerate() {
+            text.push_str(&links.push(part, index + 1 == parts.len(), known));
+        }
+        let cut = |citation: &UrlCitation| -> String {
+            let size = citation.end_index - citation.start_index;
+            text.chars().skip(citation.start_index).take(size).collect()
+        };
+        let cited = links.take_found().iter().map(cut).collect();
+        (text, cited)
+    }
+
+    #[test]
+    fn each_mark_of_a_known_source_becomes_a_link() {
+        let one = "[[1]](https://example.org/1)";
+        let two = "[[2]](https://example.org/2)";
+        for (text, expected, cited) in [
+            ("é [1].", format!("é {one}."), vec![one]),
+            ("a [2, 1]", format!("a {two}{one}"), vec![two, one]),
+            ("a 【1】", format!("a {one}"), vec![one]),
+            ("[2, 9] [9]", format!("{two}[9] [9]"), vec![two]),
+            ("[1](x)", format!("{one}(x)"), vec![one]),
+            (
+                "[[2]](x) [[1]]",
+                format!("[[2]](x) [{one}]"),
+                vec!["[2]", one],
+            ),
+            ("`[1]` [1]", format!("`[1]` {one}"), vec![one]),
+        ] {
+            let (found, ranges) = linked(&[text]);
+            assert_eq!(
+                (found.as_str(), ranges),
+                (
+                    expected.as_str(),
+                    cited.iter().map(ToString::to_string).collect()
+                ),
+                "{text:?}"
+            );
+            let letters: Vec<String> = text.chars().map(String::from).collect();
+            let letters: Vec<&str> = letters.iter().map(String::as_str).collect();
+            assert_eq!(linked(&letters).0, expected, "letter by letter");
+        }
+    }
+
     #[test]
     fn a_flood_of_marks_is_bounded() {
+        assert_eq!(linked(&["[1, 2]\n"; 2000]).1.len(), MAX_CITATIONS);
         assert_eq!(find(&"[1]\n".repeat(5000), known).len(), MAX_CITATIONS);
         assert_eq!(find(&"[".repeat(100_000), known).len(), 0);
         assert_eq!(find(&"` `` ".repeat(20_000), known).len(), 0);

@@ -117,6 +117,7 @@ impl Run {
         });
         let mut transcript = Transcript::default();
         transcript.push(history.iter().map(Message::json));
+        let answer_text = AnswerText::new(request.options.citations, turn_env.sources());
         let turn_bytes = TurnBytes::new(parts.settings.max_turn_bytes);
         let machine = Machine::new(parts.policies.for_turn(TurnFacts {
             owner,
@@ -143,7 +144,7 @@ impl Run {
             transcript,
             phase: Phase::BeforeModelCall,
             ready: VecDeque::new(),
-            answer_text: AnswerText::default(),
+            answer_text,
             usage: None,
             usage_by_round: Vec::new(),
             notices: Vec::new(),
@@ -236,7 +237,7 @@ impl Run {
                     };
                     match step {
                         ModelCallStep::Event(AgentEvent::Text(text)) => {
-                            return Ok(Some(self.answer_text.stream(text, &mut self.ready)));
+                            self.answer_text.send(text, &mut self.ready);
                         }
                         ModelCallStep::Event(event) => return Ok(Some(event)),
                         ModelCallStep::Retried(notice) => self.notify(notice),

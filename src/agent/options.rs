@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use super::settings::CitationStyle;
 use super::settings::Permission;
 use crate::ids::{ChatId, SessionId};
 use crate::session::SessionMode;
@@ -29,6 +30,8 @@ pub struct Options {
     pub repeat_threshold: u32,
     /// Which rounds' text the answer has.
     pub text: TextMode,
+    /// How the marks of sources are written in the text of the answer.
+    pub citations: CitationStyle,
     /// What the end of the client's connection does to the turn.
     pub on_disconnect: OnDisconnect,
     /// The answer is not waited for.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use crate::openai::citation::CitationStyle;
 pub use crate::tools::gate::Permission;
 
 /// The caps and rules of the server. A request can only lower the caps.
@@ -23,6 +24,21 @@ pub struct Settings {
     pub max_turn_bytes: u64,
     /// What server-side tools may do.
     pub permission: Permission,
+    /// How the marks of sources are written, unless a request says otherwise.
+    pub citations: CitationStyle,
+    /// How images of tools are sent, unless a request says otherwise.
+    pub images: ImageStyle,
+}
+
+/// How images of tools are sent, besides the fields of the calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageStyle {
+    /// Not at all.
+    #[default]
+    None,
+    /// In the message.
+    Inline,
 }
 
 impl Default for Settings {
@@ -36,6 +52,8 @@ impl Default for Settings {
             repeat_override: false,
             max_turn_bytes: 64 * 1024 * 1024,
             permission: Permission::Auto,
+            citations: CitationStyle::Marks,
+            images: ImageStyle::None,
         }
     }
 }

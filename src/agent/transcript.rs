@@ -2,9 +2,12 @@
 
 use std::collections::VecDeque;
 
+use super::citations::CitationLinks;
 use super::event::AgentEvent;
+use crate::openai::citation::{CitationStyle, UrlCitation};
 use crate::openai::message::{AssistantParts, FieldChange, Message, Role};
 use crate::openai::tool::ToolCall;
+use crate::tools::cited_sources::CitedSources;
 use crate::upstream::assemble::ModelReply;
 use crate::upstream::settings::Quirks;
 
@@ -51,19 +54,31 @@ pub(super) fn for_upstream(history: Vec<Message>, quirks: &Quirks) -> Vec<Messag
     history.into_iter().map(strip).collect()
 }
 
-/// The text of the answer so far. Inserts a blank line between the texts of two rounds.
+/// The text of the answer so far. Inserts a blank line between the texts of two rounds, and writes marks of sources as
+/// links if that is asked for.
 #[derive(Debug, Default)]
 pub(super) struct AnswerText {
     /// An earlier round sent text to the client.
     earlier_sent: bool,
     /// The current round sent text to the client.
     current_sent: bool,
-    /// The text of all rounds, including text that was not sent.
+    /// The text of all rounds as the model wrote it, including text that was not sent.
     joined: String,
     last_round: String,
+    /// Writes links, with the sources that they lead to.
+    links: Option<(CitationLinks, CitedSources)>,
 }
 
 impl AnswerText {
+    /// An answer without text.
+    pub(super) fn new(style: CitationStyle, sources: &CitedSources) -> Self {
+        let links = || (CitationLinks::default(), sources.clone());
+        Self {
+            links: (style == CitationStyle::Links).then(links),
+            ..Self::default()
+        }
+    }
+
     /// Begins a round.
     pub(super) fn begin_round(&mut self) {
         self.earlier_sent |= self.current_sent;
@@ -71,23 +86,35 @@ impl AnswerText {
         self.last_round.clear();
     }
 
-    /// The event to send at once for a text that arrives. If a blank line has to come first, that is the event, and the text
-    /// is put at the front of `ready`.
-    pub(super) fn stream(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) -> AgentEvent {
+    /// Queues the events for more text of a round. The beginning of what may become a link is held back.
+    pub(super) fn send(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) {
         if self.blank_line_needed() {
-            ready.push_front(AgentEvent::Text(text));
-            AgentEvent::Text(BETWEEN_ROUNDS.to_owned())
-        } else {
-            AgentEvent::Text(text)
+            self.queue(BETWEEN_ROUNDS.to_owned(), false, ready);
+        }
+        self.queue(text, false, ready);
+    }
+
+    /// Queues what is held back: a round's text is complete.
+    pub(super) fn send_rest(&mut self, ready: &mut VecDeque<AgentEvent>) {
+        if self.links.is_some() {
+            self.queue(String::new(), true, ready);
         }
     }
 
-    /// The event to queue for a buffered text. If a blank line has to come first, it is appended to `ready`.
-    pub(super) fn queue(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) -> AgentEvent {
-        if self.blank_line_needed() {
-            ready.push_back(AgentEvent::Text(BETWEEN_ROUNDS.to_owned()));
+    fn queue(&mut self, text: String, ends: bool, ready: &mut VecDeque<AgentEvent>) {
+        let text = match &mut self.links {
+            Some((links, sources)) => links.push(&text, ends, |number| sources.find(number)),
+            None => text,
+        };
+        if !text.is_empty() {
+            ready.push_back(AgentEvent::Text(text));
         }
-        AgentEvent::Text(text)
+    }
+
+    /// The citations of the text that was sent, if marks are written as links.
+    pub(super) fn linked_citations(&mut self) -> Option<Vec<UrlCitation>> {
+        let (links, _) = self.links.as_mut()?;
+        Some(links.take_found())
     }
 
     /// Records a round's complete text.
@@ -133,13 +160,13 @@ mod tests {
         let mut sent = String::new();
         for round in [&["a", "b"][..], &[], &["c"]] {
             answer_text.begin_round();
+            let mut ready = VecDeque::new();
             for text in round {
-                let mut ready = VecDeque::new();
-                let first = answer_text.stream((*text).to_owned(), &mut ready);
-                for event in std::iter::once(first).chain(ready) {
-                    if let AgentEvent::Text(text) = event {
-                        sent.push_str(&text);
-                    }
+                answer_text.send((*text).to_owned(), &mut ready);
+            }
+            for event in ready {
+                if let AgentEvent::Text(text) = event {
+                    sent.push_str(&text);
                 }
             }
             answer_text.end_round(&round.concat());

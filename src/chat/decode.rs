@@ -19,6 +19,7 @@ use self::extensions::{ExtensionFields, Extensions};
 use self::tool_choice::ToolChoice;
 use self::tools::DeclaredTools;
 use crate::agent::offer::ServerOffer;
+use crate::agent::settings::ImageStyle;
 use crate::agent::turn::{
     CallTemplate, Caller, Capability, NamedFile, RequestedTools, Route, ToolSet, TurnRequest,
 };
@@ -71,6 +72,8 @@ pub struct ReplyOptions {
     pub include_usage: bool,
     /// How progress is sent on a stream.
     pub progress: ProgressMode,
+    /// How images of tools are sent.
+    pub images: ImageStyle,
 }
 
 /// A request that passes through, unless a suspended turn waits for the tool result that it carries.
@@ -274,6 +277,7 @@ impl PartialRequest<'_> {
             stream,
             include_usage,
             progress: extensions.progress,
+            images: extensions.images,
         };
         let wanted = self.asks.code.into_iter().flat_map(|ask| ask.wanted);
         let turn = TurnRequest {

@@ -6,7 +6,7 @@ mod progress;
 mod records;
 mod replay;
 
-pub use self::chunks::{ChunkEncoder, fail};
+pub use self::chunks::{ChunkEncoder, ChunkOptions, fail};
 pub use self::completion::CompletionCollector;
 pub use self::progress::ProgressDelivery;
 pub use self::replay::replay;

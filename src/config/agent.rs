@@ -31,6 +31,8 @@ pub(super) fn agent(
         repeat_override: file.repeat_override,
         max_turn_bytes: file.max_turn_bytes.into(),
         permission: file.agent_permission.0,
+        citations: file.citations,
+        images: file.images,
     })
 }
 

@@ -18,6 +18,7 @@ use super::value::{
     ByteSize, CommandLine, Count, GIB, HeaderText, KIB, MIB, NamePatterns, Ports, RequiredTier,
     Seconds, Switch, TOML_MAX, UserIds,
 };
+use crate::agent::settings::{CitationStyle, ImageStyle};
 use crate::ids::CallIdStyle;
 use crate::sandbox::settings::{InterpreterLimits, Network};
 use crate::upstream::retry::RetryPolicy;
@@ -72,6 +73,8 @@ pub(super) struct File {
     /// The most is what the guard can see. A later check refuses 1, because the first call is no repetition.
     pub(super) repeat_threshold: Count<0, 3, 8>,
     pub(super) repeat_override: bool,
+    pub(super) citations: CitationStyle,
+    pub(super) images: ImageStyle,
 
     pub(super) enable_code_execution: bool,
     /// A later check refuses zero, with all other times outside the range of one call.

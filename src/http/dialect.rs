@@ -10,7 +10,9 @@ use super::error::{ApiError, ErrorParts};
 use crate::agent::event::AgentEvent;
 use crate::agent::unix_seconds;
 use crate::chat::decode::ReplyOptions;
-use crate::chat::encode::{self, AnswerHead, ChunkEncoder, CompletionCollector, ProgressDelivery};
+use crate::chat::encode::{
+    self, AnswerHead, ChunkEncoder, ChunkOptions, CompletionCollector, ProgressDelivery,
+};
 use crate::ids::RunId;
 use crate::metrics::Metrics;
 use crate::runs::{Encode, RunAnswer, RunReport};
@@ -135,16 +137,21 @@ impl Reply {
                     model: options.model.clone(),
                 };
                 // Without a stream, the log is as a client reads it that asked for everything.
-                let (delivery, usage) = match options.stream {
+                let (delivery, include_usage) = match options.stream {
                     true => (
                         ProgressDelivery::choose(options.progress, *official_sdk),
                         options.include_usage,
                     ),
                     false => (ProgressDelivery::Named, true),
                 };
+                let chunks = ChunkOptions {
+                    delivery,
+                    images: options.images,
+                    include_usage,
+                };
                 (
-                    StreamEncoder::Chat(ChunkEncoder::new(head.clone(), delivery, usage)),
-                    AnswerCollector::Chat(CompletionCollector::new(head)),
+                    StreamEncoder::Chat(ChunkEncoder::new(head.clone(), chunks)),
+                    AnswerCollector::Chat(CompletionCollector::new(head, options.images)),
                 )
             }
         }

@@ -1,7 +1,11 @@
-//! The sources that an answer cites, and its annotations.
+//! The sources that an answer cites, its annotations, and the marks in its text.
+
+mod mark;
 
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
+
+pub use self::mark::{MarkScan, mark_link, scan_mark, with_plain_marks};
 
 /// A source that a tool has found and that an answer may cite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +17,17 @@ pub struct CitedSource {
     /// The title; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
+}
+
+/// How the marks of sources are written in the text of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CitationStyle {
+    /// As the model writes them.
+    #[default]
+    Marks,
+    /// As Markdown links to their sources.
+    Links,
 }
 
 /// One entry of `annotations`: a range of the text and the source that it cites.

@@ -1,6 +1,7 @@
 //! What chat front ends do: ids of chats in a header, requests beside the conversation, citations, plots.
 
 mod chats;
+mod images;
 
 use serde_json::{Value, json};
 

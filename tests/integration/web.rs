@@ -2,6 +2,7 @@
 
 mod answers;
 mod life;
+mod links;
 mod options;
 mod pages;
 mod providers;
@@ -20,9 +21,15 @@ const PAGES: &str = "[search.pages]\nprivate = [\"127.0.0.1\", \"127.0.0.3\"]\nh
 
 /// A server that searches with this engine.
 fn builder(upstream: &ScriptedUpstream, engine: &Site) -> Builder {
+    builder_with("", upstream, engine)
+}
+
+/// The same with more top-level settings.
+fn builder_with(settings: &str, upstream: &ScriptedUpstream, engine: &Site) -> Builder {
     TestApp::builder()
         .upstream(upstream)
         .args(["--enable-search", "--search-url", &engine.origin()])
+        .toml(settings)
         .toml(PAGES)
 }
 

@@ -23,17 +23,15 @@ impl Drop for Run {
 }
 
 impl Run {
-    /// Queues buffered events for the client.
+    /// Queues buffered events of a round whose text is complete.
     pub(super) fn queue_events(&mut self, buffered: Vec<AgentEvent>) {
         for event in buffered {
             match event {
-                AgentEvent::Text(text) => {
-                    let event = self.answer_text.queue(text, &mut self.ready);
-                    self.ready.push_back(event);
-                }
+                AgentEvent::Text(text) => self.answer_text.send(text, &mut self.ready),
                 other => self.ready.push_back(other),
             }
         }
+        self.answer_text.send_rest(&mut self.ready);
     }
 
     /// Ends a round that another model call follows: its text is a part of the answer, unless only the last round's is.
@@ -59,8 +57,8 @@ impl Run {
     pub(super) fn add_text(&mut self, text: String) {
         if !text.is_empty() {
             self.answer_text.end_round(&text);
-            let event = self.answer_text.queue(text, &mut self.ready);
-            self.ready.push_back(event);
+            self.answer_text.send(text, &mut self.ready);
+            self.answer_text.send_rest(&mut self.ready);
         }
     }
 
@@ -201,11 +199,13 @@ impl Run {
         if sources.is_empty() {
             return;
         }
-        let text = match self.request.options.text {
-            TextMode::All => self.answer_text.joined(),
-            TextMode::Final => self.answer_text.last_round(),
-        };
-        let found = citations::find(text, |number| sources.find(number));
+        let found = self.answer_text.linked_citations().unwrap_or_else(|| {
+            let text = match self.request.options.text {
+                TextMode::All => self.answer_text.joined(),
+                TextMode::Final => self.answer_text.last_round(),
+            };
+            citations::find(text, |number| sources.find(number))
+        });
         if !found.is_empty() {
             self.ready.push_back(AgentEvent::Annotations(found));
         }

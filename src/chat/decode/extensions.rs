@@ -1,40 +1,15 @@
 //! Loopwright's extensions of the request. Unknown keys inside `agent` are refused.
 
-use std::time::Duration;
+mod agent;
 
-use serde::Deserialize;
-
+use self::agent::{AgentFields, unavailable};
 use super::body::Field;
-use crate::agent::options::{OnDisconnect, OnLimit, Options, TextMode, ToolExecution, TurnLimits};
-use crate::agent::settings::{Permission, Settings};
+use crate::agent::options::{Options, ToolExecution, TurnLimits};
+use crate::agent::settings::{ImageStyle, Permission, Settings};
 use crate::agent::turn::{Caller, Globs, SessionMode, ToolFilter};
 use crate::ids::SessionId;
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
-
-/// Keys inside `agent`.
-const AGENT_FIELDS: [&str; 11] = [
-    "tools",
-    "client_tools",
-    "on_limit",
-    "limits",
-    "session_mode",
-    "tool_execution",
-    "repeat_threshold",
-    "text",
-    "on_disconnect",
-    "background",
-    "progress",
-];
-/// Values of `agent.repeat_threshold`.
-const THRESHOLDS: &str = "0 (off) or a whole number from 2 to 8";
-/// Keys inside `agent.limits`.
-const LIMIT_FIELDS: [&str; 4] = [
-    "max_tool_calls",
-    "max_seconds",
-    "max_total_tokens",
-    "max_cost_usd",
-];
 
 /// How progress is sent on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,6 +30,7 @@ pub enum ProgressMode {
 pub(super) struct Extensions {
     pub(super) options: Options,
     pub(super) progress: ProgressMode,
+    pub(super) images: ImageStyle,
     pub(super) filter: ToolFilter,
 }
 
@@ -160,8 +136,9 @@ impl<'a> ExtensionFields<'a> {
                 Some(false) => ToolExecution::Sequential,
                 Some(true) | None => agent.tool_execution,
             },
-            repeat_threshold: repeat_threshold(agent.repeat_threshold, settings)?,
+            repeat_threshold: agent.repeat_threshold(settings)?,
             text: agent.text,
+            citations: agent.citations.unwrap_or(settings.citations),
             ephemeral: self.store.read::<bool>("true or false")? == Some(false),
         };
         if options.background && options.ephemeral {
@@ -182,6 +159,7 @@ impl<'a> ExtensionFields<'a> {
         Ok(Extensions {
             options,
             progress: agent.progress,
+            images: agent.images.unwrap_or(settings.images),
             filter,
         })
     }
@@ -190,165 +168,6 @@ impl<'a> ExtensionFields<'a> {
 fn globs(param: &str, patterns: Option<&[String]>) -> Result<Globs, RequestError> {
     Globs::new(patterns.unwrap_or_default())
         .map_err(|error| RequestError::field(param, error.to_string()))
-}
-
-/// The checked members of `agent`.
-#[derive(Debug, Default)]
-struct AgentFields {
-    allow: Option<Vec<String>>,
-    deny: Option<Vec<String>>,
-    client_tools: Option<Vec<String>>,
-    on_disconnect: OnDisconnect,
-    background: bool,
-    on_limit: OnLimit,
-    limits: TurnLimits,
-    session_mode: SessionMode,
-    tool_execution: ToolExecution,
-    repeat_threshold: Option<u32>,
-    text: TextMode,
-    progress: ProgressMode,
-}
-
-impl AgentFields {
-    fn read(field: Field<'_>) -> Result<Self, RequestError> {
-        let Some(agent) = field.raw() else {
-            return Ok(Self::default());
-        };
-        let agent = object("agent", agent.get(), &AGENT_FIELDS)?;
-        let (allow, deny) = tool_patterns(&agent)?;
-        Ok(Self {
-            allow,
-            deny,
-            client_tools: member(&agent, "agent.client_tools", "a list of name patterns")?,
-            background: member(&agent, "agent.background", "true or false")?.unwrap_or_default(),
-            on_disconnect: word(
-                &agent,
-                "agent.on_disconnect",
-                &[
-                    ("cancel", OnDisconnect::Cancel),
-                    ("finish", OnDisconnect::Finish),
-                ],
-            )?,
-            on_limit: word(
-                &agent,
-                "agent.on_limit",
-                &[
-                    ("final_answer", OnLimit::FinalAnswer),
-                    ("stop", OnLimit::Stop),
-                    ("error", OnLimit::Error),
-                ],
-            )?,
-            limits: limits(&agent)?,
-            session_mode: word(
-                &agent,
-                "agent.session_mode",
-                &[
-                    ("auto", SessionMode::Auto),
-                    ("append", SessionMode::Append),
-                    ("replay", SessionMode::Replay),
-                ],
-            )?,
-            tool_execution: word(
-                &agent,
-                "agent.tool_execution",
-                &[
-                    ("parallel", ToolExecution::Parallel),
-                    ("sequential", ToolExecution::Sequential),
-                ],
-            )?,
-            repeat_threshold: member(&agent, "agent.repeat_threshold", THRESHOLDS)?,
-            text: word(
-                &agent,
-                "agent.text",
-                &[("all", TextMode::All), ("final", TextMode::Final)],
-            )?,
-            progress: word(
-                &agent,
-                "agent.progress",
-                &[
-                    ("auto", ProgressMode::Auto),
-                    ("named", ProgressMode::Named),
-                    ("chunk", ProgressMode::Chunk),
-                    ("none", ProgressMode::None),
-                ],
-            )?,
-        })
-    }
-}
-
-/// The threshold of the repeat guard. A looser one than the server's counts only if the server allows that.
-fn repeat_threshold(asked: Option<u32>, settings: &Settings) -> Result<u32, RequestError> {
-    let server = settings.repeat_threshold;
-    let asked = match asked {
-        None => return Ok(server),
-        Some(asked @ (0 | 2..=8)) => asked,
-        Some(_) => {
-            let problem = format!("must be {THRESHOLDS}");
-            return Err(RequestError::invalid("agent.repeat_threshold", &problem));
-        }
-    };
-    let is_looser = server != 0 && (asked == 0 || asked > server);
-    Ok(match is_looser && !settings.repeat_override {
-        true => server,
-        false => asked,
-    })
-}
-
-fn limits(agent: &RawObject<'_>) -> Result<TurnLimits, RequestError> {
-    let Some(limits) = agent.get_some("limits") else {
-        return Ok(TurnLimits::default());
-    };
-    let limits = object("agent.limits", limits.get(), &LIMIT_FIELDS)?;
-    if limits.get_some("max_cost_usd").is_some() {
-        return Err(unavailable(
-            "agent.limits.max_cost_usd",
-            "leave the field out",
-        ));
-    }
-    let seconds: Option<f64> = member(
-        &limits,
-        "agent.limits.max_seconds",
-        "a number of seconds above 0",
-    )?;
-    let max_duration = seconds
-        .map(|seconds| {
-            Duration::try_from_secs_f64(seconds)
-                .ok()
-                .filter(|duration| !duration.is_zero())
-        })
-        .map(|duration| {
-            let problem = "must be a number of seconds above 0";
-            duration.ok_or_else(|| RequestError::invalid("agent.limits.max_seconds", problem))
-        })
-        .transpose()?;
-    Ok(TurnLimits {
-        max_tool_calls: member(
-            &limits,
-            "agent.limits.max_tool_calls",
-            "a whole number of 0 or more",
-        )?,
-        max_duration,
-        max_total_tokens: member(
-            &limits,
-            "agent.limits.max_total_tokens",
-            "a whole number of 0 or more",
-        )?,
-    })
-}
-
-/// Name patterns of server-side tools: `allow` and `deny`.
-type Patterns = (Option<Vec<String>>, Option<Vec<String>>);
-
-fn tool_patterns(agent: &RawObject<'_>) -> Result<Patterns, RequestError> {
-    let Some(tools) = agent.get_some("tools") else {
-        return Ok((None, None));
-    };
-    let tools = object("agent.tools", tools.get(), &["allow", "deny"])?;
-    let expected = "a list of name patterns";
-    Ok((
-        member(&tools, "agent.tools.allow", expected)?,
-        member(&tools, "agent.tools.deny", expected)?,
-    ))
 }
 
 fn permission(field: Field<'_>) -> Result<Permission, RequestError> {
@@ -362,63 +181,6 @@ fn permission(field: Field<'_>) -> Result<Permission, RequestError> {
         ),
         _ => RequestError::invalid("agent_permission", "must be \"auto\" or \"deny\""),
     })
-}
-
-/// Reads a member that is one of the given words; the default if it is absent.
-fn word<T: Copy + Default>(
-    object: &RawObject<'_>,
-    path: &str,
-    words: &[(&str, T)],
-) -> Result<T, RequestError> {
-    let names: Vec<String> = words
-        .iter()
-        .map(|(name, _)| format!("\"{name}\""))
-        .collect();
-    let expected = match names.as_slice() {
-        [first @ .., last] => format!("{} or {last}", first.join(", ")),
-        [] => String::new(),
-    };
-    let Some(asked) = member::<String>(object, path, &expected)? else {
-        return Ok(T::default());
-    };
-    let known = words.iter().find(|(name, _)| *name == asked);
-    known
-        .map(|(_, value)| *value)
-        .ok_or_else(|| RequestError::invalid(path, &format!("must be {expected}")))
-}
-
-fn unavailable(param: &str, remedy: &str) -> RequestError {
-    let problem = format!("is not available in this version of loopwright: {remedy}");
-    RequestError::invalid(param, &problem)
-}
-
-/// Reads an object and refuses unknown keys.
-fn object<'a>(param: &str, json: &'a str, known: &[&str]) -> Result<RawObject<'a>, RequestError> {
-    let object =
-        RawObject::parse(json).map_err(|_| RequestError::invalid(param, "must be an object"))?;
-    if let Some((key, _)) = object.iter().find(|(key, _)| !known.contains(key)) {
-        let name = format!("{param}.{key}");
-        let message = format!(
-            "'{name}' is not a known field; the fields of '{param}' are {}",
-            known.join(", ")
-        );
-        return Err(RequestError::field(&name, message));
-    }
-    Ok(object)
-}
-
-/// Reads the member that the last part of a dotted path names.
-fn member<'a, T: Deserialize<'a>>(
-    object: &RawObject<'a>,
-    path: &str,
-    expected: &str,
-) -> Result<Option<T>, RequestError> {
-    let key = path.rsplit('.').next().unwrap_or(path);
-    object
-        .get_some(key)
-        .map(|value| serde_json::from_str(value.get()))
-        .transpose()
-        .map_err(|_| RequestError::invalid(path, &format!("must be {expected}")))
 }
 
 fn lowest<T: PartialOrd + Copy>(first: Option<T>, second: Option<T>) -> Option<T> {

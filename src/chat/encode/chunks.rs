@@ -4,8 +4,9 @@ use bytes::BytesMut;
 
 use super::AnswerHead;
 use super::progress::{ProgressDelivery, ProgressEvent};
-use super::records::AgentSummary;
+use super::records::{AgentSummary, MessageImages};
 use crate::agent::event::{AgentEvent, ExtraFields, ExtraLevel, Outcome};
+use crate::agent::settings::ImageStyle;
 use crate::openai::raw::{push_entry, quoted};
 
 /// The end of every stream.
@@ -22,8 +23,18 @@ pub struct ChunkEncoder {
     extra: ExtraFields,
     /// The JSON text of every chunk up to its choices; `None` before the first chunk.
     head: Option<String>,
-    delivery: ProgressDelivery,
-    include_usage: bool,
+    options: ChunkOptions,
+}
+
+/// What the chunks of a stream hold besides the answer.
+#[derive(Debug, Clone, Copy)]
+pub struct ChunkOptions {
+    /// How progress is sent.
+    pub delivery: ProgressDelivery,
+    /// How images of tools are sent.
+    pub images: ImageStyle,
+    /// Whether the stream ends with a usage chunk.
+    pub include_usage: bool,
 }
 
 /// Ends a stream with an error: `envelope` is the JSON of an OpenAI error.
@@ -37,13 +48,12 @@ pub fn fail(envelope: &str, out: &mut BytesMut) {
 
 impl ChunkEncoder {
     /// An encoder at the start of a stream.
-    pub fn new(answer: AnswerHead, delivery: ProgressDelivery, include_usage: bool) -> Self {
+    pub fn new(answer: AnswerHead, options: ChunkOptions) -> Self {
         Self {
             answer,
             extra: Vec::new(),
             head: None,
-            delivery,
-            include_usage,
+            options,
         }
     }
 
@@ -61,7 +71,14 @@ impl ChunkEncoder {
             AgentEvent::Reasoning { text, field } => self.delta(out, field, &quoted(text)),
             AgentEvent::Extra { level, fields } => self.extra(*level, fields, out),
             AgentEvent::Calling(calling) => self.progress(out, || ProgressEvent::calling(calling)),
-            AgentEvent::Complete(record) => self.progress(out, || ProgressEvent::complete(record)),
+            AgentEvent::Complete(record) => {
+                self.progress(out, || ProgressEvent::complete(record));
+                let images = MessageImages(std::slice::from_ref(&**record));
+                if self.options.images == ImageStyle::Inline && !images.is_empty() {
+                    let images = serde_json::to_string(&images).unwrap_or_else(|_| "[]".to_owned());
+                    self.delta(out, "images", &images);
+                }
+            }
             AgentEvent::ToolOutput { of, text, stream } => {
                 self.progress(out, || ProgressEvent::output(of, text, stream));
             }
@@ -122,7 +139,11 @@ impl ChunkEncoder {
             &format!(r#"{{"index":0,"delta":{{}},"finish_reason":{reason}}}"#),
             &members,
         );
-        if let Some(usage) = outcome.usage.as_ref().filter(|_| self.include_usage) {
+        if let Some(usage) = outcome
+            .usage
+            .as_ref()
+            .filter(|_| self.options.include_usage)
+        {
             self.chunk(out, "", &format!(",\"usage\":{}", usage.to_value()));
         }
         out.extend_from_slice(DONE);
@@ -158,12 +179,12 @@ impl ChunkEncoder {
     }
 
     fn progress(&mut self, out: &mut BytesMut, event: impl FnOnce() -> ProgressEvent) {
-        if self.delivery == ProgressDelivery::None {
+        if self.options.delivery == ProgressDelivery::None {
             return;
         }
         self.begin(out);
         let event = event();
-        if self.delivery == ProgressDelivery::Named {
+        if self.options.delivery == ProgressDelivery::Named {
             for part in ["event: ", event.name, "\n"] {
                 out.extend_from_slice(part.as_bytes());
             }

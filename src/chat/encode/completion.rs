@@ -5,10 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::AnswerHead;
-use super::records::{AgentSummary, FileEntry, ToolCallEntry};
+use super::records::{AgentSummary, FileEntry, MessageImages, ToolCallEntry};
 use crate::agent::event::{
     AgentEvent, ExtraFields, ExtraLevel, Outcome, ProducedFile, ToolCallRecord,
 };
+use crate::agent::settings::ImageStyle;
 use crate::openai::fold::FoldedFields;
 use crate::openai::raw::{push_entry, quoted};
 
@@ -31,11 +32,12 @@ pub struct CompletionCollector {
     records: Vec<ToolCallRecord>,
     files: Vec<ProducedFile>,
     outcome: Option<Box<Outcome>>,
+    images: ImageStyle,
 }
 
 impl CompletionCollector {
     /// A collector without events.
-    pub fn new(head: AnswerHead) -> Self {
+    pub fn new(head: AnswerHead, images: ImageStyle) -> Self {
         Self {
             head,
             model_known: false,
@@ -48,6 +50,7 @@ impl CompletionCollector {
             records: Vec::new(),
             files: Vec::new(),
             outcome: None,
+            images,
         }
     }
 
@@ -134,7 +137,8 @@ impl CompletionCollector {
             images + record.content.len() + record.arguments.len() + ENTRY_OVERHEAD
         };
         let file = |file: &ProducedFile| file.data.as_ref().map_or(0, base64) + ENTRY_OVERHEAD;
-        let records: usize = self.records.iter().map(record).sum();
+        let times = 1 + usize::from(self.images == ImageStyle::Inline);
+        let records: usize = self.records.iter().map(record).sum::<usize>() * times;
         let files: usize = self.files.iter().map(file).sum();
         records + files + self.text.len() + self.reasoning.len() + ANSWER_OVERHEAD
     }
@@ -175,6 +179,17 @@ impl CompletionCollector {
         std::mem::take(&mut self.message_extra)
             .into_entries()
             .for_each(|(key, value)| push_entry(json, &key, &value));
+        let images = MessageImages(&self.records);
+        if self.images == ImageStyle::Inline && !images.is_empty() {
+            json.push_str(",\"images\":");
+            // Written in place: images are large.
+            let mut bytes = std::mem::take(json).into_bytes();
+            let written = serde_json::to_writer(&mut bytes, &images);
+            *json = String::from_utf8(bytes).unwrap_or_default();
+            if written.is_err() {
+                json.push_str("null");
+            }
+        }
         if !outcome.client_calls.is_empty() {
             let calls: Vec<String> = outcome
                 .client_calls

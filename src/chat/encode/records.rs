@@ -62,6 +62,10 @@ pub(super) struct AgentSummary<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ImageTexts<'a>(pub(super) &'a [ToolImage]);
 
+/// The images of calls as OpenRouter has them in a message: content parts with `data:` URLs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MessageImages<'a>(pub(super) &'a [ToolCallRecord]);
+
 /// Bytes that are serialized as base64, without a copy of the encoded text in memory.
 #[derive(Debug)]
 struct Base64<'a>(&'a [u8]);
@@ -142,6 +146,42 @@ impl Serialize for ImageTexts<'_> {
             }
         }
         serializer.collect_seq(self.0.iter().map(Text))
+    }
+}
+
+impl MessageImages<'_> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|record| record.images.is_empty())
+    }
+}
+
+impl Serialize for MessageImages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Part<'a> {
+            #[serde(rename = "type")]
+            kind: &'static str,
+            image_url: ImageUrl<'a>,
+        }
+        #[derive(Serialize)]
+        struct ImageUrl<'a> {
+            url: DataUrl<'a>,
+        }
+        struct DataUrl<'a>(&'a ToolImage);
+        impl Serialize for DataUrl<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let data = Base64Display::new(&self.0.content, &STANDARD);
+                let mime_type = &self.0.mime_type;
+                serializer.collect_str(&format_args!("data:{mime_type};base64,{data}"))
+            }
+        }
+        let images = self.0.iter().flat_map(|record| &record.images);
+        serializer.collect_seq(images.map(|image| Part {
+            kind: "image_url",
+            image_url: ImageUrl {
+                url: DataUrl(image),
+            },
+        }))
     }
 }
 

@@ -7,6 +7,7 @@ use std::cell::OnceCell;
 
 use super::super::View;
 use super::super::repair::has_other_content;
+use crate::openai::citation::with_plain_marks;
 use crate::openai::message::{Message, Role};
 
 /// A message with its comparison keys, which are computed on first use.
@@ -16,6 +17,8 @@ pub(super) struct ComparedMessage<'a> {
     calls: OnceCell<Vec<&'a str>>,
     content_key: OnceCell<String>,
     text: OnceCell<String>,
+    /// The text with its marks in one form; `None` if it has no links of marks.
+    plain_text: OnceCell<Option<String>>,
 }
 
 /// The client's view of a response with its comparison keys, which are computed on first use.
@@ -25,6 +28,8 @@ pub(super) struct ComparedResponse<'a> {
     calls: OnceCell<Vec<&'a str>>,
     /// The text of all rounds and the text of the last round, both trimmed.
     texts: OnceCell<[&'a str; 2]>,
+    /// The same with marks in one form.
+    plain_texts: OnceCell<[String; 2]>,
 }
 
 impl<'a> ComparedMessage<'a> {
@@ -34,6 +39,7 @@ impl<'a> ComparedMessage<'a> {
             calls: OnceCell::new(),
             content_key: OnceCell::new(),
             text: OnceCell::new(),
+            plain_text: OnceCell::new(),
         }
     }
 
@@ -63,6 +69,16 @@ impl<'a> ComparedMessage<'a> {
         self.text
             .get_or_init(|| self.message.content_text().trim().to_owned())
     }
+
+    /// The text with its marks in one form, if marks in it are links.
+    fn plain_text(&self) -> Option<&str> {
+        let plain = self.plain_text.get_or_init(|| {
+            let text = self.text();
+            let has_links = text.contains("]](");
+            has_links.then(|| with_plain_marks(text).into_owned())
+        });
+        plain.as_deref()
+    }
 }
 
 impl<'a> ComparedResponse<'a> {
@@ -71,6 +87,7 @@ impl<'a> ComparedResponse<'a> {
             view,
             calls: OnceCell::new(),
             texts: OnceCell::new(),
+            plain_texts: OnceCell::new(),
         }
     }
 
@@ -106,7 +123,16 @@ impl<'a> ComparedResponse<'a> {
     }
 
     fn has_text_of(&self, message: &ComparedMessage<'_>) -> bool {
-        self.texts().contains(&message.text())
+        if self.texts().contains(&message.text()) {
+            return true;
+        }
+        let Some(text) = message.plain_text() else {
+            return false;
+        };
+        let plain = self
+            .plain_texts
+            .get_or_init(|| self.texts().map(|text| with_plain_marks(text).into_owned()));
+        plain.iter().any(|plain| plain == text)
     }
 
     fn calls(&self) -> &[&'a str] {
@@ -122,7 +148,8 @@ impl<'a> ComparedResponse<'a> {
 
 /// Whether a message of the request is the stored message.
 ///
-/// Tool results are compared by call id, assistant messages with calls by the ids of the calls, all others by content.
+/// Tool results are compared by call id, assistant messages with calls by the ids of the calls, all others by content. In
+/// the content of assistant messages a mark of a source equals a link of it.
 pub(super) fn is_same(stored: &ComparedMessage<'_>, incoming: &ComparedMessage<'_>) -> bool {
     let (old, new) = (stored.message, incoming.message);
     if old.json() == new.json() {
@@ -137,10 +164,20 @@ pub(super) fn is_same(stored: &ComparedMessage<'_>, incoming: &ComparedMessage<'
         return old == new;
     }
     match (old.tool_calls().is_empty(), new.tool_calls().is_empty()) {
-        (true, true) => stored.content_key() == incoming.content_key(),
+        (true, true) => {
+            stored.content_key() == incoming.content_key() || has_marks_of(stored, incoming)
+        }
         (false, false) => stored.calls() == incoming.calls(),
         _ => false,
     }
+}
+
+/// Whether an assistant message of the request is the stored one with links for its marks.
+fn has_marks_of(stored: &ComparedMessage<'_>, incoming: &ComparedMessage<'_>) -> bool {
+    stored.message.role() == &Role::Assistant
+        && incoming
+            .plain_text()
+            .is_some_and(|text| with_plain_marks(stored.text()) == text)
 }
 
 /// The ids sorted and without duplicates. Two such lists of different length compare in constant time.

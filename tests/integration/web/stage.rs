@@ -178,6 +178,10 @@ fn page(path: &str, bomb: &Bytes) -> Outgoing {
             "Glaciers",
             "Glaciers carved each fjord of Norway in the ice ages, 2000 metres deep in places.",
         )),
+        "/inlets" => html(article(
+            "Inlets",
+            "An inlet is an arm of the sea, and not every one of them is a fjord.",
+        )),
         "/bread" => html(article(
             "Bread",
             "Rye bread from Åland rises for two days; 東京 knows it as 黒パン.",

@@ -35,6 +35,24 @@ fn a_response_matches_by_the_text_of_its_last_round() {
 }
 
 #[test]
+fn a_mark_of_a_source_equals_its_link() {
+    let marks = "So [1, 2].\n\nAnd 【3】.";
+    let links =
+        "So [[1]](https://a.test/%28)[[2]](https://b.test/).\n\nAnd [[3]](https://c.test/).";
+    let response = with_view(&assistant("And 【3】."), marks, "And 【3】.", &[]);
+    for last in [response, visible(&assistant(marks))] {
+        let stored = session(vec![visible(&user("one")), last]);
+        for seen in [marks, links] {
+            let whole = [user("one"), assistant(seen), user("two")];
+            check_replay(&stored, &whole, 2, &[user("two")]);
+        }
+        let edited = links.replace("So", "No");
+        let whole = [user("one"), assistant(&edited), user("two")];
+        check_replay(&stored, &whole, 1, &whole[1..]);
+    }
+}
+
+#[test]
 fn content_parts_equal_the_plain_text() {
     let parts = json!({"role": "user", "content": [{"type": "text", "text": "one "}]});
     check_replay(
