@@ -119,7 +119,9 @@ impl App {
             None => None,
         };
         let mut sources = configured::sources(&config.tools)?;
-        let code = sandbox.clone().map(CodeExecution::new);
+        let code_by_default = config.tools.code_by_default;
+        let code = sandbox.clone();
+        let code = code.map(|sandbox| CodeExecution::new(sandbox, code_by_default));
         sources.extend(code.clone().map(Source::Python));
         let mut web = None;
         if let Some(WebConfig {

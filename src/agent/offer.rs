@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::settings::Settings;
 use crate::openai::request::RequestError;
 use crate::openai::tool::ToolDefinition;
-use crate::tools::requested::{Capability, RequestedTools};
+use crate::tools::requested::{Availability, Capability, RequestedTools};
 use crate::tools::set::{ToolFilter, ToolSet};
 use crate::tools::source::SourceList;
 use crate::upstream::router::{Route, Router};
@@ -32,6 +32,18 @@ impl<'a> ServerOffer<'a> {
         }
     }
 
+    /// The offer for a model, named as the client names it: no tools for a plain model.
+    #[must_use]
+    pub fn for_model(self, model: &str) -> Self {
+        match self.settings.plain_models.matches(model) {
+            true => Self {
+                sources: Arc::default(),
+                ..self
+            },
+            false => self,
+        }
+    }
+
     /// The upstreams that serve a model.
     ///
     /// # Errors
@@ -49,6 +61,11 @@ impl<'a> ServerOffer<'a> {
     /// The name of the tool that provides a capability; `None` if the server has no such tool.
     pub fn tool_for(&self, capability: Capability) -> Option<&'static str> {
         self.sources.tool_for(capability)
+    }
+
+    /// Which requests get the tool that provides a capability.
+    pub fn availability(&self, capability: Capability) -> Availability {
+        self.sources.availability(capability)
     }
 
     /// Whether the server has a tool of this name.

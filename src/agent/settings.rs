@@ -4,6 +4,7 @@ use std::time::Duration;
 
 pub use crate::openai::citation::CitationStyle;
 pub use crate::tools::gate::Permission;
+use crate::tools::set::Globs;
 
 /// The caps and rules of the server. A request can only lower the caps.
 #[derive(Debug, Clone)]
@@ -22,6 +23,8 @@ pub struct Settings {
     pub repeat_override: bool,
     /// Most bytes of images, files and full results that one turn keeps; images and files count as base64.
     pub max_turn_bytes: u64,
+    /// Models, as clients name them, that are offered no server-side tools.
+    pub plain_models: Globs,
     /// What server-side tools may do.
     pub permission: Permission,
     /// How the marks of sources are written, unless a request says otherwise.
@@ -51,6 +54,7 @@ impl Default for Settings {
             repeat_threshold: 3,
             repeat_override: false,
             max_turn_bytes: 64 * 1024 * 1024,
+            plain_models: Globs::default(),
             permission: Permission::Auto,
             citations: CitationStyle::Marks,
             images: ImageStyle::None,

@@ -11,7 +11,7 @@ use crate::openai::message::Message;
 // The types of the fields, so that a decoder imports only this module.
 pub use crate::session::SessionMode;
 pub use crate::tools::requested::{
-    Capability, CodeOptions, ContextSize, RequestedTools, WantedFile, WebOptions,
+    Availability, Capability, CodeOptions, ContextSize, RequestedTools, WantedFile, WebOptions,
 };
 pub use crate::tools::set::{Globs, ToolFilter, ToolSet};
 pub use crate::tools::web::{DomainFilter, Location};

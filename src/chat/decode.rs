@@ -15,6 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::body::{ChatFields, MessageFields};
+use self::code::CodeRequest;
 use self::extensions::{ExtensionFields, Extensions};
 use self::tool_choice::ToolChoice;
 use self::tools::DeclaredTools;
@@ -130,6 +131,7 @@ pub fn decode<'a>(
     } = ChatFields::sort(&object);
     let model = body::model(model)?;
     let route = offer.route(&model)?;
+    let offer = offer.for_model(&model);
     let entries = tools::entries(tool_fields.tools)?;
     let server_tool = |kind: &str| tools::capability(kind).and_then(|kind| offer.tool_for(kind));
     let has = |capability| offer.tool_for(capability).is_some();
@@ -137,15 +139,23 @@ pub fn decode<'a>(
         tool_fields.enable_code_execution,
         tool_fields.files,
         &entries,
-        has(Capability::Code),
+        offer.availability(Capability::Code),
     )?;
     let web = match has(Capability::Web) {
         true => web::read(tool_fields.web_search_options, &entries)?,
         false => None,
     };
     let declared = DeclaredTools::check(entries, &route.quirks.hosted_tools, server_tool)?;
-    let (code, files) = code.map_or_else(Default::default, |(ask, files)| (Some(ask), files));
-    let asks = RequestedTools { code, web };
+    let declines_code = code == CodeRequest::Declined;
+    let (code, files) = match code {
+        CodeRequest::Asked(ask, files) => (Some(ask), files),
+        CodeRequest::Unsaid | CodeRequest::Declined => (None, Vec::new()),
+    };
+    let asks = RequestedTools {
+        code,
+        declines_code,
+        web,
+    };
     let named = caller.session_header.is_some() || caller.chat_header.is_some();
     let used = extensions.used() || named || asks.any();
     let without_rounds = !used && extensions.max_tool_rounds.is("0");

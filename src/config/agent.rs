@@ -8,6 +8,7 @@ use super::text::Directory;
 use super::validation::Validation;
 use super::value::{ByteSize, GIB};
 use crate::session::settings::{SessionLimits, StoreUrl, default_files_dir};
+use crate::tools::set::Globs;
 use crate::{agent, session, telemetry};
 
 const DEFAULT_TOTAL_FILE_BYTES: u64 = 10 * GIB;
@@ -22,6 +23,10 @@ pub(super) fn agent(
         let problem = "1 would hold back every call; write 2 or more, or 0 for no repeat guard";
         return Err(checks.error("repeat_threshold", problem));
     }
+    let plain: Vec<String> = file.plain_models.iter().cloned().map(Into::into).collect();
+    let plain_models = Globs::new(&plain);
+    let plain_models =
+        plain_models.map_err(|error| checks.error("plain_models", error.to_string()))?;
     Ok(agent::settings::Settings {
         max_tool_rounds: file.max_tool_rounds.into(),
         max_tool_calls: file.max_tool_calls.map(Into::into),
@@ -33,6 +38,7 @@ pub(super) fn agent(
         permission: file.agent_permission.0,
         citations: file.citations,
         images: file.images,
+        plain_models,
     })
 }
 

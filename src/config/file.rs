@@ -65,6 +65,7 @@ pub(super) struct File {
     pub(super) max_result_chars: Count<256, 48_000>,
     pub(super) max_turn_bytes: ByteSize<0, { 64 * MIB }>,
 
+    pub(super) plain_models: Vec<NamePattern>,
     pub(super) agent_permission: ToolPermission,
     pub(super) max_tool_rounds: Count<0, 256>,
     pub(super) max_tool_calls: Option<Count<1, 0, TOML_MAX>>,
@@ -77,6 +78,7 @@ pub(super) struct File {
     pub(super) images: ImageStyle,
 
     pub(super) enable_code_execution: bool,
+    pub(super) code_execution_on_request: Switch<true>,
     /// A later check refuses zero, with all other times outside the range of one call.
     pub(super) code_exec_timeout: Seconds<MINUTE_MS, true>,
     pub(super) code_exec_python: PythonProgram,

@@ -39,6 +39,12 @@ pub(super) fn settings(
                 "{table} has no effect without --enable-code-execution"
             ));
         }
+        if !bool::from(file.code_execution_on_request) {
+            let key = checks.origins.of("code_execution_on_request");
+            checks.notices.push(format!(
+                "{key} has no effect without --enable-code-execution"
+            ));
+        }
         return Ok(None);
     }
     if settings.network == Network::Full && settings.command.is_empty() {

@@ -23,6 +23,7 @@ pub(super) fn settings(
         max_parallel_tools: file.max_parallel_tools.into(),
         max_result_chars: file.max_result_chars.into(),
         connect_timeout: file.tool_connect_timeout.into(),
+        code_by_default: !bool::from(file.code_execution_on_request),
     })
 }
 

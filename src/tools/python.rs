@@ -52,12 +52,17 @@ const END_ROOM: Duration = Duration::from_secs(30);
 pub struct CodeExecution {
     interpreters: Interpreters,
     tools: Arc<[SharedTool]>,
+    by_default: bool,
 }
 
 impl CodeExecution {
-    /// Creates the tools for a sandbox.
-    pub fn new(sandbox: Sandbox) -> Self {
-        Self::over(Interpreters::Sandbox(sandbox))
+    /// Creates the tools for a sandbox. With `by_default` every request is offered them, otherwise only those that ask for
+    /// them.
+    pub fn new(sandbox: Sandbox, by_default: bool) -> Self {
+        Self {
+            by_default,
+            ..Self::over(Interpreters::Sandbox(sandbox))
+        }
     }
 
     fn over(interpreters: Interpreters) -> Self {
@@ -74,12 +79,18 @@ impl CodeExecution {
         Self {
             interpreters,
             tools,
+            by_default: false,
         }
     }
 
     /// The tools, in the order in which they are offered to models.
     pub fn tools(&self) -> &[SharedTool] {
         &self.tools
+    }
+
+    /// Whether requests are offered the tools without asking for them.
+    pub fn is_offered_by_default(&self) -> bool {
+        self.by_default
     }
 
     /// The tools for a request that wants these files produced.

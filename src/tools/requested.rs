@@ -13,11 +13,24 @@ pub enum Capability {
     Web,
 }
 
+/// Which requests get a built-in ability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Availability {
+    /// None.
+    Off,
+    /// Those that ask for it.
+    OnRequest,
+    /// All.
+    Always,
+}
+
 /// The capabilities that a request asks for, with its options for each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestedTools {
     /// Code execution; `None` if the request does not ask for it.
     pub code: Option<CodeOptions>,
+    /// The request does not want code execution, even if every request is offered it.
+    pub declines_code: bool,
     /// Web search; `None` if the request does not ask for it.
     pub web: Option<WebOptions>,
 }

@@ -19,6 +19,8 @@ pub struct Settings {
     pub max_result_chars: usize,
     /// Longest wait for a connection to a tool.
     pub connect_timeout: Duration,
+    /// Whether requests are offered code execution, if it is on, without asking for it.
+    pub code_by_default: bool,
 }
 
 /// The webhook that runs declared tools whose names match its patterns.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::SharedTool;
 use super::configured::Dispatch;
 use super::python::{CodeExecution, EXECUTE_PYTHON};
-use super::requested::{Capability, RequestedTools};
+use super::requested::{Availability, Capability, RequestedTools};
 use super::set::{ToolFilter, ToolSet, ToolSetBuilder, ToolSetError};
 use super::web::{WEB_SEARCH, WebAccess};
 use crate::ids::{Owner, WorkspaceId};
@@ -109,10 +109,13 @@ impl Source {
             _ if self.health() == Health::Down => Vec::new(),
             Self::Fixed(fixed) => fixed.tools.to_vec(),
             Self::Dispatch(_) => Vec::new(),
-            Self::Python(code) => requested
-                .code
-                .as_ref()
-                .map_or_else(Vec::new, |ask| code.tools_for(&ask.wanted)),
+            Self::Python(code) => match &requested.code {
+                Some(ask) => code.tools_for(&ask.wanted),
+                None if code.is_offered_by_default() && !requested.declines_code => {
+                    code.tools().to_vec()
+                }
+                None => Vec::new(),
+            },
             Self::Web(web) => match &requested.web {
                 Some(ask) => web.tools_for(ask),
                 None if web.is_offered_by_default() => web.tools().to_vec(),
@@ -126,7 +129,7 @@ impl Source {
         match self {
             Self::Fixed(fixed) => !fixed.tools.is_empty(),
             Self::Dispatch(_) => true,
-            Self::Python(_) => false,
+            Self::Python(code) => code.is_offered_by_default(),
             Self::Web(web) => web.is_offered_by_default(),
         }
     }
@@ -137,6 +140,15 @@ impl Source {
             (Self::Python(_), Capability::Code) => Some(EXECUTE_PYTHON),
             (Self::Web(_), Capability::Web) => Some(WEB_SEARCH),
             (Self::Fixed(_) | Self::Dispatch(_) | Self::Python(_) | Self::Web(_), _) => None,
+        }
+    }
+
+    /// Which requests get the tool that provides a capability.
+    fn availability(&self, capability: Capability) -> Availability {
+        match self.tool_for(capability) {
+            None => Availability::Off,
+            Some(_) if self.offers_by_default() => Availability::Always,
+            Some(_) => Availability::OnRequest,
         }
     }
 
@@ -234,6 +246,14 @@ impl SourceList {
         self.sources
             .iter()
             .find_map(|source| source.tool_for(capability))
+    }
+
+    /// Which requests get the tool that provides a capability.
+    pub fn availability(&self, capability: Capability) -> Availability {
+        let all = self.sources.iter();
+        let mut all = all.map(|source| source.availability(capability));
+        all.find(|found| *found != Availability::Off)
+            .unwrap_or(Availability::Off)
     }
 
     /// The tools of a request that declares these tools and asks for those capabilities.

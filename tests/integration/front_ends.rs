@@ -2,6 +2,7 @@
 
 mod chats;
 mod images;
+mod offers;
 
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::body::Field;
 use super::tools::ToolEntry;
-use crate::agent::turn::{CodeOptions, NamedFile, WantedFile};
+use crate::agent::turn::{Availability, CodeOptions, NamedFile, WantedFile};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 
@@ -20,8 +20,18 @@ const MAX_TEXT_BYTES: usize = 1024;
 /// Most ids of a `file_ids` list.
 const MAX_FILE_IDS: usize = 100;
 
-/// Reads the request for code execution and the ids of stored files for the working directory; `None` if code execution
-/// is not requested.
+/// What a request says of code execution.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CodeRequest {
+    /// Nothing.
+    Unsaid,
+    /// It does not want it.
+    Declined,
+    /// It asks for it, with the ids of stored files for the working directory.
+    Asked(CodeOptions, Vec<NamedFile>),
+}
+
+/// Reads the request for code execution.
 ///
 /// # Errors
 /// When code execution is requested but switched off, or a field is invalid.
@@ -29,9 +39,11 @@ pub(super) fn read(
     enable: Field<'_>,
     files: Field<'_>,
     entries: &[ToolEntry<'_>],
-    available: bool,
-) -> Result<Option<(CodeOptions, Vec<NamedFile>)>, RequestError> {
-    let enabled = enable.read::<bool>("true or false")? == Some(true);
+    availability: Availability,
+) -> Result<CodeRequest, RequestError> {
+    let available = availability != Availability::Off;
+    let enable = enable.read::<bool>("true or false")?;
+    let enabled = enable == Some(true);
     if enabled && !available {
         let message =
             "'enable_code_execution' asks for code execution, which is switched off on this server";
@@ -51,6 +63,7 @@ pub(super) fn read(
         }
     }
     let wanted = read_output_files(files)?;
+    requested |= wanted.is_some() && enable.is_none() && availability == Availability::Always;
     if wanted.is_some() && !requested {
         let remedy = match available {
             true => "; send \"enable_code_execution\": true with it",
@@ -59,10 +72,12 @@ pub(super) fn read(
         let message = format!("'files' needs code execution{remedy}");
         return Err(RequestError::field("files", message));
     }
-    let ask = requested.then(|| CodeOptions {
-        wanted: wanted.unwrap_or_default(),
-    });
-    Ok(ask.map(|ask| (ask, named)))
+    let wanted = wanted.unwrap_or_default();
+    Ok(match (requested, enable) {
+        (true, _) => CodeRequest::Asked(CodeOptions { wanted }, named),
+        (false, Some(false)) => CodeRequest::Declined,
+        (false, _) => CodeRequest::Unsaid,
+    })
 }
 
 /// Reads the file ids of `container`, which is a member of the `code_interpreter` entry or of an object in it that is
@@ -192,10 +207,7 @@ mod tests {
     use super::super::body::ChatFields;
     use super::super::tools::entries;
 
-    fn parse(
-        json: &str,
-        available: bool,
-    ) -> Result<Option<(CodeOptions, Vec<NamedFile>)>, RequestError> {
+    fn read_with(json: &str, availability: Availability) -> Result<CodeRequest, RequestError> {
         let object = RawObject::parse(json).unwrap();
         let fields = ChatFields::sort(&object).tools;
         let entries = entries(fields.tools).unwrap();
@@ -203,8 +215,40 @@ mod tests {
             fields.enable_code_execution,
             fields.files,
             &entries,
-            available,
+            availability,
         )
+    }
+
+    fn parse(
+        json: &str,
+        available: bool,
+    ) -> Result<Option<(CodeOptions, Vec<NamedFile>)>, RequestError> {
+        let availability = match available {
+            true => Availability::OnRequest,
+            false => Availability::Off,
+        };
+        Ok(match read_with(json, availability)? {
+            CodeRequest::Asked(ask, files) => Some((ask, files)),
+            CodeRequest::Unsaid | CodeRequest::Declined => None,
+        })
+    }
+
+    #[test]
+    fn a_request_can_decline_what_every_request_is_offered() {
+        let read = |json: &str| read_with(json, Availability::Always).unwrap();
+        assert_eq!(read("{}"), CodeRequest::Unsaid);
+        assert_eq!(
+            read(r#"{"enable_code_execution":null}"#),
+            CodeRequest::Unsaid
+        );
+        assert_eq!(
+            read(r#"{"enable_code_execution":false}"#),
+            CodeRequest::Declined
+        );
+        let files = read(r#"{"files":[{"name":"a"}]}"#);
+        assert!(matches!(files, CodeRequest::Asked(ask, _) if ask.wanted.len() == 1));
+        let declined = r#"{"enable_code_execution":false,"files":[{"name":"a"}]}"#;
+        assert!(read_with(declined, Availability::Always).is_err());
     }
 
     #[test]

@@ -16,6 +16,10 @@ const NO_DELTA: &str = r#"{"index":0,"delta":{},"finish_reason":null}"#;
 /// Memory reserved for a chunk besides its value, in bytes.
 const CHUNK_OVERHEAD: usize = 512;
 
+/// Members that chat front ends act on at the top level of a chunk. Those of an upstream are left out; `type` is also a
+/// member of progress events.
+const NOT_PASSED_ON: [&str; 3] = ["event", "selected_model_id", "type"];
+
 /// Encodes events as chunks of an event stream.
 #[derive(Debug)]
 pub struct ChunkEncoder {
@@ -221,8 +225,9 @@ impl ChunkEncoder {
         push_entry(&mut head, "object", "\"chat.completion.chunk\"");
         push_entry(&mut head, "created", &self.answer.created.to_string());
         push_entry(&mut head, "model", &quoted(&self.answer.model));
-        self.extra
-            .iter()
+        let extra = self.extra.iter();
+        extra
+            .filter(|(key, _)| !NOT_PASSED_ON.contains(&key.as_str()))
             .for_each(|(key, value)| push_entry(&mut head, key, value));
         head.push_str(",\"choices\":[");
         self.head = Some(head);

@@ -39,7 +39,7 @@ pub enum FilterError {
 }
 
 /// A list of name patterns; a name matches if any pattern matches it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Globs(GlobSet);
 
 impl ToolFilter {

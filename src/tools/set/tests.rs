@@ -49,6 +49,7 @@ fn settings(configured: &[&str], dispatch: Option<&[&str]>) -> Settings {
         max_parallel_tools: 8,
         max_result_chars: 1000,
         connect_timeout: Duration::from_secs(1),
+        code_by_default: false,
     }
 }
 

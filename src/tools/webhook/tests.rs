@@ -177,6 +177,7 @@ fn tool(endpoint: EndpointSettings, idempotent: bool) -> HttpTool {
         max_parallel_tools: 8,
         max_result_chars: 1000,
         connect_timeout: LONG,
+        code_by_default: false,
     };
     let client = WebhookClient::new(&settings).unwrap();
     HttpTool::from_settings(&client, &settings.http_tools[0]).unwrap()

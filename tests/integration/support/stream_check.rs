@@ -175,6 +175,11 @@ impl StreamCheck {
 
     fn chunk(&mut self, chunk: &Value, event: Option<&str>) {
         self.envelope(chunk);
+        for member in ["event", "selected_model_id"] {
+            if chunk.get(member).is_some() {
+                self.wrong(format!("front ends act on the member `{member}`"));
+            }
+        }
         if self.collected.frames.len() == 1 && chunk["choices"][0]["delta"]["role"] != "assistant" {
             self.wrong("the first chunk has no role".to_owned());
         }
