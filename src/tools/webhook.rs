@@ -13,13 +13,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, HeaderValue, Method};
+use ::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 use url::Url;
 
 use self::request::{PreparedCall, Signer};
-use self::retry::{AttemptError, RetryCondition, RetryDelays};
+use self::retry::{AttemptError, RetryCondition, RetryDelays, WebhookError};
 use super::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
 use super::{Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource};
 use crate::net::ClientOptions;
@@ -168,8 +168,23 @@ impl Endpoint {
             let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             match delays.next(failure.retry_after, remaining) {
                 Some(delay) if may_retry => sleep(delay).await,
-                Some(_) | None => return Err(failure.error.into()),
+                Some(_) | None => {
+                    self.note_unknown_tool(&failure.error, &invocation.name);
+                    return Err(failure.error.into());
+                }
             }
+        }
+    }
+
+    /// Says in the log which setting matters if the dispatch URL does not know a tool that the request declared.
+    fn note_unknown_tool(&self, error: &WebhookError, tool: &str) {
+        let unknown = matches!(error, WebhookError::Status(StatusCode::NOT_FOUND));
+        if unknown && self.policy.source == ToolSource::Dispatch {
+            tracing::warn!(
+                tool,
+                "the dispatch URL answered 404 for a tool that the request declared; if the tool is the client's, leave it \
+                 out of `dispatch_tools` (--dispatch-tools)"
+            );
         }
     }
 

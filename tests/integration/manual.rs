@@ -53,6 +53,13 @@ fn an_unknown_subject_is_answered_with_the_list_of_subjects() {
 }
 
 #[test]
+fn the_readme_begins_with_a_pattern_for_the_tools_of_the_webhook() {
+    let start = README.find("--tool-dispatch-url").unwrap();
+    let line = README[start..].lines().next().unwrap();
+    assert!(line.contains("--dispatch-tools '"), "{line}");
+}
+
+#[test]
 fn the_readme_is_short() {
     let lines = README.lines().count();
     assert!(lines <= MOST_README_LINES, "{lines} lines");

@@ -97,6 +97,39 @@ async fn python_is_offered_to_every_request_by_a_setting() {
 }
 
 #[tokio::test]
+async fn a_webhook_that_does_not_know_a_declared_tool_brings_the_setting_into_the_log() {
+    let call = |name: &str| calls([(name, json!({}))]);
+    let upstream =
+        ScriptedUpstream::start([call("theirs"), call("broken"), call("fixed"), text("Done.")])
+            .await;
+    let unknown = webhook::status(404, &[], "{}");
+    let hook = Webhook::start().await.on("theirs", unknown.clone());
+    let hook = hook.on("broken", webhook::status(500, &[], "{}"));
+    let hook = hook.on("fixed", unknown);
+    let fixed = format!(
+        "[[tools]]\nname = \"fixed\"\ndescription = \"d\"\nurl = \"{}\"\n",
+        hook.url()
+    );
+    let app = builder(&upstream, &hook).toml(&fixed).start().await;
+    let body = with(ask("x"), "tools", json!([tool("theirs"), tool("broken")]));
+    app.post_chat(body).await.completion();
+    let logs = eventually("the line of the log", || async {
+        let logs = app.logs();
+        logs.contains("turn finished").then_some(logs)
+    })
+    .await;
+    let lines: Vec<&str> = logs
+        .lines()
+        .filter(|line| line.contains("dispatch_tools"))
+        .collect();
+    assert_eq!(lines.len(), 1, "{logs}");
+    assert!(
+        lines[0].contains("theirs") && !lines[0].contains("127.0.0.1"),
+        "{logs}"
+    );
+}
+
+#[tokio::test]
 async fn members_on_which_front_ends_act_do_not_pass_the_loop() {
     let chunk = json!({
         "id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "type": "error", "kept": 1,
