@@ -62,6 +62,8 @@ pub struct Config {
     pub log: crate::telemetry::Settings,
     /// Settings that are possible but probably not intended, each as one sentence for the operator.
     pub notices: Vec<String>,
+    /// Settings that a change of behaviour concerns, each as one sentence for the operator.
+    pub changes: Vec<String>,
     /// The same settings as keys of the file.
     effective: Box<file::File>,
 }
@@ -134,9 +136,10 @@ impl Config {
             env,
             origins,
             notices: Vec::new(),
+            changes: Vec::new(),
         };
         let upstreams = upstreams::settings(&mut file, &mut checks)?;
-        let session = agent::session(&mut file, &checks)?;
+        let session = agent::session(&mut file, &mut checks)?;
         let web = search::settings(&mut file, &upstreams, &mut checks)?;
         Ok(Self {
             http: http::settings(&mut file, &mut checks)?,
@@ -149,6 +152,7 @@ impl Config {
             agent: agent::agent(&file, &checks)?,
             log: agent::log(&file),
             notices: checks.notices,
+            changes: checks.changes,
             effective: Box::new(file),
         })
     }
@@ -164,7 +168,7 @@ impl Config {
         for (key, _) in unset {
             text.push_str(&format!("# not set: {key}\n"));
         }
-        for notice in &self.notices {
+        for notice in self.notices.iter().chain(&self.changes) {
             text.push_str(&format!("# note: {notice}\n"));
         }
         text

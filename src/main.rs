@@ -74,6 +74,9 @@ fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
         .notices
         .iter()
         .for_each(|notice| tracing::warn!("{notice}"));
+    for change in &config.changes {
+        tracing::info!("{change} (see `loopwright manual changes`)");
+    }
     let format = config.log.format;
     run_to_end(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;

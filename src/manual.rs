@@ -48,13 +48,26 @@ page!(
     "conversations and files, and how they are stored"
 );
 page!(
+    FRONTENDS,
+    "frontends",
+    "chat front ends: lines to copy for each"
+);
+page!(
     OPERATIONS,
     "operations",
     "commands, settings, keys, upstreams, metrics, deploying"
 );
 
+page!(
+    CHANGES,
+    "changes",
+    "changes that you may notice, and what restores the former"
+);
+
 /// All pages, in reading order.
-pub const PAGES: [ManualPage; 6] = [API, TOOLS, SANDBOX, SEARCH, SESSIONS, OPERATIONS];
+pub const PAGES: [ManualPage; 8] = [
+    API, TOOLS, SANDBOX, SEARCH, SESSIONS, FRONTENDS, OPERATIONS, CHANGES,
+];
 
 /// The page of a subject.
 pub fn page(subject: &str) -> Option<ManualPage> {

@@ -52,14 +52,21 @@ fn session_headers(file: &mut File, checks: &mut Validation<'_>) -> Vec<HeaderNa
     let mut names: Vec<HeaderName> = Vec::new();
     for SessionHeader(name) in &file.session_headers {
         if *name == SESSION_HEADER {
-            checks.notices.push(
-                "`session_headers`: x-session-id always carries a session id; remove it from the list".to_owned(),
-            );
+            let key = checks.origins.of("session_headers");
+            checks.notices.push(format!(
+                "{key}: x-session-id always carries a session id; remove it from the list"
+            ));
         } else if !names.contains(name) {
             names.push(name.clone());
         }
     }
     file.session_headers = names.iter().cloned().map(SessionHeader).collect();
+    if !names.is_empty() {
+        let key = checks.origins.of("session_headers");
+        checks.changes.push(format!(
+            "{key}: these headers name chats, not sessions; x-session-id carries a session id"
+        ));
+    }
     names
 }
 

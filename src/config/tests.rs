@@ -392,6 +392,18 @@ fn what_is_possible_but_hardly_meant_is_noted() {
 }
 
 #[test]
+fn settings_that_a_change_concerns_are_noted() {
+    let changes = |lines: &str| load(&format!("{UPSTREAM}{lines}")).unwrap().changes;
+    assert_eq!(changes(""), Vec::<String>::new());
+    let headers = changes("session_headers = [\"x-chat-id\"]");
+    assert!(headers[0].contains("session_headers"), "{headers:?}");
+    let ttl = changes("session_ttl = \"90d\"");
+    assert!(ttl[0].contains("nameless_session_ttl"), "{ttl:?}");
+    let both = "session_ttl = \"90d\"\nnameless_session_ttl = \"90d\"";
+    assert_eq!(changes(both), Vec::<String>::new());
+}
+
+#[test]
 fn the_demo_reads_flags_and_variables() {
     let env = |name: &str| match name {
         "LOOPWRIGHT_LISTEN" => Some("127.0.0.1:1".to_owned()),

@@ -6,13 +6,15 @@ use std::process::{Command, Output};
 const README: &str = include_str!("../../README.md");
 /// A reader's patience.
 const MOST_README_LINES: usize = 220;
-const SUBJECTS: [&str; 6] = [
+const SUBJECTS: [&str; 8] = [
     "api",
     "tools",
     "sandbox",
     "search",
     "sessions",
+    "frontends",
     "operations",
+    "changes",
 ];
 
 fn run(arguments: &[&str]) -> Output {
@@ -50,6 +52,49 @@ fn an_unknown_subject_is_answered_with_the_list_of_subjects() {
     for subject in SUBJECTS {
         assert!(shown.contains(&format!("\n  {subject} ")), "{shown}");
     }
+}
+
+#[test]
+fn each_change_names_what_restores_the_former_behaviour() {
+    let settings = include_str!("../../config/loopwright.toml");
+    let page = run(&["manual", "changes"]);
+    let rows: Vec<&str> = text(&page.stdout)
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1)
+        .collect();
+    assert!(rows.len() > 10, "{rows:?}");
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        assert_eq!(cells.len(), 2, "{row}");
+        for name in cells[1].split('`').skip(1).step_by(2) {
+            let key = name.split(' ').next().unwrap();
+            let is_setting = key.contains('_') && !key.contains(['.', '/']) && key != "session_id";
+            let known = !is_setting || settings.contains(&format!("{key} ="));
+            assert!(known, "{row}: there is no setting {key}");
+        }
+    }
+}
+
+#[test]
+fn the_files_to_copy_for_front_ends_are_valid() {
+    let page = run(&["manual", "frontends"]);
+    let page = text(&page.stdout);
+    let blocks = page.split("```toml\n").skip(1);
+    let mut count = 0;
+    for block in blocks.map(|rest| rest.split("```").next().unwrap()) {
+        count += 1;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("loopwright.toml");
+        let upstream = match block.contains("[[upstreams]]") {
+            true => "",
+            false => "upstream = \"http://localhost:8000/v1\"\n",
+        };
+        std::fs::write(&file, format!("{upstream}{block}")).unwrap();
+        let checked = run(&["check-config", "--config", file.to_str().unwrap()]);
+        assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    }
+    assert_eq!(count, 2);
 }
 
 #[test]

@@ -16,6 +16,7 @@ fn the_shipped_file_says_what_holds_without_it() {
     let defaults = Config::load(&without, &nothing).unwrap();
     assert_eq!(format!("{shipped:?}"), format!("{defaults:?}"));
     assert_eq!(shipped.notices, Vec::<String>::new());
+    assert_eq!(shipped.changes, Vec::<String>::new());
 }
 
 /// The shipped file with its examples switched on.

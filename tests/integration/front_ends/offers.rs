@@ -127,6 +127,14 @@ async fn a_webhook_that_does_not_know_a_declared_tool_brings_the_setting_into_th
         lines[0].contains("theirs") && !lines[0].contains("127.0.0.1"),
         "{logs}"
     );
+    // At start-up, what a changed setting means.
+    let changed = logs
+        .lines()
+        .find(|line| line.contains("loopwright manual changes"));
+    assert!(
+        changed.is_some_and(|line| line.contains("session_headers")),
+        "{logs}"
+    );
 }
 
 #[tokio::test]
