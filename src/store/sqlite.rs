@@ -288,14 +288,6 @@ impl Sqlite {
         Ok(total)
     }
 
-    pub(super) async fn secret(&self) -> Result<[u8; 32], StoreError> {
-        let secret = self.0.reader.run(Executor::Task, |connection, _| {
-            let sql = "SELECT secret FROM store_secret LIMIT 1";
-            Ok(connection.query_row(sql, [], |row| row.get(0))?)
-        });
-        secret.await
-    }
-
     pub(super) async fn waiting_turn(
         &self,
         owner: &Owner,

@@ -296,7 +296,7 @@ mod tests {
                 };
                 let json = format!(r#"{{"agent":{{"repeat_threshold":{asked}}}}}"#);
                 let object = RawObject::parse(&json).unwrap();
-                let extensions = ExtensionFields::of(&object).read(None, &settings);
+                let extensions = ExtensionFields::of(&object).read(&caller(None, None), &settings);
                 let threshold = extensions.unwrap().options.repeat_threshold;
                 assert_eq!(threshold, expected, "{server} {asked} {repeat_override}");
             }

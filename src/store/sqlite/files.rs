@@ -225,6 +225,14 @@ impl Sqlite {
             });
         name.await
     }
+
+    pub(in crate::store) async fn secret(&self) -> Result<[u8; 32], StoreError> {
+        let secret = self.0.reader.run(Executor::Task, |connection, _| {
+            let sql = "SELECT secret FROM store_secret LIMIT 1";
+            Ok(connection.query_row(sql, [], |row| row.get(0))?)
+        });
+        secret.await
+    }
 }
 
 /// An owned [`FileFilter`], which can be moved to a thread.
