@@ -42,6 +42,7 @@ use crate::upstream::router::Router;
 use auth::Authenticator;
 use body::BodyBudgets;
 use error::ApiError;
+use forward::ForwardRules;
 use operations::Readiness;
 use settings::Settings;
 
@@ -72,6 +73,7 @@ pub struct StateInner {
     services: Services,
     settings: Settings,
     authenticator: Authenticator,
+    forward_rules: ForwardRules,
     readiness: Readiness,
     /// The memory of request bodies.
     bodies: BodyBudgets,
@@ -101,12 +103,14 @@ impl AppState {
     /// The state of a server.
     pub fn new(services: Services, settings: Settings) -> Self {
         let authenticator = Authenticator::new(&settings.api_keys, &settings.allowed_hosts);
+        let forward_rules = ForwardRules::new(&settings);
         let bodies = BodyBudgets::new(&settings);
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         Self(Arc::new(StateInner {
             services,
             settings,
             authenticator,
+            forward_rules,
             readiness: Readiness::default(),
             bodies,
             draining,
@@ -115,7 +119,7 @@ impl AppState {
     }
 }
 
-/// All routes. Requests to other paths below `/v1` are forwarded to the upstream.
+/// All routes. Requests to other paths below `/v1` are forwarded to an upstream.
 pub fn router(state: AppState) -> axum::Router {
     let cors = cors(&state.settings);
     let routes = axum::Router::new()

@@ -18,6 +18,7 @@ use super::value::{
     ByteSize, CommandLine, Count, GIB, HeaderText, KIB, MIB, NamePatterns, Ports, RequiredTier,
     Seconds, Switch, TOML_MAX, UserIds,
 };
+use crate::http::settings::DEFAULT_FORWARD;
 use crate::agent::settings::{CitationStyle, ImageStyle};
 use crate::ids::CallIdStyle;
 use crate::sandbox::settings::{InterpreterLimits, Network};
@@ -39,6 +40,8 @@ pub(super) struct File {
     pub(super) insecure_no_auth: bool,
     pub(super) allowed_hosts: Vec<HostName>,
     pub(super) cors_origins: Vec<BrowserOrigin>,
+    #[serde(default = "inference_paths")]
+    pub(super) forward: Vec<NamePattern>,
     pub(super) shutdown_grace: Seconds<30_000, true>,
 
     /// One model server; an entry of `upstreams` after the checks.
@@ -139,6 +142,11 @@ pub(super) struct File {
 
 fn every_name() -> Vec<NamePattern> {
     vec![NamePattern("*".to_owned())]
+}
+
+fn inference_paths() -> Vec<NamePattern> {
+    let paths = DEFAULT_FORWARD.iter();
+    paths.map(|&path| NamePattern(path.to_owned())).collect()
 }
 
 /// `[sandbox]`.
@@ -269,6 +277,9 @@ pub(super) struct ApiKeySection {
     #[serde(skip_serializing)]
     pub(super) sha256: Option<KeyDigest>,
     pub(super) env: Option<VariableName>,
+    /// By default the list of the top level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) forward: Option<Vec<NamePattern>>,
 }
 
 /// Tables whose keys are the fields of a part's settings.

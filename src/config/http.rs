@@ -43,6 +43,7 @@ pub(super) fn settings(
         session_headers,
         allowed_hosts: file.allowed_hosts.iter().cloned().map(Into::into).collect(),
         cors_origins: file.cors_origins.iter().cloned().map(Into::into).collect(),
+        forward: file.forward.iter().cloned().map(Into::into).collect(),
         api_keys,
     })
 }
@@ -100,6 +101,10 @@ fn api_keys(file: &File, checks: &Validation<'_>) -> Result<Vec<ApiKey>, ConfigE
         let key = ApiKey {
             name: section.name.0.clone(),
             sha256: digest(section, &table, checks)?,
+            forward: section
+                .forward
+                .as_ref()
+                .map(|patterns| patterns.iter().cloned().map(Into::into).collect()),
         };
         if keys.iter().any(|other| other.name == key.name) {
             let problem = "another key has this name, and sessions and files belong to the name; write another name";

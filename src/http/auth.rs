@@ -163,6 +163,7 @@ mod tests {
             .map(|(name, key)| ApiKey {
                 name: (*name).into(),
                 sha256: Sha256::digest(key.as_bytes()).into(),
+                forward: None,
             })
             .collect();
         Authenticator::new(&keys, &["Proxy.Corp".into(), "*.lab".into()])

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
-use self::budget::{MemoryBudget, ReservedMemory};
+use self::budget::MemoryBudget;
+pub(super) use self::budget::ReservedMemory;
 use super::AppState;
 use super::error::ApiError;
+use super::headers::{declared_length, media_type};
 use super::settings::Settings;
 use super::turn::SESSION_ID;
 use crate::ids::{ChatId, IdError, Owner, SessionId};
@@ -58,6 +59,26 @@ impl BodyBudgets {
     }
 }
 
+/// The start of a body that is forwarded while it arrives.
+#[derive(Debug)]
+pub(super) struct BodyStart {
+    /// What has arrived so far.
+    pub(super) bytes: Bytes,
+    /// The memory that is reserved for it.
+    pub(super) memory: ReservedMemory,
+    /// What is still to come; absent if this is the whole body.
+    pub(super) rest: Option<Body>,
+}
+
+/// The data of a body that have arrived, and the memory that is reserved for them.
+#[derive(Debug)]
+struct ArrivedData<'a> {
+    whole: BytesMut,
+    /// Bytes for which memory is reserved, or that need none.
+    counted: usize,
+    memory: &'a mut ReservedMemory,
+}
+
 impl HeldBody {
     /// The body without the memory for parsing it, which others can then have.
     pub(super) fn into_bytes(self) -> Bytes {
@@ -93,6 +114,39 @@ pub(super) async fn read(
     }
 }
 
+/// Reads a body until `enough` bytes have arrived or it has ended.
+pub(super) async fn read_start(
+    state: &AppState,
+    owner: &Owner,
+    mut body: Body,
+    headers: &HeaderMap,
+    enough: usize,
+) -> Result<BodyStart, ApiError> {
+    let mut memory = state.bodies.arriving.empty(owner);
+    let limits = ArrivalLimits::new(headers, &state.settings);
+    let mut arrived = ArrivedData::new(&mut memory, UNKNOWN_LENGTH_CAPACITY);
+    while arrived.whole.len() < enough {
+        match next(&mut body, &limits, arrived.whole.len()).await? {
+            Some(data) => arrived.push(&data).await?,
+            None => {
+                let bytes = arrived.whole.freeze();
+                let rest = None;
+                return Ok(BodyStart {
+                    bytes,
+                    memory,
+                    rest,
+                });
+            }
+        }
+    }
+    let (bytes, rest) = (arrived.whole.freeze(), Some(body));
+    Ok(BodyStart {
+        bytes,
+        memory,
+        rest,
+    })
+}
+
 async fn read_whole(
     mut body: Body,
     headers: &HeaderMap,
@@ -100,17 +154,11 @@ async fn read_whole(
     memory: &mut ReservedMemory,
 ) -> Result<Bytes, ApiError> {
     let most = settings.max_body_bytes;
-    let declared = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let limits = ArrivalLimits::new(headers, settings);
+    let declared = limits.declared;
     if declared.is_some_and(|length| length > most) {
         return Err(ApiError::too_large(most));
     }
-    let limits = ArrivalLimits {
-        began: Instant::now(),
-        silence: settings.body_timeout,
-        declared,
-    };
     let Some(first) = next(&mut body, &limits, 0).await? else {
         return Ok(Bytes::new());
     };
@@ -119,27 +167,18 @@ async fn read_whole(
     }
     // A client can declare any length, so the memory that is reserved for it is limited.
     let capacity = declared.unwrap_or(UNKNOWN_LENGTH_CAPACITY).min(1024 * 1024);
-    let mut whole = BytesMut::with_capacity(capacity.max(first.len()));
-    whole.extend_from_slice(&first);
-    let mut counted = UNCOUNTED_BYTES;
-    while let Some(data) = next(&mut body, &limits, whole.len()).await? {
-        let length = whole.len() + data.len();
-        if length > most {
+    let mut arrived = ArrivedData::new(memory, capacity.max(first.len()));
+    arrived.whole.extend_from_slice(&first);
+    while let Some(data) = next(&mut body, &limits, arrived.whole.len()).await? {
+        if arrived.whole.len() + data.len() > most {
             return Err(ApiError::too_large(most));
         }
-        if length > counted {
-            // In the same steps as the buffer, which doubles when it is full.
-            counted = counted.saturating_mul(2).max(length);
-            if !memory.grow_to(weight(counted, 1), MEMORY_WAIT).await {
-                return Err(ApiError::overloaded());
-            }
-        }
-        whole.extend_from_slice(&data);
+        arrived.push(&data).await?;
     }
-    if whole.len() > most {
+    if arrived.whole.len() > most {
         Err(ApiError::too_large(most))
     } else {
-        Ok(whole.freeze())
+        Ok(arrived.whole.freeze())
     }
 }
 
@@ -158,7 +197,40 @@ struct ArrivalLimits {
     declared: Option<usize>,
 }
 
+impl<'a> ArrivedData<'a> {
+    fn new(memory: &'a mut ReservedMemory, capacity: usize) -> Self {
+        Self {
+            whole: BytesMut::with_capacity(capacity),
+            counted: UNCOUNTED_BYTES,
+            memory,
+        }
+    }
+
+    async fn push(&mut self, data: &[u8]) -> Result<(), ApiError> {
+        let length = self.whole.len() + data.len();
+        if length > self.counted {
+            // In the same steps as the buffer, which doubles when it is full.
+            self.counted = self.counted.saturating_mul(2).max(length);
+            let needed = weight(self.counted, 1);
+            if !self.memory.grow_to(needed, MEMORY_WAIT).await {
+                return Err(ApiError::overloaded());
+            }
+        }
+        self.whole.extend_from_slice(data);
+        Ok(())
+    }
+}
+
 impl ArrivalLimits {
+    /// The limits of a body that begins to arrive now.
+    fn new(headers: &HeaderMap, settings: &Settings) -> Self {
+        Self {
+            began: Instant::now(),
+            silence: settings.body_timeout,
+            declared: declared_length(headers),
+        }
+    }
+
     /// When the wait for the next data ends, with so many bytes received.
     fn next_due(&self, received: usize) -> Option<Instant> {
         let length = self.declared.unwrap_or(received);
@@ -181,16 +253,7 @@ pub(super) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 
 /// Whether the content type is `application/json` or `application/*+json`.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    let kind = kind
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
+    let kind = media_type(headers);
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }
 
@@ -254,6 +317,7 @@ async fn next(
 #[cfg(test)]
 mod tests {
     use futures_util::stream;
+    use http::header::CONTENT_LENGTH;
 
     use super::*;
 

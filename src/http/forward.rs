@@ -1,20 +1,26 @@
-//! Pass-through: requests and responses are forwarded unchanged, except for hop-by-hop headers.
+//! Pass-through: requests and responses are forwarded unchanged, except for hop-by-hop headers and mapped model names.
 
-use std::io;
+mod model;
+mod routed;
+mod rules;
+
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::stream::{BoxStream, Stream};
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream, Stream};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST};
 use http::{HeaderMap, Method};
 use http_body::Frame;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use self::routed::RoutedBody;
+pub(super) use self::rules::ForwardRules;
 use super::auth::is_cross_origin;
 use super::error::ApiError;
 use super::headers::forwarded_headers;
@@ -22,7 +28,9 @@ use super::path::{self, PathClass};
 use super::turn::SESSION_ID;
 use super::{AppState, body};
 use crate::chat::decode::with_model_name;
+use crate::ids::Owner;
 use crate::upstream::headers::strip_hop_by_hop;
+use crate::upstream::router::Route;
 use crate::upstream::{
     ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, Upstream, UpstreamError,
 };
@@ -30,27 +38,49 @@ use crate::upstream::{
 /// The prefix of the paths of this server. It is removed, because the base URL of an upstream includes its own.
 const PREFIX: &str = "/v1";
 
-/// Forwards a request to any endpoint that loopwright does not implement. Both bodies are streamed.
+/// The head of a request to forward.
+#[derive(Debug)]
+struct ForwardHead {
+    method: Method,
+    path_and_query: String,
+    headers: HeaderMap,
+}
+
+/// Forwards a request to any endpoint that loopwright does not implement.
 pub(super) async fn forward(
     State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let refused = match path::classify(request.uri().path()) {
-        PathClass::Forward => return forward_to_default(&state, request).await,
-        PathClass::Reserved => "this endpoint is not available in this version of loopwright",
-        PathClass::Ambiguous => {
-            "this path has more than one reading; send it without empty or dot segments, a trailing slash, encoded slashes or invalid percent-encoding"
+    let path = request.uri().path();
+    let refused = match path::classify(path) {
+        PathClass::Forward => {
+            let allowed = state.forward_rules.check(&owner, &path::below_root(path));
+            match allowed {
+                Ok(()) => return forward_routed(&state, &owner, request).await,
+                Err(reason) => ApiError::not_found(reason),
+            }
         }
+        PathClass::Reserved => {
+            ApiError::not_found("this endpoint is not available in this version of loopwright")
+        }
+        PathClass::Ambiguous => ApiError::not_found(
+            "this path has more than one reading; send it without empty or dot segments, a trailing slash, encoded slashes or invalid percent-encoding",
+        ),
     };
-    let mut answer = ApiError::not_found(refused).into_response();
+    let mut answer = refused.into_response();
     answer
         .extensions_mut()
         .insert(crate::metrics::RouteLabel::Other);
     Ok(answer)
 }
 
-/// Forwards a request to the default upstream.
-async fn forward_to_default(state: &AppState, request: Request) -> Result<Response, ApiError> {
+/// Forwards a request to the upstreams that serve its model, or to the first one if it names none.
+async fn forward_routed(
+    state: &AppState,
+    owner: &Owner,
+    request: Request,
+) -> Result<Response, ApiError> {
     let (head, request_body) = request.into_parts();
     if state.draining.is_cancelled() {
         return Err(ApiError::shutting_down());
@@ -60,35 +90,47 @@ async fn forward_to_default(state: &AppState, request: Request) -> Result<Respon
     if simple && is_cross_origin(&head.headers) && !is_configured_origin(state, &head.headers) {
         return Err(ApiError::origin_not_allowed());
     }
-    let upstream = state.router.default();
-    let length = head
-        .headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse().ok());
-    let chunked = head.headers.contains_key(http::header::TRANSFER_ENCODING);
-    let forwarded = match length {
-        None | Some(0) if !chunked => ForwardBody::Full(Bytes::new()),
-        _ => ForwardBody::Stream {
-            stream: request_body
-                .into_data_stream()
-                .map_err(io::Error::other)
-                .boxed(),
-            length,
-        },
-    };
+    let body = RoutedBody::read(state, owner, &head.headers, request_body).await?;
+    let named = body.model().map(ToOwned::to_owned);
+    let named = named.or_else(|| path::model(head.uri.path()));
     let path_and_query = head.uri.path_and_query().map_or("", |whole| whole.as_str());
-    let request = ForwardRequest {
+    let head = ForwardHead {
         method: head.method,
         path_and_query: without_prefix(path_and_query),
         headers: upstream_headers(state, head.headers),
-        body: forwarded,
     };
-    let forwarded = upstream.forward(request).await;
-    let response = forwarded.map_err(ApiError::from_forwarded)?;
+    let offer = state.agent.offer();
+    let route = named.map(|name| offer.route(&name)).transpose()?;
+    let response = match (route, body.held()) {
+        (Some(route), Some(held)) => {
+            let body = |upstream: &dyn Upstream| held.for_upstream(upstream);
+            forward_held(state, route, head, body).await?
+        }
+        (route, _) => {
+            let upstream = match &route {
+                Some(route) => route.candidate(0),
+                None => state.router.default(),
+            };
+            let request = head.with(body.for_upstream(upstream.as_ref()));
+            let forwarded = upstream.forward(request).await;
+            forwarded.map_err(ApiError::from_forwarded)?
+        }
+    };
     Ok(client_response(state, response))
 }
 
-/// Forwards a chat request, with retries and fail-over until an upstream has answered.
+impl ForwardHead {
+    fn with(self, body: ForwardBody) -> ForwardRequest {
+        ForwardRequest {
+            method: self.method,
+            path_and_query: self.path_and_query,
+            headers: self.headers,
+            body,
+        }
+    }
+}
+
+/// Forwards a chat request.
 pub(super) async fn chat(
     state: &AppState,
     model: &str,
@@ -100,31 +142,45 @@ pub(super) async fn chat(
         .router
         .candidates(model)
         .ok_or_else(ApiError::internal)?;
-    let path_and_query = without_prefix(path_and_query);
-    let headers = upstream_headers(state, headers);
+    let head = ForwardHead {
+        method: Method::POST,
+        path_and_query: without_prefix(path_and_query),
+        headers: upstream_headers(state, headers),
+    };
+    let body = |upstream: &dyn Upstream| with_model_name(&bytes, model, upstream.model_name(model));
+    let response = forward_held(state, route, head, body).await?;
+    let mut answer = client_response(state, response);
+    answer
+        .extensions_mut()
+        .insert(crate::metrics::RouteLabel::ChatForwarded);
+    Ok(answer)
+}
+
+/// Forwards a request whose body is in memory, with retries and fail-over until an upstream has answered.
+async fn forward_held(
+    state: &AppState,
+    route: Arc<Route>,
+    head: ForwardHead,
+    body: impl Fn(&dyn Upstream) -> Bytes,
+) -> Result<ForwardResponse, ApiError> {
     let mut fail_over = state.router.fail_over(route);
-    let response = loop {
+    loop {
         let upstream = fail_over.upstream().clone();
         let request = ForwardRequest {
-            method: Method::POST,
-            path_and_query: path_and_query.clone(),
-            headers: headers.clone(),
-            body: ForwardBody::Full(with_model_name(&bytes, model, upstream.model_name(model))),
+            method: head.method.clone(),
+            path_and_query: head.path_and_query.clone(),
+            headers: head.headers.clone(),
+            body: ForwardBody::Full(body(upstream.as_ref())),
         };
         match attempt(upstream.as_ref(), request).await {
-            Ok(response) => break response,
+            Ok(response) => return Ok(response),
             Err(error) => {
                 let recovered = fail_over.recover(error).await;
                 recovered.map_err(ApiError::from_forwarded)?;
                 state.metrics.upstream_retried(upstream.name());
             }
         }
-    };
-    let mut answer = client_response(state, response);
-    answer
-        .extensions_mut()
-        .insert(crate::metrics::RouteLabel::ChatForwarded);
-    Ok(answer)
+    }
 }
 
 /// The headers of a request that are sent to an upstream: all except hop-by-hop headers, headers about this connection,
@@ -160,7 +216,7 @@ async fn attempt(
         kept.push(data);
         if size > MAX_ERROR_BODY_BYTES {
             // The body is too large to be kept for a retry, so the response is forwarded.
-            let buffered = futures_util::stream::iter(kept.into_iter().map(Ok));
+            let buffered = stream::iter(kept.into_iter().map(Ok));
             response.body = buffered.chain(response.body).boxed();
             return Ok(response);
         }

@@ -1,7 +1,20 @@
-//! Which headers of an upstream's response the client gets.
+//! Headers: facts about the body of a request, and which headers of an upstream's response the client gets.
 
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The length of the body that the head of a request declares.
+pub(super) fn declared_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The content type without its parameters, in lower case; empty if there is none.
+pub(super) fn media_type(headers: &HeaderMap) -> String {
+    let kind = headers.get(CONTENT_TYPE);
+    let kind = kind.and_then(|value| value.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next());
+    kind.unwrap_or_default().trim().to_ascii_lowercase()
+}
 
 /// For a forwarded response: all headers except the CORS headers, which this server sets itself.
 pub(super) fn forwarded_headers(mut headers: HeaderMap) -> HeaderMap {

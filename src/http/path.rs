@@ -12,6 +12,8 @@ const RESERVED: [&str; 6] = [
     "/v1/permissions",
     "/v1/sessions",
 ];
+/// The prefix of all of them.
+const ROOT: &str = "/v1/";
 /// The exception below a reserved path, for `DELETE /v1/models/{id}`.
 const MODELS: &str = "/v1/models/";
 
@@ -41,6 +43,18 @@ pub(super) fn classify(raw: &str) -> PathClass {
         true => PathClass::Reserved,
         false => PathClass::Forward,
     }
+}
+
+/// The path below `/v1/`, percent-decoded once; empty if it is ambiguous.
+pub(super) fn below_root(raw: &str) -> String {
+    let decoded = decoded(raw).unwrap_or_default();
+    decoded.strip_prefix(ROOT).unwrap_or_default().to_owned()
+}
+
+/// The id of the model that a path is about.
+pub(super) fn model(raw: &str) -> Option<String> {
+    let decoded = decoded(raw)?;
+    decoded.strip_prefix(MODELS).map(ToOwned::to_owned)
 }
 
 /// The path with each segment percent-decoded once; `None` if the path is ambiguous.

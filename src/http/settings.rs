@@ -5,6 +5,23 @@ use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
 
+/// The paths below `/v1/` that holders of API keys may have forwarded by default: inference, which keeps nothing at the
+/// upstream.
+pub const DEFAULT_FORWARD: [&str; 12] = [
+    "embeddings",
+    "completions",
+    "audio/*",
+    "images/*",
+    "moderations",
+    "rerank",
+    "score",
+    "tokenize",
+    "detokenize",
+    "responses",
+    "messages",
+    "messages/count_tokens",
+];
+
 /// The settings of the HTTP server.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -38,6 +55,8 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may send requests (CORS).
     pub cors_origins: Vec<HeaderValue>,
+    /// Globs of the paths below `/v1/` that are forwarded for holders of API keys.
+    pub forward: Vec<String>,
     /// The configured API keys; empty when requests need no key.
     pub api_keys: Vec<ApiKey>,
 }
@@ -49,6 +68,8 @@ pub struct ApiKey {
     pub name: String,
     /// SHA-256 of the key.
     pub sha256: [u8; 32],
+    /// Globs of paths that take the place of [`Settings::forward`] for this key.
+    pub forward: Option<Vec<String>>,
 }
 
 #[cfg(test)]
@@ -72,6 +93,7 @@ impl Settings {
             session_headers: Vec::new(),
             allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),
+            forward: Vec::new(),
             api_keys: Vec::new(),
         }
     }

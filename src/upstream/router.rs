@@ -141,20 +141,12 @@ impl Router {
         Route::new(upstreams.map(|entry| entry.upstream.clone()).collect()).map(Arc::new)
     }
 
-    /// The upstreams for a request that may name a model; all of them if it names none.
-    pub fn select(&self, model: Option<&str>) -> Option<Arc<Route>> {
-        match model {
-            Some(model) => self.candidates(model),
-            None => Some(self.all.clone()),
-        }
-    }
-
     /// All upstreams, in fail-over order.
     pub fn all(&self) -> &Arc<Route> {
         &self.all
     }
 
-    /// The first upstream, for endpoints without a model.
+    /// The first upstream, for requests that name no model.
     pub fn default(&self) -> &Arc<dyn Upstream> {
         &self.first
     }
@@ -271,8 +263,6 @@ mod tests {
         ] {
             assert_eq!(names(router.candidates(model)), expected, "{model}");
         }
-        assert_eq!(names(router.select(None)), ["a", "b", "c"]);
-        assert_eq!(names(router.select(Some("llama"))), ["c"]);
         assert_eq!(router.default().name(), "a");
     }
 

@@ -25,6 +25,7 @@ mod edge;
 mod external;
 mod faults;
 mod files;
+mod forward;
 mod front_ends;
 mod golden;
 mod lifecycle;

@@ -219,7 +219,7 @@ async fn a_body_streams_both_ways_at_once() {
     let request = app
         .client()
         .request(Method::POST, "/v1/audio/speech")
-        .header("content-type", "application/json");
+        .header("content-type", "application/octet-stream");
     let sending = tokio::spawn(request.body(reqwest::Body::wrap_stream(stream)).send());
     sender.send(Ok(Bytes::from_static(b"first"))).await.unwrap();
     let mut response = super::support::within("the head", sending)

@@ -36,7 +36,7 @@ struct Used {
 
 /// Bytes of a budget, which are returned when this is dropped.
 #[derive(Debug)]
-pub(super) struct ReservedMemory {
+pub(in super::super) struct ReservedMemory {
     budget: MemoryBudget,
     owner: Owner,
     bytes: u64,
