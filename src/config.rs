@@ -14,6 +14,7 @@ mod http;
 mod locate;
 mod names;
 mod parse;
+mod quirks;
 mod sandbox;
 mod search;
 mod source;

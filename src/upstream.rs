@@ -9,6 +9,7 @@ pub mod fail_over;
 pub mod headers;
 pub mod http;
 pub mod learned;
+pub mod messages;
 pub mod models;
 pub mod retry;
 pub mod router;
@@ -26,6 +27,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
+use crate::ids::WorkspaceId;
 use crate::openai::event::ModelEvent;
 
 /// One upstream.
@@ -85,6 +87,8 @@ pub struct ModelCall {
     pub transcript: Transcript,
     /// Headers of the client's request for the upstream.
     pub headers: Arc<HeaderMap>,
+    /// What stands for the session in the affinity header of an upstream; its text says nothing of the caller's id.
+    pub session: WorkspaceId,
 }
 
 /// The parts that all model calls of a turn have in common, besides messages and tools, as JSON for the upstream.

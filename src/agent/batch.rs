@@ -206,7 +206,7 @@ impl Batch {
             .collect();
         let hidden = client_calls.len() < self.calls.len();
         let calls: Vec<ToolCall> = self.calls.iter().map(|call| call.call.clone()).collect();
-        let assistant = transcript::assistant(&self.reply, &calls, &self.context.quirks);
+        let assistant = transcript::assistant(&self.reply, &calls);
         let mut messages = vec![StoredMessage {
             hidden,
             ..StoredMessage::visible(assistant)
@@ -353,7 +353,7 @@ impl Batch {
 
     /// Whether the model gets the images of results.
     fn shows_images(&self) -> bool {
-        self.context.quirks.images && !self.decisions.contains(&CallDecision::HandOver)
+        self.context.shows_images && !self.decisions.contains(&CallDecision::HandOver)
     }
 }
 

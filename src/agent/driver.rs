@@ -26,7 +26,7 @@ use super::model_call::{ActiveModelCall, BufferMode, ModelCallStep};
 use super::options::TextMode;
 use super::policy::TurnFacts;
 use super::stop::StopReason;
-use super::transcript::{self, AnswerText};
+use super::transcript::AnswerText;
 use super::turn::TurnRequest;
 use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
@@ -34,7 +34,7 @@ use super::{AgentError, AgentParts, RunError, block_in_place_if, unix_seconds};
 use crate::openai::message::Message;
 use crate::openai::usage::{FinishReason, Usage};
 use crate::session::repair::repair;
-use crate::upstream::Transcript;
+use crate::upstream::{Transcript, messages};
 
 /// One turn of a conversation while it runs.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Run {
         let quirks = &request.route.quirks;
         let bytes = history.iter().map(|message| message.json().len()).sum();
         let history = block_in_place_if(is_long(history.len(), bytes), || {
-            transcript::for_upstream(repair(history), quirks)
+            messages::of_history(repair(history), quirks)
         });
         let mut transcript = Transcript::default();
         transcript.push(history.iter().map(Message::json));

@@ -1,32 +1,26 @@
-//! Messages in the form that an upstream takes, and the text of the answer.
+//! The messages of the model, and the text of the answer.
 
 use std::collections::VecDeque;
 
 use super::citations::CitationLinks;
 use super::event::AgentEvent;
 use crate::openai::citation::{CitationStyle, UrlCitation};
-use crate::openai::message::{AssistantParts, FieldChange, Message, Role};
+use crate::openai::message::{AssistantParts, Message, Role};
 use crate::openai::tool::ToolCall;
 use crate::tools::cited_sources::CitedSources;
 use crate::upstream::assemble::ModelReply;
-use crate::upstream::settings::Quirks;
 
-/// Fields in which model servers send and take reasoning.
-const REASONING_FIELDS: [&str; 4] = [
-    "reasoning_content",
-    "reasoning",
-    "reasoning_text",
-    "thinking",
-];
 /// Separates the texts of two rounds.
 const BETWEEN_ROUNDS: &str = "\n\n";
 
 /// The assistant message of one round.
-pub(super) fn assistant(reply: &ModelReply, calls: &[ToolCall], quirks: &Quirks) -> Message {
-    let reasoning = reply.reasoning.as_ref().filter(|_| quirks.send_reasoning);
+pub(super) fn assistant(reply: &ModelReply, calls: &[ToolCall]) -> Message {
     Message::assistant(&AssistantParts {
         text: &reply.text,
-        reasoning: reasoning.map(|(text, field)| (*field, text.as_str())),
+        reasoning: reply
+            .reasoning
+            .as_ref()
+            .map(|(text, field)| (*field, text.as_str())),
         tool_calls: calls,
         extra: &reply.extra,
     })
@@ -35,23 +29,6 @@ pub(super) fn assistant(reply: &ModelReply, calls: &[ToolCall], quirks: &Quirks)
 /// An assistant message with only this text.
 pub(super) fn text_answer(text: &str) -> Message {
     Message::text(Role::Assistant, text)
-}
-
-/// The history without fields that the upstream does not take.
-pub(super) fn for_upstream(history: Vec<Message>, quirks: &Quirks) -> Vec<Message> {
-    if quirks.send_reasoning {
-        return history;
-    }
-    let strip = |message: Message| {
-        if *message.role() != Role::Assistant {
-            return message;
-        }
-        message.with_fields(|key| match REASONING_FIELDS.contains(&key) {
-            true => FieldChange::Drop,
-            false => FieldChange::Keep,
-        })
-    };
-    history.into_iter().map(strip).collect()
 }
 
 /// The text of the answer so far. Inserts a blank line between the texts of two rounds, and writes marks of sources as

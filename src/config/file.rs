@@ -8,11 +8,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::quirks::QuirksSection;
 use super::text::{
-    BaseUrl, BrowserOrigin, Directory, EntryName, HostName, KeyDigest, ListenAddress, LogFormat,
-    LogLevel, ModuleName, NamePattern, ProviderName, PythonProgram, ServiceUrl, SessionHeader,
-    StoreLocation, ToolDescription, ToolMethod, ToolName, ToolPermission, UserAgent, VariableName,
-    WorkDir,
+    AffinityHeader, BaseUrl, BrowserOrigin, Directory, EntryName, HostName, KeyDigest,
+    ListenAddress, LogFormat, LogLevel, ModuleName, NamePattern, ProviderName, PythonProgram,
+    ServiceUrl, SessionHeader, StoreLocation, ToolDescription, ToolMethod, ToolName,
+    ToolPermission, UserAgent, VariableName, WorkDir,
 };
 use super::value::{
     ByteSize, CommandLine, Count, GIB, HeaderText, KIB, MIB, NamePatterns, Ports, RequiredTier,
@@ -20,10 +21,9 @@ use super::value::{
 };
 use crate::http::settings::DEFAULT_FORWARD;
 use crate::agent::settings::{CitationStyle, ImageStyle};
-use crate::ids::CallIdStyle;
 use crate::sandbox::settings::{InterpreterLimits, Network};
 use crate::upstream::retry::RetryPolicy;
-use crate::upstream::settings::{FinalCall, Quirks};
+use crate::upstream::settings::ServerKind;
 use crate::web::settings::FetchSettings;
 
 const MINUTE_MS: u64 = 60_000;
@@ -213,6 +213,8 @@ pub(super) struct ProviderSection {
 pub(super) struct UpstreamSection {
     pub(super) name: EntryName,
     pub(super) base_url: BaseUrl,
+    pub(super) kind: Option<ServerKind>,
+    pub(super) affinity_header: Option<AffinityHeader>,
     #[serde(default)]
     pub(super) models: Vec<NamePattern>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -308,20 +310,6 @@ sections! {
         max_attempts: Count<1, 3, 100>,
         base_delay: Seconds<500>,
         max_delay: Seconds<30_000>,
-    }
-
-    /// `quirks` of an upstream.
-    QuirksSection => Quirks {
-        streams: Switch<true>,
-        stream_options: Switch<true>,
-        think_tags: Switch<false>,
-        text_calls: Switch<false>,
-        split_names: Switch<false>,
-        send_reasoning: Switch<true>,
-        final_call: FinalCall,
-        call_ids: CallIdStyle,
-        images: Switch<false>,
-        hosted_tools: Vec<String>,
     }
 
     /// `[sandbox.limits]`.

@@ -146,6 +146,20 @@ pub(super) fn header_name(text: &str) -> Result<HeaderName, String> {
     Ok(name)
 }
 
+/// The name of a header that carries the key of a session to a model server.
+pub(super) fn affinity_header(text: &str) -> Result<HeaderName, String> {
+    let name = header_name(text)?;
+    if matches!(
+        name.as_str(),
+        "accept" | "authorization" | "content-type" | "host"
+    ) {
+        return Err(format!(
+            "`{name}` means something else; name another header"
+        ));
+    }
+    Ok(name)
+}
+
 /// The name of a header that carries a session id.
 pub(super) fn session_header(text: &str) -> Result<HeaderName, String> {
     let name = any_header_name(text)?;

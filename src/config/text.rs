@@ -85,6 +85,8 @@ texts! {
     BrowserOrigin(HeaderValue) = names::origin, |it| String::from_utf8_lossy(it.as_bytes()).into_owned();
     /// The name of a header that carries a session id.
     SessionHeader(HeaderName) = names::session_header, ToString::to_string;
+    /// The name of a header that carries the key of a session.
+    AffinityHeader(HeaderName) = names::affinity_header, ToString::to_string;
     /// The name of an environment variable.
     VariableName(String) = names::variable_name, String::clone;
     /// The name of an API key or an upstream.

@@ -21,7 +21,7 @@ pub(super) fn settings(
 ) -> Result<Vec<Settings>, ConfigError> {
     single_to_list(file, checks)?;
     let mut upstreams: Vec<Settings> = Vec::with_capacity(file.upstreams.len());
-    for (index, section) in file.upstreams.iter().enumerate() {
+    for (index, section) in file.upstreams.iter_mut().enumerate() {
         let table = format!("upstreams[{index}]");
         let upstream = one(section, &table, checks)?;
         if upstreams.iter().any(|other| other.name == upstream.name) {
@@ -79,7 +79,7 @@ fn single_to_list(file: &mut File, checks: &mut Validation<'_>) -> Result<(), Co
 }
 
 fn one(
-    section: &UpstreamSection,
+    section: &mut UpstreamSection,
     table: &str,
     checks: &Validation<'_>,
 ) -> Result<Settings, ConfigError> {
@@ -105,6 +105,7 @@ fn one(
         first_byte_timeout: section.first_byte_timeout.into(),
         idle_timeout: section.idle_timeout.into(),
         max_stream_bytes: section.max_stream_bytes.into(),
-        quirks: (&section.quirks).into(),
+        affinity_header: section.affinity_header.clone().map(Into::into),
+        quirks: section.quirks.settle(section.kind),
     })
 }

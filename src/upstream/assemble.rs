@@ -421,6 +421,33 @@ mod tests {
     }
 
     #[test]
+    fn ids_and_names_may_come_with_every_piece() {
+        for index in ["0", "-"] {
+            check(
+                "one call, white space after its end",
+                &[
+                    [index, "a", "f", "{\"x\""],
+                    [index, "a", "f", ":1"],
+                    [index, "a", "f", "}"],
+                    [index, "a", "f", " "],
+                    [index, "a", "f", "-"],
+                ],
+                &[("f", "{\"x\":1} ")],
+            );
+        }
+        check(
+            "two calls of one tool",
+            &[
+                ["0", "a", "f", "{"],
+                ["0", "a", "f", "}"],
+                ["1", "b", "f", "{"],
+                ["1", "b", "f", "}"],
+            ],
+            &[("f", "{}"), ("f", "{}")],
+        );
+    }
+
+    #[test]
     fn calls_with_missing_or_changing_ids_are_assembled() {
         check(
             "same index, different ids",

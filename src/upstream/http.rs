@@ -121,7 +121,7 @@ impl HttpUpstream {
     async fn call(&self, call: &ModelCall) -> Result<ModelStream, UpstreamError> {
         let quirks = &self.settings.quirks;
         let mut request = reqwest::Request::new(Method::POST, self.chat_url.clone());
-        *request.headers_mut() = self.call_headers(&call.headers);
+        *request.headers_mut() = self.call_headers(call);
         *request.body_mut() = Some(chat_body(call, &self.settings));
         // Without streaming, the head arrives only when the whole response is ready.
         let wait = if quirks.streams {
@@ -243,8 +243,8 @@ impl HttpUpstream {
         }
     }
 
-    fn call_headers(&self, given: &HeaderMap) -> HeaderMap {
-        let mut headers = given.clone();
+    fn call_headers(&self, call: &ModelCall) -> HeaderMap {
+        let mut headers = HeaderMap::clone(&call.headers);
         for name in [HOST, CONTENT_LENGTH, ACCEPT_ENCODING, EXPECT] {
             headers.remove(name);
         }
@@ -256,6 +256,11 @@ impl HttpUpstream {
         };
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         self.set_configured_headers(&mut headers);
+        if let Some(name) = &self.settings.affinity_header
+            && let Ok(key) = HeaderValue::from_str(call.session.as_str())
+        {
+            headers.insert(name.clone(), key);
+        }
         headers
     }
 

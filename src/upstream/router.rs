@@ -11,7 +11,7 @@ use super::fail_over::FailOver;
 use super::http::{HttpUpstream, HttpUpstreamError};
 use super::learned::LearnedQuirks;
 use super::retry::RetryPolicy;
-use super::settings::{FinalCall, PoolSettings, Quirks, Settings};
+use super::settings::{EmptyContent, FinalCall, PoolSettings, Quirks, Settings};
 use crate::ids::CallIdStyle;
 
 /// An upstream and the models that it takes.
@@ -190,6 +190,12 @@ impl Route {
         for other in upstreams.iter().skip(1).map(|upstream| upstream.quirks()) {
             quirks.send_reasoning &= other.send_reasoning;
             quirks.images &= other.images;
+            quirks.developer_role &= other.developer_role;
+            quirks.roles = quirks.roles.max(other.roles);
+            if quirks.empty_content != other.empty_content {
+                // Servers that refuse one of the other forms take this one.
+                quirks.empty_content = EmptyContent::Empty;
+            }
             if other.call_ids == CallIdStyle::Short {
                 quirks.call_ids = CallIdStyle::Short;
             }
@@ -228,6 +234,7 @@ fn glob_set(patterns: &[String]) -> Result<GlobSet, globset::Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::settings::RoleOrder;
     use super::super::testing::FakeUpstream;
     use super::*;
 
@@ -289,6 +296,9 @@ mod tests {
             call_ids: CallIdStyle::Short,
             final_call: FinalCall::RemoveTools,
             hosted_tools: vec!["x".into()],
+            developer_role: false,
+            roles: RoleOrder::Alternate,
+            empty_content: EmptyContent::Null,
             ..Quirks::default()
         };
         let router = Router::new(vec![entry("a", &[], a), entry("b", &[], b)]).unwrap();
@@ -297,6 +307,9 @@ mod tests {
         assert_eq!(quirks.call_ids, CallIdStyle::Short);
         assert_eq!(quirks.final_call, FinalCall::RemoveTools);
         assert_eq!(quirks.hosted_tools, ["x"]);
+        assert!(!quirks.developer_role);
+        assert_eq!(quirks.roles, RoleOrder::Alternate);
+        assert_eq!(quirks.empty_content, EmptyContent::Empty);
     }
 
     #[test]

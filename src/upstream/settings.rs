@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::http::HeaderMap;
+use ::http::{HeaderMap, HeaderName};
 use secrecy::SecretString;
 use url::Url;
 
@@ -41,12 +41,14 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// Most bytes of one streamed response in the loop.
     pub max_stream_bytes: u64,
+    /// The header that carries an opaque key of the session in the calls of the loop, for a balancer in front of replicas.
+    pub affinity_header: Option<HeaderName>,
     /// The known deviations of this upstream.
     pub quirks: Quirks,
 }
 
 /// Known deviations of an upstream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quirks {
     /// The server can stream.
     pub streams: bool,
@@ -68,6 +70,69 @@ pub struct Quirks {
     pub images: bool,
     /// Types of hosted tools (such as `web_search`) that the server runs itself.
     pub hosted_tools: Vec<String>,
+    /// What stands for the text of an assistant message that has calls and no text.
+    pub empty_content: EmptyContent,
+    /// The server takes the role `developer`; otherwise it is sent as `system`.
+    pub developer_role: bool,
+    /// The order of roles that the server takes.
+    pub roles: RoleOrder,
+}
+
+/// A server whose quirks are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum ServerKind {
+    /// `llama-server`, and the server of llama-cpp-python.
+    #[serde(rename = "llama.cpp")]
+    LlamaCpp,
+    /// vLLM.
+    #[serde(rename = "vllm")]
+    Vllm,
+    /// Ollama.
+    #[serde(rename = "ollama")]
+    Ollama,
+    /// OpenAI's API.
+    #[serde(rename = "openai")]
+    OpenAi,
+    /// Mistral's API.
+    #[serde(rename = "mistral")]
+    Mistral,
+}
+
+/// What stands for the text of an assistant message that has calls and no text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmptyContent {
+    /// There is no `content`.
+    #[default]
+    LeaveOut,
+    /// `null`.
+    Null,
+    /// An empty string.
+    Empty,
+}
+
+/// The order of roles that a server takes, from the loosest to the strictest.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum RoleOrder {
+    /// Any order.
+    #[default]
+    Any,
+    /// One system message, which comes first; then `user` and `assistant` in turn.
+    Alternate,
+    /// The same without a system message.
+    AlternateWithoutSystem,
 }
 
 /// How the final call prevents the model from calling tools.
@@ -89,6 +154,46 @@ impl Settings {
     }
 }
 
+impl Quirks {
+    /// The quirks of a kind of server.
+    pub fn of(kind: ServerKind) -> Self {
+        let defaults = Self::default();
+        match kind {
+            // The templates of most models know no `developer`: they drop the message, or refuse it.
+            ServerKind::Vllm => Self {
+                developer_role: false,
+                ..defaults
+            },
+            ServerKind::LlamaCpp => Self {
+                developer_role: false,
+                // Templates of llama-cpp-python fail without `content`, and it refuses `null`.
+                empty_content: EmptyContent::Empty,
+                ..defaults
+            },
+            ServerKind::Ollama => Self {
+                developer_role: false,
+                // `tool_choice` has no effect there.
+                final_call: FinalCall::RemoveTools,
+                ..defaults
+            },
+            // Reasoning is no part of its messages.
+            ServerKind::OpenAi => Self {
+                send_reasoning: false,
+                ..defaults
+            },
+            ServerKind::Mistral => Self {
+                developer_role: false,
+                send_reasoning: false,
+                // Usage comes without being asked for.
+                stream_options: false,
+                call_ids: CallIdStyle::Short,
+                roles: RoleOrder::Alternate,
+                ..defaults
+            },
+        }
+    }
+}
+
 impl Default for Quirks {
     fn default() -> Self {
         Self {
@@ -102,6 +207,9 @@ impl Default for Quirks {
             call_ids: CallIdStyle::default(),
             images: false,
             hosted_tools: Vec::new(),
+            empty_content: EmptyContent::default(),
+            developer_role: true,
+            roles: RoleOrder::default(),
         }
     }
 }

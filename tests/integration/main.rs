@@ -34,6 +34,7 @@ mod manual;
 mod metrics;
 mod passthrough;
 mod repeats;
+mod quirks;
 mod rounds;
 mod runs;
 mod sessions;

@@ -13,7 +13,6 @@ use super::super::turn_bytes::TurnBytes;
 use super::super::turn_env::TurnEnv;
 use crate::ids::SessionId;
 use crate::tools::{CallContext, IncomingResults};
-use crate::upstream::settings::Quirks;
 
 /// The context that a turn gives to a batch.
 #[derive(Debug)]
@@ -24,7 +23,8 @@ pub(in super::super) struct BatchContext {
     /// When running tools are cancelled.
     pub(in super::super) deadline: Option<Instant>,
     pub(in super::super) execution: ToolExecution,
-    pub(in super::super) quirks: Quirks,
+    /// The model is shown the images of results.
+    pub(in super::super) shows_images: bool,
     /// Bytes that the turn may still keep.
     pub(in super::super) turn_bytes: TurnBytes,
 }
@@ -56,7 +56,7 @@ impl BatchContext {
             call: Arc::new(call),
             deadline: None,
             execution: request.options.tool_execution,
-            quirks: request.route.quirks.clone(),
+            shows_images: request.route.quirks.images,
             turn_bytes: TurnBytes::default(),
         }
     }

@@ -70,7 +70,7 @@ impl Run {
         self.queue_events(buffered);
         let _tokens = self.count(&reply);
         self.answer_text.end_round(&reply.text);
-        let message = transcript::assistant(&reply, &[], &self.request.route.quirks);
+        let message = transcript::assistant(&reply, &[]);
         vec![StoredMessage::visible(message)]
     }
 }

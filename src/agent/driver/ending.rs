@@ -71,11 +71,7 @@ impl Run {
     ) -> Vec<StoredMessage> {
         self.answer_text.end_round(&reply.text);
         let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
-        let mut stored = vec![StoredMessage::hidden(transcript::assistant(
-            reply,
-            &calls,
-            &self.request.route.quirks,
-        ))];
+        let mut stored = vec![StoredMessage::hidden(transcript::assistant(reply, &calls))];
         stored.extend(
             calls
                 .iter()

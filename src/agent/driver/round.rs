@@ -13,11 +13,13 @@ use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::transcript;
 use super::{Aborted, Phase, Run};
+use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
 use crate::session::StoredMessage;
 use crate::upstream::ModelCall;
 use crate::upstream::assemble::ModelReply;
+use crate::upstream::messages;
 use crate::upstream::settings::FinalCall;
 
 /// If an answer has more calls than this, their validation may take long.
@@ -98,6 +100,7 @@ impl Run {
             tool_choice,
             transcript: self.transcript.clone(),
             headers: self.request.caller.headers.clone(),
+            session: self.turn_env.workspace().clone(),
         }
     }
 
@@ -149,11 +152,7 @@ impl Run {
             }
             AfterModelCall::Finish(reason) => {
                 self.queue_events(buffered);
-                let end = vec![StoredMessage::visible(transcript::assistant(
-                    &reply,
-                    &[],
-                    &self.request.route.quirks,
-                ))];
+                let end = vec![StoredMessage::visible(transcript::assistant(&reply, &[]))];
                 self.answer_text.end_round(&reply.text);
                 self.finish(reason, end).await
             }
@@ -235,7 +234,7 @@ impl Run {
             return;
         }
         let calls: Vec<ToolCall> = resolved.iter().map(|call| call.call.clone()).collect();
-        let message = transcript::assistant(reply, &calls, &self.request.route.quirks);
+        let message = transcript::assistant(reply, &calls);
         let hidden = !decisions
             .iter()
             .all(|decision| *decision == CallDecision::HandOver);
@@ -261,8 +260,9 @@ impl Run {
         let next = self.machine.after_batch(&batch.outcomes());
         let finished = batch.finish();
         self.turn_bytes = finished.turn_bytes;
-        self.transcript
-            .push(finished.messages.iter().map(|stored| stored.message.json()));
+        let round = finished.messages.iter().map(|stored| &stored.message);
+        let round = messages::of_round(round, &self.request.route.quirks);
+        self.transcript.push(round.iter().map(Message::json));
         match next {
             AfterBatch::Continue if self.control.stops_after_round() => {
                 self.queue_events(finished.buffered);

@@ -1,6 +1,7 @@
 //! The shipped file: it shows every key with its default, and its examples are valid.
 
 use super::*;
+use crate::upstream::settings::Quirks;
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/loopwright.toml");
 
@@ -63,6 +64,11 @@ fn the_examples_of_the_shipped_file_are_valid() {
         upstream.model_map,
         [("fast".to_owned(), "Qwen/Qwen3-8B".to_owned())]
     );
+    let quirks = Quirks {
+        hosted_tools: vec!["web_search".to_owned()],
+        ..Quirks::default()
+    };
+    assert_eq!(upstream.quirks, quirks);
     assert_eq!(config.agent.max_duration, Some(Duration::from_secs(1800)));
     let dispatch = config.tools.dispatch.as_ref().unwrap();
     assert!(dispatch.endpoint.headers["authorization"].is_sensitive());

@@ -10,18 +10,19 @@ use crate::openai::raw::RawObject;
 use crate::openai::tool::CallKind;
 use crate::upstream::assemble::MAX_CALLS;
 
-/// The tool-call deltas of a delta: those of `tool_calls`, then that of the legacy `function_call`.
+/// The tool-call deltas of a delta: those of `tool_calls`, or else that of the legacy `function_call`. Servers that send
+/// both send the same call in both.
 pub(super) fn of_delta(delta: &Delta<'_>, whole: bool) -> Result<Vec<ToolCallDelta>, DecodeError> {
-    let mut calls = match delta.tool_calls {
+    let calls = match delta.tool_calls {
         Some(calls) => tool_calls(calls, whole)?,
         None => Vec::new(),
     };
-    calls.extend(
-        delta
-            .function_call
-            .and_then(|call| legacy_call(call, whole)),
-    );
-    Ok(calls)
+    if !calls.is_empty() {
+        return Ok(calls);
+    }
+    let legacy = delta.function_call;
+    let legacy = legacy.and_then(|call| legacy_call(call, whole));
+    Ok(legacy.into_iter().collect())
 }
 
 fn tool_calls(value: &RawValue, whole: bool) -> Result<Vec<ToolCallDelta>, DecodeError> {

@@ -13,6 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::ids::WorkspaceId;
 use crate::openai::event::ModelEvent;
 use crate::openai::usage::FinishReason;
 use crate::upstream::Transcript;
@@ -89,6 +90,7 @@ impl Server {
             first_byte_timeout: long,
             idle_timeout: long,
             max_stream_bytes: 1 << 20,
+            affinity_header: None,
             quirks: Quirks::default(),
         }
     }
@@ -155,6 +157,7 @@ fn call() -> ModelCall {
         tool_choice: Some("\"auto\"".into()),
         transcript,
         headers: Arc::default(),
+        session: WorkspaceId::fresh(),
     }
 }
 
