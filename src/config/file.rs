@@ -19,8 +19,8 @@ use super::value::{
     ByteSize, CommandLine, Count, GIB, HeaderText, KIB, MIB, NamePatterns, Ports, RequiredTier,
     Seconds, Switch, TOML_MAX, UserIds,
 };
-use crate::http::settings::DEFAULT_FORWARD;
 use crate::agent::settings::{CitationStyle, ImageStyle};
+use crate::http::settings::DEFAULT_FORWARD;
 use crate::sandbox::settings::{InterpreterLimits, Network};
 use crate::upstream::retry::RetryPolicy;
 use crate::upstream::settings::ServerKind;

@@ -47,7 +47,7 @@ impl Run {
     ) -> Result<(), AgentError> {
         let _dropped = self.end_round(&reply.text, buffered);
         reply.text = self.add_limit_sentence(reason);
-        let message = transcript::assistant(&reply, &[], &self.request.route.quirks);
+        let message = transcript::assistant(&reply, &[]);
         self.finish(reason, vec![StoredMessage::visible(message)])
             .await
     }
