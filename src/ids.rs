@@ -161,6 +161,11 @@ impl Owner {
         Self(name.into())
     }
 
+    /// The name of the owner's key; `None` where no keys are configured.
+    pub fn name(&self) -> Option<&str> {
+        Some(self.as_str()).filter(|name| !name.is_empty())
+    }
+
     /// The owner as text, for the store.
     pub fn as_str(&self) -> &str {
         &self.0

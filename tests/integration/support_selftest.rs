@@ -383,7 +383,7 @@ async fn a_comment_is_seen_before_the_event_that_follows_it() {
 fn call(name: &str, id: &str, arguments: &Value) -> Value {
     json!({
         "name": name, "arguments": arguments, "tool_call_id": id, "session_id": "s",
-        "request_id": "r", "round": 0, "model": "m",
+        "session_key": "k", "request_id": "r", "round": 0, "model": "m", "timeout_ms": 1,
     })
 }
 

@@ -124,6 +124,57 @@ async fn a_tool_that_takes_too_long_or_says_too_much_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_call_says_whose_it_is_and_is_the_same_over_retries() {
+    let upstream = ScriptedUpstream::start(
+        [(); 3]
+            .into_iter()
+            .flat_map(|()| [calls([("t", json!({}))]), text("x")]),
+    )
+    .await;
+    let hook = Webhook::signed("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD").await;
+    let hook = hook
+        .on("t", webhook::text("done"))
+        .once("t", webhook::status(429, &[("retry-after", "0")], "{}"));
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .dispatch(&hook)
+        .toml("dispatch_secret_env = \"SECRET\"\ndispatch_timeout = 7.5\n[[api_keys]]\nname = \"alice\"\nenv = \"ALICE\"\n[[api_keys]]\nname = \"bob\"\nenv = \"BOB\"")
+        .env("SECRET", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD")
+        .env("ALICE", "alice-alice-alice")
+        .env("BOB", "bob-bob-bob-bob-bob")
+        .start()
+        .await;
+    // The same words of both callers: the session and the user.
+    let body = with(ask_with("Go", ["t"]), "session_id", json!("1"));
+    let body = with(body, "user", json!("root"));
+    for key in [
+        "alice-alice-alice",
+        "alice-alice-alice",
+        "bob-bob-bob-bob-bob",
+    ] {
+        let client = app.client().key(key);
+        assert_eq!(client.post_chat(body.clone()).await.content(), "x");
+    }
+    let calls = hook.calls();
+    let [first, retry, alice, bob] = calls.as_slice() else {
+        panic!("{} calls", calls.len());
+    };
+    assert_eq!(first.bytes, retry.bytes);
+    for (call, owner) in [(first, "alice"), (alice, "alice"), (bob, "bob")] {
+        assert_eq!(call.body["owner"], owner);
+        assert_eq!(call.body["session_id"], "1");
+        assert_eq!(call.body["user"], "root");
+        assert_eq!(call.body["timeout_ms"], 7500);
+    }
+    let session_key = |call: &webhook::Call| call.body["session_key"].clone();
+    assert_eq!(session_key(first), session_key(alice));
+    assert_ne!(session_key(alice), session_key(bob));
+    for word in ["alice", "bob", "\"1\""] {
+        assert!(!session_key(alice).to_string().contains(word));
+    }
+}
+
+#[tokio::test]
 async fn what_surely_did_nothing_is_retried_and_the_rest_only_if_idempotent() {
     for (idempotent, reply, tries) in [
         (false, webhook::status(429, &[("retry-after", "0")], ""), 3),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::http::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName,
@@ -21,7 +21,7 @@ use url::{Url, form_urlencoded};
 
 use super::retry::{AttemptError, WebhookError};
 use super::{Endpoint, EndpointError};
-use crate::ids::{SessionId, fresh_delivery_id};
+use crate::ids::{SessionId, WorkspaceId, fresh_delivery_id};
 use crate::tools::cap::first_chars;
 use crate::tools::{ToolError, ToolInvocation};
 
@@ -54,11 +54,18 @@ struct CallBody<'a> {
     tool_call_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a str>,
+    /// Names the session among those of all owners.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_key: Option<&'a str>,
+    /// The only field to authorise by: it is not the caller's own word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<&'a str>,
     request_id: &'a str,
     round: u32,
     model: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a str>,
+    timeout_ms: u64,
 }
 
 impl PreparedCall {
@@ -85,7 +92,7 @@ impl PreparedCall {
             }
             None
         } else {
-            Some(body(invocation)?)
+            Some(body(invocation, endpoint.policy.timeout)?)
         };
         let delivery_id = fresh_delivery_id();
         let mut headers = endpoint.headers.clone();
@@ -182,20 +189,22 @@ pub(super) fn base_headers(method: &Method, configured: &HeaderMap) -> HeaderMap
     headers
 }
 
-fn body(invocation: &ToolInvocation) -> Result<Bytes, ToolError> {
+fn body(invocation: &ToolInvocation, timeout: Duration) -> Result<Bytes, ToolError> {
+    let context = &invocation.context;
+    let session_id = context.session_id.as_ref();
+    let session_key = session_id.map(|session| WorkspaceId::of(&context.owner, session));
     let body = CallBody {
         name: &invocation.name,
         arguments: &invocation.arguments,
         tool_call_id: &invocation.call_id,
-        session_id: invocation
-            .context
-            .session_id
-            .as_ref()
-            .map(SessionId::as_str),
-        request_id: invocation.context.request_id.as_str(),
-        round: invocation.context.round,
-        model: &invocation.context.model,
-        user: invocation.context.user.as_deref(),
+        session_id: session_id.map(SessionId::as_str),
+        session_key: session_key.as_ref().map(WorkspaceId::as_str),
+        owner: context.owner.name(),
+        request_id: context.request_id.as_str(),
+        round: context.round,
+        model: &context.model,
+        user: context.user.as_deref(),
+        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
     };
     let json = serde_json::to_vec(&body).map_err(|error| ToolError::Failed {
         message: "the call could not be written as JSON".to_owned(),

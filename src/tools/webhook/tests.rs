@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::*;
-use crate::ids::{RequestId, SessionId};
+use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
 use crate::tools::{CallContext, ProgressSender, ToolProgress};
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";

@@ -36,6 +36,9 @@ const DURATIONS: [&str; 5] = [
 /// The run that wrote a session last, which a database of an earlier version does not have.
 const LAST_RUN: &str = "\"last_run\":";
 
+/// The session in a call of a tool.
+const SESSION_KEY: &str = "\"session_key\":\"";
+
 /// Headers whose value says nothing about the product.
 const OPAQUE: [&str; 2] = ["date: ", "webhook-signature: "];
 
@@ -116,6 +119,11 @@ impl Stable {
                 let fresh = span(tail, fits) == length && !tail.starts_with("00000000");
                 return fresh.then(|| (self.name(prefix, &tail[..length]), prefix.len() + length));
             }
+        }
+        if let Some(key) = rest.strip_prefix(SESSION_KEY) {
+            let length = key.find('"')?;
+            let name = self.name("session_key-", &key[..length]);
+            return Some((format!("{SESSION_KEY}{name}"), SESSION_KEY.len() + length));
         }
         if let Some(trace) = rest.strip_prefix("traceparent: 00-") {
             let fields: Vec<&str> = trace.lines().next()?.split('-').collect();

@@ -6,17 +6,18 @@ use serde_json::{Map, Value};
 use super::webhook::Call;
 
 /// Keys that every call has.
-const REQUIRED: [&str; 6] = [
+const REQUIRED: [&str; 7] = [
     "name",
     "arguments",
     "tool_call_id",
     "request_id",
     "round",
     "model",
+    "timeout_ms",
 ];
 
 /// Keys that a call may have.
-const OPTIONAL: [&str; 2] = ["session_id", "user"];
+const OPTIONAL: [&str; 4] = ["session_id", "session_key", "owner", "user"];
 
 /// Everything that is wrong with a call, in words.
 pub(crate) fn violations(call: &Call, before: &[Call]) -> Vec<String> {
@@ -66,6 +67,8 @@ fn check_body(body: &Map<String, Value>, found: &mut Vec<String>) {
         "request_id",
         "model",
         "session_id",
+        "session_key",
+        "owner",
         "user",
     ] {
         match body.get(key) {
@@ -79,8 +82,13 @@ fn check_body(body: &Map<String, Value>, found: &mut Vec<String>) {
     if !body.get("arguments").is_none_or(Value::is_object) {
         found.push("`arguments` is not an object".to_owned());
     }
-    if !body.get("round").is_none_or(Value::is_u64) {
-        found.push("`round` is not a count".to_owned());
+    for key in ["round", "timeout_ms"] {
+        if !body.get(key).is_none_or(Value::is_u64) {
+            found.push(format!("`{key}` is not a count"));
+        }
+    }
+    if body.contains_key("session_id") != body.contains_key("session_key") {
+        found.push("only one of `session_id` and `session_key`".to_owned());
     }
 }
 

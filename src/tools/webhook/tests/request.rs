@@ -16,16 +16,21 @@ async fn a_request_has_exactly_the_documented_form() {
     let context = Arc::get_mut(&mut invocation.context).unwrap();
     context.session_id = Some(SessionId::parse("s").unwrap());
     context.user = Some("u\"".into());
+    context.owner = Owner::key("alice");
     tool.call(&invocation).await.unwrap();
 
     let [short, full] = server.requests().try_into().unwrap();
     assert_eq!(
         short.body,
-        r#"{"name":"get_ticket","arguments":{"id":7},"tool_call_id":"call_1","request_id":"req_1","round":2,"model":"m"}"#
+        r#"{"name":"get_ticket","arguments":{"id":7},"tool_call_id":"call_1","request_id":"req_1","round":2,"model":"m","timeout_ms":20000}"#
     );
+    let workspace = WorkspaceId::of(&Owner::key("alice"), &SessionId::parse("s").unwrap());
     assert_eq!(
         full.body,
-        r#"{"name":"get_ticket","arguments":{"id":7},"tool_call_id":"call_1","session_id":"s","request_id":"req_1","round":2,"model":"m","user":"u\""}"#
+        format!(
+            r#"{{"name":"get_ticket","arguments":{{"id":7}},"tool_call_id":"call_1","session_id":"s","session_key":"{}","owner":"alice","request_id":"req_1","round":2,"model":"m","user":"u\"","timeout_ms":20000}}"#,
+            workspace.as_str()
+        )
     );
     assert_eq!(short.line, "POST /run?key=secret HTTP/1.1");
     let mut headers = short.headers;
