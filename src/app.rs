@@ -47,6 +47,7 @@ const STORE_LIMIT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct App {
     listener: TcpListener,
+    metrics_listener: Option<TcpListener>,
     address: SocketAddr,
     state: AppState,
     tasks: TaskTracker,
@@ -104,11 +105,15 @@ impl App {
     }
 
     async fn build_parts(config: Config) -> Result<Self, AppError> {
-        let address = config.http.listen;
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| AppError::Listen { address, source })?;
-        let address = listener.local_addr().map_err(AppError::Serve)?;
+        let (listener, address) = listen(config.http.listen).await?;
+        let metrics_listener = match config.http.metrics_listen {
+            Some(address) => {
+                let (listener, address) = listen(address).await?;
+                tracing::info!(url = format!("http://{address}/metrics"), "serving metrics");
+                Some(listener)
+            }
+            None => None,
+        };
         let pool = PoolSettings {
             upstreams: config.upstreams,
             retry: config.retry,
@@ -162,6 +167,7 @@ impl App {
         let state = AppState::new(services, config.http);
         Ok(Self {
             listener,
+            metrics_listener,
             address,
             state,
             tasks,
@@ -219,6 +225,10 @@ impl App {
                 () = expire_waiting(self.sessions.clone(), runs) => {}
             }
         };
+        if let Some(listener) = self.metrics_listener {
+            let serving = server::serve_metrics(listener, self.state.clone());
+            self.tasks.spawn(serving);
+        }
         let connections = server::serve(self.listener, self.state, stopped).await;
         let grace_end = after(Instant::now(), self.shutdown_grace);
         let _ended_or_late = timeout_at(grace_end, connections.ended()).await;
@@ -252,6 +262,15 @@ impl App {
         }
         Ok(())
     }
+}
+
+/// Listens on an address; returns the one that the operating system chose for port 0.
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AppError> {
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| AppError::Listen { address, source })?;
+    let address = listener.local_addr().map_err(AppError::Serve)?;
+    Ok((listener, address))
 }
 
 /// This time later; the same time if that cannot be represented.

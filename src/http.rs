@@ -177,6 +177,16 @@ pub fn router(state: AppState) -> axum::Router {
     routes.with_state(state)
 }
 
+/// The routes of the address for metrics, which needs no key.
+fn metrics_router(state: AppState) -> axum::Router {
+    axum::Router::new()
+        .route("/metrics", get(operations::metrics_page))
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
+        .fallback(async || ApiError::not_found("this address serves /metrics only"))
+        .layer(CatchPanicLayer::custom(edge::panic_response))
+        .with_state(state)
+}
+
 fn cors(settings: &Settings) -> Option<CorsLayer> {
     if settings.cors_origins.is_empty() {
         return None;

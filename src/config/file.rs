@@ -43,6 +43,7 @@ pub(super) struct File {
     #[serde(default = "inference_paths")]
     pub(super) forward: Vec<NamePattern>,
     pub(super) shutdown_grace: Seconds<30_000, true>,
+    pub(super) metrics_listen: Option<ListenAddress>,
 
     /// One model server; an entry of `upstreams` after the checks.
     #[serde(skip_serializing)]
@@ -282,6 +283,8 @@ pub(super) struct ApiKeySection {
     /// By default the list of the top level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) forward: Option<Vec<NamePattern>>,
+    #[serde(default)]
+    pub(super) operator: bool,
 }
 
 /// Tables whose keys are the fields of a part's settings.

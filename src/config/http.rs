@@ -26,6 +26,10 @@ pub(super) fn settings(
     if api_keys.is_empty() && !is_loopback(listen) {
         check_public(file, checks)?;
     }
+    if !api_keys.is_empty() && !api_keys.iter().any(|key| key.operator) {
+        let notice = "every API key can read /metrics, which has the figures of all keys; set `operator = true` for the keys that may";
+        checks.notices.push(notice.to_owned());
+    }
     let session_headers = session_headers(file, checks);
     Ok(Settings {
         listen,
@@ -38,6 +42,7 @@ pub(super) fn settings(
         first_byte_wait: file.first_byte_wait.into(),
         keep_alive: file.keep_alive.into(),
         write_timeout: file.write_timeout.into(),
+        metrics_listen: file.metrics_listen.clone().map(Into::into),
         max_connections: file.max_connections.map(Into::into),
         shutdown_grace: file.shutdown_grace.into(),
         session_headers,
@@ -105,6 +110,7 @@ fn api_keys(file: &File, checks: &Validation<'_>) -> Result<Vec<ApiKey>, ConfigE
                 .forward
                 .as_ref()
                 .map(|patterns| patterns.iter().cloned().map(Into::into).collect()),
+            operator: section.operator,
         };
         if keys.iter().any(|other| other.name == key.name) {
             let problem = "another key has this name, and sessions and files belong to the name; write another name";

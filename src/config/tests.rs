@@ -404,6 +404,15 @@ fn settings_that_a_change_concerns_are_noted() {
 }
 
 #[test]
+fn keys_without_an_operator_are_noted() {
+    let keys = "upstream = \"http://h/v1\"\n[[api_keys]]\nname = \"a\"\nenv = \"ALICE_API_KEY\"";
+    let marked = load(&format!("{keys}\noperator = true")).unwrap();
+    assert_eq!(marked.notices, Vec::<String>::new());
+    let notices = load(keys).unwrap().notices.join("\n");
+    assert!(notices.contains("operator = true"), "{notices}");
+}
+
+#[test]
 fn the_demo_reads_flags_and_variables() {
     let env = |name: &str| match name {
         "LOOPWRIGHT_LISTEN" => Some("127.0.0.1:1".to_owned()),

@@ -16,6 +16,8 @@ use crate::ids::Owner;
 #[derive(Debug)]
 pub(super) struct Authenticator {
     keys: Vec<(Owner, [u8; 32])>,
+    /// The owners that may read the figures of all owners; empty if all may.
+    operators: Vec<Owner>,
     allowed_hosts: GlobSet,
 }
 
@@ -25,6 +27,11 @@ impl Authenticator {
             keys: keys
                 .iter()
                 .map(|key| (Owner::key(&key.name), key.sha256))
+                .collect(),
+            operators: keys
+                .iter()
+                .filter(|key| key.operator)
+                .map(|key| Owner::key(&key.name))
                 .collect(),
             allowed_hosts: host_patterns(allowed_hosts),
         }
@@ -49,6 +56,11 @@ impl Authenticator {
         }
         let key = bearer(headers).ok_or_else(ApiError::unauthorized)?;
         self.owner_of(key).ok_or_else(ApiError::unauthorized)
+    }
+
+    /// Whether the owner may read the figures of all owners.
+    pub(super) fn is_operator(&self, owner: &Owner) -> bool {
+        self.operators.is_empty() || self.operators.contains(owner)
     }
 
     /// Compares with every key in constant time.
@@ -164,6 +176,7 @@ mod tests {
                 name: (*name).into(),
                 sha256: Sha256::digest(key.as_bytes()).into(),
                 forward: None,
+                operator: false,
             })
             .collect();
         Authenticator::new(&keys, &["Proxy.Corp".into(), "*.lab".into()])

@@ -17,7 +17,7 @@ use crate::metrics::RouteLabel;
 /// The header with the request id, in requests and responses.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
-/// Health checks, which need no key and no allowed host and reveal no data.
+/// Health checks, which need no key and no allowed host. Without these they tell the status only.
 const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The methods that are accepted. TRACE is refused because the upstream's response to it would show the operator's key.

@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::AppState;
+use super::error::ApiError;
+use crate::ids::Owner;
 use crate::metrics;
 use crate::tools::source::Source;
 use crate::upstream::UpstreamError;
@@ -28,7 +30,13 @@ pub(super) async fn healthz() -> Response {
 }
 
 /// `GET /readyz`: 200 if an upstream and the session store are reachable and the server is not shutting down, else 503.
-pub(super) async fn readyz(State(state): State<AppState>) -> Response {
+///
+/// Anybody gets the status; the rest of the body is for those who may send requests.
+pub(super) async fn readyz(
+    State(state): State<AppState>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
     let Reachable { upstream, store } = state.readiness.check(&state).await;
     let draining = state.draining.is_cancelled();
     let word = |ok: bool| if ok { "ok" } else { "unreachable" };
@@ -38,10 +46,13 @@ pub(super) async fn readyz(State(state): State<AppState>) -> Response {
         (false, true) => "shutting_down",
         (false, false) => "unavailable",
     };
-    let mut body =
-        json!({"status": status, "upstream": word(upstream), "session_store": word(store)});
-    for (key, status) in state.sources.snapshot().iter().filter_map(Source::status) {
-        body[key] = status;
+    let mut body = json!({"status": status});
+    if state.authenticator.authenticate(&headers, &uri).is_ok() {
+        body["upstream"] = word(upstream).into();
+        body["session_store"] = word(store).into();
+        for (key, status) in state.sources.snapshot().iter().filter_map(Source::status) {
+            body[key] = status;
+        }
     }
     let body = Json(body);
     match ready {
@@ -87,8 +98,19 @@ impl Readiness {
     }
 }
 
-/// `GET /metrics`: the metrics in the Prometheus text format.
-pub(super) async fn metrics(State(state): State<AppState>) -> Response {
+/// `GET /metrics`: the metrics in the Prometheus text format, for operators.
+pub(super) async fn metrics(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+) -> Result<Response, ApiError> {
+    match state.authenticator.is_operator(&owner) {
+        true => Ok(metrics_page(State(state)).await),
+        false => Err(ApiError::not_operator()),
+    }
+}
+
+/// The metrics, for whoever asks.
+pub(super) async fn metrics_page(State(state): State<AppState>) -> Response {
     for source in state.sources.snapshot().iter() {
         state.metrics.source(source);
     }

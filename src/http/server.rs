@@ -33,17 +33,27 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long requests that are ended at shutdown have to write the end of their response.
 const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Most connections to the address for metrics.
+const MAX_METRICS_CONNECTIONS: usize = 16;
+
 /// The connections of a server that is stopping.
 #[derive(Debug)]
 pub struct OpenConnections {
-    state: AppState,
-    listener: TcpListener,
-    permits: Arc<Semaphore>,
-    max_connections: usize,
+    acceptor: Acceptor,
     /// Those that were open when the shutdown began.
     connections: TaskTracker,
     /// Those that came later. Nothing waits for them.
     late: TaskTracker,
+}
+
+/// Accepts the connections of one address.
+#[derive(Debug)]
+struct Acceptor {
+    listener: TcpListener,
+    router: axum::Router,
+    state: AppState,
+    permits: Arc<Semaphore>,
+    max_connections: usize,
     aborted: CancellationToken,
 }
 
@@ -54,23 +64,35 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> OpenConnections {
     let max_connections = connection_limit(&state);
+    let router = super::router(state.clone());
     let open = OpenConnections {
-        state,
-        listener,
-        permits: Arc::new(Semaphore::new(max_connections)),
-        max_connections,
+        acceptor: Acceptor::new(listener, router, state, max_connections),
         connections: TaskTracker::new(),
         late: TaskTracker::new(),
-        aborted: CancellationToken::new(),
     };
     tokio::select! {
         () = shutdown => {}
-        () = accept(&open, &open.connections) => {}
+        () = open.acceptor.accept(&open.connections) => {}
     }
-    open.state.draining.cancel();
+    open.acceptor.state.draining.cancel();
     open.connections.close();
     tracing::info!(connections = open.connections.len(), "draining");
     open
+}
+
+/// Serves the metrics without a key until the server's requests are ended.
+pub async fn serve_metrics(listener: TcpListener, state: AppState) {
+    let router = super::metrics_router(state.clone());
+    let stopping = state.stopping.clone();
+    let acceptor = Acceptor::new(listener, router, state, MAX_METRICS_CONNECTIONS);
+    let connections = TaskTracker::new();
+    tokio::select! {
+        () = stopping.cancelled() => {}
+        () = acceptor.accept(&connections) => {}
+    }
+    acceptor.aborted.cancel();
+    connections.close();
+    connections.wait().await;
 }
 
 impl OpenConnections {
@@ -80,32 +102,34 @@ impl OpenConnections {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn ended(&self) {
-        let ended = async { tokio::join!(self.connections.wait(), self.state.runs.ended_all()) };
+        let runs = &self.acceptor.state.runs;
+        let ended = async { tokio::join!(self.connections.wait(), runs.ended_all()) };
         tokio::select! {
             _ = ended => {}
-            () = accept(self, &self.late) => {}
+            () = self.acceptor.accept(&self.late) => {}
         }
     }
 
     /// Ends the runs and the requests, which have a short time to write the end of their response. Then every connection is
     /// closed, whether or not its client reads.
     pub async fn abort(&self) {
-        self.state.runs.close();
-        self.state.stopping.cancel();
+        let state = &self.acceptor.state;
+        state.runs.close();
+        state.stopping.cancel();
         // Late connections bring one request each, and end with it.
         self.late.close();
         let ended = async {
             tokio::join!(
                 self.connections.wait(),
                 self.late.wait(),
-                self.state.runs.ended_all()
+                state.runs.ended_all()
             )
         };
         let in_time = timeout(FINAL_WRITE_TIMEOUT, ended).await.is_ok();
         if !in_time {
             tracing::warn!(connections = self.connections.len(), "closing connections");
         }
-        self.aborted.cancel();
+        self.acceptor.aborted.cancel();
         let closed = async { tokio::join!(self.connections.wait(), self.late.wait()) };
         let _closed_or_stuck = timeout(ACCEPT_RETRY_DELAY, closed).await;
     }
@@ -126,31 +150,61 @@ fn connection_limit(state: &AppState) -> usize {
     most
 }
 
-/// Accepts connections without end.
-async fn accept(open: &OpenConnections, connections: &TaskTracker) {
-    let router = super::router(open.state.clone());
-    let permits = &open.permits;
-    let (mut failures, mut full) = (LogLimit::default(), LogLimit::default());
-    loop {
-        if permits.available_permits() == 0 && full.permits_line() {
-            tracing::warn!(
-                max_connections = open.max_connections,
-                "every connection is in use; new ones wait"
-            );
+impl Acceptor {
+    fn new(
+        listener: TcpListener,
+        router: axum::Router,
+        state: AppState,
+        max_connections: usize,
+    ) -> Self {
+        Self {
+            listener,
+            router,
+            state,
+            permits: Arc::new(Semaphore::new(max_connections)),
+            max_connections,
+            aborted: CancellationToken::new(),
         }
-        let Ok(permit) = permits.clone().acquire_owned().await else {
-            return;
-        };
-        match open.listener.accept().await {
-            Ok((stream, _)) => {
-                let connection = connection(stream, router.clone(), open, permit);
-                connections.spawn(connection);
+    }
+
+    /// Accepts connections without end.
+    async fn accept(&self, connections: &TaskTracker) {
+        let (mut failures, mut full) = (LogLimit::default(), LogLimit::default());
+        loop {
+            if self.permits.available_permits() == 0 && full.permits_line() {
+                tracing::warn!(
+                    max_connections = self.max_connections,
+                    "every connection is in use; new ones wait"
+                );
             }
-            Err(error) => {
-                if failures.permits_line() {
-                    tracing::warn!(%error, "accepting connections fails");
+            let Ok(permit) = self.permits.clone().acquire_owned().await else {
+                return;
+            };
+            match self.listener.accept().await {
+                Ok((stream, _)) => drop(connections.spawn(self.connection(stream, permit))),
+                Err(error) => {
+                    if failures.permits_line() {
+                        tracing::warn!(%error, "accepting connections fails");
+                    }
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
-                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+            }
+        }
+    }
+
+    /// Serves the requests of one connection, which holds its permit.
+    fn connection(
+        &self,
+        stream: TcpStream,
+        permit: OwnedSemaphorePermit,
+    ) -> impl Future<Output = ()> + use<> {
+        let (state, aborted) = (self.state.clone(), self.aborted.clone());
+        let router = self.router.clone();
+        async move {
+            let _permit = permit;
+            if let Err(error) = served(stream, router, &state, &aborted).await {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::debug!(%error, cause, "connection ended early");
             }
         }
     }
@@ -167,23 +221,6 @@ impl LogLimit {
             self.0 = Some(Instant::now());
         }
         permits
-    }
-}
-
-/// Serves the requests of one connection, which holds its permit.
-fn connection(
-    stream: TcpStream,
-    router: axum::Router,
-    open: &OpenConnections,
-    permit: OwnedSemaphorePermit,
-) -> impl Future<Output = ()> + use<> {
-    let (state, aborted) = (open.state.clone(), open.aborted.clone());
-    async move {
-        let _permit = permit;
-        if let Err(error) = served(stream, router, &state, &aborted).await {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::debug!(%error, cause, "connection ended early");
-        }
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Settings {
     pub keep_alive: Duration,
     /// The time in which a client must take some of the data that waits for it, else it is disconnected.
     pub write_timeout: Duration,
+    /// The address that serves the metrics without a key, if there is one.
+    pub metrics_listen: Option<SocketAddr>,
     /// Most connections; by default half of the file descriptors that the process may open.
     pub max_connections: Option<usize>,
     /// How long running requests may take after the shutdown has begun.
@@ -70,6 +72,8 @@ pub struct ApiKey {
     pub sha256: [u8; 32],
     /// Globs of paths that take the place of [`Settings::forward`] for this key.
     pub forward: Option<Vec<String>>,
+    /// Whether the key may read the figures of all keys.
+    pub operator: bool,
 }
 
 #[cfg(test)]
@@ -88,6 +92,7 @@ impl Settings {
             first_byte_wait: second,
             keep_alive: second,
             write_timeout: second,
+            metrics_listen: None,
             max_connections: None,
             shutdown_grace: second,
             session_headers: Vec::new(),

@@ -84,6 +84,8 @@ fn the_examples_of_the_shipped_file_are_valid() {
         .map(|key| key.name.as_str())
         .collect();
     assert_eq!(names, ["alice", "bob"]);
+    let operators = config.http.api_keys.iter().map(|key| key.operator);
+    assert_eq!(operators.collect::<Vec<_>>(), [true, false]);
 
     let shown = config.summary() + &format!("{config:?}");
     assert!(!shown.contains("-secret"), "{shown}");

@@ -1,0 +1,52 @@
+//! Errors of requests that may not be sent.
+
+use http::StatusCode;
+
+use super::ApiError;
+
+impl ApiError {
+    /// 401 for a missing or wrong API key.
+    pub fn unauthorized() -> Self {
+        let message = "the API key is missing or wrong; send it as authorization: Bearer KEY";
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "authentication_error",
+            Some("invalid_api_key"),
+            message,
+        )
+    }
+
+    /// 403 for a host name that is not allowed; protects from DNS rebinding.
+    pub fn host_not_allowed() -> Self {
+        let message = "the host of this request is not allowed; use a loopback name, add the host to allowed_hosts or configure API keys";
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "permission_error",
+            Some("host_not_allowed"),
+            message,
+        )
+    }
+
+    /// 403 for a web page of an origin that is not configured.
+    pub fn origin_not_allowed() -> Self {
+        let message =
+            "web pages of this origin may not send this request; add the origin to cors_origins";
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "permission_error",
+            Some("origin_not_allowed"),
+            message,
+        )
+    }
+
+    /// 403 for a key that may not read the figures of all keys.
+    pub fn not_operator() -> Self {
+        let message = "the metrics have the figures of all API keys and this key may not read them; use a key with `operator = true`, or set metrics_listen";
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "permission_error",
+            Some("operator_required"),
+            message,
+        )
+    }
+}
