@@ -34,6 +34,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
 
 use crate::agent::Agent;
+use crate::fair::FairSemaphore;
 use crate::metrics::Metrics;
 use crate::runs::Runs;
 use crate::session::Sessions;
@@ -77,6 +78,10 @@ pub struct StateInner {
     readiness: Readiness,
     /// The memory of request bodies.
     bodies: BodyBudgets,
+    /// Most connections.
+    max_connections: usize,
+    /// The requests in progress, if several owners share the connections.
+    requests: Option<FairSemaphore>,
     /// Cancelled when the server accepts no new work.
     draining: CancellationToken,
     /// Cancelled when the grace period is over and running requests must end.
@@ -105,6 +110,8 @@ impl AppState {
         let authenticator = Authenticator::new(&settings.api_keys, &settings.allowed_hosts);
         let forward_rules = ForwardRules::new(&settings);
         let bodies = BodyBudgets::new(&settings);
+        let max_connections = server::connection_limit(&settings);
+        let is_shared = settings.api_keys.len() > 1;
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         Self(Arc::new(StateInner {
             services,
@@ -113,6 +120,8 @@ impl AppState {
             forward_rules,
             readiness: Readiness::default(),
             bodies,
+            max_connections,
+            requests: is_shared.then(|| FairSemaphore::with_reserve(max_connections)),
             draining,
             stopping,
         }))

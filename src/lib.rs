@@ -21,6 +21,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`ids`] | identifiers, how they are read and made |
+//! | [`fair`] | sharing what is scarce among owners |
 //! | [`media`] | media types of files |
 //! | [`net`] | outgoing HTTP: building clients, delays between attempts, bodies within a limit |
 //! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
@@ -57,6 +58,7 @@ pub mod app;
 pub mod chat;
 pub mod config;
 pub mod demo;
+pub mod fair;
 pub mod http;
 pub mod ids;
 pub mod manual;

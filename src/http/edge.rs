@@ -1,6 +1,7 @@
 //! The middleware around every request: request id, authentication, log line, metrics, and panics as errors.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
@@ -11,7 +12,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::AppState;
 use super::error::{ApiError, Cause};
-use crate::ids::RequestId;
+use crate::fair::FairPermit;
+use crate::ids::{Owner, RequestId};
 use crate::metrics::RouteLabel;
 
 /// The header with the request id, in requests and responses.
@@ -47,11 +49,15 @@ pub(super) async fn guard(
         _ if !METHODS.contains(&method) => {
             ([(ALLOW, ALLOWED)], ApiError::method_not_allowed()).into_response()
         }
-        Ok(owner) => {
+        Ok((owner, permit)) => {
             request.extensions_mut().insert(owner);
             request.extensions_mut().insert(request_id.clone());
             request.extensions_mut().insert(began);
-            next.run(request).await
+            let mut response = next.run(request).await;
+            if let Some(permit) = permit {
+                response.extensions_mut().insert(permit);
+            }
+            response
         }
         Err(error) => error.into_response(),
     };
@@ -91,23 +97,37 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("unknown panic")
 }
 
+/// The permit of a request, for as long as its response is written.
+#[derive(Debug, Clone)]
+pub(super) struct RequestPermit(pub(super) Arc<FairPermit>);
+
 struct RequestInfo {
     method: Method,
     route: RouteLabel,
     began: Instant,
 }
 
-fn check_request(state: &AppState, request: &Request) -> Result<crate::ids::Owner, ApiError> {
+/// The owner of the request, and the permit that it holds to the end of its response.
+fn check_request(
+    state: &AppState,
+    request: &Request,
+) -> Result<(Owner, Option<RequestPermit>), ApiError> {
     let most = state.settings.max_header_bytes;
     if head_bytes(request) > most {
         return Err(ApiError::head_too_large(most));
     }
     if PROBE_PATHS.contains(&request.uri().path()) {
-        return Ok(crate::ids::Owner::everybody());
+        return Ok((Owner::everybody(), None));
     }
-    state
+    let owner = state
         .authenticator
-        .authenticate(request.headers(), request.uri())
+        .authenticate(request.headers(), request.uri())?;
+    let Some(requests) = &state.requests else {
+        return Ok((owner, None));
+    };
+    let permit = requests.try_acquire(&owner);
+    let permit = permit.ok_or_else(ApiError::too_many_requests)?;
+    Ok((owner, Some(RequestPermit(Arc::new(permit)))))
 }
 
 /// The size of the request's head in bytes: URI and headers, without method and version.

@@ -143,6 +143,26 @@ impl ApiError {
         )
     }
 
+    /// The error for a head that the HTTP library refused with a status; `None` if that status is no refusal.
+    pub fn unparsed_head(status: StatusCode) -> Option<Self> {
+        match status {
+            StatusCode::BAD_REQUEST => {
+                let message =
+                    "the request is not valid HTTP/1.1; correct its first line and headers";
+                Some(Self::invalid(status, None, message))
+            }
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => {
+                let message = "the request's path and headers are too large, or it has more than 100 headers; send fewer or shorter headers";
+                Some(Self::invalid(
+                    StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                    Some("request_header_fields_too_large"),
+                    message,
+                ))
+            }
+            _ => None,
+        }
+    }
+
     /// 408 for a request body that did not arrive in time.
     pub fn body_timeout() -> Self {
         Self::invalid(

@@ -1,6 +1,9 @@
 //! Accepting connections, and ending them at shutdown.
 
+mod activity;
 mod descriptors;
+mod refusals;
+mod response_body;
 mod socket;
 mod write_timeout;
 
@@ -17,17 +20,24 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
+use self::activity::{Activities, ActivityGuard, RequestInProgress};
+use self::refusals::Refusals;
+use self::response_body::ResponseBody;
 use self::write_timeout::WriteTimeout;
 use super::AppState;
+use super::edge::RequestPermit;
+use super::settings::Settings;
 use crate::runs::ConnectionRun;
 
 /// Delay after a failed accept, so that a lack of file descriptors does not cause a busy loop.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// The share of the connections that are closed at a time when all are in use.
+const CLOSED_SHARE: usize = 1024;
 /// Least time between two log lines about connections that cannot be accepted.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long requests that are ended at shutdown have to write the end of their response.
@@ -54,6 +64,7 @@ struct Acceptor {
     state: AppState,
     permits: Arc<Semaphore>,
     max_connections: usize,
+    activities: Activities,
     aborted: CancellationToken,
 }
 
@@ -63,7 +74,7 @@ pub async fn serve(
     state: AppState,
     shutdown: impl Future<Output = ()>,
 ) -> OpenConnections {
-    let max_connections = connection_limit(&state);
+    let max_connections = state.max_connections;
     let router = super::router(state.clone());
     let open = OpenConnections {
         acceptor: Acceptor::new(listener, router, state, max_connections),
@@ -135,10 +146,10 @@ impl OpenConnections {
     }
 }
 
-/// Most connections at the same time.
-fn connection_limit(state: &AppState) -> usize {
+/// Most connections at the same time. Raises the limit of file descriptors.
+pub(super) fn connection_limit(settings: &Settings) -> usize {
     let descriptors = descriptors::raise_limit();
-    let most = descriptors::max_connections(state.settings.max_connections, descriptors);
+    let most = descriptors::max_connections(settings.max_connections, descriptors);
     tracing::info!(max_connections = most, descriptors, "accepting connections");
     if u64::try_from(most).is_ok_and(|most| most >= descriptors) {
         tracing::warn!(
@@ -163,6 +174,7 @@ impl Acceptor {
             state,
             permits: Arc::new(Semaphore::new(max_connections)),
             max_connections,
+            activities: Activities::default(),
             aborted: CancellationToken::new(),
         }
     }
@@ -171,25 +183,48 @@ impl Acceptor {
     async fn accept(&self, connections: &TaskTracker) {
         let (mut failures, mut full) = (LogLimit::default(), LogLimit::default());
         loop {
-            if self.permits.available_permits() == 0 && full.permits_line() {
-                tracing::warn!(
-                    max_connections = self.max_connections,
-                    "every connection is in use; new ones wait"
-                );
-            }
-            let Ok(permit) = self.permits.clone().acquire_owned().await else {
-                return;
-            };
             match self.listener.accept().await {
-                Ok((stream, _)) => drop(connections.spawn(self.connection(stream, permit))),
+                Ok((stream, _)) => {
+                    if self.permits.available_permits() == 0 && full.permits_line() {
+                        tracing::warn!(
+                            max_connections = self.max_connections,
+                            "every connection is in use; those that wait for a request are closed, and new ones wait"
+                        );
+                    }
+                    let Some(permit) = self.permit().await else {
+                        return;
+                    };
+                    connections.spawn(self.connection(stream, permit));
+                }
                 Err(error) => {
                     if failures.permits_line() {
                         tracing::warn!(%error, "accepting connections fails");
                     }
-                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                    self.close_oldest();
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
+    }
+
+    /// Waits for a permit. While there is none, connections that wait for a request are closed.
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        let mut permit = pin!(self.permits.clone().acquire_owned());
+        let mut wait = Duration::ZERO;
+        loop {
+            tokio::select! {
+                biased;
+                permit = permit.as_mut() => return permit.ok(),
+                () = sleep(wait) => self.close_oldest(),
+            }
+            wait = ACCEPT_RETRY_DELAY;
+        }
+    }
+
+    fn close_oldest(&self) {
+        // Several at a time, because finding them takes a look at all.
+        let count = (self.max_connections / CLOSED_SHARE).max(1);
+        self.activities.close_oldest(count);
     }
 
     /// Serves the requests of one connection, which holds its permit.
@@ -200,9 +235,16 @@ impl Acceptor {
     ) -> impl Future<Output = ()> + use<> {
         let (state, aborted) = (self.state.clone(), self.aborted.clone());
         let router = self.router.clone();
+        let guard = self.activities.add();
         async move {
             let _permit = permit;
-            if let Err(error) = served(stream, router, &state, &aborted).await {
+            let served = served(stream, router, &state, &guard, &aborted);
+            let ended = tokio::select! {
+                biased;
+                ended = served => ended,
+                () = guard.activity().closed() => Ok(()),
+            };
+            if let Err(error) = ended {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::debug!(%error, cause, "connection ended early");
             }
@@ -228,6 +270,7 @@ async fn served(
     stream: TcpStream,
     router: axum::Router,
     state: &AppState,
+    guard: &ActivityGuard,
     aborted: &CancellationToken,
 ) -> hyper::Result<()> {
     let settings = &state.settings;
@@ -235,19 +278,26 @@ async fn served(
         tracing::debug!(%error, "an option of a socket could not be set");
     }
     let run = ConnectionRun::default();
-    let stream = WriteTimeout::new(stream, settings.write_timeout, run.clone());
+    let activity = guard.activity();
+    let stream = WriteTimeout::new(
+        stream,
+        settings.write_timeout,
+        run.clone(),
+        activity.clone(),
+    );
+    let stream = Refusals::new(stream, activity.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let mut router = router.clone();
+        let in_progress = activity.request_begins();
         request.extensions_mut().insert(run.clone());
-        async move { Ok::<_, Infallible>(answer(&mut router, request).await) }
+        async move { Ok::<_, Infallible>(answer(&mut router, request, in_progress).await) }
     });
     let is_late = state.draining.is_cancelled();
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(settings.header_timeout)
-        // The middleware applies the exact limit, because hyper's refusals have no error envelope and no request id.
-        // This limit is larger and bounds the memory.
+        // The middleware applies the exact limit. This limit is larger and bounds the memory.
         .max_buf_size(settings.max_header_bytes.saturating_mul(2))
         .half_close(false)
         // A connection that comes during the shutdown brings one request.
@@ -267,11 +317,18 @@ async fn served(
     }
 }
 
-async fn answer(router: &mut axum::Router, request: Request<Incoming>) -> http::Response<Body> {
-    match router.call(request.map(Body::new)).await {
+async fn answer(
+    router: &mut axum::Router,
+    request: Request<Incoming>,
+    in_progress: RequestInProgress,
+) -> http::Response<ResponseBody> {
+    let mut response = match router.call(request.map(Body::new)).await {
         Ok(response) => response,
         Err(never) => match never {},
-    }
+    };
+    let permit = response.extensions_mut().remove::<RequestPermit>();
+    let permit = permit.map(|RequestPermit(permit)| permit);
+    response.map(|body| ResponseBody::new(body, in_progress, permit))
 }
 
 #[cfg(test)]

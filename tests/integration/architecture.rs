@@ -11,6 +11,7 @@ use test_items::without_tests;
 /// Which modules of the crate a module may name.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("ids", &[]),
+    ("fair", &["ids"]),
     ("sse", &[]),
     ("media", &[]),
     ("net", &[]),
@@ -19,13 +20,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("telemetry", &[]),
     ("openai", &["ids"]),
     ("upstream", &["openai", "ids", "net", "sse"]),
-    ("sandbox", &["ids"]),
-    ("web", &["ids", "net", "sandbox"]),
+    ("sandbox", &["fair", "ids"]),
+    ("web", &["fair", "ids", "net", "sandbox"]),
     (
         "tools",
         &["openai", "ids", "media", "net", "sandbox", "sse", "web"],
     ),
-    ("store", &["openai", "ids"]),
+    ("store", &["fair", "openai", "ids"]),
     ("session", &["openai", "ids", "media", "store"]),
     // Reads the counts and the enums that are label values; the modules that own them do not know of metrics.
     ("metrics", &["sandbox", "tools", "web"]),
@@ -39,7 +40,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "http",
         &[
-            "agent", "chat", "openai", "ids", "upstream", "tools", "session", "metrics", "runs",
+            "agent", "chat", "fair", "openai", "ids", "upstream", "tools", "session", "metrics",
+            "runs",
         ],
     ),
     (

@@ -36,18 +36,59 @@ async fn a_client_that_stops_reading_is_disconnected_and_its_model_call_ends() {
     assert!(!rest.contains("[DONE]"), "{} bytes", rest.len());
 }
 
+/// A connection that has sent these bytes and reads nothing yet.
+async fn sent(app: &TestApp, bytes: &str) -> TcpStream {
+    let mut socket = within("a connection", TcpStream::connect(address(app)))
+        .await
+        .unwrap();
+    socket.write_all(bytes.as_bytes()).await.unwrap();
+    socket
+}
+
+/// The head of a chat request and the first byte of its body.
+fn slow_body(key: &str) -> String {
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
+         content-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
+    )
+}
+
+/// Sends one byte after the other, and gives what came back until the end of the connection.
+async fn trickle(mut socket: TcpStream) -> String {
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    let mut answer = Vec::new();
+    within("the end of the connection", async {
+        loop {
+            tokio::select! {
+                read = socket.read_buf(&mut answer) => match read {
+                    Ok(0) | Err(_) => return,
+                    Ok(_) => {}
+                },
+                _ = pace.tick() => drop(socket.write_all(b"a").await),
+            }
+        }
+    })
+    .await;
+    String::from_utf8(answer).unwrap()
+}
+
+/// Reads to the end of the connection.
+async fn rest(mut socket: TcpStream) -> String {
+    let mut rest = Vec::new();
+    let _reset = within("the end of a connection", socket.read_to_end(&mut rest)).await;
+    String::from_utf8(rest).unwrap()
+}
+
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_until_one_ends() {
     let upstream = ScriptedUpstream::start([]).await;
     let builder = TestApp::builder().upstream(&upstream);
     let app = builder.toml("max_connections = 2").start().await;
-    let first = TcpStream::connect(address(&app)).await.unwrap();
-    let _second = TcpStream::connect(address(&app)).await.unwrap();
-    let mut third = TcpStream::connect(address(&app)).await.unwrap();
-    third
-        .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-        .await
-        .unwrap();
+    // Their requests are in progress.
+    let first = sent(&app, &slow_body("")).await;
+    let _second = sent(&app, &slow_body("")).await;
+    let third = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let mut third = sent(&app, third).await;
     let mut answer = [0; 12];
     tokio::select! {
         biased;
@@ -61,6 +102,137 @@ async fn connections_beyond_the_limit_wait_until_one_ends() {
         .await
         .unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+#[tokio::test]
+async fn idle_connections_and_slow_heads_make_room_for_requests() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let builder = TestApp::builder().upstream(&upstream);
+    let app = builder.toml("max_connections = 4").start().await;
+    let answering = sent(&app, &slow_body("")).await;
+    let idle = sent(&app, "").await;
+    let slow_head = sent(&app, "GET /healthz HTTP/1.1\r\nhost: loc").await;
+    let mut kept_alive = sent(&app, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let mut answer = [0; 12];
+    within("an answer", kept_alive.read_exact(&mut answer))
+        .await
+        .unwrap();
+    let mut later = Vec::new();
+    for _ in 0..20 {
+        later.push(sent(&app, "").await);
+        // A client of its own, whose connection is a new one.
+        let client = super::support::client::Client::new(app.origin());
+        assert_eq!(client.get("/healthz").await.status, 200);
+    }
+    for closed in [idle, slow_head] {
+        assert_eq!(rest(closed).await, "");
+    }
+    assert!(rest(kept_alive).await.ends_with(r#"{"status":"ok"}"#));
+    // A request that is being answered is left alone.
+    let mut answering = answering;
+    answering.write_all(&[b'x'; 99]).await.unwrap();
+    let mut answer = [0; 12];
+    within("an answer", answering.read_exact(&mut answer))
+        .await
+        .unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 400");
+}
+
+#[tokio::test]
+async fn a_key_leaves_connections_to_others() {
+    let upstream = ScriptedUpstream::start([text("Hello.")]).await;
+    let keys = "[[api_keys]]\nname = \"alice\"\nenv = \"ALICE\"\n[[api_keys]]\nname = \"bob\"\nenv = \"BOB\"";
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .toml(&format!("max_connections = 8\n{keys}"))
+        .env("ALICE", "alice-alice-alice")
+        .env("BOB", "bob-bob-bob-bob-bob")
+        .start()
+        .await;
+    let mut flood = Vec::new();
+    for _ in 0..4 {
+        flood.push(sent(&app, &slow_body("alice-alice-alice")).await);
+    }
+    let alice = app.client().key("alice-alice-alice");
+    let refused = eventually("the excess to be refused", || async {
+        let answer = alice.get("/v1/sessions").await;
+        (answer.status == 429).then_some(answer)
+    })
+    .await;
+    refused.assert_error(429, Some("rate_limit_exceeded"));
+    assert!(refused.header("retry-after").is_some());
+    let bob = app.client().key("bob-bob-bob-bob-bob");
+    let body = with(ask_with("Hi", ["t"]), "session_id", json!("s"));
+    assert_eq!(bob.post_chat(body).await.content(), "Hello.");
+    drop(flood);
+    eventually("the key to be served again", || async {
+        (alice.get("/v1/sessions").await.status == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn slow_heads_and_slow_bodies_have_a_total_time() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let builder = TestApp::builder().upstream(&upstream);
+    let app = builder
+        .toml("header_timeout = 0.3\nbody_timeout = 0.3")
+        .start()
+        .await;
+    let head = sent(&app, "GET /healthz HTTP/1.1\r\nhost: ").await;
+    assert_eq!(trickle(head).await, "");
+    let body = slow_body("").replace("length: 100", "length: 10000");
+    let answer = trickle(sent(&app, &body).await).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("request_timeout"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_head_that_cannot_be_parsed_is_refused_in_the_envelope() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    let many = "x: y\r\n".repeat(101);
+    let kept_alive = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    for (request, status, code) in [
+        (
+            format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\n{many}\r\n"),
+            "431",
+            "\"request_header_fields_too_large\"",
+        ),
+        (
+            format!("GET /healthz HTTP/1.1\r\nhost: {}", "h".repeat(200_000)),
+            "431",
+            "\"request_header_fields_too_large\"",
+        ),
+        (
+            "GET / HTTP/1.1\r\nbad header\r\n\r\n".to_owned(),
+            "400",
+            "null",
+        ),
+        ("\u{1}\u{2}\r\n\r\n".to_owned(), "400", "null"),
+    ] {
+        let answer = rest(sent(&app, &request).await).await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+        assert!(head.contains("x-request-id: req_"), "{head}");
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["error"]["code"].to_string(), code, "{body}");
+        // The same after a request on the same connection.
+        let mut socket = sent(&app, kept_alive).await;
+        let mut first = Vec::new();
+        while !first.ends_with(b"}") {
+            within("an answer", socket.read_buf(&mut first))
+                .await
+                .unwrap();
+        }
+        let _reset = socket.write_all(request.as_bytes()).await;
+        let answer = rest(socket).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{answer}"
+        );
+        assert!(answer.contains("\"error\""), "{answer}");
+    }
 }
 
 #[tokio::test]

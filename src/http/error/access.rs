@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::ApiError;
+use super::{ApiError, RETRY_AFTER_SECONDS};
 
 impl ApiError {
     /// 401 for a missing or wrong API key.
@@ -37,6 +37,21 @@ impl ApiError {
             Some("origin_not_allowed"),
             message,
         )
+    }
+
+    /// 429 for a key that has as many requests in progress as it may have.
+    pub fn too_many_requests() -> Self {
+        let message =
+            "too many requests of this API key are in progress; wait until some of them have ended";
+        let mut error = Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limit_error",
+            Some("rate_limit_exceeded"),
+            message,
+        );
+        error.0.retry_after = Some(RETRY_AFTER_SECONDS);
+        error.0.body_unread = true;
+        error
     }
 
     /// 403 for a key that may not read the figures of all keys.

@@ -3,12 +3,14 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::activity::Activity;
 use crate::runs::ConnectionRun;
 
 /// The bytes that the peer must take within the time limit while data waits for it.
@@ -27,16 +29,23 @@ pub(super) struct WriteTimeout<S> {
     /// Created by the first write that is pending, because most connections have none.
     timer: Option<Pin<Box<Sleep>>>,
     run: ConnectionRun,
+    activity: Arc<Activity>,
 }
 
 impl<S> WriteTimeout<S> {
-    pub(super) fn new(stream: S, limit: Duration, run: ConnectionRun) -> Self {
+    pub(super) fn new(
+        stream: S,
+        limit: Duration,
+        run: ConnectionRun,
+        activity: Arc<Activity>,
+    ) -> Self {
         Self {
             stream,
             limit,
             taken: None,
             timer: None,
             run,
+            activity,
         }
     }
 
@@ -69,6 +78,7 @@ impl<S> WriteTimeout<S> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
         if self.taken.is_none() {
             self.taken = Some(0);
+            self.activity.set_data_waits(true);
             // A limit that is too long for the clock keeps the timer's first time, which is decades away.
             let due = Instant::now().checked_add(limit);
             let due = due.unwrap_or_else(|| timer.deadline());
@@ -119,6 +129,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         match Pin::new(&mut self.stream).poll_flush(context) {
             Poll::Ready(flushed) => {
                 self.taken = None;
+                self.activity.set_data_waits(false);
                 Poll::Ready(flushed)
             }
             Poll::Pending => self.expired(context).map(Err),

@@ -1,6 +1,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpSocket};
 
+use super::super::activity::Activities;
 use super::super::socket;
 use super::*;
 
@@ -8,9 +9,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The bytes that lie between the two ends before a write is pending.
 const BUFFER: usize = 16 * 1024;
 
+fn activity() -> Arc<Activity> {
+    Activities::default().add().activity().clone()
+}
+
 fn pair() -> (WriteTimeout<DuplexStream>, DuplexStream) {
     let (stream, peer) = duplex(BUFFER);
-    let stream = WriteTimeout::new(stream, LIMIT, ConnectionRun::default());
+    let stream = WriteTimeout::new(stream, LIMIT, ConnectionRun::default(), activity());
     (stream, peer)
 }
 
@@ -95,7 +100,7 @@ async fn a_socket_stays_vectored_and_fails_when_its_peer_stops_reading() {
     let (_client, (accepted, _)) = (client.unwrap(), accepted.unwrap());
     let limit = Duration::from_millis(200);
     socket::configure(&accepted, limit).unwrap();
-    let mut stream = WriteTimeout::new(accepted, limit, ConnectionRun::default());
+    let mut stream = WriteTimeout::new(accepted, limit, ConnectionRun::default(), activity());
     assert!(stream.is_write_vectored());
     let part = vec![0; 4096];
     let parts = [IoSlice::new(&part), IoSlice::new(&part)];

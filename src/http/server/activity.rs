@@ -1,0 +1,188 @@
+//! What the connections do. When every connection is in use, those that have waited longest for a request are closed, so
+//! that idle connections and slow heads keep nobody out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// All open connections of an address; clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Activities {
+    began: Instant,
+    open: Arc<Mutex<Open>>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    connections: HashMap<u64, Arc<Activity>>,
+    last_number: u64,
+}
+
+/// What one connection does.
+#[derive(Debug)]
+pub(super) struct Activity {
+    began: Instant,
+    /// Nanoseconds after `began` at which the wait for a request began; 0 while one is answered.
+    waits_since: AtomicU64,
+    /// Whether a part of the last response waits for the client.
+    data_waits: AtomicBool,
+    close: Notify,
+}
+
+/// One open connection; counted until it is dropped.
+#[derive(Debug)]
+pub(super) struct ActivityGuard {
+    all: Activities,
+    number: u64,
+    activity: Arc<Activity>,
+}
+
+/// A request that is being answered, to the end of its response.
+#[derive(Debug)]
+pub(super) struct RequestInProgress(Arc<Activity>);
+
+impl Default for Activities {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            open: Arc::default(),
+        }
+    }
+}
+
+impl Activities {
+    /// Adds a connection, which waits for its first request.
+    pub(super) fn add(&self) -> ActivityGuard {
+        let activity = Arc::new(Activity {
+            began: self.began,
+            waits_since: AtomicU64::new(0),
+            data_waits: AtomicBool::new(false),
+            close: Notify::new(),
+        });
+        activity.wait_begins();
+        let mut open = self.open.lock();
+        open.last_number += 1;
+        let number = open.last_number;
+        open.connections.insert(number, activity.clone());
+        ActivityGuard {
+            all: self.clone(),
+            number,
+            activity,
+        }
+    }
+
+    /// Asks the connections that have waited longest for a request to close, at most `count`.
+    pub(super) fn close_oldest(&self, count: usize) {
+        let mut waiting: Vec<(u64, Arc<Activity>)> = {
+            let open = self.open.lock();
+            let waiting = open.connections.values().filter(|it| it.only_waits());
+            waiting
+                .map(|it| (it.waits_since.load(Ordering::Relaxed), it.clone()))
+                .collect()
+        };
+        if count < waiting.len() {
+            waiting.select_nth_unstable_by_key(count, |(since, _)| *since);
+            waiting.truncate(count);
+        }
+        for (_, activity) in waiting {
+            activity.close.notify_one();
+        }
+    }
+}
+
+impl Activity {
+    /// A request begins.
+    pub(super) fn request_begins(self: &Arc<Self>) -> RequestInProgress {
+        self.waits_since.store(0, Ordering::Relaxed);
+        RequestInProgress(self.clone())
+    }
+
+    /// Whether no request is being answered.
+    pub(super) fn waits(&self) -> bool {
+        self.waits_since.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes whether a part of a response waits for the client.
+    pub(super) fn set_data_waits(&self, waits: bool) {
+        self.data_waits.store(waits, Ordering::Relaxed);
+    }
+
+    /// Resolves when the connection has to close. It waits for a request then.
+    pub(super) async fn closed(&self) {
+        loop {
+            self.close.notified().await;
+            // A request may have come in between.
+            if self.only_waits() {
+                return;
+            }
+        }
+    }
+
+    fn only_waits(&self) -> bool {
+        self.waits() && !self.data_waits.load(Ordering::Relaxed)
+    }
+
+    fn wait_begins(&self) {
+        let since = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.waits_since.store(since.max(1), Ordering::Relaxed);
+    }
+}
+
+impl ActivityGuard {
+    pub(super) fn activity(&self) -> &Arc<Activity> {
+        &self.activity
+    }
+}
+
+impl Drop for ActivityGuard {
+    fn drop(&mut self) {
+        self.all.open.lock().connections.remove(&self.number);
+    }
+}
+
+impl Drop for RequestInProgress {
+    fn drop(&mut self) {
+        self.0.wait_begins();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn the_connections_that_wait_longest_are_closed_and_no_others() {
+        let all = Activities::default();
+        let connections = [(); 5].map(|()| all.add());
+        let closed = || {
+            let closed = connections.iter().map(|it| it.activity().closed());
+            let closed = closed.enumerate();
+            let closed = closed.filter_map(|(at, it)| it.now_or_never().map(|()| at));
+            closed.collect::<Vec<_>>()
+        };
+        let answering = connections[0].activity().request_begins();
+        connections[1].activity().set_data_waits(true);
+        all.close_oldest(1);
+        assert_eq!(closed(), [2]);
+        all.close_oldest(2);
+        assert_eq!(closed(), [2, 3], "2 has not ended yet");
+        // What has answered a request has waited for the next one only since then.
+        drop(answering);
+        all.close_oldest(3);
+        assert_eq!(closed(), [2, 3, 4]);
+        all.close_oldest(4);
+        assert_eq!(closed(), [0, 2, 3, 4]);
+        // A request that comes in time keeps its connection.
+        all.close_oldest(4);
+        let _answering = connections[2].activity().request_begins();
+        assert_eq!(closed(), [0, 3, 4]);
+        drop(connections);
+        assert!(all.open.lock().connections.is_empty());
+    }
+}
