@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use server_socket::ServerSocket;
-use spec::{LauncherMessage, Spec};
+use spec::{CONTROL_FD, LauncherMessage, Spec};
 
 /// The first argument that makes the binary a launcher.
 pub const ARGUMENT: &str = "sandbox-launcher";
@@ -79,6 +79,7 @@ pub fn main() -> ExitCode {
 
 fn launch(spec: &Spec, server: &mut ServerSocket) -> StepResult<()> {
     raw::close_all_but(server).at("closing descriptors")?;
+    raw::reserve(CONTROL_FD).at("reserving the number of the control socket")?;
     rustix::process::setsid().at("starting a session")?;
     // Some kernel memory of a process cannot be measured. If memory runs out, the kernel ends interpreters first.
     let _without_proc_nothing_changes = std::fs::write("/proc/self/oom_score_adj", "1000");

@@ -5,8 +5,9 @@
 )]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
+use rustix::io::FdFlags;
 use rustix::process::Pid;
 
 use super::server_socket::ServerSocket;
@@ -53,9 +54,24 @@ pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
     check(result)
 }
 
-/// Duplicates a descriptor to a fixed number, where it survives exec.
+/// Occupies a free number, so that nothing in this process gets it before [`place_at`].
+pub(super) fn reserve(number: RawFd) -> io::Result<()> {
+    let null = std::fs::File::open("/dev/null")?;
+    // The lowest free number is given out first.
+    if null.as_raw_fd() != number {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let _never_closed = null.into_raw_fd();
+    Ok(())
+}
+
+/// Duplicates a descriptor to a reserved number, where it survives exec.
 pub(super) fn place_at(descriptor: BorrowedFd<'_>, number: RawFd) -> io::Result<()> {
-    // SAFETY: the number is one that nothing in this process owns.
+    if descriptor.as_raw_fd() == number {
+        // A duplicate of itself would keep the flag that closes it on exec.
+        return rustix::io::fcntl_setfd(descriptor, FdFlags::empty()).map_err(Into::into);
+    }
+    // SAFETY: the number is reserved, so no value in this process owns it.
     check(unsafe { libc::dup2(descriptor.as_raw_fd(), number) }.into())
 }
 
@@ -138,5 +154,25 @@ fn check(result: libc::c_long) -> io::Result<()> {
         Err(io::Error::last_os_error())
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_that_is_already_in_place_survives_exec() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let closes = || {
+            rustix::io::fcntl_getfd(&file)
+                .unwrap()
+                .contains(FdFlags::CLOEXEC)
+        };
+        assert!(closes());
+        place_at(file.as_fd(), file.as_raw_fd()).unwrap();
+        assert!(!closes());
     }
 }
