@@ -1,6 +1,6 @@
 //! The private root file system of an interpreter.
 //!
-//! A read-only tmpfs with the interpreter's trees bind-mounted read-only, a generated `/etc`, five device nodes, a
+//! A read-only tmpfs with the interpreter's trees bind-mounted read-only, a generated `/etc`, a few device nodes, a
 //! `/proc` that shows processes only, and three writable tmpfs of limited size.
 
 use std::ffi::OsStr;
@@ -30,7 +30,10 @@ const ETC: [&str; 4] = ["ld.so.cache", "localtime", "alternatives", "fonts"];
 const ETC_NETWORK: [&str; 6] = [
     "resolv.conf", "hosts", "nsswitch.conf", "ssl", "ca-certificates", "pki",
 ];
-const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+const DEVICES: [&str; 4] = ["null", "full", "random", "urandom"];
+/// A shared mapping of this device is memory that no process is charged with. Landlock keeps it from being opened for
+/// writing; a read-only mount does not.
+const ZERO: &str = "zero";
 /// Directories of a merged `/usr`; links on most hosts.
 const TOP: [&str; 5] = ["bin", "sbin", "lib", "lib64", "lib32"];
 
@@ -108,7 +111,8 @@ fn clone_mounts(spec: &Spec) -> StepResult<Vec<Tree>> {
     }
     // A device node needs a mount that allows devices; reading and writing the device needs no writable mount.
     let device = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
-    for name in DEVICES {
+    let zero = (raw::landlock_version() > 0).then_some(ZERO);
+    for name in DEVICES.into_iter().chain(zero) {
         trees.push(tree(&Path::new("/dev").join(name), device)?);
     }
     Ok(trees)
