@@ -23,7 +23,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
-use crate::openai::event::TextForm;
 use crate::tools::ToolStatus;
 use figures::{CodeMetrics, WebMetrics};
 pub use labels::{ModelOutcome, RouteLabel, ToolLabel};
@@ -184,10 +183,10 @@ impl Metrics {
     }
 
     /// Counts a call that a model of `upstream` wrote as text.
-    pub fn text_call(&self, upstream: &str, form: TextForm) {
+    pub fn text_call(&self, upstream: &str, form: &'static str) {
         let labels = TextCallLabels {
             upstream: self.upstream(upstream),
-            form: form.as_str(),
+            form,
         };
         self.0.text_calls.get_or_create(&labels).inc();
     }

@@ -157,7 +157,7 @@ impl ActiveModelCall {
                         && let Some(form) = call.text_form
                     {
                         let upstream = self.fail_over.upstream().name();
-                        parts.metrics.text_call(upstream, form);
+                        parts.metrics.text_call(upstream, form.as_str());
                     }
                     Ok(self.take(event, buffer_mode))
                 }

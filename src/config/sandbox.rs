@@ -50,7 +50,7 @@ pub(super) fn settings(
     if settings.network == Network::Full && settings.command.is_empty() {
         let key = checks.origins.of("sandbox.network");
         checks.notices.push(format!(
-            "{key} lets code reach whatever this server reaches, itself included"
+            "{key} lets code connect to whatever this server reaches, itself included"
         ));
     }
     file.sandbox = Some(section);

@@ -51,7 +51,7 @@ pub(super) struct Reservations {
     run: RunDirectory,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Taken {
     uids: ClaimedUids,
     slots: BTreeSet<usize>,
@@ -69,11 +69,20 @@ pub(super) struct Reservation {
     reservations: Arc<Reservations>,
 }
 
+impl Taken {
+    fn new(work_dir: &Path) -> Self {
+        Self {
+            uids: ClaimedUids::new(work_dir),
+            slots: BTreeSet::new(),
+        }
+    }
+}
+
 impl Reservations {
     /// Starts without reservations.
     pub(super) fn open(settings: &Settings) -> io::Result<Self> {
         Ok(Self {
-            taken: Mutex::default(),
+            taken: Mutex::new(Taken::new(&settings.work_dir)),
             run: RunDirectory::open(&settings.work_dir)?,
         })
     }
@@ -225,7 +234,7 @@ pub(super) mod tests {
     /// A reservation, and a function that tells whether it is still held.
     pub(crate) fn reserved(folder: &Path) -> (Reservation, impl Fn() -> bool + use<>) {
         let reservations = Arc::new(Reservations {
-            taken: Mutex::default(),
+            taken: Mutex::new(Taken::new(folder)),
             run: RunDirectory::open(folder).unwrap(),
         });
         reservations.taken.lock().slots.insert(3);

@@ -77,6 +77,20 @@ def _selftest(facts):
     if facts["network"] == "none":
         refused("tcp", lambda: reach(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", facts["port"])))
         refused("udp", lambda: reach(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 9)))
+    elif not facts["pid_namespace"]:
+        def name(family, kind, address):
+            with socket.socket(family, kind) as service:
+                service.bind(address)
+                return "has a name"
+
+        def listen():
+            with socket.socket() as service:
+                service.listen()
+                return "listens"
+
+        refused("bind_tcp", lambda: name(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)))
+        refused("bind_udp", lambda: name(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)))
+        refused("listen", listen)
     refused("packet", lambda: socket.socket(17, socket.SOCK_RAW, 0) and "opened")
     refused("abstract_socket", lambda: reach(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + facts["abstract"]))
     refused("path_socket", lambda: reach(socket.AF_UNIX, socket.SOCK_STREAM, facts["socket"]))

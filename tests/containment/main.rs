@@ -43,6 +43,7 @@ macro_rules! suite {
                 floods: crate::capture::floods_and_names_are_bounded;
                 images: crate::capture::images_are_checked;
                 network: crate::outside::network_is_out_of_reach;
+                full_network: crate::outside::a_full_network_is_for_outgoing_connections;
                 processes: crate::outside::processes_are_out_of_reach;
                 kernel: crate::outside::kernel_is_out_of_reach;
                 strays: crate::lives::nothing_outlives_its_interpreter;

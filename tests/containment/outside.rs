@@ -1,12 +1,16 @@
 //! 26 to 39 and 42 to 53: network, other processes, privileges and the surface of the kernel.
 
 use std::fs;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use loopwright::ids::WorkspaceId;
-use loopwright::sandbox::settings::InterpreterLimits;
+use loopwright::sandbox::settings::{InterpreterLimits, Network, Settings};
+use serde_json::json;
 
-use crate::stage::{judge, play, processes};
-use crate::world::World;
+use crate::stage::{judge, play, play_with, processes, settings};
+use crate::world::{self, World};
 
 pub(crate) fn network_is_out_of_reach(world: World) {
     probes_fail(world, include_str!("probes/network.py"));
@@ -37,6 +41,37 @@ fn probes_fail(world: World, probes: &'static str) {
         }
         assert_eq!(stage.sandbox.stats().killed, 0);
         stage.is_untouched();
+    });
+}
+
+/// 32 and 54 to 56: with a network, code calls others, and nobody calls code.
+pub(crate) fn a_full_network_is_for_outgoing_connections(world: World) {
+    let settings = Settings {
+        network: Network::Full,
+        ..settings()
+    };
+    play_with(world, settings, async |stage| {
+        let service = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut facts = stage.facts.clone();
+        facts["service"] = json!(service.local_addr().unwrap().port());
+        let workspace = WorkspaceId::fresh();
+        let probes = include_str!("probes/full_network.py");
+        let found = stage.probe_with(&workspace, &facts, probes).await;
+        for (name, what) in &found {
+            println!("{name}: {what}");
+        }
+        judge(&found, &["54 "]);
+        // Names that anybody on the host can take keep no interpreter from starting.
+        let (first, last) = world::uids();
+        let _names: Vec<_> = (first..=last)
+            .map(|uid| {
+                let name = format!("loopwright-interpreter-{uid}");
+                UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()
+            })
+            .collect();
+        for _ in 0..3 {
+            assert_eq!(stage.value(&WorkspaceId::fresh(), "1 + 1").await, "2");
+        }
     });
 }
 

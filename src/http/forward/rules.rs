@@ -94,6 +94,7 @@ mod tests {
             name: name.to_owned(),
             sha256: [0; 32],
             forward: forward.map(owned),
+            operator: false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Landlock: the files that an interpreter may access, no TCP, no signals and abstract sockets to the outside.
+//! Landlock: the files that an interpreter may access, no TCP (with a network no listening), no signals and abstract sockets to the outside.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,8 +50,13 @@ fn apply(spec: &Spec, abi: ABI) -> Result<(), landlock::RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(abi))?;
-    if abi >= ABI::V4 && spec.network == Network::None {
-        ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;
+    if abi >= ABI::V4 {
+        // No rule allows any of these.
+        let refused = match spec.network {
+            Network::None => AccessNet::from_all(abi),
+            Network::Full => AccessNet::BindTcp.into(),
+        };
+        ruleset = ruleset.handle_access(refused)?;
     }
     if abi >= ABI::V6 {
         ruleset = ruleset.scope(Scope::from_all(abi))?;

@@ -35,7 +35,7 @@ pub(super) fn report(
     let network = match (settings.network, strong) {
         (Network::None, true) => "none (namespace, seccomp)",
         (Network::None, false) => "none (seccomp, Landlock)",
-        (Network::Full, _) => "full, by configuration",
+        (Network::Full, _) => "outgoing connections, by configuration",
     };
     let uid = match attempt.method {
         IsolationMethod::RootNamespaces | IsolationMethod::PrivateUser => "one per interpreter",

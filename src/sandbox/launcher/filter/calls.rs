@@ -164,6 +164,14 @@ pub(super) const REACHES_SOCKETS: [i64; 6] = [
     libc::SYS_socket,
 ];
 
+/// Calls by which a socket is given a name, or takes connections from others.
+pub(super) const LISTENS: [i64; 4] = [
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_listen,
+];
+
 /// `prctl` options that change the rights of other processes over this one, or its filters.
 pub(super) const REFUSED_OPTIONS: [c_int; 6] = [
     libc::PR_SET_MM,
