@@ -62,14 +62,21 @@ fn decoded(raw: &str) -> Option<String> {
     let mut path = String::with_capacity(raw.len());
     for segment in raw.strip_prefix('/')?.split('/') {
         let segment = decoded_segment(segment)?;
-        let refused = segment.contains(['/', '\\', '\0']);
-        if refused || matches!(segment.as_str(), "" | "." | "..") {
+        // Servers that decode twice would see this.
+        let twice = decoded_segment(&segment);
+        if leads_elsewhere(&segment) || twice.is_some_and(|twice| leads_elsewhere(&twice)) {
             return None;
         }
         path.push('/');
         path.push_str(&segment);
     }
     Some(path)
+}
+
+/// Whether a server could read the segment as something else than one name. Some ignore what follows a semicolon.
+fn leads_elsewhere(segment: &str) -> bool {
+    let name = segment.split(';').next().unwrap_or_default();
+    segment.contains(['/', '\\', '\0']) || matches!(name, "" | "." | "..")
 }
 
 fn decoded_segment(raw: &str) -> Option<String> {
@@ -107,8 +114,9 @@ mod tests {
                     "/v1/x%20y",
                     "/v1/100%25",
                     "/v1/a..b/...",
-                    // Paths are decoded once; decoding them twice would be a mistake of the other server.
-                    "/v1/%252e%252e/x",
+                    "/v1/a;b=c/d",
+                    "/v1/100%2525",
+                    "/v1/%25zz",
                     "/v1/filesystem",
                     "/v1/sessions2",
                     "/v1/chat",
@@ -166,6 +174,13 @@ mod tests {
                     "/v1/%4",
                     "/v1/%zz",
                     "/v1/%+1",
+                    "/v1/..;/x",
+                    "/v1/.;a=b/x",
+                    "/v1/..%3bx/y",
+                    "/v1/;x/y",
+                    "/v1/%252e%252e/x",
+                    "/v1/a%252fb",
+                    "/v1/%2e%252e;x/y",
                 ],
             ),
         ];
