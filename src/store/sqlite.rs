@@ -82,7 +82,7 @@ impl Sqlite {
             writer: opened.writer,
             reader: opened.reader,
             checkpoints,
-            clock: Arc::default(),
+            clock: Arc::new(Clock::after(opened.newest)),
             quota,
             leases: Leases::default(),
             waiting: Mutex::default(),
@@ -420,6 +420,6 @@ impl Sqlite {
 
     fn cutoff(&self, ttl: Duration) -> i64 {
         let ttl_us = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
-        self.0.clock.stamp().saturating_sub(ttl_us)
+        self.0.clock.expiry_time().saturating_sub(ttl_us)
     }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::Connection;
+
 use super::super::clock::Clock;
 use super::super::{StoreError, StoreUrl};
 use super::connections::{BUSY_WAIT, Connections, Database};
@@ -24,6 +26,8 @@ pub(super) struct OpenDatabase {
     pub(super) path: Option<PathBuf>,
     /// Held while the database is open; the kernel releases it when the process ends.
     pub(super) lock: Option<File>,
+    /// The time of the newest write; `None` if there is nothing.
+    pub(super) newest: Option<i64>,
     /// Whether there are hidden sessions or answers to be removed.
     pub(super) leftovers: bool,
 }
@@ -47,6 +51,7 @@ pub(super) fn open(url: &StoreUrl) -> Result<OpenDatabase, StoreError> {
     first.busy_timeout(BUSY_WAIT).map_err(StoreError::failed)?;
     migrate(&mut first, &named)?;
     let sessions = write::mark_abandoned(&first).map_err(StoreError::failed)?;
+    let newest = newest(&first).map_err(StoreError::failed)?;
     let now = Clock::default().stamp();
     let answers = runs::mark_interrupted(&first, now).map_err(StoreError::failed)?;
     let in_task = first.busy_timeout(Duration::ZERO);
@@ -70,8 +75,18 @@ pub(super) fn open(url: &StoreUrl) -> Result<OpenDatabase, StoreError> {
         reader,
         path,
         lock,
+        newest,
         leftovers: sessions || answers,
     })
+}
+
+/// The time of the newest write.
+fn newest(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    // Each is the end of an index.
+    let sql = "SELECT nullif(max(
+        coalesce((SELECT max(updated_at) FROM sessions), 0),
+        coalesce((SELECT max(last_used_at) FROM files), 0)), 0)";
+    connection.query_row(sql, [], |row| row.get(0))
 }
 
 /// Creates the file if necessary and locks it for this process. The returned path is absolute, so SQLite does not
