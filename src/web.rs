@@ -4,6 +4,7 @@
 //! pages. Pages are parsed in processes that can only compute ([`extractor`]). The result is text in passages, ranked and
 //! packed into a budget of tokens ([`rank`]). Knows nothing of tools, sessions or the loop.
 
+mod acting;
 mod cache;
 mod date;
 mod document;

@@ -120,7 +120,7 @@ mod tests {
                 "/v1/chat",
                 "/v1/chat/completions-batch",
                 "/v1/x/files",
-            ][..],
+            ],
         ),
         (
             PathClass::Reserved,

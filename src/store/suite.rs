@@ -93,6 +93,7 @@ macro_rules! suite {
             waiting::a_call_belongs_to_the_session_that_wrote_it_last,
             waiting::an_unstored_turn_waits_for_any_of_its_calls,
             waiting::unstored_turns_are_bounded_in_time_and_number,
+            waiting::an_owner_with_few_unstored_turns_keeps_them,
             waiting::attachments_are_dropped_when_detached_or_expired,
         }
 

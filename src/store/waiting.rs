@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::record::StoredSession;
+use crate::fair::heaviest;
 use crate::ids::{Owner, SessionId};
 
 /// Most unstored turns.
@@ -84,12 +85,11 @@ impl WaitingTurns {
             self.remove(oldest);
         }
         let bytes = turn.session.stored_bytes();
-        while self.entries.len() >= MAX_WAITING
-            || (self.bytes + bytes > MAX_WAITING_BYTES && !self.entries.is_empty())
-        {
-            if let Some((&oldest, _)) = self.entries.first_key_value() {
-                self.remove(oldest);
-            }
+        while self.entries.len() >= MAX_WAITING {
+            self.remove_of_heaviest(owner, 1, |_| 1);
+        }
+        while self.bytes + bytes > MAX_WAITING_BYTES && !self.entries.is_empty() {
+            self.remove_of_heaviest(owner, weight(bytes), |entry| weight(entry.bytes));
         }
         let key = self.next;
         self.next += 1;
@@ -143,6 +143,20 @@ impl WaitingTurns {
         }
     }
 
+    /// Removes the oldest turn of the owner whose turns weigh most, with the one that `owner` adds.
+    fn remove_of_heaviest(&mut self, owner: &Owner, added: u64, weight: fn(&Entry) -> u64) {
+        let entries = || self.entries.iter();
+        // An owner without turns has none that could be removed.
+        let adds = entries().any(|(_, entry)| entry.owner == *owner);
+        let added = adds.then_some((owner, added));
+        let weights = entries().map(|(_, entry)| (&entry.owner, weight(entry)));
+        let heaviest = heaviest(weights.chain(added));
+        let oldest = entries().find(|(_, entry)| Some(&entry.owner) == heaviest);
+        if let Some(oldest) = oldest.map(|(key, _)| *key) {
+            self.remove(oldest);
+        }
+    }
+
     fn remove(&mut self, key: u64) -> Option<Entry> {
         let entry = self.entries.remove(&key)?;
         self.bytes -= entry.bytes;
@@ -151,4 +165,8 @@ impl WaitingTurns {
         }
         Some(entry)
     }
+}
+
+fn weight(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

@@ -174,7 +174,7 @@ impl WebTool {
             domains: asked.domains,
             location: self.ask.location.clone(),
             budget: self.ask.context_size.tokens(),
-            scope: invocation.context.owner.as_str().to_owned(),
+            owner: invocation.context.owner.clone(),
         };
         let findings = self.web.search(&query).await?;
         Ok(report::findings(
@@ -191,7 +191,7 @@ impl WebTool {
             find: asked.find,
             domains: self.ask.domains.clone(),
             budget: self.ask.context_size.tokens(),
-            scope: invocation.context.owner.as_str().to_owned(),
+            owner: invocation.context.owner.clone(),
         };
         let reading = self.web.read(&query).await?;
         Ok(report::reading(

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -18,7 +17,8 @@ use tokio_util::task::TaskTracker;
 use self::protocol::ParserRequest;
 use super::outcome::error_chain;
 use super::settings::ExtractorSettings;
-use super::{Document, ExtractError, RawPage};
+use super::{Document, ExtractError, RawPage, acting};
+use crate::fair::FairSemaphore;
 use crate::sandbox::compute::{self, ComputeError, Computer, ProbeResult};
 
 /// The first argument with which the binary runs as parser.
@@ -40,7 +40,8 @@ pub struct Extractor(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     settings: ExtractorSettings,
-    free: Semaphore,
+    /// The right to use a process; owners take turns.
+    free: FairSemaphore,
     idle: Arc<Mutex<Idle>>,
     tasks: TaskTracker,
     closed: CancellationToken,
@@ -67,7 +68,7 @@ impl Extractor {
     pub fn new(settings: ExtractorSettings, tasks: &TaskTracker) -> Self {
         let closed = CancellationToken::new();
         Self(Arc::new(Inner {
-            free: Semaphore::new(settings.processes.max(1)),
+            free: FairSemaphore::new(settings.processes),
             settings,
             idle: Arc::default(),
             tasks: tasks.clone(),
@@ -131,7 +132,8 @@ impl Extractor {
     async fn ask(&self, request: &ParserRequest) -> Result<Vec<u8>, ExtractError> {
         let inner = &self.0;
         let longest = inner.settings.timeout;
-        let Ok(Ok(_permit)) = timeout(longest * WAITS, inner.free.acquire()).await else {
+        let owner = acting::owner();
+        let Ok(_permit) = timeout(longest * WAITS, inner.free.acquire(&owner)).await else {
             return Err(ExtractError::Busy);
         };
         let asked = async {

@@ -36,11 +36,12 @@ pub use self::error::FetchError;
 use self::address::is_public;
 use self::body::{BodyKind, BodyLimits, MinimumRate};
 use self::hosts::{HostPermit, Hosts};
-use self::resolver::GuardedResolver;
+use self::resolver::{GuardedResolver, MAX_LOOKUPS};
 use self::robots::{Robots, RobotsResponse};
 use self::target::{Target, UrlPolicy};
 use super::settings::FetchSettings;
 use super::{DomainFilter, SetupError};
+use crate::fair::FairSemaphore;
 use crate::net::{self, ClientOptions, UntrustedHosts};
 
 /// How long an unused connection is kept, and how many are kept to one host.
@@ -107,10 +108,15 @@ impl Fetcher {
     /// # Errors
     /// When the settings cannot be used, or TLS cannot be set up.
     pub fn new(settings: &FetchSettings) -> Result<Self, SetupError> {
-        Self::with_rate(settings, MinimumRate::default())
+        let lookups = FairSemaphore::with_reserve(MAX_LOOKUPS);
+        Self::with(settings, MinimumRate::default(), lookups)
     }
 
-    fn with_rate(settings: &FetchSettings, rate: MinimumRate) -> Result<Self, SetupError> {
+    fn with(
+        settings: &FetchSettings,
+        rate: MinimumRate,
+        lookups: FairSemaphore,
+    ) -> Result<Self, SetupError> {
         let policy = Arc::new(UrlPolicy::new(settings)?);
         let agent = HeaderValue::try_from(&settings.user_agent);
         let agent = agent.map_err(|_| SetupError::UserAgent)?;
@@ -130,7 +136,7 @@ impl Fetcher {
             connect_timeout: settings.connect_timeout,
             pool_idle_timeout: POOL_IDLE,
             untrusted: Some(UntrustedHosts {
-                resolver: Arc::new(GuardedResolver::new(Arc::clone(&policy))),
+                resolver: Arc::new(GuardedResolver::new(Arc::clone(&policy), lookups)),
                 max_idle_per_host: POOL_PER_HOST,
                 max_header_fields: MAX_HEADERS,
                 max_header_bytes: MAX_HEADER_BYTES,

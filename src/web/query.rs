@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::ids::Owner;
+
 /// One search.
 #[derive(Debug, Clone)]
 pub struct SearchQuery {
@@ -17,8 +19,8 @@ pub struct SearchQuery {
     pub location: Option<Arc<Location>>,
     /// Most tokens of passages.
     pub budget: usize,
-    /// The owner of the cache entries; scopes share no results.
-    pub scope: String,
+    /// Who asks. Owners share no cached results.
+    pub owner: Owner,
 }
 
 /// One page to read.
@@ -32,8 +34,8 @@ pub struct PageQuery {
     pub domains: Arc<DomainFilter>,
     /// Most tokens of text.
     pub budget: usize,
-    /// The owner of the cache entries.
-    pub scope: String,
+    /// Who asks. Owners share no cached pages.
+    pub owner: Owner,
 }
 
 /// The maximum age of a result.

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 use url::Url;
 
+use super::acting::on_behalf_of;
 use super::extract::RawPage;
 use super::fetch::Fetcher;
 use super::pages::Pages;
@@ -22,6 +23,7 @@ use super::{
     Document, DomainFilter, Extractor, PageContent, PageQuery, SearchQuery, SearchResult,
     SearchResults, SetupError, WebError,
 };
+use crate::ids::Owner;
 use crate::sandbox::compute::ComputeError;
 
 /// Search and pages; cheap to clone.
@@ -89,6 +91,10 @@ impl Web {
     /// # Cancel safety
     /// Dropping the future cancels all its work.
     pub async fn search(&self, query: &SearchQuery) -> Result<SearchResults, WebError> {
+        on_behalf_of(&query.owner, self.search_all(query)).await
+    }
+
+    async fn search_all(&self, query: &SearchQuery) -> Result<SearchResults, WebError> {
         let answers = query
             .queries
             .iter()
@@ -155,8 +161,12 @@ impl Web {
     /// # Cancel safety
     /// Dropping the future cancels all its work.
     pub async fn read(&self, query: &PageQuery) -> Result<PageContent, WebError> {
+        on_behalf_of(&query.owner, self.read_page(query)).await
+    }
+
+    async fn read_page(&self, query: &PageQuery) -> Result<PageContent, WebError> {
         let (url, document) = self
-            .document(&query.scope, &query.url, &query.domains)
+            .document(&query.owner, &query.url, &query.domains)
             .await?;
         let (passages, whole) = match &query.find {
             None => {
@@ -203,7 +213,8 @@ impl Web {
             domains: &query.domains,
             location: query.location.as_deref(),
         };
-        self.0.providers.search(&provider_query, &query.scope).await
+        let scope = query.owner.as_str();
+        self.0.providers.search(&provider_query, scope).await
     }
 
     /// The pages of the first hits that are read in time, in the order of the hits.
@@ -217,7 +228,7 @@ impl Web {
             .filter(|(_, hit)| hit.text.is_none())
             .take(settings.max_pages)
             .map(|(index, hit)| async move {
-                let read = self.document(&query.scope, &hit.url, &query.domains).await;
+                let read = self.document(&query.owner, &hit.url, &query.domains).await;
                 (index, read.ok().map(|(_, document)| document))
             })
             .collect();
@@ -231,23 +242,23 @@ impl Web {
 
     async fn document(
         &self,
-        scope: &str,
+        owner: &Owner,
         url: &str,
         domains: &DomainFilter,
     ) -> Result<(Url, Document), WebError> {
-        let document = self.fetch_and_parse(scope, url, domains).await;
+        let document = self.fetch_and_parse(owner, url, domains).await;
         self.0.read.count(&document);
         document
     }
 
     async fn fetch_and_parse(
         &self,
-        scope: &str,
+        owner: &Owner,
         url: &str,
         domains: &DomainFilter,
     ) -> Result<(Url, Document), WebError> {
         let failed = |error: &dyn std::error::Error| WebError::Failed(error.to_string());
-        let fetched = self.0.pages.get(scope, url, domains).await;
+        let fetched = self.0.pages.get(owner.as_str(), url, domains).await;
         let fetched = fetched.map_err(|error| failed(&error))?;
         let page = RawPage {
             url: fetched.url.to_string(),

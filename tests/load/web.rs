@@ -119,7 +119,7 @@ impl WebBench<'_> {
                 domains: domains.clone(),
                 location: None,
                 budget: BUDGET,
-                scope: String::new(),
+                owner: loopwright::ids::Owner::everybody(),
             };
             let began = Instant::now();
             let findings = web.search(&query).await?;

@@ -1,7 +1,7 @@
 //! The saved working files of ended interpreters, kept for the workspace's next interpreter for a limited time and
 //! within a budget.
 //!
-//! If the budget is exceeded, the oldest are deleted. A note file records what became of a workspace's files, for the
+//! If the budget is exceeded, the oldest of the owner with most bytes are deleted. A note file records what became of a workspace's files, for the
 //! notice in its next call.
 
 mod index;
@@ -18,12 +18,14 @@ use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
 use self::index::Index;
-use crate::ids::WorkspaceId;
+use crate::ids::{Owner, WorkspaceId};
 use crate::sandbox::settings::InterpreterLimits;
 use crate::sandbox::worker::Worker;
 
 /// Beside the saved files: the ids of the input files among them, as a JSON list.
 const PLACED: &str = "placed.json";
+/// Beside the saved files: the name of their owner. Directories of earlier versions have none.
+const OWNER: &str = "owner";
 /// The saved files.
 const FILES: &str = "files";
 /// Suffix of a note file; the rest of its name is the workspace's.
@@ -80,7 +82,8 @@ impl SavedFiles {
             } else {
                 let path = entry.path();
                 let time = saved_at(&path).unwrap_or(SystemTime::UNIX_EPOCH);
-                index.record(&name, size(&path), time);
+                let owner = fs::read_to_string(path.join(OWNER)).unwrap_or_default();
+                index.record(&name, Owner::key(&owner), size(&path), time);
             }
         }
         let saved = Self(Arc::new(Inner {
@@ -108,11 +111,13 @@ impl SavedFiles {
         let counting = spawn_blocking(move || {
             saved.note(workspace.as_str(), note);
             let path = saved.directory(&workspace);
+            let (owner, size) = (workspace.owner().clone(), size(&path));
+            let now = SystemTime::now();
             saved
                 .0
                 .index
                 .lock()
-                .record(workspace.as_str(), size(&path), SystemTime::now());
+                .record(workspace.as_str(), owner, size, now);
             drop(in_use);
             saved.shrink();
         });
@@ -133,6 +138,7 @@ impl SavedFiles {
             .mode(0o700)
             .create(&directory)
             .await?;
+        tokio::fs::write(directory.join(OWNER), id.owner().as_str()).await?;
         let saved = worker.save_files(&directory.join(FILES), limits).await?;
         if saved.skipped > 0 {
             tracing::warn!(
@@ -226,7 +232,7 @@ impl SavedFiles {
             match absent_is_fine(deleted) {
                 Ok(()) => tracing::warn!(
                     budget = self.0.budget,
-                    "the oldest saved working files were deleted to stay within sandbox.saved_size"
+                    "old saved working files were deleted to stay within sandbox.saved_size"
                 ),
                 Err(error) => tracing::error!(%error, "saved working files could not be deleted"),
             }

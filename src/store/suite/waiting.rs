@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::super::waiting::MAX_WAITING_OF_OWNER;
+use super::super::waiting::{MAX_WAITING, MAX_WAITING_OF_OWNER};
 use super::*;
 
 pub(in crate::store) async fn a_call_belongs_to_the_session_that_wrote_it_last(subject: TestStore) {
@@ -73,6 +73,34 @@ pub(in crate::store) async fn unstored_turns_are_bounded_in_time_and_number(subj
     assert!(unstored(store, &owner(), "c1").await.is_some());
     let last = format!("c{MAX_WAITING_OF_OWNER}");
     assert!(unstored(store, &owner(), &last).await.is_some());
+}
+
+pub(in crate::store) async fn an_owner_with_few_unstored_turns_keeps_them(subject: TestStore) {
+    let store = &subject.store;
+    let until = Instant::now() + Duration::from_secs(60);
+    let [few, many, most] = ["few", "many", "most"].map(Owner::key);
+    let park = |owner: &Owner, number: usize| {
+        store.park(
+            owner,
+            &[format!("c{number}")],
+            UnstoredTurn::default(),
+            until,
+        );
+    };
+    park(&few, 0);
+    for number in 0..MAX_WAITING_OF_OWNER - 1 {
+        park(&many, number);
+    }
+    for number in 0..MAX_WAITING - MAX_WAITING_OF_OWNER {
+        park(&most, number);
+    }
+    // One more than there may be.
+    park(&few, 1);
+    for call in ["c0", "c1"] {
+        assert!(unstored(store, &few, call).await.is_some());
+    }
+    assert!(unstored(store, &many, "c0").await.is_some());
+    assert_eq!(unstored(store, &most, "c0").await, None);
 }
 
 pub(in crate::store) async fn attachments_are_dropped_when_detached_or_expired(subject: TestStore) {

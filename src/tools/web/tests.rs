@@ -313,10 +313,7 @@ async fn a_request_decides_how_the_web_is_asked() {
         (query.max_results, query.freshness),
         (7, Some(Freshness::Day))
     );
-    assert_eq!(
-        (query.budget, &*query.scope),
-        (4096, Owner::key("alice").as_str())
-    );
+    assert_eq!((query.budget, &query.owner), (4096, &Owner::key("alice")));
     assert_eq!(
         (&query.domains, &query.location),
         (&ask.domains, &ask.location)

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
+
+use crate::fair::{FairPermit, FairSemaphore};
+use crate::web::acting;
 
 /// The number of hosts from which idle ones are removed.
 const SWEEP_FROM: usize = 64;
@@ -26,7 +28,7 @@ struct Known {
 
 #[derive(Debug)]
 struct Host {
-    permits: Arc<Semaphore>,
+    permits: FairSemaphore,
     /// The time at which the next request may begin. The request that waits for it holds the lock: others queue behind it,
     /// and a request that is dropped leaves no gap.
     next: tokio::sync::Mutex<Instant>,
@@ -35,14 +37,14 @@ struct Host {
 /// The permit for one request; returned when dropped.
 #[derive(Debug)]
 pub(super) struct HostPermit {
-    _permit: OwnedSemaphorePermit,
+    _permit: FairPermit,
 }
 
 impl Hosts {
     /// Permits so many concurrent requests to each host.
     pub(super) fn new(per_host: usize) -> Self {
         Self {
-            per_host: per_host.clamp(1, Semaphore::MAX_PERMITS),
+            per_host,
             known: Mutex::new(Known {
                 hosts: HashMap::new(),
                 sweep_at: SWEEP_FROM,
@@ -50,24 +52,19 @@ impl Hosts {
         }
     }
 
-    /// Waits until a request to a host may begin. The next one may begin `interval` later.
+    /// Waits until a request to a host may begin. The next one may begin `interval` later. Owners take turns.
     ///
     /// # Cancel safety
     /// A dropped future takes no permit.
     pub(super) async fn enter(&self, host: &str, interval: Duration) -> HostPermit {
-        loop {
-            let host = self.host(host);
-            // The semaphore is never closed.
-            let Ok(permit) = Arc::clone(&host.permits).acquire_owned().await else {
-                continue;
-            };
-            if !interval.is_zero() {
-                let mut next = host.next.lock().await;
-                sleep_until(*next).await;
-                *next = Instant::now() + interval;
-            }
-            return HostPermit { _permit: permit };
+        let host = self.host(host);
+        let permit = host.permits.acquire(&acting::owner()).await;
+        if !interval.is_zero() {
+            let mut next = host.next.lock().await;
+            sleep_until(*next).await;
+            *next = Instant::now() + interval;
         }
+        HostPermit { _permit: permit }
     }
 
     fn host(&self, name: &str) -> Arc<Host> {
@@ -77,13 +74,11 @@ impl Hosts {
         }
         if known.hosts.len() >= known.sweep_at {
             let now = Instant::now();
-            known
-                .hosts
-                .retain(|_, host| !host.is_idle(now, self.per_host));
+            known.hosts.retain(|_, host| !host.is_idle(now));
             known.sweep_at = SWEEP_FROM.max(known.hosts.len() * 2);
         }
         let host = Arc::new(Host {
-            permits: Arc::new(Semaphore::new(self.per_host)),
+            permits: FairSemaphore::new(self.per_host),
             next: tokio::sync::Mutex::new(Instant::now()),
         });
         known.hosts.insert(name.to_owned(), Arc::clone(&host));
@@ -93,9 +88,9 @@ impl Hosts {
 
 impl Host {
     /// Whether no request runs or waits, and the interval is over.
-    fn is_idle(self: &Arc<Self>, now: Instant, per_host: usize) -> bool {
+    fn is_idle(self: &Arc<Self>, now: Instant) -> bool {
         Arc::strong_count(self) == 1
-            && self.permits.available_permits() == per_host
+            && self.permits.is_idle()
             && self.next.try_lock().is_ok_and(|next| *next <= now)
     }
 }
@@ -106,6 +101,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::ids::Owner;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -135,6 +131,29 @@ mod tests {
         let began = join_all([false, true, true, false, false].map(enter)).await;
         let began: Vec<u64> = began.into_iter().flatten().map(|at| at.as_secs()).collect();
         assert_eq!(began, [0, 1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn owners_take_turns_at_a_host() {
+        let hosts = Hosts::new(2);
+        let enter = |owner: &str| {
+            let owner = Owner::key(owner);
+            let hosts = &hosts;
+            async move { drop(acting::on_behalf_of(&owner, hosts.enter("a", SECOND)).await) }
+        };
+        let flood = join_all((0..1000).map(|_| enter("greedy")));
+        let start = Instant::now();
+        let other = async {
+            for _ in 0..3 {
+                enter("other").await;
+            }
+            start.elapsed()
+        };
+        tokio::select! {
+            biased;
+            _ = flood => panic!("the flood came first"),
+            waited = other => assert!(waited <= SECOND * 10, "{waited:?}"),
+        }
     }
 
     #[tokio::test(start_paused = true)]

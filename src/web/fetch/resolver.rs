@@ -4,14 +4,16 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use tokio::sync::Semaphore;
 
 use super::address::is_public;
 use super::error::ResolveError;
 use super::target::UrlPolicy;
+use crate::fair::FairSemaphore;
+use crate::web::acting;
 
-/// Most look-ups at the same time. Each occupies a thread until the system's resolver returns, even if its caller is gone.
-const MAX_LOOKUPS: usize = 32;
+/// Most look-ups at the same time; one owner alone has half of them. Each occupies a thread until the system's resolver
+/// returns, even if its caller is gone, so a name that is never answered holds its permit for many seconds.
+pub(super) const MAX_LOOKUPS: usize = 64;
 /// Most addresses of a host that are tried.
 const MAX_ADDRESSES: usize = 8;
 
@@ -19,15 +21,12 @@ const MAX_ADDRESSES: usize = 8;
 /// [`UrlPolicy::target`] checks them.
 pub(super) struct GuardedResolver {
     policy: Arc<UrlPolicy>,
-    lookups: Arc<Semaphore>,
+    lookups: FairSemaphore,
 }
 
 impl GuardedResolver {
-    pub(super) fn new(policy: Arc<UrlPolicy>) -> Self {
-        Self {
-            policy,
-            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
-        }
+    pub(super) fn new(policy: Arc<UrlPolicy>, lookups: FairSemaphore) -> Self {
+        Self { policy, lookups }
     }
 }
 
@@ -35,9 +34,9 @@ impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let name = name.as_str().to_owned();
         let is_private = self.policy.is_private(&name);
-        let lookups = Arc::clone(&self.lookups);
+        let (lookups, owner) = (self.lookups.clone(), acting::owner());
         Box::pin(async move {
-            let permit = lookups.acquire_owned().await?;
+            let permit = lookups.acquire(&owner).await;
             let looking = tokio::task::spawn_blocking(move || {
                 let _permit = permit;
                 look_up(&name, is_private)

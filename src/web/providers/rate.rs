@@ -9,9 +9,12 @@ use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-/// Longest wait. Beyond it the next provider is the better choice.
+use crate::fair::FairSemaphore;
+use crate::web::acting;
+
+/// Longest wait for other requests, and then for the rate. Beyond it the next provider is the better choice.
 const MAX_WAIT: Duration = Duration::from_secs(3);
 /// The fraction of a minute's requests that may be made at once.
 const BURST_FRACTION: u32 = 6;
@@ -20,6 +23,8 @@ const BURST_FRACTION: u32 = 6;
 #[derive(Debug)]
 pub(super) struct RequestRate {
     limiter: RateLimiter<NotKeyed, InMemoryState, TokioClock, NoOpMiddleware<Moment>>,
+    /// One request at a time waits for the rate; owners take turns.
+    turns: FairSemaphore,
 }
 
 /// The clock of the runtime, which tests can advance.
@@ -36,11 +41,16 @@ impl RequestRate {
         let quota = Quota::per_minute(per_minute).allow_burst(burst);
         Self {
             limiter: RateLimiter::direct_with_clock(quota, TokioClock),
+            turns: FairSemaphore::new(1),
         }
     }
 
     /// Waits until a request may be made; false if that would take too long.
     pub(super) async fn acquire(&self) -> bool {
+        let owner = acting::owner();
+        let Ok(_turn) = timeout(MAX_WAIT, self.turns.acquire(&owner)).await else {
+            return false;
+        };
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let Err(early) = self.limiter.check() else {
@@ -84,7 +94,10 @@ impl Add<Nanos> for Moment {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::future::join_all;
+
     use super::*;
+    use crate::ids::Owner;
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_and_later_requests_wait() {
@@ -100,6 +113,32 @@ mod tests {
             waited > Duration::from_millis(900) && waited < Duration::from_millis(1_100),
             "{waited:?}"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn owners_take_turns() {
+        let rate = RequestRate::new(60);
+        let acquire = |owner: &str| {
+            let owner = Owner::key(owner);
+            let rate = &rate;
+            async move { acting::on_behalf_of(&owner, rate.acquire()).await }
+        };
+        // More than the rate allows, at all times.
+        let flood = join_all((0..20).map(|_| async {
+            loop {
+                acquire("greedy").await;
+            }
+        }));
+        let other = async {
+            for _ in 0..10 {
+                assert!(acquire("other").await);
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = flood => unreachable!(),
+            () = other => {}
+        }
     }
 
     #[tokio::test(start_paused = true)]

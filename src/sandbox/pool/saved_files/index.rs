@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use super::FileLoss;
+use crate::fair::heaviest;
+use crate::ids::Owner;
 
 /// The index. Does no I/O.
 #[derive(Debug, Default)]
@@ -17,17 +19,28 @@ pub(super) struct Index {
 
 #[derive(Debug)]
 struct Entry {
+    owner: Owner,
     size: u64,
     saved_at: SystemTime,
 }
 
 impl Index {
     /// Records the saved files of a workspace.
-    pub(super) fn record(&mut self, workspace: &str, size: u64, saved_at: SystemTime) {
+    pub(super) fn record(
+        &mut self,
+        workspace: &str,
+        owner: Owner,
+        size: u64,
+        saved_at: SystemTime,
+    ) {
         self.remove(workspace);
         self.total += size;
-        self.entries
-            .insert(workspace.to_owned(), Entry { size, saved_at });
+        let entry = Entry {
+            owner,
+            size,
+            saved_at,
+        };
+        self.entries.insert(workspace.to_owned(), entry);
     }
 
     /// Removes a workspace's entry.
@@ -46,16 +59,18 @@ impl Index {
         true
     }
 
-    /// Removes the oldest unused entry if the total exceeds the budget.
+    /// Removes an unused entry if the total exceeds the budget: the oldest of the owner whose unused entries are largest.
     pub(super) fn remove_oldest(&mut self, budget: u64) -> Option<String> {
         if self.total <= budget {
             return None;
         }
-        let idle = self
-            .entries
-            .iter()
-            .filter(|(workspace, _)| !self.in_use.contains_key(*workspace));
-        let (oldest, _) = idle.min_by_key(|(_, entry)| entry.saved_at)?;
+        let idle = || {
+            let entries = self.entries.iter();
+            entries.filter(|(workspace, _)| !self.in_use.contains_key(*workspace))
+        };
+        let owner = heaviest(idle().map(|(_, entry)| (&entry.owner, entry.size)))?;
+        let of_owner = idle().filter(|(_, entry)| entry.owner == *owner);
+        let (oldest, _) = of_owner.min_by_key(|(_, entry)| entry.saved_at)?;
         let oldest = oldest.clone();
         self.remove(&oldest);
         Some(oldest)

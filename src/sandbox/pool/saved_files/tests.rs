@@ -45,6 +45,22 @@ fn what_was_kept_longest_ago_is_deleted_where_all_is_too_much_and_that_is_rememb
 }
 
 #[test]
+fn the_files_of_an_owner_with_few_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let [few, many] = ["few", "many"].map(Owner::key);
+    let ids = [&few, &many, &many, &many].map(WorkspaceId::fresh_of);
+    for (id, age) in ids.iter().zip([40, 30, 20, 10]) {
+        put(folder.path(), id, 300 * 1024, Duration::from_secs(age));
+        let directory = folder.path().join("saved").join(id.as_str());
+        fs::write(directory.join(OWNER), id.owner().as_str()).unwrap();
+    }
+    SavedFiles::open(folder.path(), BUDGET).unwrap();
+    assert_eq!(there(folder.path(), &ids), [true, false, true, true]);
+    SavedFiles::open(folder.path(), BUDGET * 2 / 3).unwrap();
+    assert_eq!(there(folder.path(), &ids), [true, false, false, true]);
+}
+
+#[test]
 fn what_is_being_used_is_not_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let ids = [(); 2].map(|()| WorkspaceId::fresh());
@@ -57,7 +73,7 @@ fn what_is_being_used_is_not_deleted() {
         .0
         .index
         .lock()
-        .record(ids[1].as_str(), much, SystemTime::now());
+        .record(ids[1].as_str(), Owner::everybody(), much, SystemTime::now());
     saved.shrink();
     assert_eq!(there(folder.path(), &ids), [true, false]);
     saved.expire(Some(Duration::from_secs(1))).unwrap();

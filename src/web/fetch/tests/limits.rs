@@ -1,6 +1,8 @@
 //! Slow servers, long headers, waiting for a host, and requests that are dropped.
 
 use super::*;
+use crate::ids::Owner;
+use crate::web::acting;
 
 #[tokio::test]
 async fn slow_and_silent_servers_time_out() {
@@ -33,7 +35,7 @@ async fn slow_and_silent_servers_time_out() {
         timeout: Duration::from_secs(1),
         ..local_settings()
     };
-    let fetcher = Fetcher::with_rate(&settings, quick).unwrap();
+    let fetcher = Fetcher::with(&settings, quick, FairSemaphore::new(1)).unwrap();
     for path in ["/drip", "/silent"] {
         let error = fetcher.get(&server.url(path), &open).await.unwrap_err();
         assert!(matches!(error, FetchError::Slow { .. }), "{path}: {error}");
@@ -103,6 +105,35 @@ async fn waiting_for_a_host_ends_with_the_time_for_the_page() {
     assert!(second.is_err(), "waits for its turn");
     assert_eq!(server.paths(), ["/slow"]);
     assert!(fetcher.get(&root, &open).await.is_ok());
+}
+
+#[tokio::test]
+async fn look_ups_of_one_owner_leave_room_for_others() {
+    let server = Server::start([("/", page("hello"))]).await;
+    let settings = FetchSettings {
+        timeout: Duration::from_millis(500),
+        ..local_settings()
+    };
+    let lookups = FairSemaphore::with_reserve(4);
+    let fetcher = Fetcher::with(&settings, MinimumRate::default(), lookups.clone()).unwrap();
+    let [greedy, other] = ["greedy", "other"].map(Owner::key);
+    // As if names were never answered.
+    let hanging: Vec<_> = std::iter::from_fn(|| lookups.try_acquire(&greedy)).collect();
+    let (url, open) = (
+        server.url("/").replace("127.0.0.1", "localhost"),
+        DomainFilter::default(),
+    );
+    let get = |owner| acting::on_behalf_of(owner, fetcher.get(&url, &open));
+    assert!(get(&other).await.is_ok());
+    // On a connection of its own: the other's is kept for the next request.
+    let fetcher = Fetcher::with(&settings, MinimumRate::default(), lookups).unwrap();
+    let get = |owner| acting::on_behalf_of(owner, fetcher.get(&url, &open));
+    assert!(matches!(
+        get(&greedy).await,
+        Err(FetchError::Timeout { .. })
+    ));
+    drop(hanging);
+    assert!(get(&greedy).await.is_ok());
 }
 
 #[tokio::test]
