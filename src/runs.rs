@@ -87,6 +87,8 @@ pub struct RunStart {
     pub ephemeral: bool,
     /// The session that the request names.
     pub session_id: Option<SessionId>,
+    /// The memory that is reserved for the turn; released when it has ended.
+    pub memory: Box<dyn Send>,
 }
 
 /// A run that can be found and has not been started. Dropping it removes it.
@@ -94,6 +96,7 @@ pub struct RunStart {
 pub struct PreparedRun {
     entry: TableEntry,
     encode: Encode,
+    memory: Box<dyn Send>,
     reader: FirstReader,
 }
 
@@ -163,6 +166,7 @@ impl Runs {
         Ok(PreparedRun {
             reader: FirstReader::new(state.clone()),
             encode: start.encode,
+            memory: start.memory,
             entry: TableEntry {
                 runs: self.clone(),
                 state,
@@ -281,6 +285,7 @@ impl PreparedRun {
         let Self {
             mut entry,
             encode,
+            memory,
             mut reader,
         } = self;
         entry.launched = true;
@@ -289,7 +294,12 @@ impl PreparedRun {
         state.reached(session.as_ref().filter(|_| !turn.options.ephemeral), 0);
         let running = runs.0.metrics.run_started();
         let tasks = runs.0.tasks.clone();
-        let run = PolledRun::new(task::run(runs, state, turn, encode, running), &tasks);
+        let run = task::run(runs, state, turn, encode, running);
+        let run = async move {
+            run.await;
+            drop(memory);
+        };
+        let run = PolledRun::new(run, &tasks);
         connection.set(&run);
         reader.poll_run(run);
         reader

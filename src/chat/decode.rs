@@ -98,6 +98,7 @@ enum ExtensionState<'a> {
 /// A request of which the model, the tools and the requested capabilities have been read.
 #[derive(Debug)]
 struct PartialRequest<'a> {
+    body: &'a Bytes,
     object: RawObject<'a>,
     messages: MessageFields<'a>,
     caller: Caller,
@@ -116,7 +117,7 @@ struct PartialRequest<'a> {
 /// # Errors
 /// When a field that loopwright acts on is invalid. Other fields are left for the upstream to check.
 pub fn decode<'a>(
-    body: &'a [u8],
+    body: &'a Bytes,
     caller: Caller,
     offer: ServerOffer<'a>,
     max_messages: usize,
@@ -162,6 +163,7 @@ pub fn decode<'a>(
     // The legacy `functions` API has no tool messages, so only the client can run what it declares.
     let client_only = without_rounds || !offer.offers_by_default() || has_functions;
     let mut request = PartialRequest {
+        body,
         object,
         messages,
         caller,
@@ -270,14 +272,19 @@ impl PartialRequest<'_> {
         let stream = fields.stream.read("true or false")?.unwrap_or(false);
         let stream_options = fields.stream_options.raw();
         let include_usage = body::include_usage(stream_options)?;
-        let messages = body::messages(fields.messages, self.max_messages)?;
+        let messages = body::messages(fields.messages, self.max_messages, self.body)?;
         let (first_choice, later_choice) = tool_choice.for_rounds(&tools, server_tool);
+        let call_fields: Arc<str> = self.object.members_without(&left_out).into();
+        let has_tools_only = TOOLS_ONLY.iter().any(|key| self.object.get(key).is_some());
         let call = CallTemplate {
-            fields: self.object.members_without(&left_out).into(),
-            fields_without_tools: self
-                .object
-                .members_without(&[&left_out[..], &TOOLS_ONLY].concat())
-                .into(),
+            fields_without_tools: match has_tools_only {
+                true => {
+                    let left_out = [&left_out[..], &TOOLS_ONLY].concat();
+                    self.object.members_without(&left_out).into()
+                }
+                false => call_fields.clone(),
+            },
+            fields: call_fields,
             stream_options: stream_options.map(|options| options.get().into()),
             first_choice,
             later_choice,

@@ -29,6 +29,8 @@ const MIN_BODY_RATE: u64 = 64 * 1024;
 const UNCOUNTED_BYTES: usize = 64 * 1024;
 /// Memory for a byte that is parsed.
 const PARSE_FACTOR: u64 = 8;
+/// Memory for a byte of a body while its turn runs: the body itself, and copies of what was rewritten or taken apart.
+const KEPT_FACTOR: u64 = 3;
 /// Least memory for a body that is parsed.
 const MIN_PARSE_BYTES: u64 = 64 * 1024;
 /// Longest wait for memory that other requests hold.
@@ -46,7 +48,7 @@ pub(super) struct BodyBudgets {
 #[derive(Debug)]
 pub(super) struct HeldBody {
     bytes: Bytes,
-    _memory: ReservedMemory,
+    memory: ReservedMemory,
 }
 
 impl BodyBudgets {
@@ -84,12 +86,18 @@ impl HeldBody {
     pub(super) fn into_bytes(self) -> Bytes {
         self.bytes
     }
+
+    /// The memory for what a running turn keeps of the body. Others can then have the rest of that for parsing it.
+    pub(super) fn into_kept(mut self) -> ReservedMemory {
+        self.memory.shrink_to(weight(self.bytes.len(), KEPT_FACTOR));
+        self.memory
+    }
 }
 
 impl Deref for HeldBody {
-    type Target = [u8];
+    type Target = Bytes;
 
-    fn deref(&self) -> &[u8] {
+    fn deref(&self) -> &Bytes {
         &self.bytes
     }
 }
@@ -106,10 +114,7 @@ pub(super) async fn read(
     let mut memory = state.bodies.parsing.empty(owner);
     let needed = weight(bytes.len(), PARSE_FACTOR).max(MIN_PARSE_BYTES);
     match memory.grow_to(needed, MEMORY_WAIT).await {
-        true => Ok(HeldBody {
-            bytes,
-            _memory: memory,
-        }),
+        true => Ok(HeldBody { bytes, memory }),
         false => Err(ApiError::overloaded()),
     }
 }

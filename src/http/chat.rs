@@ -58,14 +58,13 @@ pub(super) async fn complete(
         official_sdk,
     };
     let key = idempotency::key(&head.headers, head.uri.path(), &body)?;
-    // Parsed: others can have its memory while the turn runs.
-    drop(body);
     // The server gives every request that of its connection.
     let connection = head.extensions.get::<ConnectionRun>().cloned();
     let delivery = Delivery {
         began,
         key,
         connection: connection.unwrap_or_default(),
+        memory: body.into_kept(),
     };
     turn::answer(&state, turn, reply, delivery).await
 }

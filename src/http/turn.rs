@@ -9,6 +9,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
+use super::body::ReservedMemory;
 use super::completions::still_running;
 use super::dialect::{AnswerContext, Reply};
 use super::error::{ApiError, Cause};
@@ -79,6 +80,8 @@ pub(super) struct Delivery {
     pub(super) key: Option<IdempotencyKey>,
     /// The connection that the answer goes to.
     pub(super) connection: ConnectionRun,
+    /// The memory of what the turn keeps of the request's body.
+    pub(super) memory: ReservedMemory,
 }
 
 /// Starts a run and answers with what it reports, or with the run that the request's key leads to.
@@ -92,6 +95,7 @@ pub(super) async fn answer(
         began,
         mut key,
         connection,
+        memory,
     } = delivery;
     let id = RunId::fresh();
     let owner = request.caller.owner.clone();
@@ -123,6 +127,7 @@ pub(super) async fn answer(
         key: key.clone(),
         ephemeral: options.ephemeral,
         session_id: session_id.clone(),
+        memory: Box::new(memory),
     };
     let prepared = state.runs.prepare(&owner, start);
     let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;

@@ -81,6 +81,14 @@ impl Message {
     /// When it is not an object with a `role`, or its `tool_calls` or `tool_call_id` have the wrong shape. The text is
     /// the problem, for the client.
     pub fn parse(json: &str) -> Result<Self, String> {
+        Self::parse_shared(json, Bytes::copy_from_slice(json.as_bytes()))
+    }
+
+    /// As [`Self::parse`], with the bytes of the text, which the message shares.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn parse_shared(json: &str, bytes: Bytes) -> Result<Self, String> {
         let object = RawObject::parse(json).map_err(|_| "must be an object".to_owned())?;
         let role = object.get_some("role").ok_or("has no role")?;
         let role: Cow<'_, str> =
@@ -95,7 +103,7 @@ impl Message {
             .transpose()?;
         Ok(Self {
             role: Role::parse(&role),
-            json: Bytes::copy_from_slice(json.as_bytes()),
+            json: bytes,
             tool_calls,
             tool_call_id,
         })

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -118,6 +119,19 @@ pub fn push_string(json: &mut String, text: &str) {
     }
     json.push_str(rest);
     json.push('"');
+}
+
+/// A part of a text as a slice of it; a copy if it is not a part.
+pub fn slice_of(whole: &Bytes, part: &str) -> Bytes {
+    let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr());
+    let end = start.and_then(|start| start.checked_add(part.len()));
+    match start
+        .zip(end)
+        .and_then(|(start, end)| whole.get(start..end))
+    {
+        Some(slice) => whole.slice_ref(slice),
+        None => Bytes::copy_from_slice(part.as_bytes()),
+    }
 }
 
 /// The text as a JSON string, with quotes.

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::extensions::ExtensionFields;
 use crate::openai::message::{Message, Role};
-use crate::openai::raw::RawObject;
+use crate::openai::raw::{RawObject, slice_of};
 use crate::openai::request::RequestError;
 
 /// A member of the body and its name. Reading consumes it, so that no member is read twice.
@@ -152,11 +153,16 @@ pub(super) fn include_usage(options: Option<&RawValue>) -> Result<bool, RequestE
     Ok(options.include_usage.unwrap_or(false))
 }
 
-/// The messages.
+/// The messages. They share the bytes of the body if they are most of it.
 ///
 /// # Errors
 /// When there is none, there are more than `most`, or one has the wrong shape.
-pub(super) fn messages(field: Field<'_>, most: usize) -> Result<Vec<Message>, RequestError> {
+pub(super) fn messages(
+    field: Field<'_>,
+    most: usize,
+    body: &Bytes,
+) -> Result<Vec<Message>, RequestError> {
+    let length = field.value.map_or(0, |value| value.get().len());
     let entries: Vec<&RawValue> = field.read("an array of messages")?.unwrap_or_default();
     if entries.is_empty() {
         let message = "'messages' is missing or empty; send at least one message";
@@ -169,9 +175,17 @@ pub(super) fn messages(field: Field<'_>, most: usize) -> Result<Vec<Message>, Re
         );
         return Err(RequestError::field("messages", message));
     }
+    // A message that is kept for long keeps the whole body.
+    let shares = length > body.len() / 2;
     let parse = |(index, entry): (usize, &RawValue)| {
-        let param = format!("messages[{index}]");
-        Message::parse(entry.get()).map_err(|problem| RequestError::invalid(&param, &problem))
+        let parsed = match shares {
+            true => Message::parse_shared(entry.get(), slice_of(body, entry.get())),
+            false => Message::parse(entry.get()),
+        };
+        parsed.map_err(|problem| {
+            let param = format!("messages[{index}]");
+            RequestError::invalid(&param, &problem)
+        })
     };
     entries.into_iter().enumerate().map(parse).collect()
 }
@@ -194,7 +208,7 @@ mod tests {
                 .map(drop)
                 .and_then(|()| fields.stream.read::<bool>("true or false").map(drop))
                 .and_then(|()| include_usage(fields.stream_options.raw()).map(drop))
-                .and_then(|()| messages(fields.messages, 2).map(drop))
+                .and_then(|()| messages(fields.messages, 2, &Bytes::new()).map(drop))
                 .and_then(|()| super::super::tools::entries(tools.tools).map(drop));
             result.unwrap_err().param.unwrap_or_default()
         };

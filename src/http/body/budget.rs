@@ -121,6 +121,14 @@ impl ReservedMemory {
         true
     }
 
+    /// Gives back what exceeds this many bytes.
+    pub(super) fn shrink_to(&mut self, bytes: u64) {
+        if let Some(spare) = self.bytes.checked_sub(bytes).filter(|spare| *spare > 0) {
+            self.budget.give_back(&self.owner, spare);
+            self.bytes = bytes;
+        }
+    }
+
     async fn take_within(&self, more: u64, wait: Duration) -> bool {
         let deadline = Instant::now() + wait;
         loop {
@@ -195,6 +203,20 @@ mod tests {
         drop(first);
         assert!(growing.await);
         assert_eq!(began.elapsed(), WAIT, "at once when it is free");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_turn_keeps_stays_reserved() {
+        let budget = MemoryBudget::new(100, false);
+        let owner = Owner::everybody();
+        let mut turn = held(&budget, &owner, 80).await.unwrap();
+        turn.shrink_to(30);
+        turn.shrink_to(40);
+        assert_eq!((turn.bytes, budget.0.used.lock().total), (30, 30));
+        assert!(held(&budget, &owner, 71).await.is_none());
+        assert!(held(&budget, &owner, 70).await.is_some());
+        drop(turn);
+        assert_eq!(budget.0.used.lock().total, 0);
     }
 
     #[tokio::test(start_paused = true)]
