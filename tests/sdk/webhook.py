@@ -4,8 +4,16 @@ import re
 
 from serving import Handler, Record, serve
 
-REQUIRED = {"name": str, "arguments": dict, "tool_call_id": str, "request_id": str, "round": int, "model": str}
-OPTIONAL = {"session_id": str, "user": str}
+REQUIRED = {
+    "name": str,
+    "arguments": dict,
+    "tool_call_id": str,
+    "request_id": str,
+    "round": int,
+    "model": str,
+    "timeout_ms": int,
+}
+OPTIONAL = {"session_id": str, "session_key": str, "owner": str, "user": str}
 TRACEPARENT = r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 
 
