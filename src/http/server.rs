@@ -38,6 +38,8 @@ use crate::runs::ConnectionRun;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The share of the connections that are closed at a time when all are in use.
 const CLOSED_SHARE: usize = 1024;
+/// The time that every connection has to send the head of a request.
+const MIN_WAIT: Duration = Duration::from_millis(250);
 /// Least time between two log lines about connections that cannot be accepted.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long requests that are ended at shutdown have to write the end of their response.
@@ -224,7 +226,7 @@ impl Acceptor {
     fn close_oldest(&self) {
         // Several at a time, because finding them takes a look at all.
         let count = (self.max_connections / CLOSED_SHARE).max(1);
-        self.activities.close_oldest(count);
+        self.activities.close_oldest(count, MIN_WAIT);
     }
 
     /// Serves the requests of one connection, which holds its permit.

@@ -32,6 +32,7 @@ mod lifecycle;
 mod limits;
 mod manual;
 mod metrics;
+mod neighbours;
 mod operators;
 mod passthrough;
 mod quirks;

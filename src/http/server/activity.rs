@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -75,13 +75,17 @@ impl Activities {
         }
     }
 
-    /// Asks the connections that have waited longest for a request to close, at most `count`.
-    pub(super) fn close_oldest(&self, count: usize) {
+    /// Asks the connections that have waited longest for a request to close, at most `count`, and none that has waited
+    /// for less than `least`: a new connection gets time to send a request, however many others come meanwhile.
+    pub(super) fn close_oldest(&self, count: usize, least: Duration) {
+        let latest = nanoseconds(self.began.elapsed().saturating_sub(least));
         let mut waiting: Vec<(u64, Arc<Activity>)> = {
             let open = self.open.lock();
             let waiting = open.connections.values().filter(|it| it.only_waits());
             waiting
-                .map(|it| (it.waits_since.load(Ordering::Relaxed), it.clone()))
+                .map(|it| (it.waits_since.load(Ordering::Relaxed), it))
+                .filter(|(since, _)| *since <= latest)
+                .map(|(since, it)| (since, it.clone()))
                 .collect()
         };
         if count < waiting.len() {
@@ -127,9 +131,13 @@ impl Activity {
     }
 
     fn wait_begins(&self) {
-        let since = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.waits_since.store(since.max(1), Ordering::Relaxed);
+        let since = nanoseconds(self.began.elapsed()).max(1);
+        self.waits_since.store(since, Ordering::Relaxed);
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl ActivityGuard {
@@ -168,18 +176,20 @@ mod tests {
         };
         let answering = connections[0].activity().request_begins();
         connections[1].activity().set_data_waits(true);
-        all.close_oldest(1);
+        all.close_oldest(1, Duration::ZERO);
         assert_eq!(closed(), [2]);
-        all.close_oldest(2);
+        all.close_oldest(2, Duration::ZERO);
         assert_eq!(closed(), [2, 3], "2 has not ended yet");
+        all.close_oldest(9, Duration::from_secs(60));
+        assert!(closed().is_empty(), "none has waited for a minute");
         // What has answered a request has waited for the next one only since then.
         drop(answering);
-        all.close_oldest(3);
+        all.close_oldest(3, Duration::ZERO);
         assert_eq!(closed(), [2, 3, 4]);
-        all.close_oldest(4);
+        all.close_oldest(4, Duration::ZERO);
         assert_eq!(closed(), [0, 2, 3, 4]);
         // A request that comes in time keeps its connection.
-        all.close_oldest(4);
+        all.close_oldest(4, Duration::ZERO);
         let _answering = connections[2].activity().request_begins();
         assert_eq!(closed(), [0, 3, 4]);
         drop(connections);
