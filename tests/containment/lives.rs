@@ -188,7 +188,8 @@ leave(write)";
         // Without a namespace such a chain is stopped too, but not surely at once.
         let code = code.replace("STRONG", if world.is_strong() { "True" } else { "False" });
         stage.run(&workspace, &code).await;
-        let all_stand_still = async |least: usize| {
+        // How many stand still, once none moves.
+        let all_stand_still = async || {
             let mut seen = 0;
             stage::until("processes that run on between calls", || {
                 let (still, moving): (Vec<u32>, Vec<u32>) = marked("marked3")
@@ -198,18 +199,18 @@ leave(write)";
                 moving
             })
             .await;
-            assert!(seen >= least, "{seen}");
+            seen
         };
-        all_stand_still(3).await;
+        assert!(all_stand_still().await >= 3, "after a call");
         let outcome = stage.run(&workspace, "time.sleep(0.2); 6 * 7").await;
         assert_eq!(outcome.value.map(|value| value.text).as_deref(), Some("42"));
         // It has gone on meanwhile.
         assert!(outcome.stdout.contains('.'), "{:?}", outcome.stdout);
-        all_stand_still(3).await;
+        assert!(all_stand_still().await >= 3, "after a second call");
         // Files can be had of one that stands still; it goes on for a reset, and after a call that was given up.
         stage.sandbox.list_files(&workspace, &[]).await.unwrap();
         stage.sandbox.reset(&workspace).await.unwrap();
-        all_stand_still(3).await;
+        assert!(all_stand_still().await >= 3, "after a reset");
         let cell = Cell {
             code: "import time; time.sleep(60)",
             outputs: &[],
@@ -219,7 +220,12 @@ leave(write)";
         let running = stage.sandbox.run(&workspace, cell, &ignore);
         let dropped = tokio::time::timeout(Duration::from_millis(500), running).await;
         assert!(dropped.is_err(), "{dropped:?}");
-        all_stand_still(3).await;
+        // On a busy machine the code may not come to heed the interrupt in time; then everything is ended instead.
+        let still = all_stand_still().await;
+        assert!(
+            still == 0 || still >= 3,
+            "after a call that was given up: {still}"
+        );
         assert_eq!(stage.value(&workspace, "6 * 7").await, "42");
         stage.sandbox.forget(&workspace);
         stage.no_process_is_called("marked3").await;
