@@ -14,7 +14,7 @@ use crate::world::World;
 /// Daemons that heed nothing, and chains of processes of which each lives only until it has started the next.
 const STRAYS: &str = "
 import ctypes, os, signal, time
-def stray(action):
+def stray(action, ends=False):
     named, name = os.pipe()
     child = os.fork()
     if child:
@@ -32,8 +32,10 @@ def stray(action):
         except (OSError, ValueError):
             pass
     ctypes.CDLL(None).prctl(15, b'stray40')
-    os.close(name)
     os.close(named)
+    # One that ends by itself holds it until then, so that it is not stopped on the way.
+    if not ends:
+        os.close(name)
     try:
         action()
     finally:
@@ -80,7 +82,8 @@ pub(crate) fn nothing_outlives_its_interpreter(world: World) {
         }
         // Of those that end by themselves nothing is left either: many more than there may be at a time.
         let workspace = WorkspaceId::fresh();
-        let code = format!("{STRAYS}\nfor _ in range(100):\n    stray(lambda: None)\nprint('all')");
+        let code =
+            format!("{STRAYS}\nfor _ in range(100):\n    stray(lambda: None, True)\nprint('all')");
         let code = code
             .replace("range(8)", "range(0)")
             .replace("range(4)", "range(0)");
