@@ -294,11 +294,7 @@ impl PreparedRun {
         state.reached(session.as_ref().filter(|_| !turn.options.ephemeral), 0);
         let running = runs.0.metrics.run_started();
         let tasks = runs.0.tasks.clone();
-        let run = task::run(runs, state, turn, encode, running);
-        let run = async move {
-            run.await;
-            drop(memory);
-        };
+        let run = task::run(runs, state, Box::new(turn), encode, (running, memory));
         let run = PolledRun::new(run, &tasks);
         connection.set(&run);
         reader.poll_run(run);

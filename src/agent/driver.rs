@@ -242,7 +242,7 @@ impl Run {
                         ModelCallStep::Event(event) => return Ok(Some(event)),
                         ModelCallStep::Retried(notice) => self.notify(notice),
                         ModelCallStep::NoEvent => {}
-                        ModelCallStep::Ended => self.end_model_call().await?,
+                        ModelCallStep::Ended => Box::pin(self.end_model_call()).await?,
                     }
                 }
                 Phase::Batch(batch) => {
@@ -250,7 +250,7 @@ impl Run {
                     let step = tokio::select! {
                         biased;
                         () = &mut *aborted => None,
-                        step = batch.step() => Some(step),
+                        step = Box::pin(batch.step()) => Some(step),
                     };
                     self.waited += waiting_since.elapsed();
                     let Some(step) = step else {

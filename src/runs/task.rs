@@ -21,13 +21,14 @@ use crate::metrics::RunGuard;
 /// Lines that are ready at once are handed over together up to about this many bytes.
 const FRAME_BYTES: usize = 16 * 1024;
 
-/// Runs a turn to its end, whoever reads.
+/// Runs a turn to its end, whoever reads. Futures that exist for a short time are boxed, so that a run that waits for its
+/// model is small.
 pub(super) async fn run(
     runs: Runs,
     state: Arc<RunState>,
-    turn: TurnRequest,
+    turn: Box<TurnRequest>,
     mut encode: Encode,
-    _running: RunGuard,
+    _held: (RunGuard, Box<dyn Send>),
 ) {
     let mut page = Page::default();
     let _end = EndGuard(&runs, &state);
@@ -76,13 +77,13 @@ impl Drop for EndGuard<'_> {
 async fn drive(
     runs: &Runs,
     state: &RunState,
-    turn: TurnRequest,
+    turn: Box<TurnRequest>,
     encode: &mut Encode,
     page: &mut Page,
 ) -> Option<RunAnswer> {
     let started = tokio::select! {
         biased;
-        started = runs.0.agent.run(turn, state.control.clone()) => started,
+        started = Box::pin(runs.0.agent.run(*turn, state.control.clone())) => started.map(Box::new),
         () = state.control.aborted() => return encode(never_started(state), page.buffer()),
     };
     let mut run = match started {
