@@ -205,11 +205,15 @@ fn read_message(
     let content = RawObject::parse(&plain)
         .ok()
         .and_then(|object| object.get_some("content"));
-    match content {
-        Some(content) if !content.get().starts_with(['"', '[']) => Err(fail(
+    let valid = content.is_none_or(|content| {
+        let parts = || serde_json::from_str::<Vec<RawObject<'_>>>(content.get());
+        content.get().starts_with('"') || parts().is_ok()
+    });
+    match valid {
+        true => Ok(message),
+        false => Err(fail(
             "has a content that is neither a string nor a list of content parts",
         )),
-        _ => Ok(message),
     }
 }
 

@@ -448,6 +448,10 @@ async fn a_bad_import_is_refused_by_field_and_changes_nothing() {
             json!({"messages": [user("Q"), {"content": "no role"}]}),
             "messages[1]",
         ),
+        (
+            json!({"messages": [{"role": "user", "content": ["no part"]}]}),
+            "messages[0]",
+        ),
     ] {
         let answer = app
             .client()

@@ -235,6 +235,11 @@ fn an_error_names_the_invalid_field() {
             "content",
         ),
         (
+            r#"{"messages":[{"role":"user","content":["x"]}]}"#,
+            "messages[0]",
+            "content parts",
+        ),
+        (
             r#"{"messages":[{"role":"assistant","tool_calls":{}}]}"#,
             "messages[0]",
             "tool_calls",
