@@ -3,6 +3,7 @@
 //! A request starts a run or is passed through, and its outcome is encoded as the response. The loop itself is in
 //! [`crate::agent`].
 
+mod answer;
 mod auth;
 mod body;
 mod chat;
@@ -16,8 +17,10 @@ mod forward;
 mod headers;
 mod idempotency;
 mod models;
+pub mod openapi;
 mod operations;
 mod path;
+mod routes;
 pub mod server;
 mod sessions;
 pub mod settings;
@@ -28,7 +31,7 @@ use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
-use axum::routing::{any, get, post};
+use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
@@ -45,6 +48,7 @@ use body::BodyBudgets;
 use error::ApiError;
 use forward::ForwardRules;
 use operations::Readiness;
+use routes::Routes;
 use settings::Settings;
 
 /// The state that every handler gets; cheap to clone.
@@ -128,47 +132,74 @@ impl AppState {
     }
 }
 
-/// All routes. Requests to other paths below `/v1` are forwarded to an upstream.
+/// All routes, with their descriptions. Requests to other paths below `/v1` are forwarded to an upstream.
+fn routes() -> Routes {
+    const COMPLETION: &str = "/v1/chat/completions/{id}";
+    const MODEL: &str = "/v1/models/{*id}";
+    const SESSION: &str = "/v1/sessions/{id}";
+    const FILE: &str = "/v1/files/{id}";
+    Routes::default()
+        .post(
+            "/v1/chat/completions",
+            chat::complete,
+            openapi::chat::complete,
+        )
+        .get(COMPLETION, completions::show, openapi::runs::show)
+        .delete(COMPLETION, completions::delete, openapi::runs::delete)
+        .get(
+            "/v1/chat/completions/{id}/messages",
+            completions::messages,
+            openapi::runs::messages,
+        )
+        .get(
+            "/v1/chat/completions/{id}/events",
+            completions::events,
+            openapi::runs::events,
+        )
+        .post(
+            "/v1/chat/completions/{id}/cancel",
+            completions::cancel,
+            openapi::runs::cancel,
+        )
+        .post(
+            "/v1/sessions/{id}/cancel",
+            completions::cancel_session,
+            openapi::runs::cancel_session,
+        )
+        .get("/v1/models", models::list, openapi::server::models)
+        .get(MODEL, models::show, openapi::server::model)
+        // Fine-tuned models are deleted at the upstream.
+        .any(MODEL, forward::forward, openapi::server::forwarded_model)
+        .get("/v1/agent/tools", models::tools, openapi::server::tools)
+        .get("/v1/sessions", sessions::list, openapi::sessions::list)
+        .get(SESSION, sessions::export, openapi::sessions::export)
+        .put(SESSION, sessions::import, openapi::sessions::import)
+        .delete(SESSION, sessions::delete, openapi::sessions::delete)
+        .post(
+            "/v1/sessions/{id}/fork",
+            sessions::fork,
+            openapi::sessions::fork,
+        )
+        .get("/v1/files", files::list, openapi::files::list)
+        .post("/v1/files", files::upload, openapi::files::upload)
+        .get(FILE, files::show, openapi::files::show)
+        .delete(FILE, files::delete, openapi::files::delete)
+        .get(
+            "/v1/files/{id}/content",
+            files::content,
+            openapi::files::content,
+        )
+        .get("/healthz", operations::healthz, openapi::server::healthz)
+        .get("/readyz", operations::readyz, openapi::server::readyz)
+        .get("/metrics", operations::metrics, openapi::server::metrics)
+        .any("/v1/{*path}", forward::forward, openapi::server::forwarded)
+}
+
+/// The routes as they are served, with the layers around them.
 pub fn router(state: AppState) -> axum::Router {
     let cors = cors(&state.settings);
-    let routes = axum::Router::new()
-        .route("/v1/chat/completions", post(chat::complete))
-        .route(
-            "/v1/chat/completions/{id}",
-            get(completions::show).delete(completions::delete),
-        )
-        .route(
-            "/v1/chat/completions/{id}/messages",
-            get(completions::messages),
-        )
-        .route("/v1/chat/completions/{id}/events", get(completions::events))
-        .route(
-            "/v1/chat/completions/{id}/cancel",
-            post(completions::cancel),
-        )
-        .route(
-            "/v1/sessions/{id}/cancel",
-            post(completions::cancel_session),
-        )
-        .route("/v1/models", get(models::list))
-        // Fine-tuned models are deleted at the upstream.
-        .route("/v1/models/{*id}", any(forward::forward).get(models::show))
-        .route("/v1/agent/tools", get(models::tools))
-        .route("/v1/sessions", get(sessions::list))
-        .route(
-            "/v1/sessions/{id}",
-            get(sessions::export)
-                .put(sessions::import)
-                .delete(sessions::delete),
-        )
-        .route("/v1/sessions/{id}/fork", post(sessions::fork))
-        .route("/v1/files", get(files::list).post(files::upload))
-        .route("/v1/files/{id}", get(files::show).delete(files::delete))
-        .route("/v1/files/{id}/content", get(files::content))
-        .route("/healthz", get(operations::healthz))
-        .route("/readyz", get(operations::readyz))
-        .route("/metrics", get(operations::metrics))
-        .route("/v1/{*path}", any(forward::forward))
+    let (router, _) = routes().into_parts();
+    let routes = router
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .fallback(async || {
             ApiError::not_found("this path does not exist; the paths of the API begin with /v1")

@@ -5,10 +5,12 @@
 
 mod chat;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use rand::RngExt;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -70,7 +72,8 @@ pub struct WorkspaceId {
 }
 
 /// The id of a stored file. It cannot be guessed; the owner is checked as well.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
+#[schemars(inline)]
 pub struct FileId(Arc<str>);
 
 /// The form of the tool-call ids of a turn.
@@ -133,6 +136,22 @@ impl SessionId {
     /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl JsonSchema for SessionId {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "SessionId".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS, "pattern": "^[A-Za-z0-9._:-]+$",
+        })
     }
 }
 

@@ -35,7 +35,7 @@
 //! | [`agent`] | the loop: what a turn is given, machine, policies, driver, events |
 //! | [`runs`] | running turns: their tasks, event logs, readers, cancellation |
 //! | [`chat`] | the dialect of chat completions: bodies of requests into turns, events into bytes |
-//! | [`http`] | the edge: routes, keys, pass-through, encoders, errors |
+//! | [`http`] | the edge: routes and their description, keys, pass-through, encoders, errors |
 //! | [`metrics`], [`telemetry`], [`shutdown`] | what operators see and signals |
 //! | [`config`] | flags, environment and file, checked, as the settings types of every part |
 //! | [`app`] | wiring, start, end |

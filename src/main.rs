@@ -11,6 +11,7 @@ use loopwright::app::{App, AppError};
 use loopwright::config::cli::{Cli, Command, DemoFlags, ServeFlags};
 use loopwright::config::{Config, ConfigError, DemoConfig};
 use loopwright::demo;
+use loopwright::http::openapi;
 use loopwright::manual;
 use loopwright::sandbox::{SandboxError, launcher};
 use loopwright::shutdown::Signals;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     let command = Cli::from_process().into_command();
     let result = match command {
         Command::Manual { subject } => return print_manual(subject.as_deref()),
+        Command::Openapi => return print(&format!("{:#}\n", openapi::document())),
         Command::Serve(flags) => serve(&flags),
         Command::Demo(flags) => show(&flags),
         Command::CheckConfig(flags) => check(&flags),
@@ -128,14 +130,16 @@ fn print_manual(subject: Option<&str>) -> ExitCode {
             let _stderr_may_be_closed = std::io::stderr().write_all(text.as_bytes());
             ExitCode::from(CONFIGURATION_ERROR)
         }
-        (_, page) => {
-            let text = page.map_or_else(manual::subjects, |page| page.text.to_owned());
-            let mut out = std::io::stdout().lock();
-            // A reader that has seen enough closes the pipe.
-            let _stdout_may_be_closed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-            ExitCode::SUCCESS
-        }
+        (_, page) => print(&page.map_or_else(manual::subjects, |page| page.text.to_owned())),
     }
+}
+
+/// Prints a text to standard output.
+fn print(text: &str) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    // A reader that has seen enough closes the pipe.
+    let _stdout_may_be_closed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    ExitCode::SUCCESS
 }
 
 /// Writes the line that says that connections are accepted.

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::openai::tool::ToolDefinition;
@@ -75,7 +76,8 @@ pub struct ToolPolicy {
 }
 
 /// What kind of tool it is: `data.tool_type` of progress events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum ToolKind {
     /// Any tool: arguments in, text out.
     #[default]
@@ -87,7 +89,7 @@ pub enum ToolKind {
 }
 
 /// Where a tool comes from, as `GET /v1/agent/tools` names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolSource {
     /// The dispatch URL.
@@ -96,17 +98,6 @@ pub enum ToolSource {
     Http,
     /// loopwright itself.
     BuiltIn,
-}
-
-impl ToolKind {
-    /// The word for the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Custom => "custom",
-            Self::CodeExecution => "code_execution",
-            Self::WebSearch => "web_search",
-        }
-    }
 }
 
 /// A shared tool.

@@ -1,9 +1,10 @@
 //! The reasons for which a turn ends.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Why a turn ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// The model answered without further calls.

@@ -6,6 +6,7 @@
 mod body;
 mod code;
 mod extensions;
+mod schema;
 mod tool_choice;
 mod tools;
 mod web;
@@ -29,6 +30,7 @@ use crate::openai::raw::{RawObject, quoted};
 use crate::openai::request::{RequestError, body_object};
 
 pub use self::extensions::ProgressMode;
+pub use self::schema::ChatRequest;
 
 /// Members that every model call replaces by its own.
 const REWRITTEN: [&str; 6] = [

@@ -5,11 +5,13 @@ mod completion;
 mod progress;
 mod records;
 mod replay;
+mod schema;
 
 pub use self::chunks::{ChunkEncoder, ChunkOptions, fail};
 pub use self::completion::CompletionCollector;
 pub use self::progress::ProgressDelivery;
 pub use self::replay::replay;
+pub use self::schema::{ChatCompletion, StreamedData};
 
 /// The members that every chunk of an answer and the completion have.
 #[derive(Debug, Clone)]

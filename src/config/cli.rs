@@ -38,6 +38,8 @@ pub enum Command {
     Demo(DemoFlags),
     /// Check the settings and print the effective values without secrets
     CheckConfig(ServeFlags),
+    /// Print the description of the API as an OpenAPI 3.1 document
+    Openapi,
     /// Print a page of the manual, or the list of its subjects
     Manual {
         /// The subject, such as api
@@ -183,7 +185,10 @@ mod tests {
         let matches = command().try_get_matches_from(words).map_err(refused)?;
         match Cli::from_arg_matches(&matches).unwrap().into_command() {
             Command::Serve(flags) => Ok(flags),
-            Command::Demo(_) | Command::CheckConfig(_) | Command::Manual { .. } => {
+            Command::Demo(_)
+            | Command::CheckConfig(_)
+            | Command::Openapi
+            | Command::Manual { .. } => {
                 panic!("{line} does not serve")
             }
         }

@@ -10,10 +10,12 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::answer::DeletedObject;
 use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::stream::KEEP_ALIVE;
@@ -27,6 +29,8 @@ use crate::session::SessionError;
 const LAST_EVENT_ID: &str = "last-event-id";
 /// Seconds after which a client should ask again for an answer that is being made.
 const POLL_SECONDS: &str = "1";
+/// The `object` of a run that has no answer yet.
+const RUN_OBJECT: &str = "chat.completion.run";
 
 /// The query of a reader of events.
 #[derive(Debug, Deserialize)]
@@ -52,12 +56,80 @@ pub(super) async fn show(
     }
 }
 
+/// A run that has not ended.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct RunningCompletion<'a> {
+    /// Calls that wait for an approval: none in this version.
+    approvals: [(); 0],
+    /// When it was started, in seconds since 1970.
+    created: i64,
+    /// The id of the run and of its answer.
+    id: String,
+    #[schemars(extend("const" = RUN_OBJECT))]
+    object: &'static str,
+    /// The round in progress, from 0.
+    round: u32,
+    /// The session, if the conversation is stored.
+    session_id: Option<&'a SessionId>,
+    #[schemars(extend("const" = "running"))]
+    status: &'static str,
+}
+
+/// A run that is told to end.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct CancellingCompletion {
+    /// The id of the run and of its answer.
+    id: String,
+    #[schemars(extend("const" = RUN_OBJECT))]
+    object: &'static str,
+    #[schemars(extend("const" = "cancelling"))]
+    status: &'static str,
+}
+
+/// The body of a cancellation; it may be absent.
+#[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct CancelRequest {
+    /// `abort`, the default, ends the model's stream and running calls; `after_round` lets the batch or the call of the
+    /// model in progress end.
+    #[schemars(extend("enum" = ["abort", "after_round", null]))]
+    mode: Option<String>,
+}
+
+/// The messages of a run's session.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct CompletionMessages {
+    #[schemars(extend("const" = "list"))]
+    object: String,
+    /// Chat messages, each with an id.
+    data: Vec<IdentifiedMessage>,
+    first_id: Option<String>,
+    last_id: Option<String>,
+    has_more: bool,
+}
+
+/// A chat message with an id; its other members are those of the message.
+#[derive(Debug, JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
+#[expect(dead_code, reason = "only its schema is used")]
+struct IdentifiedMessage {
+    id: String,
+    role: String,
+}
+
 /// The answer for a run that has not ended.
 pub(super) fn still_running(status: &RunStatus) -> Response {
-    let body = json!({
-        "id": status.id.completion_id(), "object": "chat.completion.run", "status": "running",
-        "created": status.created, "session_id": status.session_id, "round": status.round, "approvals": [],
-    });
+    let body = RunningCompletion {
+        approvals: [],
+        created: status.created,
+        id: status.id.completion_id(),
+        object: RUN_OBJECT,
+        round: status.round,
+        session_id: status.session_id.as_ref(),
+        status: "running",
+    };
     (
         StatusCode::ACCEPTED,
         [(RETRY_AFTER, POLL_SECONDS)],
@@ -197,8 +269,8 @@ pub(super) async fn delete(
     if !deleted.map_err(SessionError::from)? {
         return Err(not_found());
     }
-    let body =
-        json!({"id": id.completion_id(), "object": "chat.completion.deleted", "deleted": true});
+    let id = id.completion_id();
+    let body = DeletedObject::new("chat.completion.deleted", &id);
     Ok(Json(body).into_response())
 }
 
@@ -209,8 +281,11 @@ async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<FoundRun
 }
 
 fn cancelling(id: &RunId) -> Response {
-    let body =
-        json!({"id": id.completion_id(), "object": "chat.completion.run", "status": "cancelling"});
+    let body = CancellingCompletion {
+        id: id.completion_id(),
+        object: RUN_OBJECT,
+        status: "cancelling",
+    };
     (StatusCode::ACCEPTED, Json(body)).into_response()
 }
 

@@ -6,22 +6,23 @@ mod upload;
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 pub(super) use self::content::content;
-pub(super) use self::upload::upload;
+pub(super) use self::upload::{MAX_FIELDS, MAX_VALUE_BYTES, upload};
 use super::AppState;
+use super::answer::DeletedObject;
 use super::error::ApiError;
 use super::extract::{Path, Query, page_limit};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::request::RequestError;
-use crate::session::files::{FileError, FileFilter, FileOrder, Purpose};
+use crate::session::files::{FileError, FileFilter, FileOrder, Purpose, StoredFile};
 
 /// The number of entries of a page when the request has no `limit`.
-const DEFAULT_LIMIT: usize = 1000;
+pub(super) const DEFAULT_LIMIT: usize = 1000;
 /// The largest `limit` of a list, the same as OpenAI's.
-const MAX_LIMIT: usize = 10_000;
+pub(super) const MAX_LIMIT: usize = 10_000;
 
 /// The query of `GET /v1/files`.
 #[derive(Debug, Deserialize)]
@@ -31,6 +32,21 @@ pub(super) struct FileListQuery {
     order: Option<String>,
     purpose: Option<String>,
     session_id: Option<String>,
+}
+
+/// A page of files.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct FileList<'a> {
+    /// The files, newest first unless `order` says otherwise.
+    data: &'a [StoredFile],
+    /// The id of the first file of the page.
+    first_id: Option<&'a FileId>,
+    /// Whether another page follows.
+    has_more: bool,
+    /// The id of the last file of the page, which is `after` of the next one.
+    last_id: Option<&'a FileId>,
+    #[schemars(extend("const" = "list"))]
+    object: &'static str,
 }
 
 /// `GET /v1/files`
@@ -60,11 +76,13 @@ pub(super) async fn list(
     };
     let page = state.sessions.files.list(&owner, &filter).await?;
     let (first, last) = (page.data.first(), page.data.last());
-    let answer = json!({
-        "object": "list", "has_more": page.has_more,
-        "first_id": first.map(|file| &file.id), "last_id": last.map(|file| &file.id),
-        "data": page.data,
-    });
+    let answer = FileList {
+        data: &page.data,
+        first_id: first.map(|file| &file.id),
+        has_more: page.has_more,
+        last_id: last.map(|file| &file.id),
+        object: "list",
+    };
     Ok(Json(answer).into_response())
 }
 
@@ -88,7 +106,7 @@ pub(super) async fn delete(
     if !state.sessions.files.delete(&owner, &id).await? {
         return Err(FileError::NotFound.into());
     }
-    Ok(Json(json!({"id": id, "object": "file", "deleted": true})).into_response())
+    Ok(Json(DeletedObject::new("file", id.as_str())).into_response())
 }
 
 /// The id in a path. A text that is not a valid id is answered like an id of no file, with 404.

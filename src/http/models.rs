@@ -5,14 +5,59 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::error::ApiError;
 use super::extract::Path;
 use super::{AppState, forward};
-use crate::tools::SharedTool;
-use crate::tools::source::Source;
+use crate::tools::gate::Permission;
+use crate::tools::source::{Health, Source};
+use crate::tools::{SharedTool, ToolSource};
 use crate::upstream::models::{ModelEntry, merged};
+
+/// A list of models.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct ModelList {
+    #[schemars(extend("const" = "list"))]
+    object: String,
+    /// The models of all model servers, each once.
+    data: Vec<Model>,
+}
+
+/// A model, with the members that its server gives it.
+#[derive(Debug, JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct Model {
+    /// The name that requests use.
+    id: String,
+}
+
+/// The server-side tools.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct OfferedTools {
+    data: Vec<OfferedTool>,
+    #[schemars(extend("const" = "list"))]
+    object: &'static str,
+}
+
+/// A server-side tool.
+#[derive(Debug, Serialize, JsonSchema)]
+struct OfferedTool {
+    description: String,
+    name: String,
+    /// The JSON Schema of the arguments.
+    parameters: Value,
+    /// Whether calls may run.
+    permission: Permission,
+    /// Where the tool comes from.
+    source: ToolSource,
+    /// Whether calls can run at this moment.
+    state: Health,
+}
 
 /// `GET /v1/models`
 pub(super) async fn list(
@@ -43,25 +88,29 @@ pub(super) async fn show(
 
 /// `GET /v1/agent/tools`: the server-side tools with their JSON Schemas.
 pub(super) async fn tools(State(state): State<AppState>) -> Response {
-    let permission = state.agent.permission().as_str();
+    let permission = state.agent.permission();
     let entry = |source: &Source, tool: &SharedTool| {
         let definition = tool.definition();
         let parameters = definition.parameters.as_deref().unwrap_or("{}");
-        json!({
-            "name": definition.name,
-            "source": tool.policy().source,
-            "description": definition.description(),
-            "parameters": serde_json::from_str::<serde_json::Value>(parameters).unwrap_or_default(),
-            "permission": permission,
-            "state": source.health().as_str(),
-        })
+        OfferedTool {
+            description: definition.description(),
+            name: definition.name.clone(),
+            parameters: serde_json::from_str(parameters).unwrap_or_default(),
+            permission,
+            source: tool.policy().source,
+            state: source.health(),
+        }
     };
     let sources = state.sources.snapshot();
-    let data: Vec<_> = sources
+    let data = sources
         .iter()
         .flat_map(|source| source.tools().iter().map(|tool| entry(source, tool)))
         .collect();
-    Json(json!({"object": "list", "data": data})).into_response()
+    let list = OfferedTools {
+        data,
+        object: "list",
+    };
+    Json(list).into_response()
 }
 
 async fn all(state: &AppState, headers: HeaderMap) -> Result<Vec<ModelEntry>, ApiError> {

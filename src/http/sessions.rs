@@ -5,27 +5,93 @@ use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use super::answer::DeletedObject;
 use super::error::ApiError;
 use super::extract::{Path, Query, page_limit};
 use super::{AppState, body};
 use crate::agent::inputs::use_named_files;
 use crate::ids::{Owner, RunId, SessionId, WorkspaceId};
 use crate::openai::request::{RequestError, body_member, body_object};
+use crate::session::files::StoredFile;
 use crate::session::{Replaced, SessionSummary, export};
 
 /// The number of entries of a page when the request has no `limit`.
-const DEFAULT_LIMIT: usize = 20;
+pub(super) const DEFAULT_LIMIT: usize = 20;
 /// The largest `limit` of a list.
-const MAX_LIMIT: usize = 100;
+pub(super) const MAX_LIMIT: usize = 100;
 
 /// The query of `GET /v1/sessions`.
 #[derive(Debug, Deserialize)]
 pub(super) struct SessionListQuery {
     limit: Option<String>,
     after: Option<String>,
+}
+
+/// A page of sessions.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct SessionList {
+    /// The sessions, the one written last first.
+    data: Vec<SessionEntry>,
+    /// Whether another page follows.
+    has_more: bool,
+    #[schemars(extend("const" = "list"))]
+    object: &'static str,
+}
+
+/// A session, without its messages.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SessionEntry {
+    /// Seconds since 1970.
+    created_at: i64,
+    id: SessionId,
+    /// The id of the run that wrote the session last.
+    last_run: Option<String>,
+    message_count: u64,
+    /// The id of the run that is going on.
+    running: Option<String>,
+    /// The beginning of the first message of the user.
+    title: Option<String>,
+    /// Seconds since 1970.
+    updated_at: i64,
+}
+
+/// A new session that was forked, without its messages.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ForkedSession<'a> {
+    /// Seconds since 1970.
+    created_at: i64,
+    /// The files that the session shares with the one that it was forked from.
+    files: &'a [StoredFile],
+    id: &'a SessionId,
+    /// `null`: a new session has had no run.
+    last_run: (),
+    #[schemars(extend("const" = "session"))]
+    object: &'static str,
+    /// `null`: a new session has had no run.
+    running: (),
+    stats: ForkedStats,
+    /// The beginning of the first message of the user.
+    title: Option<&'a str>,
+    /// Seconds since 1970.
+    updated_at: i64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ForkedStats {
+    message_count: u64,
+}
+
+/// The body of a fork.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct ForkRequest {
+    /// The fork has the messages before the one with this index in the export; by default all.
+    before_message: Option<usize>,
+    /// The id of the new session; by default a fresh one.
+    id: Option<SessionId>,
 }
 
 /// `GET /v1/sessions`
@@ -41,16 +107,24 @@ pub(super) async fn list(
         .map(|text| parse_id("after", text))
         .transpose()?;
     let page = state.sessions.list(&owner, limit, after.as_ref()).await?;
-    let entry = |session: &SessionSummary| {
-        json!({
-            "id": session.id, "created_at": session.created_at, "updated_at": session.updated_at,
-            "message_count": session.message_count, "title": session.title,
-            "running": state.runs.of_session(&owner, &session.id).map(|run| run.completion_id()),
-            "last_run": session.last_run.as_ref().map(RunId::completion_id),
-        })
+    let entry = |session: SessionSummary| SessionEntry {
+        created_at: session.created_at,
+        last_run: session.last_run.as_ref().map(RunId::completion_id),
+        message_count: session.message_count,
+        running: state
+            .runs
+            .of_session(&owner, &session.id)
+            .map(|run| run.completion_id()),
+        title: session.title,
+        updated_at: session.updated_at,
+        id: session.id,
     };
-    let data: Vec<Value> = page.data.iter().map(entry).collect();
-    Ok(Json(json!({"object": "list", "data": data, "has_more": page.has_more})).into_response())
+    let page = SessionList {
+        data: page.data.into_iter().map(entry).collect(),
+        has_more: page.has_more,
+        object: "list",
+    };
+    Ok(Json(page).into_response())
 }
 
 /// `GET /v1/sessions/{id}`
@@ -101,7 +175,7 @@ pub(super) async fn delete(
     }
     let workspace = WorkspaceId::of(&owner, &id);
     state.sources.snapshot().session_deleted(&workspace);
-    Ok(Json(json!({"id": id, "object": "session.deleted", "deleted": true})).into_response())
+    Ok(Json(DeletedObject::new("session.deleted", id.as_str())).into_response())
 }
 
 /// `POST /v1/sessions/{id}/fork`
@@ -123,11 +197,19 @@ pub(super) async fn fork(
         .await?;
     let files = state.sessions.files.of_session(&owner, &forked.id).await?;
     // Without the messages, which may be large and which the client knows or can get. A new session has had no run.
-    let body = json!({
-        "id": forked.id, "object": "session", "created_at": forked.created_at, "updated_at": forked.updated_at,
-        "title": forked.title, "running": null, "last_run": null, "files": files,
-        "stats": {"message_count": forked.message_count},
-    });
+    let body = ForkedSession {
+        created_at: forked.created_at,
+        files: &files,
+        id: &forked.id,
+        last_run: (),
+        object: "session",
+        running: (),
+        stats: ForkedStats {
+            message_count: forked.message_count,
+        },
+        title: forked.title.as_deref(),
+        updated_at: forked.updated_at,
+    };
     Ok((StatusCode::CREATED, Json(body)).into_response())
 }
 

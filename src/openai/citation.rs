@@ -2,13 +2,13 @@
 
 mod mark;
 
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 pub use self::mark::{MarkScan, mark_link, scan_mark, with_plain_marks};
 
 /// A source that a tool has found and that an answer may cite.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CitedSource {
     /// The number by which the model cites the source, as in `[1]`. It is stable within a session.
     pub number: u32,
@@ -31,7 +31,8 @@ pub enum CitationStyle {
 }
 
 /// One entry of `annotations`: a range of the text and the source that it cites.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(into = "Annotation")]
 pub struct UrlCitation {
     /// The first character of the range, counted in Unicode scalar values from the start of the text.
     pub start_index: usize,
@@ -43,24 +44,45 @@ pub struct UrlCitation {
     pub url: String,
 }
 
-impl Serialize for UrlCitation {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Inner<'a> {
-            start_index: usize,
-            end_index: usize,
-            title: &'a str,
-            url: &'a str,
+/// What is serialized.
+#[derive(Serialize, JsonSchema)]
+struct Annotation {
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "url_citation"))]
+    kind: &'static str,
+    /// The range and the source.
+    url_citation: CitedRange,
+}
+
+/// A range of the text, and the source that it cites.
+#[derive(Serialize, JsonSchema)]
+struct CitedRange {
+    /// The first character of the range, counted in Unicode scalar values from the start of the text.
+    start_index: usize,
+    /// The end of the range, exclusive.
+    end_index: usize,
+    /// The title of the source, or its URL if it has no title.
+    title: String,
+    /// The URL of the source.
+    url: String,
+}
+
+impl From<UrlCitation> for Annotation {
+    fn from(citation: UrlCitation) -> Self {
+        let UrlCitation {
+            start_index,
+            end_index,
+            title,
+            url,
+        } = citation;
+        Self {
+            kind: "url_citation",
+            url_citation: CitedRange {
+                start_index,
+                end_index,
+                title,
+                url,
+            },
         }
-        let inner = Inner {
-            start_index: self.start_index,
-            end_index: self.end_index,
-            title: &self.title,
-            url: &self.url,
-        };
-        let mut annotation = serializer.serialize_struct("Annotation", 2)?;
-        annotation.serialize_field("type", "url_citation")?;
-        annotation.serialize_field("url_citation", &inner)?;
-        annotation.end()
     }
 }

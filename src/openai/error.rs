@@ -1,16 +1,18 @@
 //! The error envelope.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// `{"error":{…}}`, the body of every error.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
 pub struct ErrorBody<'a> {
     /// The error.
     pub error: ErrorDetail<'a>,
 }
 
 /// An error, in OpenAI's four fields.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ErrorDetail<'a> {
     /// The message for people: the field, the problem with its value and the remedy.
     pub message: &'a str,

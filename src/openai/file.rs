@@ -1,12 +1,13 @@
 //! The file object of OpenAI's files API.
 
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// The members that every file object has, in the list of files as well as in an answer.
 ///
 /// It is flattened into a larger object, which adds its own members.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(into = "FileMembers<'_>")]
 pub struct FileObject<'a> {
     /// The file's id.
     pub id: &'a str,
@@ -22,22 +23,46 @@ pub struct FileObject<'a> {
     pub purpose: &'a str,
 }
 
-impl Serialize for FileObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("FileObject", 10)?;
-        object.serialize_field("id", self.id)?;
-        object.serialize_field("object", "file")?;
-        object.serialize_field("bytes", &self.bytes)?;
-        object.serialize_field("created_at", &self.created_at)?;
-        object.serialize_field("filename", self.name)?;
-        object.serialize_field("purpose", self.purpose)?;
-        // OpenAI's clients expect a status.
-        object.serialize_field("status", "processed")?;
-        // The name and the size are repeated under mistral.rs's keys.
-        object.serialize_field("name", self.name)?;
-        object.serialize_field("mime_type", self.mime_type)?;
-        object.serialize_field("size", &self.bytes)?;
-        object.end()
+/// What is serialized. The name and the size are repeated under mistral.rs's keys.
+#[derive(Serialize, JsonSchema)]
+struct FileMembers<'a> {
+    /// The id.
+    id: &'a str,
+    #[schemars(extend("const" = "file"))]
+    object: &'static str,
+    /// The size in bytes.
+    bytes: u64,
+    /// When the file was stored, in seconds since 1970.
+    created_at: i64,
+    /// The name without folders.
+    filename: &'a str,
+    /// What the file is for.
+    purpose: &'a str,
+    /// Always `processed`; OpenAI's clients expect a status.
+    #[schemars(extend("const" = "processed"))]
+    status: &'static str,
+    /// The same as `filename`.
+    name: &'a str,
+    /// The media type, without parameters.
+    mime_type: &'a str,
+    /// The same as `bytes`.
+    size: u64,
+}
+
+impl<'a> From<FileObject<'a>> for FileMembers<'a> {
+    fn from(file: FileObject<'a>) -> Self {
+        Self {
+            id: file.id,
+            object: "file",
+            bytes: file.bytes,
+            created_at: file.created_at,
+            filename: file.name,
+            purpose: file.purpose,
+            status: "processed",
+            name: file.name,
+            mime_type: file.mime_type,
+            size: file.bytes,
+        }
     }
 }
 

@@ -5,15 +5,18 @@
 //! mistral.rs can be imported too.
 
 mod mistral;
+mod schema;
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::mistral::PendingImages;
+pub use self::schema::{SessionExport, SessionImport};
 use super::files::StoredFile;
 use super::{SessionError, StoredMessage, StoredSession, View};
 use crate::ids::{RunId, SessionId};
@@ -22,16 +25,20 @@ use crate::openai::message::{Message, Role};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 
 /// The metadata of a message in an export.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 struct MessageMeta {
     /// The index of the message in `messages`.
     index: usize,
+    /// Whether the client did not receive it as a message of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
+    /// What the client received as one answer, whose last message this is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     view: Option<View>,
+    /// The whole text of a tool result, if the model received a shortened one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_text: Option<String>,
+    /// The sources of a tool result, with the numbers that citations use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sources: Vec<CitedSource>,
 }

@@ -1,7 +1,9 @@
 //! The records of files, and the operations of a store on them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
 use super::{Store, StoreError};
@@ -301,19 +303,24 @@ impl Purpose {
     }
 }
 
+/// What is serialized of a file.
+#[derive(Serialize, JsonSchema)]
+struct FileEntryMembers<'a> {
+    #[serde(flatten)]
+    file: FileObject<'a>,
+    /// A session that uses the file.
+    session_id: Option<&'a SessionId>,
+    /// The tool that made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: Option<&'a str>,
+    /// The round in which it was made, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round: Option<u32>,
+}
+
 impl Serialize for StoredFile {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Object<'a> {
-            #[serde(flatten)]
-            file: FileObject<'a>,
-            session_id: Option<&'a SessionId>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            tool: Option<&'a str>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            round: Option<u32>,
-        }
-        let object = Object {
+        let members = FileEntryMembers {
             file: FileObject {
                 id: self.id.as_str(),
                 bytes: self.bytes,
@@ -326,6 +333,16 @@ impl Serialize for StoredFile {
             tool: self.tool.as_deref(),
             round: self.round,
         };
-        object.serialize(serializer)
+        members.serialize(serializer)
+    }
+}
+
+impl JsonSchema for StoredFile {
+    fn schema_name() -> Cow<'static, str> {
+        "File".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        FileEntryMembers::json_schema(generator)
     }
 }

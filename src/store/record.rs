@@ -1,5 +1,8 @@
 //! The records of sessions.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::Message;
@@ -20,7 +23,7 @@ pub struct StoredMessage {
 }
 
 /// What the client received as one response: one assistant message.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct View {
     /// The text of all rounds, joined.
     pub text: String,

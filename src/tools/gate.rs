@@ -7,6 +7,8 @@
 //! have a time limit; other calls of the batch continue meanwhile. The request is withdrawn if the future is dropped or
 //! the deadline of the turn passes.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
@@ -15,7 +17,8 @@ use super::schema::SchemaCache;
 use super::{CallContext, SharedTool, Tool, ToolStatus};
 
 /// Whether server-side tools may run; the stricter value is the greater one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Permission {
     /// Calls run.
     #[default]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::openai::citation::CitedSource;
@@ -55,7 +56,7 @@ pub enum ToolDetail {
 }
 
 /// Details of a search or of a page.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct WebDetail {
     /// How many sources the model was given.
     pub results_count: usize,
@@ -67,7 +68,7 @@ pub struct WebDetail {
 }
 
 /// The outcome of a piece of code, part by part.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct CodeDetail {
     /// The code.
     pub code: String,
@@ -142,7 +143,7 @@ pub enum ToolError {
 }
 
 /// How a call ended, as reported to the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolStatus {
     /// It worked.

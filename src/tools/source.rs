@@ -6,6 +6,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::SharedTool;
@@ -40,7 +42,8 @@ pub struct FixedTools {
 }
 
 /// Whether a source can run calls at this moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Health {
     /// Calls can run.
     Ready,

@@ -33,6 +33,7 @@ mod limits;
 mod manual;
 mod metrics;
 mod neighbours;
+mod openapi;
 mod operators;
 mod passthrough;
 mod quirks;

@@ -12,11 +12,11 @@ use crate::openai::request::RequestError;
 /// OpenAI's hosted tool type for code execution.
 pub(super) const CODE_INTERPRETER: &str = "code_interpreter";
 /// Most entries of `files`, the output files that a request asks for.
-const MAX_WANTED: usize = 20;
+pub(super) const MAX_WANTED: usize = 20;
 /// Longest name of an output file, in bytes.
-const MAX_NAME_BYTES: usize = 255;
+pub(super) const MAX_NAME_BYTES: usize = 255;
 /// Longest format or description of an output file, in bytes; these texts are part of every model call.
-const MAX_TEXT_BYTES: usize = 1024;
+pub(super) const MAX_TEXT_BYTES: usize = 1024;
 /// Most ids of a `file_ids` list.
 const MAX_FILE_IDS: usize = 100;
 

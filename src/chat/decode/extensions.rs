@@ -1,6 +1,6 @@
 //! Loopwright's extensions of the request. Unknown keys inside `agent` are refused.
 
-mod agent;
+pub(super) mod agent;
 
 use self::agent::{AgentFields, unavailable};
 use super::body::Field;

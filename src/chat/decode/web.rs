@@ -17,7 +17,7 @@ pub(super) const OPTIONS: &str = "web_search_options";
 /// OpenAI's hosted tool types for web search; they may be followed by a date, as in `web_search_2025_08_26`.
 const HOSTED: [&str; 2] = ["web_search_preview", "web_search"];
 /// Most entries of a list of domains.
-const MAX_DOMAINS: usize = 100;
+pub(super) const MAX_DOMAINS: usize = 100;
 /// Longest string of a location, in bytes.
 const MAX_LOCATION_BYTES: usize = 128;
 /// Longest description of a tool, in bytes.

@@ -2,12 +2,18 @@
 //!
 //! Every event is a valid chunk with an empty delta, so that OpenAI clients accept it.
 
+pub(super) mod members;
+
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::records::{FileEntry, ImageTexts, NoticeEntry};
+use self::members::{
+    CallResult, FILE_PRODUCED, FileProducedEvent, NOTICE, NoticeEvent, Phase, ProgressData,
+    TOOL_CALL_PROGRESS, TOOL_OUTPUT, ToolCallProgress, ToolData, ToolOutputEvent, WebArguments,
+};
+use super::records::ImageTexts;
 use crate::agent::event::{
     Calling, CodeDetail, Notice, ProducedFile, ToolCallRecord, ToolDetail, ToolKind, WebDetail,
 };
@@ -32,73 +38,6 @@ pub(super) struct ProgressEvent {
     pub(super) members: String,
 }
 
-#[derive(Serialize)]
-struct ToolCallProgress<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    round: u32,
-    tool_name: &'a str,
-    tool_call_id: &'a str,
-    phase: &'static str,
-    #[serde(flatten)]
-    call_result: Option<CallResult<'a>>,
-    data: ProgressData<'a>,
-}
-
-#[derive(Serialize)]
-struct CallResult<'a> {
-    status: &'static str,
-    duration_ms: u64,
-    file_ids: &'a [String],
-}
-
-#[derive(Serialize)]
-struct ProgressData<'a> {
-    tool_type: &'static str,
-    #[serde(flatten)]
-    tool_data: ToolData<'a>,
-}
-
-/// The members of `data` that depend on the kind of the tool.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum ToolData<'a> {
-    Custom {
-        arguments: Box<RawValue>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        content: Option<&'a str>,
-    },
-    Code {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        code: Option<Cow<'a, str>>,
-    },
-    CodeResult {
-        #[serde(flatten)]
-        detail: Cow<'a, CodeDetail>,
-        #[serde(skip_serializing_if = "ImageTexts::is_empty")]
-        images_base64: ImageTexts<'a>,
-        #[serde(skip_serializing_if = "ImageTexts::is_empty")]
-        video_frames_base64: ImageTexts<'a>,
-        #[serde(skip_serializing_if = "is_zero")]
-        video_frame_count: usize,
-    },
-    Web {
-        #[serde(flatten)]
-        arguments: WebArguments<'a>,
-        #[serde(skip_serializing_if = "Option::is_none", flatten)]
-        result: Option<Cow<'a, WebDetail>>,
-    },
-}
-
-/// The arguments of a web tool that are shown.
-#[derive(Debug, Default, Deserialize, Serialize)]
-struct WebArguments<'a> {
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    query: Option<Cow<'a, str>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    url: Option<Cow<'a, str>>,
-}
-
 impl<'a> ProgressData<'a> {
     fn calling(calling: &'a Calling) -> Self {
         let tool_data = match calling.kind {
@@ -115,7 +54,7 @@ impl<'a> ProgressData<'a> {
             },
         };
         Self {
-            tool_type: calling.kind.as_str(),
+            tool_type: calling.kind,
             tool_data,
         }
     }
@@ -144,7 +83,7 @@ impl<'a> ProgressData<'a> {
             },
         };
         Self {
-            tool_type: record.kind.as_str(),
+            tool_type: record.kind,
             tool_data,
         }
     }
@@ -174,44 +113,6 @@ fn code(arguments: &str) -> Option<Cow<'_, str>> {
     Some(arguments.code)
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands the field over by reference"
-)]
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-#[derive(Serialize)]
-struct ToolOutputEvent<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    round: u32,
-    tool_name: &'a str,
-    tool_call_id: &'a str,
-    text: &'a str,
-    stream: &'a str,
-}
-
-#[derive(Serialize)]
-struct FileProducedEvent<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    file: FileEntry<'a>,
-}
-
-#[derive(Serialize)]
-struct NoticeEvent<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    notice: NoticeEntry<'a>,
-}
-
-const TOOL_CALL_PROGRESS: &str = "agentic_tool_call_progress";
-const TOOL_OUTPUT: &str = "agentic_tool_output";
-const FILE_PRODUCED: &str = "file_produced";
-const NOTICE: &str = "agentic_notice";
-
 impl ProgressDelivery {
     /// The delivery for the mode of a request. With `auto` the official SDKs get no named events, because some misread
     /// them.
@@ -232,7 +133,7 @@ impl ProgressEvent {
             round: calling.round,
             tool_name: &calling.name,
             tool_call_id: &calling.tool_call_id,
-            phase: "calling",
+            phase: Phase::Calling,
             call_result: None,
             data: ProgressData::calling(calling),
         };
@@ -245,9 +146,9 @@ impl ProgressEvent {
             round: record.round,
             tool_name: &record.name,
             tool_call_id: &record.tool_call_id,
-            phase: "complete",
+            phase: Phase::Complete,
             call_result: Some(CallResult {
-                status: record.status.as_str(),
+                status: record.status,
                 duration_ms: record.duration_ms(),
                 file_ids: &record.file_ids,
             }),

@@ -2,69 +2,117 @@
 
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::agent::event::{Notice, Outcome, ProducedFile, ToolCallRecord, ToolImage};
+use crate::agent::event::{Notice, Outcome, ProducedFile, ToolCallRecord, ToolImage, ToolStatus};
+use crate::agent::stop::StopReason;
 use crate::ids::SessionId;
 use crate::openai::file::FileObject;
 use crate::openai::usage::Usage;
 
-/// An entry of `agentic_tool_calls`.
-#[derive(Debug, Serialize)]
+/// An entry of `agentic_tool_calls`: a call that the server ran.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AgenticToolCall")]
 pub(super) struct ToolCallEntry<'a> {
+    /// The round, from 0.
     round: u32,
+    /// The id of the call.
     tool_call_id: &'a str,
+    /// The name of the tool.
     name: &'a str,
+    /// The text that the tool was given and that the history holds.
     arguments: &'a str,
+    /// The text that the model was given.
     result_content: &'a str,
-    status: &'static str,
+    /// How the call ended.
+    status: ToolStatus,
+    /// How long it took, in milliseconds.
     duration_ms: u64,
+    /// The images of the result: base64 for PNG, a `data:` URL for other types.
     #[serde(skip_serializing_if = "ImageTexts::is_empty")]
     result_images_base64: ImageTexts<'a>,
+    /// Ids of the files that the call made.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     file_ids: &'a [String],
+    /// What was mended in the model's own text of the arguments.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     repairs: &'a [String],
 }
 
 /// An entry of `files`: an OpenAI file object with additional members.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ProducedFile")]
 pub(super) struct FileEntry<'a> {
     #[serde(flatten)]
     file: FileObject<'a>,
+    /// The session of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a str>,
+    /// The round that made the file, from 0.
     round: u32,
+    /// The content as base64, up to 8 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     data: Option<Base64<'a>>,
 }
 
-/// `agentic_notice`, and an entry of `agent.notices`.
-#[derive(Debug, Serialize)]
+/// What the client should know about the turn: `agentic_notice`, and an entry of `agent.notices`.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Notice")]
 pub(super) struct NoticeEntry<'a> {
+    /// The class, such as `retry` or `limit_reached`.
     kind: &'static str,
+    /// A text for people.
     message: &'a str,
 }
 
-/// `agent` of an answer.
-#[derive(Debug, Serialize)]
+/// What happened in the turn: `agent` of an answer.
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct AgentSummary<'a> {
-    stop_reason: &'static str,
+    /// Why the turn ended.
+    stop_reason: StopReason,
+    /// The rounds in which server-side tools ran.
     rounds: u32,
+    /// The calls of the model.
     model_calls: u32,
+    /// The `usage` of each model call; `null` where the upstream reported none.
+    #[schemars(with = "Vec<Option<Map<String, Value>>>")]
     usage_by_round: Vec<Option<Value>>,
+    /// What the client should know about the turn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notices: Vec<NoticeEntry<'a>>,
 }
 
 /// Images as texts: base64 for PNG, a `data:` URL for other types.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ImageTexts<'a>(pub(super) &'a [ToolImage]);
+#[derive(Debug, Clone, Copy, JsonSchema)]
+#[schemars(inline)]
+pub(super) struct ImageTexts<'a>(#[schemars(with = "Vec<String>")] pub(super) &'a [ToolImage]);
 
-/// The images of calls as OpenRouter has them in a message: content parts with `data:` URLs.
+/// The images of calls as OpenRouter has them in a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageImages<'a>(pub(super) &'a [ToolCallRecord]);
+
+/// An image of a tool, as a content part.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct MessageImage<'a> {
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "image_url"))]
+    kind: &'static str,
+    image_url: ImageUrl<'a>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct ImageUrl<'a> {
+    /// A `data:` URL.
+    #[schemars(with = "String")]
+    url: DataUrl<'a>,
+}
+
+#[derive(Debug)]
+struct DataUrl<'a>(&'a ToolImage);
 
 /// Bytes that are serialized as base64, without a copy of the encoded text in memory.
 #[derive(Debug)]
@@ -78,7 +126,7 @@ impl<'a> From<&'a ToolCallRecord> for ToolCallEntry<'a> {
             name: &record.name,
             arguments: &record.arguments,
             result_content: &record.content,
-            status: record.status.as_str(),
+            status: record.status,
             duration_ms: record.duration_ms(),
             result_images_base64: ImageTexts(&record.images),
             file_ids: &record.file_ids,
@@ -118,7 +166,7 @@ impl<'a> From<&'a Outcome> for AgentSummary<'a> {
     fn from(outcome: &'a Outcome) -> Self {
         let usage = |usage: &Option<Usage>| usage.as_ref().map(Usage::to_value);
         Self {
-            stop_reason: outcome.stop_reason.as_str(),
+            stop_reason: outcome.stop_reason,
             rounds: outcome.rounds,
             model_calls: outcome.model_calls,
             usage_by_round: outcome.usage_by_round.iter().map(usage).collect(),
@@ -157,31 +205,21 @@ impl MessageImages<'_> {
 
 impl Serialize for MessageImages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Part<'a> {
-            #[serde(rename = "type")]
-            kind: &'static str,
-            image_url: ImageUrl<'a>,
-        }
-        #[derive(Serialize)]
-        struct ImageUrl<'a> {
-            url: DataUrl<'a>,
-        }
-        struct DataUrl<'a>(&'a ToolImage);
-        impl Serialize for DataUrl<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let data = Base64Display::new(&self.0.content, &STANDARD);
-                let mime_type = &self.0.mime_type;
-                serializer.collect_str(&format_args!("data:{mime_type};base64,{data}"))
-            }
-        }
         let images = self.0.iter().flat_map(|record| &record.images);
-        serializer.collect_seq(images.map(|image| Part {
+        serializer.collect_seq(images.map(|image| MessageImage {
             kind: "image_url",
             image_url: ImageUrl {
                 url: DataUrl(image),
             },
         }))
+    }
+}
+
+impl Serialize for DataUrl<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let data = Base64Display::new(&self.0.content, &STANDARD);
+        let mime_type = &self.0.mime_type;
+        serializer.collect_str(&format_args!("data:{mime_type};base64,{data}"))
     }
 }
 

@@ -31,11 +31,11 @@ use crate::session::files::{FileDraft, FileError, FileStore, NewFile, Purpose};
 /// Allowance for the other parts of a form besides the file, in bytes.
 const FORM_OVERHEAD_BYTES: u64 = 1024 * 1024;
 /// Longest value of a field other than the file, in bytes.
-const MAX_VALUE_BYTES: usize = 1024;
+pub(in super::super) const MAX_VALUE_BYTES: usize = 1024;
 /// Most bytes that the parser may hold before it yields a field or a piece of one.
 const MAX_UNPARSED_BYTES: usize = 256 * 1024;
 /// Most fields of a form.
-const MAX_FIELDS: usize = 32;
+pub(in super::super) const MAX_FIELDS: usize = 32;
 /// The time limit of an upload, to which the time of the largest file at [`MIN_UPLOAD_RATE`] is added.
 const BASE_UPLOAD_TIME: Duration = Duration::from_secs(60);
 /// The rate at which the largest file must arrive, in bytes per second.

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::stable::{self, Stable};
 use crate::support::client::Client;
+use crate::support::described::{self, Asked};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::webhook::Webhook;
 use crate::support::{eventually, within};
@@ -27,6 +28,7 @@ pub(crate) struct Golden {
 /// A streamed answer that is still arriving.
 #[derive(Debug)]
 pub(crate) struct Reading {
+    asked: Asked,
     response: Response,
     bytes: Vec<u8>,
 }
@@ -85,6 +87,9 @@ impl Golden {
             reading.response.headers().clone(),
         );
         let body = Bytes::from(reading.bytes);
+        if ending.is_empty() {
+            reading.asked.answered(status.as_u16(), &headers, &body);
+        }
         self.response(status, &headers, &body);
         self.text.push_str(ending);
         Exchange { body }
@@ -185,10 +190,9 @@ impl Golden {
 impl Reading {
     /// Sends a request and waits for the head of the answer.
     pub(crate) async fn start(request: RequestBuilder) -> Self {
-        let response = within("the head of an answer", request.send())
-            .await
-            .unwrap();
+        let (asked, response) = described::send("the head of an answer", request).await;
         Self {
+            asked,
             response,
             bytes: Vec::new(),
         }

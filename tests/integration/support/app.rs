@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::client::{Answer, Client};
+use super::described;
 use super::events::EventReader;
 use super::upstream::ScriptedUpstream;
 use super::webhook::Webhook;
@@ -124,6 +125,7 @@ impl Builder {
     pub(crate) async fn start(mut self) -> TestApp {
         let mut process = self.spawn("serve");
         let origin = process.ready().await;
+        described::started(&origin);
         TestApp {
             builder: self,
             process,
@@ -305,7 +307,15 @@ impl TestApp {
             self.kill9().await;
         }
         self.process = self.builder.spawn("serve");
+        described::ended(self.client.origin());
         self.client = Client::new(&self.process.ready().await);
+        described::started(self.client.origin());
+    }
+}
+
+impl Drop for TestApp {
+    fn drop(&mut self) {
+        described::ended(self.client.origin());
     }
 }
 

@@ -7,6 +7,7 @@ use http::{HeaderMap, Method, StatusCode};
 use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
 
+use super::described::{self, Asked};
 use super::events::EventReader;
 use super::within;
 
@@ -130,15 +131,14 @@ impl Client {
         request: RequestBuilder,
         reader: impl FnOnce(Response) -> EventReader,
     ) -> Result<EventReader, Answer> {
-        let response = within("the head of a stream", request.send())
-            .await
-            .unwrap();
+        let (asked, response) = described::send("the head of a stream", request).await;
         let media = response.headers().get("content-type");
         let streams = media.is_some_and(|media| media.as_bytes().starts_with(b"text/event-stream"));
         if response.status() == StatusCode::OK && streams {
-            Ok(reader(response))
+            let described = asked.streams(response.status().as_u16(), response.headers());
+            Ok(reader(response).described(described))
         } else {
-            Err(Answer::read(response).await)
+            Err(Answer::read(&asked, response).await)
         }
     }
 }
@@ -146,18 +146,17 @@ impl Client {
 impl Answer {
     /// Sends a request and takes the whole answer.
     pub(crate) async fn of(request: RequestBuilder) -> Self {
-        let response = within("the head of an answer", request.send())
-            .await
-            .unwrap();
-        Self::read(response).await
+        let (asked, response) = described::send("the head of an answer", request).await;
+        Self::read(&asked, response).await
     }
 
-    async fn read(response: Response) -> Self {
+    async fn read(asked: &Asked, response: Response) -> Self {
         let status = response.status();
         let headers = response.headers().clone();
         let body = within("the body of an answer", response.bytes())
             .await
             .unwrap();
+        asked.answered(status.as_u16(), &headers, &body);
         Self {
             status,
             headers,

@@ -8,6 +8,7 @@ use reqwest::Response;
 use serde_json::Value;
 
 use super::collect::Collected;
+use super::described::check_line;
 use super::stream_check::StreamCheck;
 use super::within;
 
@@ -36,6 +37,8 @@ pub(crate) struct EventReader {
     has_data: bool,
     finished: bool,
     check: StreamCheck,
+    /// Whether the document of the binary describes the lines.
+    described: bool,
 }
 
 impl EventReader {
@@ -49,6 +52,7 @@ impl EventReader {
             has_data: false,
             finished: false,
             check: StreamCheck::default(),
+            described: false,
         }
     }
 
@@ -57,6 +61,12 @@ impl EventReader {
         let mut reader = Self::new(response);
         reader.check.numbered();
         reader
+    }
+
+    /// The same reader; whether it holds the lines against the document of the binary is up to the caller.
+    pub(crate) fn described(mut self, described: bool) -> Self {
+        self.described = described;
+        self
     }
 
     /// The headers of the answer.
@@ -160,6 +170,9 @@ impl EventReader {
         loop {
             while !self.lines.is_empty() {
                 if let Some(frame) = self.take_line() {
+                    if self.described {
+                        check_line(&frame.data);
+                    }
                     self.check.feed(&frame);
                     return Ok(Some(frame));
                 }

@@ -15,7 +15,7 @@ use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 
 /// Keys inside `agent`.
-const AGENT_FIELDS: [&str; 13] = [
+pub(in crate::chat::decode) const AGENT_FIELDS: [&str; 13] = [
     "tools",
     "client_tools",
     "on_limit",
@@ -33,11 +33,54 @@ const AGENT_FIELDS: [&str; 13] = [
 /// Values of `agent.repeat_threshold`.
 const THRESHOLDS: &str = "0 (off) or a whole number from 2 to 8";
 /// Keys inside `agent.limits`.
-const LIMIT_FIELDS: [&str; 4] = [
+pub(in crate::chat::decode) const LIMIT_FIELDS: [&str; 4] = [
     "max_tool_calls",
     "max_seconds",
     "max_total_tokens",
     "max_cost_usd",
+];
+
+/// The words of `agent.on_disconnect`; here and below, the default is that of the type.
+pub(in crate::chat::decode) const ON_DISCONNECT: [(&str, OnDisconnect); 2] = [
+    ("cancel", OnDisconnect::Cancel),
+    ("finish", OnDisconnect::Finish),
+];
+/// The words of `agent.on_limit`.
+pub(in crate::chat::decode) const ON_LIMIT: [(&str, OnLimit); 3] = [
+    ("final_answer", OnLimit::FinalAnswer),
+    ("stop", OnLimit::Stop),
+    ("error", OnLimit::Error),
+];
+/// The words of `agent.session_mode`.
+pub(in crate::chat::decode) const SESSION_MODE: [(&str, SessionMode); 3] = [
+    ("auto", SessionMode::Auto),
+    ("append", SessionMode::Append),
+    ("replay", SessionMode::Replay),
+];
+/// The words of `agent.tool_execution`.
+pub(in crate::chat::decode) const TOOL_EXECUTION: [(&str, ToolExecution); 2] = [
+    ("parallel", ToolExecution::Parallel),
+    ("sequential", ToolExecution::Sequential),
+];
+/// The words of `agent.text`.
+pub(in crate::chat::decode) const TEXT: [(&str, TextMode); 2] =
+    [("all", TextMode::All), ("final", TextMode::Final)];
+/// The words of `agent.citations`.
+pub(in crate::chat::decode) const CITATIONS: [(&str, Option<CitationStyle>); 2] = [
+    ("marks", Some(CitationStyle::Marks)),
+    ("links", Some(CitationStyle::Links)),
+];
+/// The words of `agent.images`.
+pub(in crate::chat::decode) const IMAGES: [(&str, Option<ImageStyle>); 2] = [
+    ("none", Some(ImageStyle::None)),
+    ("inline", Some(ImageStyle::Inline)),
+];
+/// The words of `agent.progress`.
+pub(in crate::chat::decode) const PROGRESS: [(&str, ProgressMode); 4] = [
+    ("auto", ProgressMode::Auto),
+    ("named", ProgressMode::Named),
+    ("chunk", ProgressMode::Chunk),
+    ("none", ProgressMode::None),
 ];
 
 /// The checked members of `agent`.
@@ -90,73 +133,16 @@ impl AgentFields {
             deny,
             client_tools: member(&agent, "agent.client_tools", "a list of name patterns")?,
             background: member(&agent, "agent.background", "true or false")?.unwrap_or_default(),
-            on_disconnect: word(
-                &agent,
-                "agent.on_disconnect",
-                &[
-                    ("cancel", OnDisconnect::Cancel),
-                    ("finish", OnDisconnect::Finish),
-                ],
-            )?,
-            on_limit: word(
-                &agent,
-                "agent.on_limit",
-                &[
-                    ("final_answer", OnLimit::FinalAnswer),
-                    ("stop", OnLimit::Stop),
-                    ("error", OnLimit::Error),
-                ],
-            )?,
+            on_disconnect: word(&agent, "agent.on_disconnect", &ON_DISCONNECT)?,
+            on_limit: word(&agent, "agent.on_limit", &ON_LIMIT)?,
             limits: limits(&agent)?,
-            session_mode: word(
-                &agent,
-                "agent.session_mode",
-                &[
-                    ("auto", SessionMode::Auto),
-                    ("append", SessionMode::Append),
-                    ("replay", SessionMode::Replay),
-                ],
-            )?,
-            tool_execution: word(
-                &agent,
-                "agent.tool_execution",
-                &[
-                    ("parallel", ToolExecution::Parallel),
-                    ("sequential", ToolExecution::Sequential),
-                ],
-            )?,
+            session_mode: word(&agent, "agent.session_mode", &SESSION_MODE)?,
+            tool_execution: word(&agent, "agent.tool_execution", &TOOL_EXECUTION)?,
             repeat_threshold: member(&agent, "agent.repeat_threshold", THRESHOLDS)?,
-            text: word(
-                &agent,
-                "agent.text",
-                &[("all", TextMode::All), ("final", TextMode::Final)],
-            )?,
-            citations: word(
-                &agent,
-                "agent.citations",
-                &[
-                    ("marks", Some(CitationStyle::Marks)),
-                    ("links", Some(CitationStyle::Links)),
-                ],
-            )?,
-            images: word(
-                &agent,
-                "agent.images",
-                &[
-                    ("none", Some(ImageStyle::None)),
-                    ("inline", Some(ImageStyle::Inline)),
-                ],
-            )?,
-            progress: word(
-                &agent,
-                "agent.progress",
-                &[
-                    ("auto", ProgressMode::Auto),
-                    ("named", ProgressMode::Named),
-                    ("chunk", ProgressMode::Chunk),
-                    ("none", ProgressMode::None),
-                ],
-            )?,
+            text: word(&agent, "agent.text", &TEXT)?,
+            citations: word(&agent, "agent.citations", &CITATIONS)?,
+            images: word(&agent, "agent.images", &IMAGES)?,
+            progress: word(&agent, "agent.progress", &PROGRESS)?,
         })
     }
 }

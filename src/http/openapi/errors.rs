@@ -1,0 +1,206 @@
+//! The cases in which requests fail.
+
+/// A case in which a request fails.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ErrorCase {
+    pub(super) status: u16,
+    pub(super) code: Option<&'static str>,
+    pub(super) when: &'static str,
+}
+
+impl ErrorCase {
+    /// The case as a sentence.
+    pub(super) fn text(&self) -> String {
+        match self.code {
+            Some(code) => format!("`{code}`: {}.", self.when),
+            None => format!("No code: {}.", self.when),
+        }
+    }
+}
+
+const fn error(status: u16, code: &'static str, when: &'static str) -> ErrorCase {
+    ErrorCase {
+        status,
+        code: Some(code),
+        when,
+    }
+}
+
+/// Of every endpoint, except the probes.
+pub(super) const CALLER: &[ErrorCase] = &[
+    error(401, "invalid_api_key", "the API key is missing or wrong"),
+    error(
+        403,
+        "host_not_allowed",
+        "the server has no API keys, and the host of the request is not allowed",
+    ),
+    error(
+        429,
+        "rate_limit_exceeded",
+        "the API key has as many requests in progress as it may have",
+    ),
+];
+/// Of every endpoint.
+pub(super) const ALWAYS: &[ErrorCase] = &[
+    error(
+        431,
+        "request_header_fields_too_large",
+        "the path and the headers are too large, or there are more than 100 headers",
+    ),
+    error(500, "internal_error", "an internal error"),
+];
+/// Of endpoints that have parameters or a body.
+pub(super) const INVALID: &[ErrorCase] = &[ErrorCase {
+    status: 400,
+    code: None,
+    when: "a parameter or the body is not valid; `param` names the field",
+}];
+/// Of endpoints with an id in their path.
+pub(super) const NOT_FOUND: &[ErrorCase] = &[error(
+    404,
+    "not_found",
+    "it does not exist, or belongs to another API key",
+)];
+/// Of endpoints that hold a body in memory.
+pub(super) const BODY: &[ErrorCase] = &[
+    error(
+        408,
+        "request_timeout",
+        "the body does not arrive, or too slowly",
+    ),
+    error(413, "request_too_large", "the body is too large"),
+    error(503, "overloaded", "too many large requests are being read"),
+];
+/// Of endpoints that read bodies of one media type.
+pub(super) const MEDIA_TYPE: &[ErrorCase] = &[error(
+    415,
+    "unsupported_media_type",
+    "the content type is not the documented one",
+)];
+/// Of requests that are forwarded to a model server.
+pub(super) const FORWARDED: &[ErrorCase] = &[
+    ErrorCase {
+        status: 400,
+        code: None,
+        when: "the body is incomplete",
+    },
+    error(
+        404,
+        "not_found",
+        "`forward` does not have the path, it is below one of loopwright's own endpoints, or it can be read in more than \
+         one way",
+    ),
+];
+/// Of the metrics.
+pub(super) const OPERATOR: &[ErrorCase] = &[error(
+    403,
+    "operator_required",
+    "there are API keys with `operator = true`, and this is none of them",
+)];
+/// Of requests that name a model.
+pub(super) const MODEL: &[ErrorCase] = &[error(
+    404,
+    "model_not_found",
+    "no model server has the model",
+)];
+/// Of endpoints that read or write sessions or runs.
+pub(super) const SESSION_STORE: &[ErrorCase] = &[error(
+    503,
+    "session_store_unavailable",
+    "the session store is not available",
+)];
+/// Of endpoints that read or write files.
+pub(super) const FILE_STORE: &[ErrorCase] = &[error(
+    503,
+    "file_store_unavailable",
+    "the file store is not available",
+)];
+/// Of endpoints that write files.
+pub(super) const FILE_STORE_FULL: &[ErrorCase] = &[error(
+    503,
+    "file_store_full",
+    "the uploads that are running take all the storage for files",
+)];
+/// Of endpoints that change a session.
+pub(super) const SESSION_BUSY: &[ErrorCase] = &[error(
+    409,
+    "session_busy",
+    "another turn of the session is still running",
+)];
+/// Of endpoints that make a session larger.
+pub(super) const STORAGE: &[ErrorCase] = &[
+    error(413, "session_too_large", "the session would be too large"),
+    error(
+        507,
+        "storage_full",
+        "all sessions together are too large, or the disk is full",
+    ),
+];
+/// Of endpoints that start work.
+pub(super) const DRAINING: &[ErrorCase] =
+    &[error(503, "shutting_down", "the server is shutting down")];
+/// Of endpoints that ask a model server.
+pub(super) const UPSTREAM: &[ErrorCase] = &[
+    error(
+        502,
+        "upstream_unreachable",
+        "the model server cannot be reached, or its answer breaks off",
+    ),
+    error(
+        504,
+        "upstream_timeout",
+        "the model server is silent for too long",
+    ),
+];
+/// Of requests that web pages can send without a preflight.
+pub(super) const ORIGIN: &[ErrorCase] = &[error(
+    403,
+    "origin_not_allowed",
+    "a web page of another origin, which `cors_origins` does not have, sends a form",
+)];
+/// Of a turn.
+pub(super) const TURN: &[ErrorCase] = &[
+    error(
+        410,
+        "answer_expired",
+        "the answer to the `idempotency-key` is no longer kept",
+    ),
+    error(
+        422,
+        "idempotency_key_reused",
+        "the `idempotency-key` came with another body or path before",
+    ),
+];
+/// Of a turn that has begun, besides the failures of what it needs.
+pub(super) const FAILED: &[ErrorCase] = &[error(
+    422,
+    "agent_limit_exceeded",
+    "a limit is reached, and `agent.on_limit` is `error`",
+)];
+/// Of endpoints that end a run.
+pub(super) const NOT_RUNNING: &[ErrorCase] =
+    &[error(409, "not_running", "there is no run to cancel")];
+/// Of the answer of a run.
+pub(super) const INTERRUPTED: &[ErrorCase] = &[error(
+    410,
+    "run_interrupted",
+    "the server stopped before the run had an answer; its session holds what was done",
+)];
+/// Of the events of a run.
+pub(super) const EVENTS_EXPIRED: &[ErrorCase] = &[error(
+    410,
+    "events_expired",
+    "the events of the run are no longer kept",
+)];
+/// Of a fork.
+pub(super) const SESSION_EXISTS: &[ErrorCase] = &[error(
+    409,
+    "session_exists",
+    "a session with the new id exists already",
+)];
+/// Of the content of a file.
+pub(super) const RANGE: &[ErrorCase] = &[error(
+    416,
+    "range_not_satisfiable",
+    "the range is outside the file",
+)];

@@ -1,0 +1,107 @@
+//! `/v1/chat/completions/{id}`, and the run of a session.
+
+use serde_json::json;
+
+use super::chat::TAG;
+use super::errors;
+use super::operation::HeaderKind::Number;
+use super::operation::{HeaderOf, Operation};
+use crate::chat::encode::{ChatCompletion, StreamedData};
+use crate::http::answer::DeletedObject;
+use crate::http::completions::{
+    CancelRequest, CancellingCompletion, CompletionMessages, RunningCompletion,
+};
+
+const ID: &str = "The id of the answer, such as `chatcmpl-…`.";
+/// When a client should ask again for an answer that is being made.
+pub(super) const RETRY: HeaderOf = (
+    "retry-after",
+    Number,
+    "Seconds after which the answer may be there.",
+);
+
+pub(in crate::http) fn show(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named(TAG, "getChatCompletion", "The answer of a run")
+        .described("The error of a run that failed comes with its own status.")
+        .path("id", ID)
+        .answers::<ChatCompletion>(200, "The answer.")
+        .answers::<RunningCompletion<'_>>(202, "The run has not ended.")
+        .with_headers(202, &[RETRY])
+        .fails(errors::NOT_FOUND)
+        .fails(errors::INTERRUPTED)
+        .fails(errors::SESSION_STORE)
+        .fails(errors::FAILED)
+        .fails(errors::INVALID)
+        .fails(errors::SESSION_BUSY)
+        .fails(errors::STORAGE)
+        .fails(errors::FILE_STORE)
+        .fails(errors::DRAINING)
+        .fails(errors::UPSTREAM)
+        .passes_on_answers()
+}
+
+pub(in crate::http) fn delete(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named(TAG, "deleteChatCompletion", "Forgets the answer of a run")
+        .described("A run that has not ended is cancelled. The session keeps its messages.")
+        .path("id", ID)
+        .answers::<DeletedObject<'_>>(200, "It is deleted.")
+        .fails(errors::NOT_FOUND)
+        .fails(errors::SESSION_STORE)
+}
+
+pub(in crate::http) fn messages(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named(
+            TAG,
+            "listChatCompletionMessages",
+            "The messages of a run's session",
+        )
+        .path("id", ID)
+        .answers::<CompletionMessages>(200, "The messages, in order.")
+        .fails(errors::NOT_FOUND)
+        .fails(errors::SESSION_STORE)
+}
+
+pub(in crate::http) fn events(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named(TAG, "streamChatCompletionEvents", "The events of a run, as its stream has them")
+        .described("Each `data:` line has an `id:` line with its number. After those that exist, the stream goes on live.")
+        .path("id", ID)
+        .query(
+            "after",
+            json!({"type": "integer", "minimum": 0, "default": 0}),
+            "The number of the last line that the client has.",
+        )
+        .header(
+            "last-event-id",
+            json!({"type": "string"}),
+            "The same, if there is no `after`: the `id` of an event.",
+        )
+        .answers_nothing(200, "The events.")
+        .streams::<StreamedData>(200)
+        .fails(errors::INVALID)
+        .fails(errors::NOT_FOUND)
+        .fails(errors::EVENTS_EXPIRED)
+        .fails(errors::SESSION_STORE)
+}
+
+pub(in crate::http) fn cancel(operation: Operation<'_>) -> Operation<'_> {
+    cancelled(operation.named(TAG, "cancelChatCompletion", "Ends a run")).path("id", ID)
+}
+
+pub(in crate::http) fn cancel_session(operation: Operation<'_>) -> Operation<'_> {
+    let id = "The id of the session.";
+    let operation = operation.named("Sessions", "cancelSession", "Ends the run of a session");
+    cancelled(operation).path("id", id)
+}
+
+fn cancelled(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .reads::<CancelRequest>(false)
+        .answers::<CancellingCompletion>(202, "The run is told to end.")
+        .fails(errors::NOT_FOUND)
+        .fails(errors::NOT_RUNNING)
+        .fails(errors::SESSION_STORE)
+}

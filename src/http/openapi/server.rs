@@ -1,0 +1,136 @@
+//! Models, tools, the endpoints of operators, and what is forwarded.
+
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
+
+use super::errors;
+use super::operation::HeaderKind::Number;
+use super::operation::Operation;
+use crate::http::models::{Model, ModelList, OfferedTools};
+use crate::metrics;
+
+const MODELS: &str = "Models";
+const OPERATIONS: &str = "Operations";
+
+pub(in crate::http) fn models(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named(MODELS, "listModels", "The models of all model servers")
+        .answers::<ModelList>(200, "The models, each once.")
+        .fails(errors::UPSTREAM)
+        .passes_on_answers()
+}
+
+pub(in crate::http) fn model(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named(MODELS, "getModel", "A model")
+        .path("id", "The name of the model, which may hold slashes.")
+        .answers::<Model>(200, "The model.")
+        .fails(errors::NOT_FOUND)
+        .fails(errors::UPSTREAM)
+        .passes_on_answers()
+}
+
+pub(in crate::http) fn forwarded_model(operation: Operation<'_>) -> Operation<'_> {
+    let operation = operation
+        .named(MODELS, "forwardModel", "Forwarded to the model server")
+        .described(
+            "Fine-tuned models, for example, are deleted at the model server. With API keys, only if `forward` has the \
+             path.",
+        )
+        .of_each_method()
+        .path("id", "The name of the model, which may hold slashes.");
+    forwarding(operation)
+}
+
+pub(in crate::http) fn forwarded(operation: Operation<'_>) -> Operation<'_> {
+    let operation = operation
+        .named("Forwarded", "forward", "Forwarded to the model server, byte for byte")
+        .described(
+            "Every path below `/v1` that this document does not describe is forwarded with all methods: `embeddings`, \
+             `completions`, `audio/…`, `images/…`, `moderations`, `rerank`, `responses` and so on; with API keys, only \
+             what `forward` lists. The request goes to a model server that has its `model`, or to the first one if it \
+             names none. Answers are streamed, and so are bodies that are no JSON.",
+        )
+        .of_each_method()
+        .path("path", "The path below `/v1`, which may hold slashes.");
+    forwarding(operation)
+}
+
+fn forwarding(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .forwards()
+        .fails(errors::FORWARDED)
+        .fails(errors::BODY)
+        .fails(errors::MODEL)
+        .fails(errors::ORIGIN)
+        .fails(errors::DRAINING)
+        .fails(errors::UPSTREAM)
+        .passes_on_answers()
+}
+
+pub(in crate::http) fn tools(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named("Tools", "listTools", "The server-side tools")
+        .answers::<OfferedTools>(200, "The tools, with the JSON Schemas of their arguments.")
+}
+
+/// Whether the server can work.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Liveness {
+    #[schemars(extend("const" = "ok"))]
+    status: String,
+}
+
+/// Whether the server can work. A caller without a key gets the status only, and so does one of a host that is not allowed.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Readiness {
+    #[schemars(extend("enum" = ["ok", "unavailable", "shutting_down"]))]
+    status: String,
+    #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
+    upstream: Option<String>,
+    #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
+    session_store: Option<String>,
+    /// The isolation of the code, and how many interpreters there are; absent if code execution is switched off.
+    #[schemars(with = "Map<String, Value>", skip_serializing_if = "Option::is_none")]
+    code_execution: Option<Map<String, Value>>,
+}
+
+pub(in crate::http) fn healthz(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named(OPERATIONS, "getHealth", "Whether the server is alive")
+        .public()
+        .answers::<Liveness>(200, "It is.")
+}
+
+pub(in crate::http) fn readyz(operation: Operation<'_>) -> Operation<'_> {
+    operation
+        .named(
+            OPERATIONS,
+            "getReadiness",
+            "Whether a model server and the session store are reachable",
+        )
+        .described("A request with a key, or without keys one with an allowed host, also gets the details.")
+        .public()
+        .answers::<Readiness>(200, "They are.")
+        .answers::<Readiness>(503, "They are not, or the server is shutting down.")
+        .with_headers(503, &[("retry-after", Number, "Seconds to wait.")])
+}
+
+pub(in crate::http) fn metrics(operation: Operation<'_>) -> Operation<'_> {
+    let media = metrics::CONTENT_TYPE;
+    let media = media.split(';').next().unwrap_or(media);
+    operation
+        .named(
+            OPERATIONS,
+            "getMetrics",
+            "The metrics in the text format of Prometheus",
+        )
+        .described(
+            "With API keys they are for those with `operator = true`, or for all while none has that mark. `metrics_listen` \
+             serves them on an address of their own, without a key.",
+        )
+        .answers_as(200, media, json!({"type": "string"}), "The metrics.")
+        .fails(errors::OPERATOR)
+}
