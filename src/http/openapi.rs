@@ -8,6 +8,7 @@ mod operation;
 pub(super) mod runs;
 pub(super) mod server;
 pub(super) mod sessions;
+mod webhook;
 
 use std::collections::BTreeSet;
 
@@ -96,6 +97,7 @@ pub fn document() -> Value {
             .or_insert_with(|| json!({}));
         path[route.method.as_str().to_ascii_lowercase()] = operation;
     }
+    let webhooks = webhook::calls(&mut schemas);
     let tags: Vec<Value> = tags.into_iter().map(|tag| json!({"name": tag})).collect();
     json!({
         "openapi": "3.1.0",
@@ -104,6 +106,7 @@ pub fn document() -> Value {
         "security": [{}, {"apiKey": []}],
         "tags": tags,
         "paths": paths,
+        "webhooks": webhooks,
         "components": {
             "schemas": schemas.definitions(),
             "responses": schemas.responses,

@@ -8,6 +8,7 @@ mod request;
 mod response;
 mod result;
 mod retry;
+mod schema;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +25,9 @@ use super::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Sett
 use super::{Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource};
 use crate::net::ClientOptions;
 use crate::openai::tool::ToolDefinition;
+
+pub use self::request::WebhookCall;
+pub use self::schema::WebhookResult;
 
 /// How long an idle connection is kept. Common servers close idle connections after 5 s. A call sent on a connection
 /// that the server is closing fails, and only idempotent tools could be retried.

@@ -50,6 +50,18 @@ fn the_document_is_printed_without_settings_and_has_every_endpoint() {
     }
 }
 
+#[test]
+fn a_call_of_a_webhook_that_is_not_as_described_fails_its_test() {
+    let mut call = json!({
+        "name": "t", "arguments": {}, "tool_call_id": "c", "request_id": "r", "round": 0, "model": "m", "timeout_ms": 1,
+    });
+    assert_eq!(described::problems_of_call(&call), [""; 0]);
+    call["owner"] = "alice".into();
+    assert_eq!(described::problems_of_call(&call), [""; 0]);
+    call["new"] = 1.into();
+    assert_eq!(described::problems_of_call(&call).len(), 1);
+}
+
 /// Holds an answer of JSON against the document.
 fn check(path: &str, status: u16, headers: &[(&'static str, &'static str)], body: Value) {
     let always = [("content-type", "application/json"), ("x-request-id", "r")];

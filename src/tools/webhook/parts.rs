@@ -12,7 +12,7 @@ use crate::openai::raw::RawObject;
 use crate::tools::{ToolFile, ToolImage};
 
 /// Most images, and most files, of one result.
-const MAX_ENTRIES: usize = 100;
+pub(super) const MAX_ENTRIES: usize = 100;
 /// Longest file name in bytes; the limit of common file systems.
 const MAX_NAME_BYTES: usize = 255;
 /// The name of a file whose given name has no usable characters.

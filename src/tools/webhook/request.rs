@@ -11,6 +11,7 @@ use ::http::header::{
 use ::http::{HeaderMap, HeaderValue, Method};
 use bytes::Bytes;
 use rand::RngExt;
+use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -47,24 +48,33 @@ pub(super) struct PreparedCall {
 pub(super) struct Signer(Webhook);
 
 /// The body of a call.
-#[derive(Serialize)]
-struct CallBody<'a> {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct WebhookCall<'a> {
+    /// The name of the tool.
     name: &'a str,
+    /// The arguments, as the model gave them or repaired.
     arguments: &'a Map<String, Value>,
+    /// The id of the call.
     tool_call_id: &'a str,
+    /// The session, which is the caller's own word. Two API keys may use the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a str>,
-    /// Names the session among those of all owners.
+    /// Names the session among those of all API keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     session_key: Option<&'a str>,
-    /// The only field to authorise by: it is not the caller's own word.
+    /// The name of the caller's API key: the only field to authorise by, because it is not the caller's own word.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<&'a str>,
+    /// The id of the client's request.
     request_id: &'a str,
+    /// The round, from 0.
     round: u32,
+    /// The model that asked for the call.
     model: &'a str,
+    /// The end user, which is the caller's own word.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a str>,
+    /// The most time that one attempt may take.
     timeout_ms: u64,
 }
 
@@ -193,7 +203,7 @@ fn body(invocation: &ToolInvocation, timeout: Duration) -> Result<Bytes, ToolErr
     let context = &invocation.context;
     let session_id = context.session_id.as_ref();
     let session_key = session_id.map(|session| WorkspaceId::of(&context.owner, session));
-    let body = CallBody {
+    let body = WebhookCall {
         name: &invocation.name,
         arguments: &invocation.arguments,
         tool_call_id: &invocation.call_id,

@@ -40,6 +40,8 @@ pub(super) fn closed(document: &Value) -> Value {
             gather(document, &operation["responses"], &mut of_answers);
         }
     }
+    let call = &document["webhooks"]["callTool"]["post"]["requestBody"];
+    gather(document, call, &mut of_answers);
     for name in of_answers {
         if !OPEN.contains(&name.as_str()) {
             close(&mut schemas[name]);

@@ -77,6 +77,12 @@ pub(crate) fn codes() -> &'static BTreeSet<String> {
     &DOCUMENT.codes
 }
 
+/// What is wrong with the body of a call of a webhook tool; nothing if it is as described.
+pub(crate) fn problems_of_call(body: &Value) -> Vec<String> {
+    let described = &DOCUMENT.json["webhooks"]["callTool"]["post"]["requestBody"];
+    DOCUMENT.problems(&described["content"][JSON]["schema"], body)
+}
+
 /// Sends a request and waits for the head of its answer.
 pub(crate) async fn send(what: &str, request: RequestBuilder) -> (Asked, Response) {
     let (http, request) = request.build_split();
@@ -287,16 +293,20 @@ impl Document {
     }
 
     fn check(&self, schema: &Value, value: &Value, what: &str) {
-        let validator = self.validator(schema);
-        let problems: Vec<String> = validator
-            .iter_errors(value)
-            .map(|error| format!("{error} at `{}`", error.instance_path()))
-            .collect();
+        let problems = self.problems(schema, value);
         assert!(
             problems.is_empty(),
             "{what}, not as `loopwright openapi` says:\n{}\n{value}",
             problems.join("\n")
         );
+    }
+
+    fn problems(&self, schema: &Value, value: &Value) -> Vec<String> {
+        let validator = self.validator(schema);
+        let errors = validator.iter_errors(value);
+        errors
+            .map(|error| format!("{error} at `{}`", error.instance_path()))
+            .collect()
     }
 
     fn validator(&self, schema: &Value) -> Arc<Validator> {

@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Map, Value};
 
+use super::described;
 use super::webhook::Call;
 
 /// Keys that every call has.
@@ -24,7 +25,7 @@ pub(crate) fn violations(call: &Call, before: &[Call]) -> Vec<String> {
     let Some(body) = call.body.as_object() else {
         return vec!["the body is not a JSON object".to_owned()];
     };
-    let mut found = Vec::new();
+    let mut found = described::problems_of_call(&call.body);
     check_body(body, &mut found);
     let media = call.header("content-type").unwrap_or_default();
     if !media.starts_with("application/json") {
