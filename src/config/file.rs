@@ -249,19 +249,18 @@ pub(super) struct ToolSection {
     /// The schema as JSON, after the checks.
     #[serde(skip_deserializing)]
     pub(super) parameters_json: String,
-    pub(super) url: ServiceUrl,
+    /// By default the dispatch URL.
+    pub(super) url: Option<ServiceUrl>,
     #[serde(default)]
     pub(super) method: ToolMethod,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) headers: Headers,
     pub(super) secret_env: Option<VariableName>,
     pub(super) secret_file: Option<PathBuf>,
-    #[serde(default)]
-    pub(super) timeout: Seconds<30_000>,
-    #[serde(default)]
-    pub(super) max_retries: Count<0, 2>,
-    #[serde(default)]
-    pub(super) max_answer_bytes: ByteSize<1, { 4 * MIB }>,
+    /// These three are by default, without `url`, those of the dispatch URL.
+    pub(super) timeout: Option<Seconds<30_000>>,
+    pub(super) max_retries: Option<Count<0, 2>>,
+    pub(super) max_answer_bytes: Option<ByteSize<1, { 4 * MIB }>>,
     #[serde(default)]
     pub(super) sequential: bool,
     #[serde(default)]

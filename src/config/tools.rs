@@ -1,13 +1,16 @@
 //! The settings of server-side tools.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use ::http::Method;
 use serde_json::Value;
 
 use super::ConfigError;
 use super::file::{File, ToolSection};
+use super::text::ServiceUrl;
 use super::validation::Validation;
+use crate::tools::set::Globs;
 use crate::tools::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
 
 /// A tool without parameters takes an empty object.
@@ -17,9 +20,10 @@ pub(super) fn settings(
     file: &mut File,
     checks: &mut Validation<'_>,
 ) -> Result<Settings, ConfigError> {
+    let dispatch = dispatch(file, checks)?;
     Ok(Settings {
-        dispatch: dispatch(file, checks)?,
-        http_tools: http_tools(&mut file.tools, checks)?,
+        http_tools: http_tools(file, dispatch.as_ref(), checks)?,
+        dispatch,
         max_parallel_tools: file.max_parallel_tools.into(),
         max_result_chars: file.max_result_chars.into(),
         connect_timeout: file.tool_connect_timeout.into(),
@@ -73,44 +77,104 @@ fn dispatch(
 }
 
 fn http_tools(
-    sections: &mut [ToolSection],
+    file: &mut File,
+    dispatch: Option<&DispatchSettings>,
     checks: &Validation<'_>,
 ) -> Result<Vec<HttpToolSettings>, ConfigError> {
     let mut names = HashSet::new();
-    let mut tools = Vec::with_capacity(sections.len());
-    for (index, section) in sections.iter_mut().enumerate() {
+    let mut tools = Vec::with_capacity(file.tools.len());
+    for (index, section) in file.tools.iter_mut().enumerate() {
         let table = format!("tools[{index}]");
         if !names.insert(section.name.0.clone()) {
             let problem = "another tool has this name; write another name";
             return Err(checks.error(&format!("{table}.name"), problem));
         }
         section.parameters_json = parameters(section, &table, checks)?;
-        let (secret_env, secret_file) = (&section.secret_env, &section.secret_file);
+        let (endpoint, shared) = match &section.url {
+            Some(url) => (own_endpoint(section, url, &table, checks)?, None),
+            None => {
+                let dispatch = dispatch_of(section, &table, dispatch, checks)?;
+                section.timeout.get_or_insert(file.dispatch_timeout);
+                section.max_retries.get_or_insert(file.dispatch_max_retries);
+                let max_answer_bytes = file.dispatch_max_answer_bytes;
+                section.max_answer_bytes.get_or_insert(max_answer_bytes);
+                (dispatch.endpoint.clone(), Some(dispatch))
+            }
+        };
         tools.push(HttpToolSettings {
             name: section.name.0.clone(),
             description: section.description.0.clone(),
             parameters_json: section.parameters_json.clone(),
             endpoint: EndpointSettings {
-                url: section.url.0.clone(),
-                method: section.method.0.clone(),
-                headers: checks.headers(&format!("{table}.headers"), &section.headers)?,
-                secret: checks.secret(
-                    &format!("{table}.secret"),
-                    secret_env.as_ref(),
-                    secret_file.as_ref(),
-                    signing_secret,
-                )?,
-                timeout: section.timeout.into(),
-                max_answer_bytes: section.max_answer_bytes.into(),
-                max_retries: section.max_retries.into(),
+                timeout: (*section.timeout.get_or_insert_default()).into(),
+                max_answer_bytes: (*section.max_answer_bytes.get_or_insert_default()).into(),
+                max_retries: (*section.max_retries.get_or_insert_default()).into(),
+                ..endpoint
             },
-            sequential: section.sequential,
-            idempotent: section.idempotent,
+            sequential: section.sequential || shared.is_some_and(|dispatch| dispatch.sequential),
+            idempotent: section.idempotent || shared.is_some_and(|dispatch| dispatch.idempotent),
             read_only: section.read_only,
             repeatable: section.repeatable,
         });
     }
     Ok(tools)
+}
+
+/// The endpoint of a tool with a URL of its own, without its limits.
+fn own_endpoint(
+    section: &ToolSection,
+    url: &ServiceUrl,
+    table: &str,
+    checks: &Validation<'_>,
+) -> Result<EndpointSettings, ConfigError> {
+    let (secret_env, secret_file) = (&section.secret_env, &section.secret_file);
+    Ok(EndpointSettings {
+        url: url.0.clone(),
+        method: section.method.0.clone(),
+        headers: checks.headers(&format!("{table}.headers"), &section.headers)?,
+        secret: checks.secret(
+            &format!("{table}.secret"),
+            secret_env.as_ref(),
+            secret_file.as_ref(),
+            signing_secret,
+        )?,
+        timeout: Duration::ZERO,
+        max_answer_bytes: 0,
+        max_retries: 0,
+    })
+}
+
+/// The dispatch URL, for a tool that has no URL of its own.
+fn dispatch_of<'a>(
+    section: &ToolSection,
+    table: &str,
+    dispatch: Option<&'a DispatchSettings>,
+    checks: &Validation<'_>,
+) -> Result<&'a DispatchSettings, ConfigError> {
+    let url = format!("{table}.url");
+    let Some(dispatch) = dispatch else {
+        let problem = "is missing, and there is no dispatch URL; write the tool's `url`, or set `tool_dispatch_url` \
+                       (--tool-dispatch-url)";
+        return Err(checks.error(&url, problem));
+    };
+    let patterns = Globs::new(&dispatch.tools)
+        .map_err(|error| checks.error("dispatch_tools", error.to_string()))?;
+    if !patterns.matches(&section.name.0) {
+        let problem = "is missing, and `dispatch_tools` does not name the tool; add it there, or write the tool's `url`";
+        return Err(checks.error(&url, problem));
+    }
+    for (key, is_given) in [
+        ("method", section.method.0 != Method::POST),
+        ("headers", !section.headers.is_empty()),
+        ("secret_env", section.secret_env.is_some()),
+        ("secret_file", section.secret_file.is_some()),
+    ] {
+        if is_given {
+            let problem = "belongs to a tool with a `url`; for the dispatch URL there are the keys `dispatch_…`";
+            return Err(checks.error(&format!("{table}.{key}"), problem));
+        }
+    }
+    Ok(dispatch)
 }
 
 fn signing_secret(text: &str) -> Result<(), String> {

@@ -408,6 +408,10 @@ async fn a_wrong_configuration_ends_with_status_2_and_one_clear_line() {
         ),
         ("[[tools]]\nname = \"a\"", "description"),
         (
+            "[[tools]]\nname = \"a\"\ndescription = \"d\"",
+            "--tool-dispatch-url",
+        ),
+        (
             "[[tools]]\nname = \"a b\"\ndescription = \"d\"\nurl = \"http://127.0.0.1:1/\"",
             "tools[0].name",
         ),

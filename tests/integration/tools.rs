@@ -347,6 +347,36 @@ parameters = {{ type = "object" }}
 }
 
 #[tokio::test]
+async fn a_configured_tool_without_a_url_goes_to_the_dispatch_url() {
+    let batch = calls([("crm_read", json!({"number": 4})), ("client", json!({}))]);
+    let upstream = ScriptedUpstream::start([batch]).await;
+    let hook = Webhook::start().await.on("crm_read", webhook::text("open"));
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let toml = r#"
+dispatch_tools = ["crm_*"]
+dispatch_headers = { x-team = "blue" }
+[[tools]]
+name = "crm_read"
+description = "Reads a ticket."
+parameters = { type = "object", properties = { number = { type = "integer" } }, required = ["number"] }
+timeout = 7
+"#;
+    let app = builder.toml(toml).start().await;
+    let body = app.post_chat(ask_with("Go", ["client"])).await;
+    let body = body.completion();
+    assert_eq!(upstream.request(0).tool_names(), ["client", "crm_read"]);
+    let call = &body["agentic_tool_calls"][0];
+    assert_eq!(call["result_content"], "open");
+    let answered = &body["choices"][0]["message"]["tool_calls"];
+    assert_eq!(answered[0]["function"]["name"], "client");
+    let posted = &hook.calls()[0];
+    assert_eq!(posted.name, "crm_read");
+    assert_eq!(posted.arguments(), &json!({"number": 4}));
+    assert_eq!(posted.header("x-team"), Some("blue"));
+    assert_eq!(posted.body["timeout_ms"], 7000);
+}
+
+#[tokio::test]
 async fn a_client_tool_with_the_name_of_a_server_side_one_is_refused() {
     let upstream = ScriptedUpstream::start([]).await;
     let toml = "[[tools]]\nname = \"t\"\ndescription = \"d\"\nurl = \"http://127.0.0.1:1/\"\nparameters = { type = \"object\" }";

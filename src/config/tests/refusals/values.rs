@@ -184,6 +184,11 @@ const IMPOSSIBLE_TOOLS: &[(&str, &str, &str)] = &[
         "tools[1].url",
         "scheme",
     ),
+    (
+        "[[tools]]\nname = \"u\"\ndescription = \"d\"",
+        "tools[1].url",
+        "--tool-dispatch-url",
+    ),
     ("method = \"FETCH\"", "tools[0].method", "GET, POST"),
     (
         "parameters = { type = \"array\" }",
@@ -209,6 +214,26 @@ const IMPOSSIBLE_TOOLS: &[(&str, &str, &str)] = &[
         "parameters = {}\nparameters_file = \"/no/such\"",
         "tools[0].parameters_file",
         "remove one of the two",
+    ),
+];
+
+/// Lines of a tool without a URL below a dispatch URL, the key at fault and a part of the remedy.
+const IMPOSSIBLE_DISPATCHED_TOOLS: &[(&str, &str, &str)] = &[
+    ("name = \"other\"", "tools[0].url", "`dispatch_tools`"),
+    (
+        "name = \"crm_t\"\nmethod = \"GET\"",
+        "tools[0].method",
+        "dispatch_",
+    ),
+    (
+        "name = \"crm_t\"\nheaders = { x-a = \"b\" }",
+        "tools[0].headers",
+        "dispatch_",
+    ),
+    (
+        "name = \"crm_t\"\nsecret_env = \"TICKET_SECRET\"",
+        "tools[0].secret_env",
+        "dispatch_",
     ),
 ];
 
@@ -277,6 +302,14 @@ fn an_impossible_value_is_refused_by_its_key() {
     }
     for (text, key, part) in IMPOSSIBLE_TOOLS {
         check(&format!("{UPSTREAM}{TOOL}{text}"), key, part);
+    }
+    for (text, key, part) in IMPOSSIBLE_DISPATCHED_TOOLS {
+        let dispatch = "tool_dispatch_url = \"http://h/\"\ndispatch_tools = [\"crm_*\"]";
+        check(
+            &format!("{UPSTREAM}{dispatch}\n[[tools]]\ndescription = \"d\"\n{text}"),
+            key,
+            part,
+        );
     }
     for (text, key, part) in IMPOSSIBLE_SERVERS {
         check(&format!("{SERVER}{text}"), key, part);
