@@ -21,6 +21,7 @@ mod architecture;
 mod bodies;
 mod code;
 mod connections;
+mod demo;
 mod edge;
 mod external;
 mod faults;
