@@ -108,6 +108,10 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
             json!("agent_permission"),
         ),
         (
+            with(ask("x"), "code_execution_permission", json!("ask")),
+            json!("code_execution_permission"),
+        ),
+        (
             with(ask("x"), "files", json!([{"name": "a"}])),
             json!("files"),
         ),

@@ -384,13 +384,17 @@ async fn the_models_own_limits_are_reported() {
 
 #[tokio::test]
 async fn permission_deny_runs_nothing_and_tells_the_model() {
-    let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("Then not.")]).await;
-    let hook = hook().await;
-    let app = TestApp::with_tools(&upstream, &hook).await;
-    let body = with(ask_with("Go", ["t"]), "agent_permission", json!("deny"));
-    let body = app.post_chat(body).await.completion();
-    assert_eq!(body["agentic_tool_calls"][0]["status"], "denied");
-    assert!(hook.calls().is_empty());
+    // The second is the name that clients of mistral.rs use. The scripted upstream refuses both fields.
+    for field in ["agent_permission", "code_execution_permission"] {
+        let script = [calls([("t", json!({}))]), text("Then not.")];
+        let upstream = ScriptedUpstream::start(script).await;
+        let hook = hook().await;
+        let app = TestApp::with_tools(&upstream, &hook).await;
+        let body = with(ask_with("Go", ["t"]), field, json!("deny"));
+        let body = app.post_chat(body).await.completion();
+        assert_eq!(body["agentic_tool_calls"][0]["status"], "denied", "{field}");
+        assert!(hook.calls().is_empty(), "{field}");
+    }
 }
 
 #[tokio::test]

@@ -35,6 +35,7 @@ OWN_FIELDS = (
     "web_search_options",
     "files",
     "agent_permission",
+    "code_execution_permission",
     "agent",
 )
 

@@ -14,7 +14,7 @@ use crate::openai::request::RequestError;
 /// A member of the body and its name. Reading consumes it, so that no member is read twice.
 #[derive(Debug)]
 pub(super) struct Field<'a> {
-    name: &'static str,
+    pub(super) name: &'static str,
     /// The unparsed value, which may be `null`.
     value: Option<&'a RawValue>,
 }

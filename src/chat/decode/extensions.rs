@@ -5,6 +5,7 @@ pub(super) mod agent;
 use self::agent::{AgentFields, unavailable};
 use super::body::Field;
 use crate::agent::options::{Options, ToolExecution, TurnLimits};
+use crate::agent::policy::permission::strictest;
 use crate::agent::settings::{ImageStyle, Permission, Settings};
 use crate::agent::turn::{Caller, Globs, SessionMode, ToolFilter};
 use crate::ids::SessionId;
@@ -41,6 +42,7 @@ pub(super) struct ExtensionFields<'a> {
     pub(super) max_tool_rounds: Field<'a>,
     agent: Field<'a>,
     agent_permission: Field<'a>,
+    code_execution_permission: Field<'a>,
     max_tool_calls: Field<'a>,
     parallel_tool_calls: Field<'a>,
     store: Field<'a>,
@@ -50,12 +52,13 @@ pub(super) struct ExtensionFields<'a> {
 
 impl<'a> ExtensionFields<'a> {
     /// The members that are never sent to an upstream.
-    pub(super) const NAMES: [&'static str; 6] = [
+    pub(super) const NAMES: [&'static str; 7] = [
         "session_id",
         "max_tool_rounds",
         "enable_code_execution",
         "files",
         "agent_permission",
+        "code_execution_permission",
         "agent",
     ];
 
@@ -73,6 +76,7 @@ impl<'a> ExtensionFields<'a> {
             max_tool_rounds: field("max_tool_rounds"),
             agent: field("agent"),
             agent_permission: field("agent_permission"),
+            code_execution_permission: field("code_execution_permission"),
             max_tool_calls: field("max_tool_calls"),
             parallel_tool_calls: field("parallel_tool_calls"),
             store: field("store"),
@@ -130,7 +134,10 @@ impl<'a> ExtensionFields<'a> {
             on_disconnect: agent.on_disconnect,
             background: agent.background,
             on_limit: agent.on_limit,
-            permission: permission(self.agent_permission)?,
+            permission: strictest(&[
+                permission(self.agent_permission)?,
+                permission(self.code_execution_permission)?,
+            ]),
             session_mode,
             tool_execution: match parallel {
                 Some(false) => ToolExecution::Sequential,
@@ -171,15 +178,13 @@ fn globs(param: &str, patterns: Option<&[String]>) -> Result<Globs, RequestError
 }
 
 fn permission(field: Field<'_>) -> Result<Permission, RequestError> {
+    let name = field.name;
     let Some(word) = field.read::<String>("\"auto\" or \"deny\"")? else {
         return Ok(Permission::default());
     };
     Permission::parse(&word).ok_or_else(|| match &*word {
-        "ask" => unavailable(
-            "agent_permission",
-            "\"ask\" needs approvals; send \"auto\" or \"deny\"",
-        ),
-        _ => RequestError::invalid("agent_permission", "must be \"auto\" or \"deny\""),
+        "ask" => unavailable(name, "\"ask\" needs approvals; send \"auto\" or \"deny\""),
+        _ => RequestError::invalid(name, "must be \"auto\" or \"deny\""),
     })
 }
 
@@ -272,10 +277,13 @@ mod tests {
             calls(r#"{"max_tool_calls":5,"agent":{"limits":{"max_tool_calls":4}}}"#),
             Some(4)
         );
-        assert_eq!(
-            parse(r#"{"agent_permission":"deny"}"#).unwrap().permission,
-            Permission::Deny
-        );
+        for json in [
+            r#"{"agent_permission":"deny"}"#,
+            r#"{"code_execution_permission":"deny"}"#,
+            r#"{"agent_permission":"auto","code_execution_permission":"deny"}"#,
+        ] {
+            assert_eq!(parse(json).unwrap().permission, Permission::Deny, "{json}");
+        }
     }
 
     #[test]

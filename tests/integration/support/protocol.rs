@@ -5,12 +5,13 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 /// Fields that belong to loopwright and must never reach a model server.
-const OWN_FIELDS: [&str; 6] = [
+const OWN_FIELDS: [&str; 7] = [
     "session_id",
     "max_tool_rounds",
     "enable_code_execution",
     "files",
     "agent_permission",
+    "code_execution_permission",
     "agent",
 ];
 
