@@ -109,6 +109,13 @@ pub struct ToolImage {
     pub content: Bytes,
 }
 
+impl ToolImage {
+    /// Whether it is of the one type that lists of images hold in an answer.
+    pub fn is_png(&self) -> bool {
+        self.mime_type == "image/png"
+    }
+}
+
 /// A file that a tool made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolFile {

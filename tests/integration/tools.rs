@@ -593,6 +593,42 @@ async fn images_are_shown_to_models_that_see_and_named_to_those_that_do_not() {
 }
 
 #[tokio::test]
+async fn images_that_are_no_png_reach_the_client_as_files() {
+    let gif = "R0lGODlhAQABAAAAACw=";
+    let png = "iVBORw0KGgo=";
+    for stored in [true, false] {
+        let script = || [calls([("t", json!({}))]), text("x")];
+        let upstream = ScriptedUpstream::start(script().into_iter().chain(script())).await;
+        let url = format!("data:image/gif;base64,{gif}");
+        let reply = webhook::json(&json!({"content": "charts", "images": [png, url]}));
+        let hook = Webhook::start().await.on("t", reply);
+        let toml = upstream.with_quirks("images = true");
+        let app = TestApp::builder().dispatch(&hook).toml(&toml).start().await;
+        let request = with(ask_with("Go", ["t"]), "store", json!(stored));
+        let body = app.post_chat(request.clone()).await.completion();
+        let call = &body["agentic_tool_calls"][0];
+        assert_eq!(call["result_images_base64"], json!([png]));
+        let file = &body["files"][0];
+        assert_eq!(file["name"], "image_2.gif");
+        assert_eq!(file["mime_type"], "image/gif");
+        assert_eq!(file["data"], gif);
+        let ids = call["file_ids"].as_array().unwrap();
+        assert!(ids.contains(&file["id"]), "{ids:?}");
+        // The model sees both.
+        let parts = upstream.last().messages()[3]["content"].clone();
+        assert_eq!(parts[3]["image_url"]["url"], url);
+
+        let stream = app.stream_chat(request).await.collect().await;
+        let events = stream.progress.iter().map(|progress| &progress.chunk);
+        let produced: Vec<_> = events
+            .filter(|chunk| chunk["type"] == "file_produced")
+            .map(|chunk| &chunk["file"]["name"])
+            .collect();
+        assert_eq!(produced, ["image_2.gif"]);
+    }
+}
+
+#[tokio::test]
 async fn files_come_with_the_answer_and_as_events() {
     let upstream = ScriptedUpstream::start([
         calls([("t", json!({}))]),

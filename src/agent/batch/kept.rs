@@ -33,7 +33,10 @@ impl Batch {
         let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
             return kept;
         };
-        let made = std::mem::take(&mut output.files);
+        let mut made = std::mem::take(&mut output.files);
+        let others = (1..).zip(&output.images);
+        let others = others.filter(|(_, image)| !image.is_png());
+        made.extend(others.map(|(number, image)| image_file(number, image)));
         kept.files = self.store_files(&tool, made, &mut output.content).await;
         let images = std::mem::take(&mut output.images);
         output.images = self.context.keep_images(&tool, images, &mut kept).await;
@@ -82,7 +85,7 @@ impl Batch {
 }
 
 impl BatchContext {
-    /// Stores images as files. Returns those that the turn keeps in memory.
+    /// Stores images as files; what is no PNG is among the files of the call. Returns those that the turn keeps in memory.
     async fn keep_images(
         &mut self,
         tool: &str,
@@ -91,8 +94,11 @@ impl BatchContext {
     ) -> Vec<ToolImage> {
         let mut in_memory = Vec::new();
         for (number, image) in images.into_iter().enumerate() {
-            let stored = self.store_image(tool, "image", number, &image).await;
-            let is_stored = stored.is_some();
+            let stored = match image.is_png() {
+                true => self.store_image(tool, "image", number, &image).await,
+                false => None,
+            };
+            let is_stored = stored.is_some() || !image.is_png();
             kept.file_ids.extend(stored);
             match self.turn_bytes.take_base64(image.content.len()) {
                 true => in_memory.push(image),
@@ -129,8 +135,7 @@ impl BatchContext {
         number: usize,
         image: &ToolImage,
     ) -> Option<String> {
-        let subtype = image.mime_type.split(['/', '+', ';']).nth(1);
-        let name = format!("{kind}_{}.{}", number + 1, subtype.unwrap_or("bin"));
+        let name = image_name(kind, number + 1, image);
         self.store_part(tool, &name, &image.mime_type, &image.content)
             .await
     }
@@ -202,4 +207,20 @@ impl KeptParts {
         let texts = Some(texts.join(", ")).filter(|texts| !texts.is_empty())?;
         Some(format!("[{texts}: the turn keeps no more images.]"))
     }
+}
+
+/// An image as a file for the user.
+fn image_file(number: usize, image: &ToolImage) -> ToolFile {
+    let name = image_name("image", number, image);
+    ToolFile {
+        path: name.clone(),
+        name,
+        mime_type: image.mime_type.clone().into_owned(),
+        content: image.content.clone(),
+    }
+}
+
+fn image_name(kind: &str, number: usize, image: &ToolImage) -> String {
+    let subtype = image.mime_type.split(['/', '+', ';']).nth(1);
+    format!("{kind}_{number}.{}", subtype.unwrap_or("bin"))
 }

@@ -85,7 +85,7 @@ pub(super) struct AgentSummary<'a> {
     notices: Vec<NoticeEntry<'a>>,
 }
 
-/// Images as texts: base64 for PNG, a `data:` URL for other types.
+/// The PNG images as base64. Other types are among the files of the call.
 #[derive(Debug, Clone, Copy, JsonSchema)]
 #[schemars(inline)]
 pub(super) struct ImageTexts<'a>(#[schemars(with = "Vec<String>")] pub(super) &'a [ToolImage]);
@@ -177,23 +177,14 @@ impl<'a> From<&'a Outcome> for AgentSummary<'a> {
 
 impl ImageTexts<'_> {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        !self.0.iter().any(ToolImage::is_png)
     }
 }
 
 impl Serialize for ImageTexts<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Text<'a>(&'a ToolImage);
-        impl Serialize for Text<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let data = Base64Display::new(&self.0.content, &STANDARD);
-                match &*self.0.mime_type {
-                    "image/png" => serializer.collect_str(&data),
-                    other => serializer.collect_str(&format_args!("data:{other};base64,{data}")),
-                }
-            }
-        }
-        serializer.collect_seq(self.0.iter().map(Text))
+        let images = self.0.iter().filter(|image| image.is_png());
+        serializer.collect_seq(images.map(|image| Base64(&image.content)))
     }
 }
 
@@ -264,10 +255,7 @@ mod tests {
             detail: Some(Box::new(ToolDetail::Code(CodeDetail::default()))),
         };
         let entry = serde_json::to_value(ToolCallEntry::from(&record)).unwrap();
-        assert_eq!(
-            entry["result_images_base64"],
-            serde_json::json!(["AA==", "data:image/gif;base64,AQ=="])
-        );
+        assert_eq!(entry["result_images_base64"], serde_json::json!(["AA=="]));
         let mut keys: Vec<&String> = entry.as_object().unwrap().keys().collect();
         keys.sort_unstable();
         assert_eq!(
