@@ -24,6 +24,11 @@ use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 
+/// The role of results in OpenAI's older form of tool calls, which servers still accept.
+const LEGACY_FUNCTION: &str = "function";
+/// Most characters of a wrong value that an error repeats.
+const MAX_SHOWN_CHARS: usize = 40;
+
 /// The metadata of a message in an export.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 struct MessageMeta {
@@ -209,6 +214,7 @@ fn read_message(
         .map_err(|_| fail("is nested too deeply or not valid"))?;
     let plain = mistral::unwrap_message(raw.get(), images);
     let message = Message::parse(&plain).map_err(|problem| fail(&problem))?;
+    check_role(index, message.role())?;
     let content = RawObject::parse(&plain)
         .ok()
         .and_then(|object| object.get_some("content"));
@@ -221,6 +227,26 @@ fn read_message(
         false => Err(fail(
             "has a content that is neither a string nor a list of content parts",
         )),
+    }
+}
+
+/// Refuses a role that no model server knows: it would refuse every later turn of the session.
+fn check_role(index: usize, role: &Role) -> Result<(), SessionError> {
+    match role {
+        Role::Other(word) if &**word != LEGACY_FUNCTION => {
+            let param = format!("messages[{index}].role");
+            let word: String = word.chars().take(MAX_SHOWN_CHARS).collect();
+            let text = format!(
+                "{param} is \"{word}\", which is no role of a chat message; write system, developer, user, assistant or tool"
+            );
+            Err(invalid(&param, &text))
+        }
+        Role::System
+        | Role::Developer
+        | Role::User
+        | Role::Assistant
+        | Role::Tool
+        | Role::Other(_) => Ok(()),
     }
 }
 

@@ -452,6 +452,10 @@ async fn a_bad_import_is_refused_by_field_and_changes_nothing() {
             json!({"messages": [{"role": "user", "content": ["no part"]}]}),
             "messages[0]",
         ),
+        (
+            json!({"messages": [user("Q"), {"role": "human", "content": "unknown"}]}),
+            "messages[1].role",
+        ),
     ] {
         let answer = app
             .client()

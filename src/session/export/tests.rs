@@ -225,6 +225,11 @@ fn an_error_names_the_invalid_field() {
         ),
         (r#"{"messages":[{"content":"x"}]}"#, "messages[0]", "role"),
         (
+            r#"{"messages":[{"role":"User","content":"x"}]}"#,
+            "messages[0].role",
+            "\"User\"",
+        ),
+        (
             r#"{"messages":[{"role":"user","content":7}]}"#,
             "messages[0]",
             "content",
