@@ -24,6 +24,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::tools::ToolStatus;
+use crate::tools::repair::Repair;
 use figures::{CodeMetrics, WebMetrics};
 pub use labels::{ModelOutcome, RouteLabel, ToolLabel};
 
@@ -66,6 +67,7 @@ struct Inner {
     first_token_seconds: Histogram,
     tool_calls: Family<ToolCallLabels, Counter>,
     tool_seconds: Histograms<NameLabel>,
+    call_repairs: Family<Label, Counter>,
     model_calls: Family<ModelCallLabels, Counter>,
     model_seconds: Histograms<NameLabel>,
     retries: Family<NameLabel, Counter>,
@@ -156,6 +158,12 @@ impl Metrics {
             .tool_seconds
             .get_or_create(&[("tool", Arc::clone(tool))]);
         histogram.observe(duration.as_secs_f64());
+    }
+
+    /// Counts a repair of a call as a model wrote it.
+    pub fn call_repaired(&self, repair: Repair) {
+        let labels = [("repair", repair.as_str())];
+        self.0.call_repairs.get_or_create(&labels).inc();
     }
 
     /// Records the time that the code of one call ran.
@@ -262,6 +270,7 @@ impl Inner {
                 "tool_duration_seconds",
                 "Time of one tool call, retries included",
             ),
+            call_repairs: page.metric("call_repairs", "Repairs of tool calls that models wrote"),
             model_calls: page.metric("model_calls", "Calls of model servers"),
             model_seconds: page.times(
                 "model_call_duration_seconds",
@@ -309,6 +318,9 @@ impl Inner {
                 create(&self.tool_calls, &ToolCallLabels { tool, status });
             }
             create(&self.tool_seconds, &[("tool", Arc::clone(tool))]);
+        }
+        for repair in Repair::ALL.map(Repair::as_str) {
+            create(&self.call_repairs, &[("repair", repair)]);
         }
         for upstream in self.upstreams.values() {
             for outcome in ModelOutcome::ALL.map(ModelOutcome::as_str) {

@@ -25,6 +25,7 @@ use crate::session::StoredMessage;
 use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult, run};
 use crate::tools::cap::cap_result;
 use crate::tools::gate::CallRefusal;
+use crate::tools::repair;
 use crate::tools::{ToolDetail, ToolOutput, ToolStatus};
 use crate::upstream::assemble::ModelReply;
 pub(super) use context::BatchContext;
@@ -104,6 +105,9 @@ impl Batch {
                     started: started.clone(),
                 });
             }
+        }
+        for repair in calls.iter().flat_map(|call| &call.repairs) {
+            context.parts.metrics.call_repaired(*repair);
         }
         let limits = BatchLimits {
             max_parallel: context.max_parallel(),
@@ -291,6 +295,10 @@ impl Batch {
             shown.clear();
         }
         add_note(&mut content, kept.note());
+        // The contents of terminating calls are the answer to the user.
+        if ran && !output.terminate {
+            add_note(&mut content, repair::note(&call.repairs));
+        }
         let label = label(&self.context.parts, call);
         self.context
             .parts
@@ -315,6 +323,7 @@ impl Batch {
         if call.shown() {
             let files = kept.files.iter().map(|file| file.id.clone());
             let file_ids = files.chain(kept.file_ids).collect();
+            let repairs = call.repairs.iter();
             let record = ToolCallRecord {
                 index,
                 round: self.context.call.round,
@@ -326,7 +335,7 @@ impl Batch {
                 duration,
                 images: output.images,
                 file_ids,
-                repairs: call.repairs.clone(),
+                repairs: repairs.map(|repair| repair.as_str().to_owned()).collect(),
                 kind: call.kind,
                 detail: output.detail,
                 frames: output.frames,

@@ -6,7 +6,7 @@ use super::policy::repeat::CallSignature;
 use super::policy::{CallDecision, CallFacts};
 use crate::openai::tool::{CallKind, ToolCall};
 use crate::tools::gate::{CallRefusal, Gate};
-use crate::tools::repair::{Repaired, match_name};
+use crate::tools::repair::{Repair, Repaired, match_name};
 use crate::tools::set::{Lookup, ToolSet};
 use crate::tools::{SharedTool, ToolKind, ToolStatus};
 
@@ -21,8 +21,8 @@ pub(super) struct ResolvedCall {
     pub(super) runnable: Option<(SharedTool, Map<String, Value>)>,
     /// The text for the model if the call cannot run; else empty.
     pub(super) problem: String,
-    /// Names of the repairs that were made.
-    pub(super) repairs: Vec<String>,
+    /// The repairs that were made.
+    pub(super) repairs: Vec<Repair>,
     /// What kind of tool it is.
     pub(super) kind: ToolKind,
     /// Its tool changes nothing.
@@ -118,7 +118,7 @@ impl Resolver<'_> {
             && let Some(name) = match_name(&call.name, tools.names())
         {
             call.name = name.to_owned();
-            repairs.push("name_matched".to_owned());
+            repairs.push(Repair::NameMatched);
         }
         match tools.lookup(&call.name) {
             Lookup::Client => not_runnable(call, CallFacts::Client, String::new(), repairs),
@@ -146,14 +146,14 @@ impl Resolver<'_> {
         &self,
         mut call: ToolCall,
         tool: SharedTool,
-        mut repairs: Vec<String>,
+        mut repairs: Vec<Repair>,
     ) -> ResolvedCall {
         let Repaired {
             arguments,
             text,
             repairs: made,
         } = self.gate.prepare(&*tool, &call.arguments);
-        repairs.extend(made.iter().map(|repair| repair.as_str().to_owned()));
+        repairs.extend(made);
         call.arguments = text;
         let signature = CallSignature::new(&call.name, &call.arguments);
         match arguments {
@@ -190,7 +190,7 @@ fn not_runnable(
     call: ToolCall,
     facts: CallFacts,
     problem: String,
-    repairs: Vec<String>,
+    repairs: Vec<Repair>,
 ) -> ResolvedCall {
     ResolvedCall {
         call,

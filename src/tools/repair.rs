@@ -5,6 +5,7 @@
 //! of calls.
 
 mod fix;
+mod kind;
 mod name;
 mod read;
 mod report;
@@ -14,6 +15,7 @@ use serde_json::{Map, Value};
 use super::schema::{ArgumentChecker, CompiledSchema};
 use read::ArgumentText;
 
+pub use kind::{Repair, note};
 pub use name::match_name;
 
 /// Longest text that is repaired, in bytes; longer ones are only parsed and checked.
@@ -22,35 +24,6 @@ const MAX_REPAIRED_BYTES: usize = 1024 * 1024;
 const MAX_REPAIRED_WEIGHT: usize = 4 * 1024 * 1024;
 /// Keys under which some models wrap the arguments.
 const WRAPPERS: [&str; 3] = ["arguments", "parameters", "input"];
-
-/// A kind of repair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Repair {
-    /// A text that ended early was closed.
-    TruncationFixed,
-    /// A `null` for an optional field was removed.
-    NullStripped,
-    /// A string that holds an array became that array.
-    JsonStringToArray,
-    /// An empty object in place of an array became an empty array.
-    ObjectToArray,
-    /// A string in place of an array became the array's only item.
-    BareStringToArray,
-    /// A path that was written as a Markdown link became the path.
-    MdLinkUnwrapped,
-    /// A string that holds a number became that number.
-    StringToNumber,
-    /// A string that holds `true` or `false` became that boolean.
-    StringToBoolean,
-    /// An object that was encoded as a JSON string was decoded.
-    DoubleEncodingRemoved,
-    /// A Markdown code fence around the arguments was removed.
-    CodeFenceRemoved,
-    /// A wrapper such as `{"arguments": {…}}` was removed.
-    WrapperRemoved,
-    /// An empty string for an optional object or array was removed.
-    EmptyStringRemoved,
-}
 
 /// Arguments after repair.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,26 +51,6 @@ struct RepairedObject {
     repairs: Vec<Repair>,
 }
 
-impl Repair {
-    /// The name in responses.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TruncationFixed => "truncation_fixed",
-            Self::NullStripped => "null_stripped",
-            Self::JsonStringToArray => "json_string_to_array",
-            Self::ObjectToArray => "object_to_array",
-            Self::BareStringToArray => "bare_string_to_array",
-            Self::MdLinkUnwrapped => "md_link_unwrapped",
-            Self::StringToNumber => "string_to_number",
-            Self::StringToBoolean => "string_to_boolean",
-            Self::DoubleEncodingRemoved => "double_encoding_removed",
-            Self::CodeFenceRemoved => "code_fence_removed",
-            Self::WrapperRemoved => "wrapper_removed",
-            Self::EmptyStringRemoved => "empty_string_removed",
-        }
-    }
-}
-
 impl RepairedObject {
     fn note(&mut self, repair: Repair) {
         if !self.repairs.contains(&repair) {
@@ -121,7 +74,10 @@ impl Repaired {
 /// An empty text means no arguments, `{}`. Without a schema, the only check is that the arguments are an object.
 /// Unusable arguments keep their text if it is an object, so that the model sees what it wrote.
 pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired {
-    let text = if raw.trim().is_empty() { "{}" } else { raw };
+    let (text, made) = match raw.trim() {
+        "" => ("{}", vec![Repair::EmptyToObject]),
+        _ => (raw, Vec::new()),
+    };
     if read::is_heavy(text) {
         return Repaired::refused(report::too_many_values(), "{}".into(), Vec::new());
     }
@@ -131,9 +87,9 @@ pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired 
         Ok(Value::Object(arguments)) => {
             let value = Value::Object(arguments);
             if fits(&value) {
-                return accepted(value, text.to_owned(), Vec::new());
+                return accepted(value, text.to_owned(), made);
             }
-            let repairs = Vec::new();
+            let repairs = made;
             (RepairedObject { value, repairs }, false)
         }
         other => {

@@ -459,7 +459,6 @@ async fn arguments_are_mended_where_that_is_safe_and_explained_where_not() {
     let schema = json!({
         "type": "object",
         "properties": {"n": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}},
-        "required": ["n"],
     });
     for (written, given, repairs) in [
         (
@@ -487,6 +486,7 @@ async fn arguments_are_mended_where_that_is_safe_and_explained_where_not() {
             Some(json!({"n": 1})),
             Some("code_fence_removed"),
         ),
+        (json!(""), Some(json!({})), Some("empty_to_object")),
         (json!(r#"{"n": "many"}"#), None, None),
         (json!("no JSON at all"), None, None),
     ] {
@@ -502,12 +502,26 @@ async fn arguments_are_mended_where_that_is_safe_and_explained_where_not() {
                 let stored: Value =
                     serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
                 assert_eq!(stored, given, "the stored call is what the tool was given");
+                let told = upstream.last().tool_results()[0].1.clone();
+                assert_eq!(call["result_content"], told);
+                let page = app.get("/metrics").await.text();
                 match repairs {
-                    Some(repair) => assert_eq!(call["repairs"], json!([repair])),
-                    None => assert_eq!(
-                        call["arguments"], written,
-                        "valid arguments stay as they were written"
-                    ),
+                    Some(repair) => {
+                        assert_eq!(call["repairs"], json!([repair]));
+                        // Of empty arguments there is nothing to learn.
+                        let learns = repair != "empty_to_object";
+                        assert_eq!(told.contains("[This call was corrected"), learns, "{told}");
+                        let counted =
+                            format!("loopwright_call_repairs_total{{repair=\"{repair}\"}} 1\n");
+                        assert!(page.contains(&counted), "{page}");
+                    }
+                    None => {
+                        assert_eq!(told, "r");
+                        assert_eq!(
+                            call["arguments"], written,
+                            "valid arguments stay as they were written"
+                        );
+                    }
                 }
             }
             None => {
@@ -533,6 +547,24 @@ async fn a_name_that_surely_means_another_is_matched() {
         body["agentic_tool_calls"][0]["repairs"],
         json!(["name_matched"])
     );
+    let told = &upstream.last().tool_results()[0].1;
+    assert!(
+        told.contains("the name of the tool was corrected"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_note_about_a_repair_is_no_part_of_a_final_answer() {
+    let batch = calls([("t", json!(r#"{"n": "1"}"#))]);
+    let upstream = ScriptedUpstream::start([batch]).await;
+    let reply = webhook::json(&json!({"content": "Done.", "terminate": true}));
+    let hook = Webhook::start().await.on("t", reply);
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    let body = with(ask("Go"), "tools", json!([tool_with("t", schema)]));
+    let answer = app.post_chat(body).await;
+    assert_eq!(answer.content(), "Done.");
 }
 
 #[tokio::test]

@@ -39,6 +39,9 @@ fn what_stands_around_an_object_is_taken_off() {
         &[DoubleEncodingRemoved],
     );
     mended(r#""""#, &json!({}), &json!({}), &[DoubleEncodingRemoved]);
+    for nothing in ["", " \n"] {
+        mended(nothing, &json!({}), &json!({}), &[Repair::EmptyToObject]);
+    }
     assert_eq!(repair_arguments(&encoded(&plain), None).text, plain);
 }
 
