@@ -5,6 +5,7 @@
 //! limit, each page is counted by its share, if the kernel permits reading it. Blocks for as long as `/proc` takes.
 
 mod descriptors;
+mod kernel;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -18,6 +19,8 @@ use rustix::param::page_size;
 use rustix::process::Pid;
 
 pub(super) use self::descriptors::{DescriptorAccess, DescriptorUsage, descriptor_usage};
+use self::kernel::kilobytes;
+pub(super) use self::kernel::{KernelObjects, locks};
 
 /// Most processes and threads that are examined.
 const MAX_TASKS: usize = 4096;
@@ -112,7 +115,7 @@ fn status<T>(process: Pid, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     parse(stat.rsplit_once(')')?.1)
 }
 
-/// The memory of processes and of their in-memory file systems; `besides` is added.
+/// The memory of processes, of their page tables and of their in-memory file systems; `besides` is added.
 pub(super) fn memory(
     processes: &[Pid],
     tmpfs: &[BorrowedFd<'_>],
@@ -120,7 +123,10 @@ pub(super) fn memory(
     limit: u64,
 ) -> MemoryUse {
     let files = tmpfs.iter().map(|&fd| stored(fd)).sum::<u64>();
-    let files = files.saturating_add(besides);
+    let tables = processes
+        .iter()
+        .map(|process| kernel::page_tables(*process));
+    let files = files.saturating_add(besides).saturating_add(tables.sum());
     let quick: u64 = processes.iter().map(|process| resident(*process).0).sum();
     let mut bytes = files.saturating_add(quick);
     if bytes > limit {
@@ -198,16 +204,6 @@ fn unshared(processes: &[Pid]) -> u64 {
         most_shared = most_shared.max(shared);
     }
     sum.saturating_add(most_shared)
-}
-
-/// A field of `smaps_rollup`.
-fn kilobytes(rollup: &str, field: &str) -> u64 {
-    rollup
-        .lines()
-        .find_map(|line| line.strip_prefix(field))
-        .and_then(|rest| rest.split_ascii_whitespace().next())
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(0)
 }
 
 /// Bytes used in a file system.
@@ -390,13 +386,5 @@ while len(started) < 2:
         let with = memory(&tree(python.pid()), &[folder.as_fd()], 0, u64::MAX).bytes;
         let difference = (with - without).abs_diff(held);
         assert!(difference < 512 * MIB, "{held} {with} {without}");
-    }
-
-    #[test]
-    fn fields_are_found() {
-        let rollup = "0-1 ---p [rollup]\nRss: 4068 kB\nPss:     1097 kB\nSwapPss:  3 kB\n";
-        assert_eq!(kilobytes(rollup, "Pss:"), 1097);
-        assert_eq!(kilobytes(rollup, "SwapPss:"), 3);
-        assert_eq!(kilobytes(rollup, "Pss_Anon:"), 0);
     }
 }

@@ -52,6 +52,7 @@ macro_rules! suite {
                 interrupts: crate::lives::interrupts_between_cells_are_harmless;
                 process_bombs: crate::resources::bombs_of_processes_are_contained;
                 memory: crate::resources::memory::memory_is_bounded;
+                kernel_memory: crate::resources::kernel::kernel_memory_is_bounded;
                 disk: crate::resources::disk::disk_is_bounded;
                 time: crate::resources::time::time_is_bounded;
                 output: crate::resources::output_is_bounded;

@@ -1,6 +1,7 @@
 //! 54 to 70: what code can use up.
 
 pub(crate) mod disk;
+pub(crate) mod kernel;
 pub(crate) mod memory;
 pub(crate) mod time;
 

@@ -98,8 +98,6 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
     rules.insert(libc::SYS_clone, namespaces(0)?);
     let mut requests = vec![libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSCTTY];
     if host_in_sight {
-        // The kernel reports changes in any readable directory, regardless of Landlock.
-        rules.extend(always(calls::watches()));
         requests.extend(calls::CHANGES_FLAGS);
     }
     rules.insert(libc::SYS_ioctl, equal(1, &requests)?);
@@ -110,6 +108,12 @@ fn dangerous(network: Network, host_in_sight: bool) -> io::Result<Rules> {
     rules.insert(libc::SYS_mmap, vec![shared]);
     let other_process = rule([half(0, SeccompCmpOp::Ne, 0)])?;
     rules.insert(libc::SYS_prlimit64, vec![other_process]);
+    let locks = calls::UNOWNED_LOCKS.map(|command| half(1, SeccompCmpOp::Eq, family(command)));
+    let locks = locks.map(|command| rule([command]));
+    rules.insert(
+        libc::SYS_fcntl,
+        locks.into_iter().collect::<io::Result<Vec<_>>>()?,
+    );
     let options = calls::REFUSED_OPTIONS.map(|option| option.unsigned_abs().into());
     rules.insert(libc::SYS_prctl, equal(0, &options)?);
     let larger_buffers = |option: i32| {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Gid, Pid, Uid, getegid, geteuid, getgid, getuid};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
+use super::kernel::MAX_MAPPINGS;
 use super::resident;
 
 /// Most descriptors that are examined; more than the default limits allow.
@@ -41,6 +42,8 @@ pub(crate) struct DescriptorUsage {
     pub(crate) unsized_files: u64,
     /// Sockets.
     pub(crate) sockets: u64,
+    /// Mappings.
+    pub(crate) mappings: u64,
     /// Processes whose descriptors cannot be read.
     pub(crate) hidden: u64,
 }
@@ -53,6 +56,9 @@ pub(crate) fn descriptor_usage(processes: &[Pid], access: &DescriptorAccess) -> 
         .map(|(uid, gid)| ThreadUser::become_for_now(uid, gid));
     let mut scan = DescriptorScan::default();
     for &process in processes {
+        if scan.mappings > MAX_MAPPINGS {
+            break;
+        }
         // A process without memory has ended.
         if scan.process(process, access).is_err() && resident(process).0 > 0 {
             scan.hidden += 1;
@@ -68,6 +74,7 @@ struct DescriptorScan {
     files: HashMap<(u64, u64), u64>,
     sockets: HashMap<u64, u64>,
     mapped: HashSet<u64>,
+    mappings: u64,
     hidden: u64,
     descriptors: usize,
 }
@@ -79,10 +86,7 @@ impl DescriptorScan {
         for thread in fs::read_dir(path.join("task"))?.flatten() {
             self.thread(&thread.path())?;
         }
-        match &access.beneath {
-            Some(directory) => self.maps(&path, directory),
-            None => Ok(()),
-        }
+        self.maps(&path, access.beneath.as_deref())
     }
 
     fn thread(&mut self, path: &Path) -> io::Result<()> {
@@ -111,8 +115,8 @@ impl DescriptorScan {
         Ok(())
     }
 
-    /// Deleted files that are still mapped; most of them are open, too.
-    fn maps(&mut self, process: &Path, directory: &Path) -> io::Result<()> {
+    /// Counts the mappings, and finds deleted files of the directory that are still mapped; most of them are open, too.
+    fn maps(&mut self, process: &Path, directory: Option<&Path>) -> io::Result<()> {
         let Some(file) = present(File::open(process.join("maps")))? else {
             return Ok(());
         };
@@ -121,10 +125,13 @@ impl DescriptorScan {
         if present(read)?.is_some_and(|read| read as u64 >= MAX_MAPS) {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        let directory = directory.as_os_str().as_bytes();
-        let lines = text.split(|&byte| byte == b'\n');
-        self.mapped
-            .extend(lines.filter_map(|line| deleted(line, directory)));
+        let lines = || text.split(|&byte| byte == b'\n');
+        self.mappings += lines().count() as u64;
+        if let Some(directory) = directory {
+            let directory = directory.as_os_str().as_bytes();
+            let mapped = lines().filter_map(|line| deleted(line, directory));
+            self.mapped.extend(mapped);
+        }
         Ok(())
     }
 
@@ -139,6 +146,7 @@ impl DescriptorScan {
             files: self.files.len() as u64,
             unsized_files: self.sockets.values().sum::<u64>() + mapped,
             sockets: self.sockets.len() as u64,
+            mappings: self.mappings,
             hidden: self.hidden,
         }
     }
@@ -282,11 +290,13 @@ sent = fresh('sent')
 one.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [sent]))])
 os.close(sent)",
         );
+        assert!(descriptor_usage.mappings > 20, "{descriptor_usage:?}");
         assert_eq!(
             descriptor_usage,
             DescriptorUsage {
                 unsized_files: 2,
                 sockets: 2,
+                mappings: descriptor_usage.mappings,
                 ..DescriptorUsage::default()
             }
         );

@@ -16,7 +16,7 @@ use crate::sandbox::ResourceLimit;
 use crate::sandbox::files::WorkDir;
 use crate::sandbox::launcher::spec::Isolation;
 use crate::sandbox::launcher_socket::KillHandle;
-use crate::sandbox::monitor::{self, DescriptorAccess, DescriptorUsage};
+use crate::sandbox::monitor::{self, DescriptorAccess, DescriptorUsage, KernelObjects};
 use crate::sandbox::plan::Reservation;
 use crate::sandbox::process::launched::LaunchedProcess;
 use crate::sandbox::settings::Settings;
@@ -25,7 +25,7 @@ use crate::sandbox::settings::Settings;
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval between calls, when all processes are suspended.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
-/// During a call, disk and descriptors are measured once per this many measurements of memory.
+/// During a call, disk, descriptors, locks and mappings are measured once per this many measurements of memory.
 const THOROUGH_EVERY: u32 = 12;
 /// Assumed kernel memory of a socket, in bytes, if the kernel's setting cannot be read.
 const SOCKET_BYTES: u64 = 208 * 1024;
@@ -200,7 +200,17 @@ impl WatchTarget {
             true => self.descriptor_usage_of(&processes),
             false => None,
         };
-        self.memory(&processes, usage.unwrap_or_default())
+        let kernel = match thorough {
+            true => KernelObjects {
+                locks: monitor::locks(&processes),
+                mappings: usage.unwrap_or_default().mappings,
+            },
+            false => KernelObjects::default(),
+        };
+        if kernel.too_many() {
+            return Some(ResourceLimit::Memory);
+        }
+        self.memory(&processes, usage.unwrap_or_default(), kernel)
             .or_else(|| {
                 thorough
                     .then(|| self.disk(usage.unwrap_or_default()))
@@ -227,7 +237,12 @@ impl WatchTarget {
         Some(monitor::descriptor_usage(code, self.access.as_ref()?))
     }
 
-    fn memory(&self, processes: &[Pid], usage: DescriptorUsage) -> Option<ResourceLimit> {
+    fn memory(
+        &self,
+        processes: &[Pid],
+        usage: DescriptorUsage,
+        kernel: KernelObjects,
+    ) -> Option<ResourceLimit> {
         let mut directories = Vec::new();
         // Files on a disk of the host are not memory.
         if self.isolation.has_namespaces() {
@@ -239,7 +254,8 @@ impl WatchTarget {
         let hidden = usage.hidden.saturating_mul(limits.open_files);
         let sockets = usage.sockets.saturating_add(hidden);
         let in_sockets = sockets.saturating_mul(self.socket_bytes);
-        let used = monitor::memory(processes, &directories, in_sockets, limits.memory);
+        let besides = in_sockets.saturating_add(kernel.bytes());
+        let used = monitor::memory(processes, &directories, besides, limits.memory);
         // The kernel counts all processes of a user id together, so its limit is wider for a shared id.
         let shared = self.isolation == Isolation::SameUser;
         match used {

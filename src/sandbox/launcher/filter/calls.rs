@@ -26,8 +26,7 @@ const ALLOWED_EVERYWHERE: &[i64] = &[
     libc::SYS_getpeername, libc::SYS_getpgid, libc::SYS_getpid, libc::SYS_getppid, libc::SYS_getpriority,
     libc::SYS_getrandom, libc::SYS_getresgid, libc::SYS_getresuid, libc::SYS_getrusage, libc::SYS_getsid,
     libc::SYS_getsockname, libc::SYS_getsockopt, libc::SYS_gettid, libc::SYS_gettimeofday, libc::SYS_getuid,
-    libc::SYS_getxattr, libc::SYS_inotify_add_watch, libc::SYS_inotify_init1, libc::SYS_inotify_rm_watch,
-    libc::SYS_ioctl, libc::SYS_ioprio_get, libc::SYS_kill, libc::SYS_lgetxattr, libc::SYS_linkat, libc::SYS_listen,
+    libc::SYS_getxattr, libc::SYS_ioctl, libc::SYS_ioprio_get, libc::SYS_kill, libc::SYS_lgetxattr, libc::SYS_linkat, libc::SYS_listen,
     libc::SYS_listxattr, libc::SYS_llistxattr, libc::SYS_lremovexattr, libc::SYS_lseek, libc::SYS_lsetxattr,
     libc::SYS_madvise, libc::SYS_membarrier, libc::SYS_mincore, libc::SYS_mkdirat, libc::SYS_mmap,
     libc::SYS_mprotect, libc::SYS_mremap, libc::SYS_msync, libc::SYS_munmap, libc::SYS_nanosleep,
@@ -57,8 +56,7 @@ const ALLOWED_EVERYWHERE: &[i64] = &[
 const ALLOWED_HERE: &[i64] = &[
     libc::SYS_access, libc::SYS_alarm, libc::SYS_arch_prctl, libc::SYS_chmod, libc::SYS_chown, libc::SYS_creat,
     libc::SYS_dup2, libc::SYS_epoll_create, libc::SYS_epoll_wait, libc::SYS_eventfd, libc::SYS_fork,
-    libc::SYS_futimesat, libc::SYS_getdents, libc::SYS_getpgrp, libc::SYS_getrlimit, libc::SYS_inotify_init,
-    libc::SYS_lchown, libc::SYS_link, libc::SYS_lstat, libc::SYS_mkdir, libc::SYS_open, libc::SYS_pause,
+    libc::SYS_futimesat, libc::SYS_getdents, libc::SYS_getpgrp, libc::SYS_getrlimit, libc::SYS_lchown, libc::SYS_link, libc::SYS_lstat, libc::SYS_mkdir, libc::SYS_open, libc::SYS_pause,
     libc::SYS_pipe, libc::SYS_poll, libc::SYS_readlink, libc::SYS_rename, libc::SYS_renameat, libc::SYS_rmdir,
     libc::SYS_select, libc::SYS_setrlimit, libc::SYS_signalfd, libc::SYS_stat, libc::SYS_symlink,
     libc::SYS_sync_file_range, libc::SYS_time, libc::SYS_unlink, libc::SYS_utime, libc::SYS_utimes, libc::SYS_vfork,
@@ -69,13 +67,15 @@ const ALLOWED_HERE: &[i64] = &[38];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ALLOWED_HERE: &[i64] = &[];
 
-/// Refused, although other programs may need it.
+/// Refused, although other programs may need it. Queues of inotify are kernel memory that belongs to no process that could be
+/// measured, and they report changes in any readable directory, regardless of Landlock.
 #[rustfmt::skip]
 const REFUSED_EVERYWHERE: &[i64] = &[
     libc::SYS_acct, libc::SYS_add_key, libc::SYS_adjtimex, libc::SYS_bpf, libc::SYS_capset, libc::SYS_chroot,
     libc::SYS_clock_adjtime, libc::SYS_clock_settime, libc::SYS_delete_module, libc::SYS_fanotify_init,
     libc::SYS_fanotify_mark, libc::SYS_finit_module, libc::SYS_fsconfig, libc::SYS_fsmount, libc::SYS_fsopen,
-    libc::SYS_fspick, libc::SYS_get_mempolicy, libc::SYS_init_module, libc::SYS_io_cancel, libc::SYS_io_destroy,
+    libc::SYS_fspick, libc::SYS_get_mempolicy, libc::SYS_init_module, libc::SYS_inotify_add_watch,
+    libc::SYS_inotify_init1, libc::SYS_inotify_rm_watch, libc::SYS_io_cancel, libc::SYS_io_destroy,
     libc::SYS_io_getevents, libc::SYS_io_setup, libc::SYS_io_submit, libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register, libc::SYS_io_uring_setup, libc::SYS_ioprio_set, libc::SYS_kcmp,
     libc::SYS_kexec_file_load, libc::SYS_kexec_load, libc::SYS_keyctl, libc::SYS_landlock_add_rule,
@@ -103,7 +103,7 @@ const REFUSED_EVERYWHERE: &[i64] = &[
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const REFUSED_HERE: &[i64] = &[
-    libc::SYS__sysctl, libc::SYS_ioperm, libc::SYS_iopl, libc::SYS_mknod, libc::SYS_modify_ldt, libc::SYS_sysfs,
+    libc::SYS__sysctl, libc::SYS_inotify_init, libc::SYS_ioperm, libc::SYS_iopl, libc::SYS_mknod, libc::SYS_modify_ldt, libc::SYS_sysfs,
     libc::SYS_uselib, libc::SYS_ustat,
 ];
 #[cfg(not(target_arch = "x86_64"))]
@@ -136,13 +136,6 @@ pub(super) const CHANGES_FLAGS: [u64; 5] = [
     0x800c_6613,
     0x4080_6685,
 ];
-
-/// Notifications about changes in directories.
-const WATCHES_EVERYWHERE: &[i64] = &[libc::SYS_inotify_init1, libc::SYS_inotify_add_watch];
-#[cfg(target_arch = "x86_64")]
-const WATCHES_HERE: &[i64] = &[libc::SYS_inotify_init];
-#[cfg(not(target_arch = "x86_64"))]
-const WATCHES_HERE: &[i64] = &[];
 
 /// Writes of extended attributes.
 pub(super) const WRITES_ATTRIBUTES: [i64; 6] = [
@@ -182,6 +175,9 @@ pub(super) const REFUSED_OPTIONS: [c_int; 6] = [
     libc::PR_CAPBSET_DROP,
 ];
 
+/// `fcntl` commands that lock parts of a file for an open file; `/proc/locks` does not say whose these locks are.
+pub(super) const UNOWNED_LOCKS: [c_int; 2] = [libc::F_OFD_SETLK, libc::F_OFD_SETLKW];
+
 /// `clone` flags that create a namespace.
 pub(super) const NAMESPACE_FLAGS: [c_int; 8] = [
     libc::CLONE_NEWNS,
@@ -208,11 +204,6 @@ pub(super) fn refused() -> impl Iterator<Item = i64> {
 /// Changes of mode, owner and times by path.
 pub(super) fn changes_by_path() -> impl Iterator<Item = i64> {
     both(CHANGES_BY_PATH_EVERYWHERE, CHANGES_BY_PATH_HERE)
-}
-
-/// Notifications about changes in directories.
-pub(super) fn watches() -> impl Iterator<Item = i64> {
-    both(WATCHES_EVERYWHERE, WATCHES_HERE)
 }
 
 fn both(everywhere: &'static [i64], here: &'static [i64]) -> impl Iterator<Item = i64> {
