@@ -34,7 +34,8 @@ CMD ["serve", "--listen", "0.0.0.0:8080"]
 # The same Debian release as above, for its C library; Python and its packages for the code-execution tool.
 FROM python:3.13-slim-bookworm
 COPY docker/python-packages.txt /tmp/
-RUN pip install --no-cache-dir --root-user-action ignore --requirement /tmp/python-packages.txt \
+RUN pip install --no-cache-dir --root-user-action ignore --require-hashes --only-binary :all: \
+        --requirement /tmp/python-packages.txt \
     && rm /tmp/python-packages.txt \
     && useradd --system --uid 65532 --user-group --no-create-home --shell /usr/sbin/nologin nonroot
 COPY --from=build /out/loopwright /usr/local/bin/loopwright
