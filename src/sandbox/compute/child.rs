@@ -12,6 +12,8 @@ use crate::sandbox::launcher::{AtStep, StepError, StepResult, raw};
 
 /// Stack size for recursive parsers; only used pages count.
 const STACK: usize = 32 * 1024 * 1024;
+/// The first descriptor after the standard ones.
+const FIRST_INHERITED: u32 = 3;
 /// Longest request, in bytes.
 const MAX_REQUEST: usize = 256 * 1024 * 1024;
 
@@ -21,10 +23,12 @@ pub fn serve(
     limits: impl Iterator<Item = String>,
     answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
 ) -> ExitCode {
+    // What the server itself had inherited would take the numbers that the copies of the socket get.
+    let closed = raw::close_range(FIRST_INHERITED, u32::MAX).at("closing descriptors");
     let Ok(mut socket) = stdin() else {
         return ExitCode::FAILURE;
     };
-    match prepare(limits, answer) {
+    match closed.and_then(|()| prepare(limits, answer)) {
         Ok(requests) => {
             if send(&mut socket, READY).is_ok() {
                 receive(&mut socket, &requests);

@@ -14,10 +14,8 @@ use crate::sandbox::launcher::{AtStep, StepResult, identity, raw};
 /// The standard descriptors, and a copy of the socket for each of the two threads.
 const DESCRIPTORS: u64 = 5;
 
-/// Gives up descriptors, capabilities, files and resources. Threads started later inherit this.
+/// Gives up capabilities, files and resources. Threads started later inherit this.
 pub(super) fn give_up_rights(memory: u64, cpu_seconds: u64) -> StepResult<()> {
-    let descriptors = u32::try_from(DESCRIPTORS).unwrap_or(u32::MAX);
-    raw::close_range(descriptors, u32::MAX).at("closing descriptors")?;
     // Before Landlock, because both are files.
     let _without_proc_nothing_changes = fs::write("/proc/self/oom_score_adj", "1000");
     let own = own_size().at("reading the size of the program")?;

@@ -189,3 +189,21 @@ async fn what_a_page_says_stays_a_quotation() {
         [("[1]".to_owned(), pages.url("/injected"))]
     );
 }
+
+#[tokio::test]
+async fn pages_are_read_where_the_server_has_inherited_descriptors() {
+    let site = Site::pages().await;
+    let engine = Site::engine([]).await;
+    let script = [calls([page(&site.url("/long"))]), text("x")];
+    let upstream = ScriptedUpstream::start(script).await;
+    let script = format!(
+        "exec 3</dev/null 4</dev/null 9</dev/null; exec {} \"$@\"",
+        env!("CARGO_BIN_EXE_loopwright")
+    );
+    let builder = builder(&upstream, &engine);
+    let builder = builder.program("/bin/sh", ["-c", script.as_str(), "sh"]);
+    let app = builder.start().await;
+    let body = app.post_chat(ask("x")).await.completion();
+    let call = &body["agentic_tool_calls"][0];
+    assert_eq!(call["status"], "ok", "{call}");
+}
