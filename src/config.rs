@@ -8,6 +8,7 @@
 //! checked in this order: each alone, by the type of its key; then the keys that depend on one another.
 
 mod agent;
+mod changes;
 pub mod cli;
 mod file;
 mod http;
@@ -137,23 +138,27 @@ impl Config {
             env,
             origins,
             notices: Vec::new(),
-            changes: Vec::new(),
         };
         let upstreams = upstreams::settings(&mut file, &mut checks)?;
-        let session = agent::session(&mut file, &mut checks)?;
+        let session = agent::session(&mut file, &checks)?;
         let web = search::settings(&mut file, &upstreams, &mut checks)?;
+        let http = http::settings(&mut file, &mut checks)?;
+        let retry = upstreams::retry(&file, &checks)?;
+        let tools = tools::settings(&mut file, &mut checks)?;
+        let sandbox = sandbox::settings(&mut file, &session, &mut checks)?;
+        let agent = agent::agent(&file, &checks)?;
         Ok(Self {
-            http: http::settings(&mut file, &mut checks)?,
+            http,
             upstreams,
-            retry: upstreams::retry(&file, &checks)?,
-            tools: tools::settings(&mut file, &mut checks)?,
-            sandbox: sandbox::settings(&mut file, &session, &mut checks)?,
+            retry,
+            tools,
+            sandbox,
             web,
             session,
-            agent: agent::agent(&file, &checks)?,
+            agent,
             log: agent::log(&file),
+            changes: changes::notes(&file, &checks),
             notices: checks.notices,
-            changes: checks.changes,
             effective: Box::new(file),
         })
     }

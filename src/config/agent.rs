@@ -44,7 +44,7 @@ pub(super) fn agent(
 
 pub(super) fn session(
     file: &mut File,
-    checks: &mut Validation<'_>,
+    checks: &Validation<'_>,
 ) -> Result<session::settings::Settings, ConfigError> {
     let store = file.session_store.0.clone();
     let files_dir = file.files_dir.clone().map(Into::into);
@@ -63,13 +63,6 @@ pub(super) fn session(
         return Err(checks.error("max_total_file_bytes", problem));
     }
     let limits = session_limits(file, checks)?;
-    if checks.origins.is_given("session_ttl") && !checks.origins.is_given("nameless_session_ttl") {
-        let key = checks.origins.of("session_ttl");
-        checks.changes.push(format!(
-            "{key} does not concern sessions without an id of the client's; `nameless_session_ttl` does, and is 24 hours \
-             by default"
-        ));
-    }
     let unless_zero = |ttl: Duration| (!ttl.is_zero()).then_some(ttl);
     Ok(session::settings::Settings {
         store,

@@ -67,12 +67,6 @@ fn session_headers(file: &mut File, checks: &mut Validation<'_>) -> Vec<HeaderNa
         }
     }
     file.session_headers = names.iter().cloned().map(SessionHeader).collect();
-    if !names.is_empty() {
-        let key = checks.origins.of("session_headers");
-        checks.changes.push(format!(
-            "{key}: these headers name chats, not sessions; x-session-id carries a session id"
-        ));
-    }
     names
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the settings as a whole: the shipped file, the order of precedence, and every refusal.
 
+mod changes;
 mod refusals;
 mod sandbox;
 mod search;
@@ -393,18 +394,6 @@ fn what_is_possible_but_hardly_meant_is_noted() {
         assert!(notices.contains(part), "{notices}");
     }
     assert!(config.summary().contains("# note: "));
-}
-
-#[test]
-fn settings_that_a_change_concerns_are_noted() {
-    let changes = |lines: &str| load(&format!("{UPSTREAM}{lines}")).unwrap().changes;
-    assert_eq!(changes(""), Vec::<String>::new());
-    let headers = changes("session_headers = [\"x-chat-id\"]");
-    assert!(headers[0].contains("session_headers"), "{headers:?}");
-    let ttl = changes("session_ttl = \"90d\"");
-    assert!(ttl[0].contains("nameless_session_ttl"), "{ttl:?}");
-    let both = "session_ttl = \"90d\"\nnameless_session_ttl = \"90d\"";
-    assert_eq!(changes(both), Vec::<String>::new());
 }
 
 #[test]

@@ -30,7 +30,6 @@ pub(super) struct Validation<'a> {
     pub(super) env: Environment<'a>,
     pub(super) origins: Origins,
     pub(super) notices: Vec<String>,
-    pub(super) changes: Vec<String>,
 }
 
 impl Validation<'_> {
