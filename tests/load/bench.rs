@@ -15,6 +15,7 @@ mod generator;
 mod interpreter;
 mod measure;
 mod memory;
+mod neighbours;
 mod process;
 mod proxies;
 mod report;
@@ -34,6 +35,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{
     code::CodeBench,
     measure::Pace,
+    neighbours::NeighbourBench,
     proxies::{Launcher, Proxy, Role},
     report::{Report, Table},
     scenarios::{Bench, Fleet},
@@ -104,6 +106,7 @@ enum Scenario {
     Chunks,
     Code,
     Web,
+    Neighbours,
     Memory,
 }
 
@@ -218,7 +221,7 @@ async fn measure_placement(
     let [pass, tool_loop, history, first, chunks, code @ ..] = tables else {
         return;
     };
-    let [cells, starts, calls, plots, web, ..] = code else {
+    let [cells, starts, calls, plots, web, neighbours, ..] = code else {
         return;
     };
     let progress = |what: &str| eprintln!("load: {what}, cores: {placement}");
@@ -261,6 +264,16 @@ async fn measure_placement(
             placement,
         };
         bench.run(web, report).await;
+    }
+    if wanted(args, Scenario::Neighbours) {
+        progress("neighbours");
+        let pace = if args.quick { QUICK } else { FULL };
+        let bench = NeighbourBench {
+            launcher,
+            pace,
+            placement,
+        };
+        bench.run(neighbours, report).await;
     }
 }
 

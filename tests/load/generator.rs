@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::{
     answers::TOKEN,
@@ -24,6 +27,10 @@ const SLICE_GRACE: Duration = Duration::from_secs(20);
 
 /// No slice does more units than this, however fast the machine.
 const MAX_UNITS: usize = 400_000;
+
+/// Between two attempts of a flood whose requests are refused, and its longest time.
+const REFUSED_PAUSE: Duration = Duration::from_millis(5);
+const FLOOD_LIMIT: Duration = Duration::from_secs(60);
 
 /// Streams that are opened at the same time, well below a listen backlog.
 const OPENING: usize = 50;
@@ -160,6 +167,29 @@ pub(crate) async fn open(
         left -= batch;
     }
     Ok(held)
+}
+
+/// Connections that repeat a unit for as long as the returned tasks live, and no longer than a slice may take. What is refused
+/// is tried again.
+pub(crate) fn flood(address: SocketAddr, work: &Work, connections: usize) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..connections {
+        let work = work.clone();
+        let repeat = async move {
+            for _ in 0..MAX_UNITS {
+                let Ok(mut peer) = Peer::connect(address).await else {
+                    sleep(REFUSED_PAUSE).await;
+                    continue;
+                };
+                while unit(&mut peer, &work, Check::Text).await.is_ok() {}
+                sleep(REFUSED_PAUSE).await;
+            }
+        };
+        tasks.spawn(async move {
+            let _ended = timeout(FLOOD_LIMIT, repeat).await;
+        });
+    }
+    tasks
 }
 
 async fn gather<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {

@@ -104,6 +104,26 @@ impl Launcher {
         self.serve(&directory, &arguments).await
     }
 
+    /// Starts loopwright with tools behind the webhook, sessions in memory, and these lines in its file.
+    pub(crate) async fn loopwright_with(&self, lines: &str) -> Result<Proxy> {
+        let directory = self.fresh_directory()?;
+        let file = directory.join("load.toml");
+        fs::write(&file, lines).context("writing a configuration file")?;
+        let (file, tools) = (
+            file.display().to_string(),
+            format!("http://{}/tool", self.upstream),
+        );
+        let arguments = [
+            "--session-store",
+            "memory:",
+            "--tool-dispatch-url",
+            &tools,
+            "--config",
+            &file,
+        ];
+        self.serve(&directory, &arguments).await
+    }
+
     /// Starts loopwright with code execution, sessions in memory; `sandbox` is what stands in that table of its file.
     pub(crate) async fn loopwright_with_code(&self, python: &Path, sandbox: &str) -> Result<Proxy> {
         let directory = self.fresh_directory()?;
