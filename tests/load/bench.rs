@@ -110,6 +110,22 @@ enum Scenario {
     Memory,
 }
 
+impl Scenario {
+    fn what(self) -> &'static str {
+        match self {
+            Self::PassThrough => "pass-through",
+            Self::Loop => "loop",
+            Self::History => "length of history",
+            Self::FirstToken => "time to first token",
+            Self::Chunks => "streamed chunks",
+            Self::Code => "code",
+            Self::Web => "web",
+            Self::Neighbours => "neighbours",
+            Self::Memory => "memory of open streams",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Store {
     Memory,
@@ -224,56 +240,47 @@ async fn measure_placement(
     let [cells, starts, calls, plots, web, neighbours, ..] = code else {
         return;
     };
-    let progress = |what: &str| eprintln!("load: {what}, cores: {placement}");
-    if wanted(args, Scenario::PassThrough) {
-        progress("pass-through");
-        bench.pass_through(pass, report).await;
-    }
-    if wanted(args, Scenario::FirstToken) {
-        progress("time to first token");
-        bench.first_token(first, report).await;
-    }
-    if wanted(args, Scenario::Chunks) {
-        progress("streamed chunks");
-        bench.chunks(chunks, report).await;
-    }
-    if wanted(args, Scenario::Loop) {
-        progress("loop");
-        bench.tool_loop(tool_loop, report).await;
-    }
-    if wanted(args, Scenario::History) {
-        progress("length of history");
-        bench.history(history, report).await;
-    }
-    if wanted(args, Scenario::Code) {
-        progress("code");
-        let bench = CodeBench {
-            launcher,
-            python: &args.code_python,
-            pace: bench.pace,
-            repeats: if args.quick { 3 } else { 12 },
-            placement,
-        };
-        bench.run([cells, starts, calls, plots], report).await;
-    }
-    if wanted(args, Scenario::Web) {
-        progress("web");
-        let bench = WebBench {
-            program: &launcher.loopwright,
-            repeats: if args.quick { 3 } else { 9 },
-            placement,
-        };
-        bench.run(web, report).await;
-    }
-    if wanted(args, Scenario::Neighbours) {
-        progress("neighbours");
-        let pace = if args.quick { QUICK } else { FULL };
-        let bench = NeighbourBench {
-            launcher,
-            pace,
-            placement,
-        };
-        bench.run(neighbours, report).await;
+    let repeats = |full| if args.quick { 3 } else { full };
+    for scenario in Scenario::value_variants() {
+        if !wanted(args, *scenario) || *scenario == Scenario::Memory {
+            continue;
+        }
+        eprintln!("load: {}, cores: {placement}", scenario.what());
+        match scenario {
+            Scenario::PassThrough => bench.pass_through(pass, report).await,
+            Scenario::FirstToken => bench.first_token(first, report).await,
+            Scenario::Chunks => bench.chunks(chunks, report).await,
+            Scenario::Loop => bench.tool_loop(tool_loop, report).await,
+            Scenario::History => bench.history(history, report).await,
+            Scenario::Code => {
+                let bench = CodeBench {
+                    launcher,
+                    python: &args.code_python,
+                    pace: bench.pace,
+                    repeats: repeats(12),
+                    placement,
+                };
+                bench.run([cells, starts, calls, plots], report).await;
+            }
+            Scenario::Web => {
+                let bench = WebBench {
+                    program: &launcher.loopwright,
+                    repeats: repeats(9),
+                    placement,
+                };
+                bench.run(web, report).await;
+            }
+            Scenario::Neighbours => {
+                let bench = NeighbourBench {
+                    launcher,
+                    pace: bench.pace,
+                    placement,
+                };
+                bench.run(neighbours, report).await;
+            }
+            // Measured once, without a placement.
+            Scenario::Memory => {}
+        }
     }
 }
 
