@@ -16,6 +16,7 @@ use futures_util::{StreamExt, stream};
 
 use super::calls::ResolvedCall;
 use super::event::{AgentEvent, Notice, ToolCallRecord};
+use super::images::{NamedImages, image_message};
 use super::policy::CallDecision;
 use super::transcript;
 use super::turn_bytes::TurnBytes;
@@ -31,10 +32,7 @@ pub(super) use context::BatchContext;
 use kept::KeptParts;
 use outcome::{CallAnswer, digest};
 pub(super) use report::millis;
-use report::{
-    add_note, calling, calling_without_arguments, cancelled_text, frames_shown, image_message,
-    label, unseen,
-};
+use report::{add_note, calling, calling_without_arguments, cancelled_text, label, unseen};
 
 /// A batch of calls. Dropping it cancels the running tools.
 pub(super) struct Batch {
@@ -65,6 +63,8 @@ pub(super) enum BatchStep {
 pub(super) struct BatchOutcome {
     /// The messages for the history, in order.
     pub(super) messages: Vec<StoredMessage>,
+    /// The images that they name.
+    pub(super) images: NamedImages,
     /// The buffered events of the model call before the batch.
     pub(super) buffered: Vec<AgentEvent>,
     /// The texts of the results, in the order of the calls.
@@ -196,7 +196,7 @@ impl Batch {
     }
 
     /// The outcome of the batch, once it has ended.
-    pub(super) fn finish(self) -> BatchOutcome {
+    pub(super) async fn finish(self) -> BatchOutcome {
         let client_calls: Vec<ToolCall> = self
             .calls
             .iter()
@@ -228,13 +228,15 @@ impl Batch {
             );
             contents.push(answer.content);
         }
-        if !images.is_empty() && client_calls.is_empty() {
-            let message = image_message(&images);
-            messages.push(StoredMessage::hidden(message));
+        if !client_calls.is_empty() {
+            images.clear();
         }
+        let (message, images) = image_message(images).await.unzip();
+        messages.extend(message.map(StoredMessage::hidden));
         contents.retain(|content| !content.is_empty());
         BatchOutcome {
             messages,
+            images: images.unwrap_or_default(),
             buffered: self.buffered,
             contents,
             client_calls,
@@ -273,7 +275,7 @@ impl Batch {
     }
 
     /// Records the result of a call whose text is shortened and whose other parts are kept, and reports it to the client.
-    fn answered(&mut self, index: usize, result: ToolResult, kept: KeptParts, ran: bool) {
+    fn answered(&mut self, index: usize, result: ToolResult, mut kept: KeptParts, ran: bool) {
         let ToolResult {
             status,
             output,
@@ -284,8 +286,7 @@ impl Batch {
             return;
         };
         let mut content = output.content;
-        let mut shown = frames_shown(&output.frames);
-        shown.splice(0..0, output.images.iter().cloned());
+        let mut shown = std::mem::take(&mut kept.shown);
         if !self.shows_images() {
             add_note(&mut content, unseen(shown.len() + kept.beyond()));
             shown.clear();
@@ -324,12 +325,12 @@ impl Batch {
                 content: content.clone(),
                 status,
                 duration,
-                images: output.images,
+                images: kept.images,
                 file_ids,
                 repairs: call.repairs.clone(),
                 kind: call.kind,
                 detail: output.detail,
-                frames: output.frames,
+                frames: kept.frames,
             };
             let files = kept.files.into_iter();
             self.ready

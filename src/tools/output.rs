@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::image_data::ImageData;
 use crate::openai::citation::CitedSource;
 
 /// What a call brought back.
@@ -105,7 +106,7 @@ pub struct ToolImage {
     /// The media type, such as `image/png`.
     pub mime_type: Cow<'static, str>,
     /// The encoded image.
-    pub content: Bytes,
+    pub content: ImageData,
 }
 
 /// A file that a tool made.

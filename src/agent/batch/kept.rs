@@ -1,7 +1,9 @@
 //! What is kept of a result: its files and images, within the bytes of the turn.
 
-use super::super::event::{AgentEvent, Notice, ProducedFile};
+use super::super::event::{AgentEvent, KeptImage, Notice, ProducedFile};
+use super::super::images::{ShownImage, frames_shown};
 use super::super::policy::repeat::ResultDigest;
+use super::files::StoredPart;
 use super::outcome::digest;
 use super::{Batch, BatchContext};
 use crate::tools::cap::cap_result;
@@ -14,6 +16,12 @@ pub(super) struct KeptParts {
     pub(super) digest: ResultDigest,
     /// The files that the call made.
     pub(super) files: Vec<ProducedFile>,
+    /// The images that the turn keeps.
+    pub(super) images: Vec<KeptImage>,
+    /// The frames of animations that the turn keeps.
+    pub(super) frames: Vec<KeptImage>,
+    /// The images and frames that the model can be given.
+    pub(super) shown: Vec<ShownImage>,
     /// The whole text of the result, if it was shortened and the turn keeps it.
     pub(super) full_text: Option<String>,
     /// Ids of files that hold images or the whole text of the result.
@@ -27,7 +35,7 @@ pub(super) struct KeptParts {
 }
 
 impl Batch {
-    /// Stores the files and images of a result and shortens its text. Images beyond the bytes of the turn are removed.
+    /// Stores the files and images of a result and shortens its text. Images beyond the bytes of the turn are left out.
     pub(super) async fn keep_parts(&mut self, index: usize, output: &mut ToolOutput) -> KeptParts {
         let mut kept = KeptParts::of(digest(output));
         let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
@@ -36,9 +44,9 @@ impl Batch {
         let made = std::mem::take(&mut output.files);
         kept.files = self.store_files(&tool, made, &mut output.content).await;
         let images = std::mem::take(&mut output.images);
-        output.images = self.context.keep_images(&tool, images, &mut kept).await;
+        self.context.keep_images(&tool, images, &mut kept).await;
         let frames = std::mem::take(&mut output.frames);
-        output.frames = self.context.keep_frames(&tool, frames, &mut kept).await;
+        self.context.keep_frames(&tool, frames, &mut kept).await;
         let most = match output.is_bounded {
             true => usize::MAX,
             false => self.context.parts.max_result_chars,
@@ -82,57 +90,60 @@ impl Batch {
 }
 
 impl BatchContext {
-    /// Stores images as files. Returns those that the turn keeps in memory.
-    async fn keep_images(
-        &mut self,
-        tool: &str,
-        images: Vec<ToolImage>,
-        kept: &mut KeptParts,
-    ) -> Vec<ToolImage> {
-        let mut in_memory = Vec::new();
-        for (number, image) in images.into_iter().enumerate() {
-            let stored = self.store_image(tool, "image", number, &image).await;
-            let is_stored = stored.is_some();
-            kept.file_ids.extend(stored);
-            match self.turn_bytes.take_base64(image.content.len()) {
-                true => in_memory.push(image),
-                false => kept.count(is_stored),
-            }
-        }
-        in_memory
-    }
-
-    /// Returns the frames that the turn keeps in memory. Only the others are stored as files: animations have many.
-    async fn keep_frames(
-        &mut self,
-        tool: &str,
-        frames: Vec<ToolImage>,
-        kept: &mut KeptParts,
-    ) -> Vec<ToolImage> {
-        let mut in_memory = Vec::new();
-        for (number, frame) in frames.into_iter().enumerate() {
-            if self.turn_bytes.take_base64(frame.content.len()) {
-                in_memory.push(frame);
+    /// Stores images as files, and keeps those that the bytes of the turn allow.
+    async fn keep_images(&mut self, tool: &str, images: Vec<ToolImage>, kept: &mut KeptParts) {
+        for (number, ToolImage { mime_type, content }) in images.into_iter().enumerate() {
+            let bytes = content.decode();
+            let stored = self.store_image(tool, ("image", number), &mime_type, &bytes);
+            let (file_id, file) = stored.await.map(|part| (part.id, part.content)).unzip();
+            let id = file_id.as_ref().map(|id| id.as_str().to_owned());
+            kept.file_ids.extend(id);
+            if !self.turn_bytes.take_base64(bytes.len()) {
+                kept.count(file.is_some());
                 continue;
             }
-            let stored = self.store_image(tool, "frame", number, &frame).await;
-            kept.count(stored.is_some());
-            kept.file_ids.extend(stored);
+            let image = KeptImage {
+                mime_type,
+                bytes,
+                file,
+            };
+            kept.shown.push(ShownImage::new(&image, file_id));
+            kept.images.push(image);
         }
-        in_memory
+    }
+
+    /// Keeps the frames that the bytes of the turn allow. Only the others are stored as files: animations have many.
+    async fn keep_frames(&mut self, tool: &str, frames: Vec<ToolImage>, kept: &mut KeptParts) {
+        for (number, ToolImage { mime_type, content }) in frames.into_iter().enumerate() {
+            let bytes = content.decode();
+            if self.turn_bytes.take_base64(bytes.len()) {
+                kept.frames.push(KeptImage {
+                    mime_type,
+                    bytes,
+                    file: None,
+                });
+                continue;
+            }
+            let stored = self.store_image(tool, ("frame", number), &mime_type, &bytes);
+            let id = stored.await.map(|part| part.id.as_str().to_owned());
+            kept.count(id.is_some());
+            kept.file_ids.extend(id);
+        }
+        let shown = frames_shown(&kept.frames).into_iter();
+        kept.shown
+            .extend(shown.map(|frame| ShownImage::new(frame, None)));
     }
 
     async fn store_image(
         &self,
         tool: &str,
-        kind: &str,
-        number: usize,
-        image: &ToolImage,
-    ) -> Option<String> {
-        let subtype = image.mime_type.split(['/', '+', ';']).nth(1);
+        (kind, number): (&str, usize),
+        mime_type: &str,
+        bytes: &[u8],
+    ) -> Option<StoredPart> {
+        let subtype = mime_type.split(['/', '+', ';']).nth(1);
         let name = format!("{kind}_{}.{}", number + 1, subtype.unwrap_or("bin"));
-        self.store_part(tool, &name, &image.mime_type, &image.content)
-            .await
+        self.store_part(tool, &name, mime_type, bytes).await
     }
 
     /// Keeps the whole text of a shortened result. Beyond the bytes of the turn it is stored as a file.
@@ -148,7 +159,8 @@ impl BatchContext {
         kept.text_beyond = true;
         let mime_type = "text/plain; charset=utf-8";
         let stored = self.store_part(tool, "result.txt", mime_type, text.as_bytes());
-        kept.file_ids.extend(stored.await);
+        kept.file_ids
+            .extend(stored.await.map(|part| part.id.as_str().to_owned()));
     }
 
     /// The notice that the turn keeps no more.

@@ -258,11 +258,13 @@ impl Run {
             return Ok(());
         };
         let next = self.machine.after_batch(&batch.outcomes());
-        let finished = batch.finish();
+        let finished = batch.finish().await;
         self.turn_bytes = finished.turn_bytes;
         let round = finished.messages.iter().map(|stored| &stored.message);
         let round = messages::of_round(round, &self.request.route.quirks);
-        self.transcript.push(round.iter().map(Message::json));
+        let images = &finished.images;
+        self.transcript
+            .push(round.iter().map(|message| images.render(message)));
         match next {
             AfterBatch::Continue if self.control.stops_after_round() => {
                 self.queue_events(finished.buffered);

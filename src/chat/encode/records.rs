@@ -5,10 +5,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::agent::event::{Notice, Outcome, ProducedFile, ToolCallRecord, ToolImage};
+use crate::agent::event::{KeptImage, Notice, Outcome, ProducedFile, ToolCallRecord};
 use crate::ids::SessionId;
 use crate::openai::file::FileObject;
+use crate::openai::raw::quoted;
 use crate::openai::usage::Usage;
+use crate::parted::{BinaryContent, PartedText};
 
 /// An entry of `agentic_tool_calls`.
 #[derive(Debug, Serialize)]
@@ -20,8 +22,6 @@ pub(super) struct ToolCallEntry<'a> {
     result_content: &'a str,
     status: &'static str,
     duration_ms: u64,
-    #[serde(skip_serializing_if = "ImageTexts::is_empty")]
-    result_images_base64: ImageTexts<'a>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     file_ids: &'a [String],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -60,7 +60,7 @@ pub(super) struct AgentSummary<'a> {
 
 /// Images as texts: base64 for PNG, a `data:` URL for other types.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ImageTexts<'a>(pub(super) &'a [ToolImage]);
+pub(super) struct ImageTexts<'a>(pub(super) &'a [KeptImage]);
 
 /// The images of calls as OpenRouter has them in a message: content parts with `data:` URLs.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +69,65 @@ pub(super) struct MessageImages<'a>(pub(super) &'a [ToolCallRecord]);
 /// Bytes that are serialized as base64, without a copy of the encoded text in memory.
 #[derive(Debug)]
 struct Base64<'a>(&'a [u8]);
+
+/// An entry of `agentic_tool_calls` with the images of the call.
+pub(super) fn call_text(mut record: ToolCallRecord) -> PartedText {
+    let images = std::mem::take(&mut record.images);
+    let mut text = object_text(&ToolCallEntry::from(&record));
+    let mut before = ",\"result_images_base64\":[\"";
+    for kept in images {
+        text.push_text(before);
+        before = "\",\"";
+        if kept.mime_type != "image/png" {
+            text.push_text(url_prefix(&kept));
+        }
+        text.push_base64(kept.into_content());
+    }
+    if !before.starts_with(',') {
+        text.push_text("\"]");
+    }
+    text.push_text("}");
+    text
+}
+
+/// The images of a call as [`MessageImages`] has them.
+pub(super) fn message_images(record: &ToolCallRecord) -> impl Iterator<Item = PartedText> {
+    record.images.iter().map(|kept| {
+        let url = url_prefix(kept);
+        let before = format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"#);
+        let mut text = PartedText::from(before);
+        text.push_base64(kept.clone().into_content());
+        text.push_text(r#""}}"#);
+        text
+    })
+}
+
+/// What is before the base64 in the `data:` URL of an image, as a part of a JSON string.
+fn url_prefix(image: &KeptImage) -> String {
+    let url = quoted(&format!("data:{};base64,", image.mime_type));
+    url.trim_matches('"').to_owned()
+}
+
+/// An entry of `files` with the content of the file.
+pub(super) fn file_text(mut file: ProducedFile) -> PartedText {
+    let data = file.data.take();
+    let content = data.map(|bytes| file.file.take().unwrap_or(BinaryContent::Memory(bytes)));
+    let mut text = object_text(&FileEntry::from(&file));
+    if let Some(content) = content {
+        text.push_text(",\"data\":\"");
+        text.push_base64(content);
+        text.push_text("\"");
+    }
+    text.push_text("}");
+    text
+}
+
+/// The JSON text of an object without its closing brace.
+fn object_text(entry: &impl Serialize) -> PartedText {
+    let mut json = serde_json::to_string(entry).unwrap_or_else(|_| "{}".to_owned());
+    json.pop();
+    json.into()
+}
 
 impl<'a> From<&'a ToolCallRecord> for ToolCallEntry<'a> {
     fn from(record: &'a ToolCallRecord) -> Self {
@@ -80,7 +139,6 @@ impl<'a> From<&'a ToolCallRecord> for ToolCallEntry<'a> {
             result_content: &record.content,
             status: record.status.as_str(),
             duration_ms: record.duration_ms(),
-            result_images_base64: ImageTexts(&record.images),
             file_ids: &record.file_ids,
             repairs: &record.repairs,
         }
@@ -135,10 +193,10 @@ impl ImageTexts<'_> {
 
 impl Serialize for ImageTexts<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Text<'a>(&'a ToolImage);
+        struct Text<'a>(&'a KeptImage);
         impl Serialize for Text<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let data = Base64Display::new(&self.0.content, &STANDARD);
+                let data = Base64Display::new(&self.0.bytes, &STANDARD);
                 match &*self.0.mime_type {
                     "image/png" => serializer.collect_str(&data),
                     other => serializer.collect_str(&format_args!("data:{other};base64,{data}")),
@@ -167,10 +225,10 @@ impl Serialize for MessageImages<'_> {
         struct ImageUrl<'a> {
             url: DataUrl<'a>,
         }
-        struct DataUrl<'a>(&'a ToolImage);
+        struct DataUrl<'a>(&'a KeptImage);
         impl Serialize for DataUrl<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let data = Base64Display::new(&self.0.content, &STANDARD);
+                let data = Base64Display::new(&self.0.bytes, &STANDARD);
                 let mime_type = &self.0.mime_type;
                 serializer.collect_str(&format_args!("data:{mime_type};base64,{data}"))
             }
@@ -198,8 +256,16 @@ mod tests {
     use super::*;
     use crate::agent::event::{CodeDetail, ToolDetail, ToolKind, ToolStatus};
 
-    #[test]
-    fn an_entry_of_a_call_has_the_documented_fields_only() {
+    fn image(mime_type: &'static str, byte: u8) -> KeptImage {
+        KeptImage {
+            mime_type: mime_type.into(),
+            bytes: vec![byte].into(),
+            file: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn an_entry_of_a_call_has_the_documented_fields_only() {
         let record = ToolCallRecord {
             index: 0,
             round: 0,
@@ -209,23 +275,15 @@ mod tests {
             content: "text".into(),
             status: ToolStatus::Ok,
             duration: Duration::from_millis(7),
-            images: vec![
-                ToolImage {
-                    mime_type: "image/png".into(),
-                    content: vec![0].into(),
-                },
-                ToolImage {
-                    mime_type: "image/gif".into(),
-                    content: vec![1].into(),
-                },
-            ],
+            images: vec![image("image/png", 0), image("image/gif", 1)],
             frames: vec![],
             file_ids: vec!["file-1".into()],
             repairs: vec![],
             kind: ToolKind::CodeExecution,
             detail: Some(Box::new(ToolDetail::Code(CodeDetail::default()))),
         };
-        let entry = serde_json::to_value(ToolCallEntry::from(&record)).unwrap();
+        let text = call_text(record).whole().await.unwrap();
+        let entry: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(
             entry["result_images_base64"],
             serde_json::json!(["AA==", "data:image/gif;base64,AQ=="])
