@@ -18,7 +18,7 @@ pub(super) const TASK_LIMIT: Extent = Extent {
 /// separate transaction.
 pub(super) const CHUNK: Extent = Extent {
     rows: 512,
-    bytes: 512 * 1024,
+    bytes: 2 * 1024 * 1024,
 };
 
 impl Extent {
