@@ -80,19 +80,6 @@ impl<'a> RawObject<'a> {
     }
 }
 
-/// A part of a text as a slice of it; a copy if it is not a part.
-pub fn slice_of(whole: &Bytes, part: &str) -> Bytes {
-    let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr());
-    let end = start.and_then(|start| start.checked_add(part.len()));
-    match start
-        .zip(end)
-        .and_then(|(start, end)| whole.get(start..end))
-    {
-        Some(slice) => whole.slice_ref(slice),
-        None => Bytes::copy_from_slice(part.as_bytes()),
-    }
-}
-
 /// Appends `"key":value` to the JSON text of an unfinished object, with a comma if it has members.
 pub fn push_entry(object: &mut String, key: &str, value_json: &str) {
     if !object.ends_with('{') {
