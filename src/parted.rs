@@ -23,8 +23,21 @@ pub struct PartedText {
 pub enum TextPart {
     /// Text as it stands.
     Text(Bytes),
-    /// Bytes whose base64 is the text.
-    Base64(BinaryContent),
+    /// Bytes whose base64 is the text, between two other texts.
+    Content(Box<EmbeddedContent>),
+}
+
+/// Bytes whose base64 stands between two texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddedContent {
+    /// The text before the base64.
+    pub before: Bytes,
+    /// The bytes.
+    pub content: BinaryContent,
+    /// The text after the base64.
+    pub after: Bytes,
+    /// The text that stands for all of it once the file of the content was deleted.
+    pub lost: Bytes,
 }
 
 /// A text that is being written: short pieces are joined, long ones are shared.
@@ -61,9 +74,19 @@ impl PartedText {
         }
     }
 
-    /// Appends the base64 of a content.
+    /// Appends the base64 of a content; nothing if its file was deleted.
     pub fn push_base64(&mut self, content: BinaryContent) {
-        self.parts.push(TextPart::Base64(content));
+        self.push_embedded(EmbeddedContent {
+            before: Bytes::new(),
+            content,
+            after: Bytes::new(),
+            lost: Bytes::new(),
+        });
+    }
+
+    /// Appends the base64 of a content between two texts.
+    pub fn push_embedded(&mut self, embedded: EmbeddedContent) {
+        self.parts.push(TextPart::Content(Box::new(embedded)));
     }
 
     /// Appends another text.
@@ -81,12 +104,13 @@ impl PartedText {
         self.parts.iter().map(TextPart::length).sum()
     }
 
-    /// The parts that are text as it stands.
+    /// The text without what is written as base64.
     pub fn texts(&self) -> impl Iterator<Item = &Bytes> {
-        self.parts.iter().filter_map(|part| match part {
-            TextPart::Text(text) => Some(text),
-            TextPart::Base64(_) => None,
-        })
+        let texts = self.parts.iter().map(|part| match part {
+            TextPart::Text(text) => [Some(text), None],
+            TextPart::Content(embedded) => [Some(&embedded.before), Some(&embedded.after)],
+        });
+        texts.flatten().flatten()
     }
 
     /// The text, if it is in memory in one piece.
@@ -163,8 +187,17 @@ impl TextPart {
     fn length(&self) -> u64 {
         match self {
             Self::Text(text) => text.len() as u64,
-            Self::Base64(content) => content.length().div_ceil(3).saturating_mul(4),
+            Self::Content(embedded) => embedded.length(),
         }
+    }
+}
+
+impl EmbeddedContent {
+    /// The length of the text in bytes.
+    fn length(&self) -> u64 {
+        let around = self.before.len() + self.after.len();
+        let base64 = self.content.length().div_ceil(3).saturating_mul(4);
+        base64.saturating_add(around as u64)
     }
 }
 

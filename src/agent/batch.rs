@@ -196,7 +196,7 @@ impl Batch {
     }
 
     /// The outcome of the batch, once it has ended.
-    pub(super) async fn finish(self) -> BatchOutcome {
+    pub(super) fn finish(self) -> BatchOutcome {
         let client_calls: Vec<ToolCall> = self
             .calls
             .iter()
@@ -231,7 +231,7 @@ impl Batch {
         if !client_calls.is_empty() {
             images.clear();
         }
-        let (message, images) = image_message(images).await.unzip();
+        let (message, images) = image_message(images).unzip();
         messages.extend(message.map(StoredMessage::hidden));
         contents.retain(|content| !content.is_empty());
         BatchOutcome {

@@ -7,89 +7,134 @@ mod history;
 
 use std::borrow::Cow;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+
 pub(super) use self::history::{NamedImages, image_ids};
 use super::event::KeptImage;
 use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::openai::raw::quoted;
-use crate::parted::{BinaryContent, PartedText};
+use crate::parted::{BinaryContent, EmbeddedContent};
 
 /// Most frames of an animation that the model gets.
 const MAX_FRAMES_SHOWN: usize = 8;
+/// The content part of an image after its base64.
+const PART_AFTER: &str = r#""},"type":"image_url"}"#;
+/// Memory reserved for the content part of an image and the text before it, besides its base64.
+const PART_BYTES: usize = 256;
+
+/// Stands for an image whose file was deleted.
+const MISSING: &str = "[an image that is not available any more]";
 
 /// An image that the model is shown.
-#[derive(Debug, Clone)]
-pub(super) struct ShownImage {
+#[derive(Debug)]
+pub(super) enum ShownImage {
+    /// In a file, which the history names.
+    Stored(FileId, StoredImage),
+    /// In memory only. The history holds it as base64.
+    Unstored(KeptImage),
+}
+
+/// An image in a file.
+#[derive(Debug)]
+pub(super) struct StoredImage {
     mime_type: Cow<'static, str>,
     content: BinaryContent,
-    /// The stored file that holds it.
-    file_id: Option<FileId>,
 }
 
 impl ShownImage {
     pub(super) fn new(kept: &KeptImage, file_id: Option<FileId>) -> Self {
-        Self {
-            mime_type: kept.mime_type.clone(),
-            content: kept.clone().into_content(),
-            file_id,
+        match (file_id, kept.file.clone()) {
+            (Some(id), Some(content)) => {
+                let mime_type = kept.mime_type.clone();
+                Self::Stored(id, StoredImage { mime_type, content })
+            }
+            (None, _) | (_, None) => Self::Unstored(kept.clone()),
         }
-    }
-
-    /// Appends the content part with the image itself.
-    fn push_inline(&self, text: &mut PartedText) {
-        let url = quoted(&format!("data:{};base64,", self.mime_type));
-        let url = url.trim_end_matches('"');
-        text.push_text(format!(r#"{{"image_url":{{"url":{url}"#));
-        text.push_base64(self.content.clone());
-        text.push_text(r#""},"type":"image_url"}"#);
     }
 }
 
-/// The frames of an animation that the model gets: the first, the last, and others at even distances.
-pub(super) fn frames_shown<T>(frames: &[T]) -> Vec<&T> {
-    let (count, most) = (frames.len(), MAX_FRAMES_SHOWN);
-    if count <= most {
-        return frames.iter().collect();
+impl StoredImage {
+    /// The content part with the image itself.
+    fn embedded(&self) -> EmbeddedContent {
+        EmbeddedContent {
+            before: part_before(&self.mime_type).into(),
+            content: self.content.clone(),
+            after: PART_AFTER.into(),
+            lost: note_part(MISSING).into(),
+        }
     }
-    let chosen = (0..most).filter_map(|index| frames.get(index * (count - 1) / (most - 1)));
-    chosen.collect()
+}
+
+/// Which of so many frames of an animation the model gets: the first, the last, and others at even distances.
+pub(super) fn frames_shown(count: usize) -> Vec<usize> {
+    let most = MAX_FRAMES_SHOWN;
+    match count <= most {
+        true => (0..count).collect(),
+        false => (0..most)
+            .map(|index| index * (count - 1) / (most - 1))
+            .collect(),
+    }
 }
 
 /// A user message with images, each with the name of its tool, as the history has it; and the images that it names.
-/// Upstreams take no images in tool messages. Images whose files were deleted are left out.
-pub(super) async fn image_message(
-    images: Vec<(String, ShownImage)>,
-) -> Option<(Message, NamedImages)> {
-    let (mut content, mut named) = (PartedText::default(), NamedImages::default());
+/// Upstreams take no images in tool messages.
+pub(super) fn image_message(images: Vec<(String, ShownImage)>) -> Option<(Message, NamedImages)> {
+    let mut named = NamedImages::default();
+    let mut json = String::with_capacity(images.iter().map(expected_bytes).sum());
+    json.push_str(r#"{"role":"user","content":"#);
+    let mut before = '[';
     for (tool, image) in images {
-        if !image.content.exists().await {
-            continue;
-        }
-        let before = if content.is_empty() { '[' } else { ',' };
         let text = quoted(&format!("Image returned by the tool '{tool}':"));
-        content.push_text(format!(r#"{before}{{"text":{text},"type":"text"}},"#));
-        match image.file_id.clone() {
-            Some(id) => {
-                content.push_text(file_part(&id));
-                named.insert(id, image);
+        json.push_str(&format!(r#"{before}{{"text":{text},"type":"text"}},"#));
+        before = ',';
+        match image {
+            ShownImage::Stored(id, stored) => {
+                json.push_str(&file_part(&id));
+                named.insert(id, stored);
             }
-            None => image.push_inline(&mut content),
+            ShownImage::Unstored(kept) => {
+                json.push_str(&part_before(&kept.mime_type));
+                STANDARD.encode_string(&kept.bytes, &mut json);
+                json.push_str(PART_AFTER);
+            }
         }
     }
-    if content.is_empty() {
-        return None;
-    }
-    content.push_text("]");
-    // Only images in memory are inline here.
-    let content = content.whole().await.ok()?;
-    let message = Message::user_parts(std::str::from_utf8(&content).ok()?);
+    json.push_str("]}");
+    // Shared, as it may be large. Without images it is not a message.
+    let json = Bytes::from(json);
+    let text = std::str::from_utf8(&json).ok().filter(|_| before == ',')?;
+    let message = Message::parse_shared(text, json.clone()).ok()?;
     Some((message, named))
+}
+
+/// About how many bytes an image takes in a message.
+fn expected_bytes((_, image): &(String, ShownImage)) -> usize {
+    let base64 = match image {
+        ShownImage::Stored(..) => 0,
+        ShownImage::Unstored(kept) => kept.bytes.len().div_ceil(3) * 4,
+    };
+    base64 + PART_BYTES
+}
+
+/// The content part of an image up to its base64.
+fn part_before(mime_type: &str) -> String {
+    let url = quoted(&format!("data:{mime_type};base64,"));
+    let url = url.trim_end_matches('"');
+    format!(r#"{{"image_url":{{"url":{url}"#)
 }
 
 /// The content part that names an image by its file.
 fn file_part(id: &FileId) -> String {
     let id = quoted(id.as_str());
     format!(r#"{{"image_file":{{"file_id":{id}}},"type":"image_file"}}"#)
+}
+
+/// The content part that stands for an image.
+fn note_part(note: &str) -> String {
+    format!(r#"{{"text":{},"type":"text"}}"#, quoted(note))
 }
 
 #[cfg(test)]
@@ -100,13 +145,9 @@ mod tests {
 
     #[test]
     fn the_model_sees_a_few_frames_of_an_animation_from_its_beginning_to_its_end() {
-        let shown = |count: usize| -> Vec<usize> {
-            let frames: Vec<usize> = (0..count).collect();
-            frames_shown(&frames).into_iter().copied().collect()
-        };
-        assert_eq!(shown(8), (0..8).collect::<Vec<_>>());
-        assert_eq!(shown(71), [0, 10, 20, 30, 40, 50, 60, 70]);
-        assert_eq!(shown(9).len(), 8);
+        assert_eq!(frames_shown(8), (0..8).collect::<Vec<_>>());
+        assert_eq!(frames_shown(71), [0, 10, 20, 30, 40, 50, 60, 70]);
+        assert_eq!(frames_shown(9).len(), 8);
     }
 
     #[tokio::test]
@@ -126,7 +167,7 @@ mod tests {
             };
             ShownImage::new(&kept, file_id)
         };
-        let id = FileId::fresh();
+        let (id, gone) = (FileId::fresh(), FileId::fresh());
         let images = vec![
             (
                 "t".to_owned(),
@@ -135,24 +176,40 @@ mod tests {
             ("u".to_owned(), image("image/gif;a=\"b\"", None, None)),
             (
                 "v".to_owned(),
-                image("image/png", Some(file("gone")), Some(FileId::fresh())),
+                image("image/png", Some(file("gone")), Some(gone.clone())),
             ),
         ];
-        let (message, images) = image_message(images).await.unwrap();
-        let sent = images.render(&message).whole().await.unwrap();
+        let (message, images) = image_message(images).unwrap();
+        let sent = images.render(&message).without_lost().await;
+        let sent = sent.whole().await.unwrap();
         let sent: Value = serde_json::from_slice(&sent).unwrap();
         let stored: Value = serde_json::from_str(message.json_str()).unwrap();
         let text = |tool: &str| json!({"type": "text", "text": format!("Image returned by the tool '{tool}':")});
         let url = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});
-        let named = json!({"type": "image_file", "image_file": {"file_id": id.as_str()}});
+        let named =
+            |id: &FileId| json!({"type": "image_file", "image_file": {"file_id": id.as_str()}});
+        let missing = json!({"type": "text", "text": MISSING});
         let gif = url("data:image/gif;a=\"b\";base64,AAAA");
         let png = url("data:image/png;base64,AAAA");
-        assert_eq!(stored["content"], json!([text("t"), named, text("u"), gif]));
-        assert_eq!(sent["content"], json!([text("t"), png, text("u"), gif]));
+        assert_eq!(
+            stored["content"],
+            json!([
+                text("t"),
+                named(&id),
+                text("u"),
+                gif,
+                text("v"),
+                named(&gone)
+            ])
+        );
+        assert_eq!(
+            sent["content"],
+            json!([text("t"), png, text("u"), gif, text("v"), missing])
+        );
         assert_eq!(
             (&stored["role"], &sent["role"]),
             (&json!("user"), &json!("user"))
         );
-        assert!(image_message(Vec::new()).await.is_none());
+        assert!(image_message(Vec::new()).is_none());
     }
 }

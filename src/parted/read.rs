@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{BinaryContent, PartedText, TextPart};
+use super::{BinaryContent, EmbeddedContent, PartedText, TextPart};
 
 /// Bytes of a content that are encoded at a time; a multiple of three, so that their texts can be joined. The allocator keeps
 /// megabytes for each thread that allocates more than 64 KiB at once, and pieces are read on many threads.
@@ -23,10 +23,17 @@ const PIECE: usize = 36 * 1024;
 /// A text while it is read, as a body of known length.
 #[derive(Debug)]
 pub struct PartedBody {
-    parts: std::vec::IntoIter<TextPart>,
+    parts: std::vec::IntoIter<BodyPart>,
     reading: Option<Reading>,
     /// Bytes of the text that are still to come.
     left: u64,
+}
+
+/// A part of a body.
+#[derive(Debug)]
+enum BodyPart {
+    Text(Bytes),
+    Base64(BinaryContent),
 }
 
 /// A content while it is read.
@@ -52,14 +59,14 @@ struct FilePiece {
 }
 
 impl PartedText {
-    /// The text without the contents of files that were deleted: their base64 is empty.
+    /// The text without the contents of files that were deleted.
     #[must_use]
     pub async fn without_lost(mut self) -> Self {
         for part in &mut self.parts {
-            if let TextPart::Base64(content) = part
-                && !content.exists().await
+            if let TextPart::Content(embedded) = part
+                && !embedded.content.exists().await
             {
-                *part = TextPart::Text(Bytes::new());
+                *part = TextPart::Text(std::mem::take(&mut embedded.lost));
             }
         }
         self
@@ -67,9 +74,25 @@ impl PartedText {
 
     /// Reads the text.
     pub fn into_body(self) -> PartedBody {
+        let left = self.length();
+        let parts = self.parts.into_iter().map(|part| match part {
+            TextPart::Text(text) => [Some(BodyPart::Text(text)), None, None],
+            TextPart::Content(embedded) => {
+                let EmbeddedContent {
+                    before,
+                    content,
+                    after,
+                    ..
+                } = *embedded;
+                let texts = [before, after].map(|text| (!text.is_empty()).then_some(text));
+                let [before, after] = texts.map(|text| text.map(BodyPart::Text));
+                [before, Some(BodyPart::Base64(content)), after]
+            }
+        });
+        let parts: Vec<BodyPart> = parts.flatten().flatten().collect();
         PartedBody {
-            left: self.length(),
-            parts: self.parts.into_iter(),
+            left,
+            parts: parts.into_iter(),
             reading: None,
         }
     }
@@ -124,11 +147,11 @@ impl PartedBody {
             }
             self.reading = match self.parts.next() {
                 None => return Poll::Ready(Ok(None)),
-                Some(TextPart::Text(text)) => break text,
-                Some(TextPart::Base64(BinaryContent::Memory(bytes))) => {
+                Some(BodyPart::Text(text)) => break text,
+                Some(BodyPart::Base64(BinaryContent::Memory(bytes))) => {
                     Some(Reading::Memory(bytes))
                 }
-                Some(TextPart::Base64(BinaryContent::File { path, length })) => {
+                Some(BodyPart::Base64(BinaryContent::File { path, length })) => {
                     Some(Reading::File(open(path, length)))
                 }
             };
@@ -224,10 +247,26 @@ mod tests {
         assert_eq!(text.whole().await.unwrap(), "[\"YWJj\"]");
         std::fs::remove_file(&path).unwrap();
         assert!(text.whole().await.is_err());
+        text.push_embedded(EmbeddedContent {
+            before: "(".into(),
+            content: BinaryContent::Memory("abc".into()),
+            after: ")".into(),
+            lost: "lost".into(),
+        });
+        text.push_embedded(EmbeddedContent {
+            before: "(".into(),
+            content: BinaryContent::File {
+                path: path.as_path().into(),
+                length: 3,
+            },
+            after: ")".into(),
+            lost: "lost".into(),
+        });
         let rest = text.without_lost().await;
+        let expected = "[\"\"](YWJj)lost";
         assert_eq!(
             (rest.length(), rest.whole().await.unwrap()),
-            (4, "[\"\"]".into())
+            (expected.len() as u64, expected.into())
         );
     }
 }

@@ -36,7 +36,7 @@ impl Run {
                 self.ready.extend(batch.take_events());
                 // Counts the round; what would follow it does not matter any more.
                 let _next = self.machine.after_batch(&batch.outcomes());
-                let finished = batch.finish().await;
+                let finished = batch.finish();
                 self.queue_events(finished.buffered);
                 finished.messages
             }

@@ -258,7 +258,7 @@ impl Run {
             return Ok(());
         };
         let next = self.machine.after_batch(&batch.outcomes());
-        let finished = batch.finish().await;
+        let finished = batch.finish();
         self.turn_bytes = finished.turn_bytes;
         let round = finished.messages.iter().map(|stored| &stored.message);
         let round = messages::of_round(round, &self.request.route.quirks);

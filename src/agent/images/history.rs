@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::super::AgentParts;
 use super::super::inputs::with_parts;
 use super::super::turn::TurnRequest;
 use super::super::turn_bytes::TurnBytes;
-use super::ShownImage;
+use super::{MISSING, StoredImage, note_part};
 use crate::ids::{FileId, Owner};
 use crate::openai::message::{Message, Role};
 use crate::openai::raw::RawObject;
@@ -17,15 +16,13 @@ use crate::parted::{BinaryContent, PartedText};
 
 /// Stands for an image in the messages for a model that takes none.
 const UNSEEN: &str = "[an image that cannot be shown to this model]";
-/// Stands for an image whose file was deleted.
-const MISSING: &str = "[an image that is not available any more]";
 /// Stands for an image that is left out because later ones are shown.
 const EARLIER: &str = "[an earlier image, which is not shown again]";
 
 /// The images that messages name and the model is shown.
 #[derive(Debug, Default)]
 pub(in super::super) struct NamedImages {
-    by_file: HashMap<FileId, ShownImage>,
+    by_file: HashMap<FileId, StoredImage>,
 }
 
 impl NamedImages {
@@ -58,7 +55,7 @@ impl NamedImages {
                         Some(_) => EARLIER,
                     },
                 };
-                *text = json!({"type": "text", "text": note}).to_string();
+                *text = note_part(note);
                 is_changed = true;
             }
             drop(content);
@@ -69,7 +66,7 @@ impl NamedImages {
         found
     }
 
-    pub(super) fn insert(&mut self, id: FileId, image: ShownImage) {
+    pub(super) fn insert(&mut self, id: FileId, image: StoredImage) {
         self.by_file.insert(id, image);
     }
 
@@ -88,7 +85,7 @@ impl NamedImages {
                 && let Some(before) = json.get(done..start)
             {
                 text.push_text(json.slice_ref(before));
-                image.push_inline(&mut text);
+                text.push_embedded(image.embedded());
                 done = start + part.get().len();
             }
         }
@@ -102,7 +99,7 @@ impl NamedImages {
 }
 
 /// The stored image with this id, unless its content is gone.
-async fn stored_image(parts: &AgentParts, owner: &Owner, id: &FileId) -> Option<ShownImage> {
+async fn stored_image(parts: &AgentParts, owner: &Owner, id: &FileId) -> Option<StoredImage> {
     let files = &parts.sessions.files;
     let stored = files.get(owner, id).await.ok()?;
     let content = BinaryContent::File {
@@ -110,10 +107,9 @@ async fn stored_image(parts: &AgentParts, owner: &Owner, id: &FileId) -> Option<
         length: stored.bytes,
     };
     let is_image = stored.mime_type.starts_with("image/");
-    (is_image && content.exists().await).then(|| ShownImage {
+    (is_image && content.exists().await).then(|| StoredImage {
         mime_type: stored.mime_type.into(),
         content,
-        file_id: Some(stored.id),
     })
 }
 
@@ -152,9 +148,8 @@ fn image_id(part: &RawValue) -> Option<FileId> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
-    use super::super::super::event::KeptImage;
     use super::super::file_part;
     use super::*;
 
@@ -165,12 +160,10 @@ mod tests {
         let text = r#"{"type":"text","text":"image_file"}"#;
         let json =
             format!(r#"{{"role":"user","content":[{first}, {text},{second},{first}],"name":"n"}}"#);
-        let kept = KeptImage {
+        let image = StoredImage {
             mime_type: "image/png".into(),
-            bytes: vec![0, 0, 0].into(),
-            file: None,
+            content: BinaryContent::Memory(vec![0, 0, 0].into()),
         };
-        let image = ShownImage::new(&kept, None);
         let images = NamedImages {
             by_file: HashMap::from([(shown, image)]),
         };

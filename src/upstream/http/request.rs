@@ -25,8 +25,9 @@ pub(super) fn function_names(tools: &str) -> Arc<[String]> {
     entries.iter().filter_map(name).collect()
 }
 
-/// Encodes the body of a chat request, with the quirks of the upstream. The messages are not copied.
-pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body {
+/// Encodes the body of a chat request, with the quirks of the upstream. The messages are not copied. Texts stand for images
+/// whose files were deleted meanwhile.
+pub(super) async fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body {
     let quirks = &settings.quirks;
     let mut body = PartedWriter::default();
     body.text("{\"model\":");
@@ -49,7 +50,7 @@ pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body 
         body.shared(tools);
     }
     body.text(",\"messages\":[");
-    body.parted(call.transcript.text().clone());
+    body.parted(call.transcript.text().clone().without_lost().await);
     body.text("]");
     if let Some(choice) = &call.tool_choice {
         body.text(",\"tool_choice\":");
