@@ -288,7 +288,7 @@ impl Batch {
         let mut content = output.content;
         let mut shown = std::mem::take(&mut kept.shown);
         if !self.shows_images() {
-            add_note(&mut content, unseen(shown.len() + kept.beyond()));
+            add_note(&mut content, unseen(kept.showable() + kept.beyond()));
             shown.clear();
         }
         add_note(&mut content, kept.note());

@@ -20,7 +20,7 @@ pub(super) struct KeptParts {
     pub(super) images: Vec<KeptImage>,
     /// The frames of animations that the turn keeps.
     pub(super) frames: Vec<KeptImage>,
-    /// The images and frames that the model can be given.
+    /// The images and frames that a model that takes images gets.
     pub(super) shown: Vec<ShownImage>,
     /// The whole text of the result, if it was shortened and the turn keeps it.
     pub(super) full_text: Option<String>,
@@ -112,7 +112,8 @@ impl BatchContext {
         }
     }
 
-    /// Keeps the frames that the bytes of the turn allow. Only the others are stored as files: animations have many.
+    /// Keeps the frames that the bytes of the turn allow. Animations have many: only the others, and those that the model
+    /// gets, are stored as files.
     async fn keep_frames(&mut self, tool: &str, frames: Vec<ToolImage>, kept: &mut KeptParts) {
         for (number, ToolImage { mime_type, content }) in frames.into_iter().enumerate() {
             let bytes = content.decode();
@@ -129,9 +130,24 @@ impl BatchContext {
             kept.count(id.is_some());
             kept.file_ids.extend(id);
         }
-        let shown = frames_shown(&kept.frames).into_iter();
-        kept.shown
-            .extend(shown.map(|frame| ShownImage::new(frame, None)));
+        if self.shows_images {
+            self.show_frames(tool, kept).await;
+        }
+    }
+
+    /// Stores the frames that the model gets, so that the history can name them.
+    async fn show_frames(&self, tool: &str, kept: &mut KeptParts) {
+        for number in frames_shown(kept.frames.len()) {
+            let Some(frame) = kept.frames.get_mut(number) else {
+                continue;
+            };
+            let stored = self.store_image(tool, ("frame", number), &frame.mime_type, &frame.bytes);
+            let (file_id, file) = stored.await.map(|part| (part.id, part.content)).unzip();
+            frame.file = file;
+            kept.shown.push(ShownImage::new(frame, file_id.clone()));
+            kept.file_ids
+                .extend(file_id.map(|id| id.as_str().to_owned()));
+        }
     }
 
     async fn store_image(
@@ -188,12 +204,17 @@ impl KeptParts {
         }
     }
 
-    /// Images and frames that the turn does not keep in memory.
+    /// Images and frames that a model that takes images gets.
+    pub(super) fn showable(&self) -> usize {
+        self.images.len() + frames_shown(self.frames.len()).len()
+    }
+
+    /// Images and frames that the turn does not keep.
     pub(super) fn beyond(&self) -> usize {
         self.stored_only + self.dropped
     }
 
-    /// Counts an image that the turn does not keep in memory.
+    /// Counts an image that the turn does not keep.
     fn count(&mut self, is_stored: bool) {
         match is_stored {
             true => self.stored_only += 1,
@@ -201,7 +222,7 @@ impl KeptParts {
         }
     }
 
-    /// The note for the model about images that the turn does not keep in memory.
+    /// The note for the model about images that the turn does not keep.
     pub(super) fn note(&self) -> Option<String> {
         let texts = [
             (self.stored_only, "kept as files for the user only"),

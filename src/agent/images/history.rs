@@ -16,6 +16,8 @@ use crate::parted::{BinaryContent, PartedText};
 
 /// Stands for an image in the messages for a model that takes none.
 const UNSEEN: &str = "[an image that cannot be shown to this model]";
+/// Most images of a history that are looked up; of more, the last ones.
+const MOST_MENTIONS: usize = 1000;
 /// Stands for an image that is left out because later ones are shown.
 const EARLIER: &str = "[an earlier image, which is not shown again]";
 
@@ -35,28 +37,26 @@ impl NamedImages {
     ) -> Self {
         let mut found = Self::default();
         let mut room = TurnBytes::new(parts.settings.max_turn_bytes);
+        let mut mentions = 0;
         let owner = &request.caller.owner;
         for message in history.iter_mut().rev() {
             let content = image_parts(message);
             let mut texts: Vec<String> = content.iter().map(|part| part.get().to_owned()).collect();
             let mut is_changed = false;
             for (part, text) in content.iter().zip(&mut texts).rev() {
-                let Some(id) = image_id(part).filter(|id| !found.by_file.contains_key(id)) else {
+                let Some(id) = image_id(part) else {
                     continue;
                 };
-                let note = match request.route.quirks.images {
-                    false => UNSEEN,
-                    true => match stored_image(parts, owner, &id).await {
-                        None => MISSING,
-                        Some(image) if room.take_content(image.content.length()) => {
-                            found.by_file.insert(id, image);
-                            continue;
-                        }
-                        Some(_) => EARLIER,
-                    },
+                mentions += 1;
+                let note = match mentions <= MOST_MENTIONS {
+                    _ if !request.route.quirks.images => Some(UNSEEN),
+                    false => Some(EARLIER),
+                    true => found.admit(parts, owner, id, &mut room).await,
                 };
-                *text = note_part(note);
-                is_changed = true;
+                if let Some(note) = note {
+                    *text = note_part(note);
+                    is_changed = true;
+                }
             }
             drop(content);
             if is_changed {
@@ -64,6 +64,25 @@ impl NamedImages {
             }
         }
         found
+    }
+
+    /// Admits a mention of an image; otherwise returns the text that stands for it.
+    async fn admit(
+        &mut self,
+        parts: &AgentParts,
+        owner: &Owner,
+        id: FileId,
+        room: &mut TurnBytes,
+    ) -> Option<&'static str> {
+        if !self.by_file.contains_key(&id) {
+            let Some(image) = stored_image(parts, owner, &id).await else {
+                return Some(MISSING);
+            };
+            self.by_file.insert(id.clone(), image);
+        }
+        // Every mention counts, because each is sent.
+        let length = self.by_file.get(&id)?.content.length();
+        (!room.take_content(length)).then_some(EARLIER)
     }
 
     pub(super) fn insert(&mut self, id: FileId, image: StoredImage) {
