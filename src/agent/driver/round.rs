@@ -13,7 +13,6 @@ use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::transcript;
 use super::{Aborted, Phase, Run};
-use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
 use crate::session::StoredMessage;
