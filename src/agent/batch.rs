@@ -56,6 +56,8 @@ pub(super) enum BatchStep {
     Event(AgentEvent),
     /// Every server-side call has its answer.
     Ended,
+    /// The turn is aborted.
+    Aborted,
 }
 
 /// The outcome of a finished batch.
@@ -132,15 +134,21 @@ impl Batch {
         batch
     }
 
-    /// The next event of the batch.
-    ///
-    /// Dropping the future is safe; dropping the batch cancels its tools.
-    pub(super) async fn step(&mut self) -> BatchStep {
+    /// The next event of the batch. Once `aborted` resolves, only the parts of a result that has arrived are still kept.
+    pub(super) async fn step(
+        &mut self,
+        aborted: &mut (impl Future<Output = ()> + Unpin),
+    ) -> BatchStep {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return BatchStep::Event(event);
             }
-            match self.running.next().await {
+            let event = tokio::select! {
+                biased;
+                () = &mut *aborted => return BatchStep::Aborted,
+                event = self.running.next() => event,
+            };
+            match event {
                 Some(BatchEvent::Progress { index, progress }) => {
                     if let Some(call) = self.calls.get(index) {
                         let of = Box::new(calling_without_arguments(&self.context, call));
@@ -161,7 +169,8 @@ impl Batch {
                     {
                         call.call.arguments = arguments;
                     }
-                    let kept = self.keep_parts(index, &mut result.output).await;
+                    let kept = self.keep_result(index, &mut result.output, aborted);
+                    let kept = kept.await;
                     self.answered(index, result, kept, true);
                 }
                 None => return BatchStep::Ended,

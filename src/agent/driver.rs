@@ -248,16 +248,8 @@ impl Run {
                 }
                 Phase::Batch(batch) => {
                     let waiting_since = Instant::now();
-                    let step = tokio::select! {
-                        biased;
-                        () = &mut *aborted => None,
-                        step = batch.step() => Some(step),
-                    };
+                    let step = batch.step(aborted).await;
                     self.waited += waiting_since.elapsed();
-                    let Some(step) = step else {
-                        self.abort().await?;
-                        continue;
-                    };
                     match step {
                         BatchStep::Event(AgentEvent::Notice(notice)) => self.notify(notice),
                         BatchStep::Event(event) => {
@@ -267,6 +259,7 @@ impl Run {
                             return Ok(Some(event));
                         }
                         BatchStep::Ended => self.end_batch().await?,
+                        BatchStep::Aborted => self.abort().await?,
                     }
                 }
                 Phase::Failed(reason) => return Err(AgentError::Limit(*reason)),

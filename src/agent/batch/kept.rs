@@ -1,13 +1,25 @@
 //! What is kept of a result: its files and images, within the bytes of the turn.
 
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
 use super::super::event::{AgentEvent, KeptImage, Notice, ProducedFile};
 use super::super::images::{ShownImage, frames_shown};
 use super::super::policy::repeat::ResultDigest;
 use super::files::StoredPart;
 use super::outcome::digest;
+use super::report::add_note;
 use super::{Batch, BatchContext};
 use crate::tools::cap::cap_result;
 use crate::tools::{ToolFile, ToolImage, ToolOutput};
+
+/// Longest time for which the files of a result are stored once the turn is aborted.
+const ABORTED_WAIT: Duration = Duration::from_secs(1);
+/// The note about files that took longer.
+const NOT_KEPT: &str =
+    "[The turn was cancelled before all images and files of this result were stored.]";
 
 /// What is left of a result besides its text.
 #[derive(Debug, Default)]
@@ -35,8 +47,33 @@ pub(super) struct KeptParts {
 }
 
 impl Batch {
+    /// Keeps the parts of a result, for at most [`ABORTED_WAIT`] once the turn is aborted: the call has run, and its result
+    /// says so even if what came with it is lost.
+    pub(super) async fn keep_result(
+        &mut self,
+        index: usize,
+        output: &mut ToolOutput,
+        aborted: &mut (impl Future<Output = ()> + Unpin),
+    ) -> KeptParts {
+        {
+            let mut keeping = pin!(self.keep_parts(index, output));
+            tokio::select! {
+                biased;
+                kept = &mut keeping => return kept,
+                () = aborted => {}
+            }
+            if let Ok(kept) = timeout(ABORTED_WAIT, keeping).await {
+                return kept;
+            }
+        }
+        let most = self.context.parts.max_result_chars;
+        output.content = cap_result(&output.content, most).into_owned();
+        add_note(&mut output.content, Some(NOT_KEPT.to_owned()));
+        KeptParts::default()
+    }
+
     /// Stores the files and images of a result and shortens its text. Images beyond the bytes of the turn are left out.
-    pub(super) async fn keep_parts(&mut self, index: usize, output: &mut ToolOutput) -> KeptParts {
+    async fn keep_parts(&mut self, index: usize, output: &mut ToolOutput) -> KeptParts {
         let mut kept = KeptParts::of(digest(output));
         let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
             return kept;
