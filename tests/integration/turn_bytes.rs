@@ -232,7 +232,7 @@ fn peak(app: &TestApp) -> usize {
 }
 
 #[cfg(target_os = "linux")]
-async fn flood(streamed: bool, model_sees_images: bool) {
+async fn flood(streamed: bool, model_sees_images: bool, style: &str) {
     let (count, each, bytes) = FLOOD;
     let round = || calls::<20>(std::array::from_fn(|n| ("t", json!({ "n": n }))));
     assert_eq!(count, 20);
@@ -243,6 +243,7 @@ async fn flood(streamed: bool, model_sees_images: bool) {
     let quirks = upstream.with_quirks(&format!("images = {model_sees_images}"));
     let app = builder.toml(toml).toml(&quirks).start().await;
     let body = with(ask_with("Go", ["t"]), "stream", json!(streamed));
+    let body = with(body, "agent", json!({ "images": style }));
     let request = app
         .client()
         .request(Method::POST, "/v1/chat/completions")
@@ -251,6 +252,7 @@ async fn flood(streamed: bool, model_sees_images: bool) {
     let answered = async { request.send().await.unwrap().bytes().await.unwrap() };
     let answer = tokio::time::timeout(LONG, answered).await.unwrap();
     let peak = peak(&app);
+    println!("{peak} bytes resident, streamed: {streamed}, shown: {model_sees_images}, {style}");
     assert!(peak < MOST_RESIDENT, "{peak} bytes, streamed: {streamed}");
     match streamed {
         true => assert!(answer.ends_with(b"data: [DONE]\n\n")),
@@ -264,6 +266,8 @@ async fn flood(streamed: bool, model_sees_images: bool) {
                 .map(|call| length(&call["result_images_base64"]));
             // 64 MiB hold 33 images of 2,000,000 bytes in base64.
             assert_eq!(kept.sum::<usize>(), 33);
+            let in_message = length(&answer["choices"][0]["message"]["images"]);
+            assert_eq!(in_message, if style == "inline" { 33 } else { 0 });
             assert_eq!(notices(&answer, "turn_bytes"), 1);
         }
     }
@@ -272,17 +276,24 @@ async fn flood(streamed: bool, model_sees_images: bool) {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_flood_of_images_stays_within_the_memory_of_a_turn() {
-    flood(false, false).await;
+    flood(false, false, "none").await;
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_flood_of_images_in_a_streamed_turn_stays_within_its_memory() {
-    flood(true, false).await;
+    flood(true, false, "none").await;
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_flood_of_images_for_a_model_that_sees_them_stays_within_the_memory_of_a_turn() {
-    flood(false, true).await;
+    flood(false, true, "none").await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_flood_of_images_in_the_message_stays_within_the_memory_of_a_turn() {
+    flood(false, false, "inline").await;
+    flood(true, false, "inline").await;
 }
