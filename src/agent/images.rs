@@ -37,6 +37,15 @@ pub(super) enum ShownImage {
     Unstored(KeptImage),
 }
 
+/// An image or a text of a result that is stored as a file.
+#[derive(Debug)]
+pub(super) struct StoredPart {
+    pub(super) id: FileId,
+    /// The media type that the content was found to have.
+    pub(super) mime_type: String,
+    pub(super) content: BinaryContent,
+}
+
 /// An image in a file.
 #[derive(Debug)]
 pub(super) struct StoredImage {
@@ -45,14 +54,21 @@ pub(super) struct StoredImage {
 }
 
 impl ShownImage {
-    pub(super) fn new(kept: &KeptImage, file_id: Option<FileId>) -> Self {
-        match (file_id, kept.file.clone()) {
-            (Some(id), Some(content)) => {
-                let mime_type = kept.mime_type.clone();
-                Self::Stored(id, StoredImage { mime_type, content })
-            }
-            (None, _) | (_, None) => Self::Unstored(kept.clone()),
-        }
+    pub(super) fn new(kept: &KeptImage, stored: Option<StoredPart>) -> Self {
+        let Some(StoredPart {
+            id,
+            mime_type,
+            content,
+        }) = stored
+        else {
+            return Self::Unstored(kept.clone());
+        };
+        // The same as in later turns.
+        let mime_type = match mime_type.starts_with("image/") {
+            true => mime_type.into(),
+            false => kept.mime_type.clone(),
+        };
+        Self::Stored(id, StoredImage { mime_type, content })
     }
 }
 
@@ -159,25 +175,26 @@ mod tests {
             path: directory.path().join(name).into(),
             length: 3,
         };
-        let image = |mime_type: &'static str, file, file_id| {
+        let image = |claimed: &'static str, stored: Option<(&str, &FileId, &str)>| {
             let kept = KeptImage {
-                mime_type: mime_type.into(),
+                mime_type: claimed.into(),
                 bytes: vec![0, 0, 0].into(),
-                file,
+                file: stored.map(|(name, ..)| file(name)),
             };
-            ShownImage::new(&kept, file_id)
+            let stored = stored.map(|(name, id, found)| StoredPart {
+                id: id.clone(),
+                mime_type: found.to_owned(),
+                content: file(name),
+            });
+            ShownImage::new(&kept, stored)
         };
         let (id, gone) = (FileId::fresh(), FileId::fresh());
+        let stored = image("image/webp", Some(("image", &id, "image/png")));
+        let lost = image("image/png", Some(("gone", &gone, "text/plain")));
         let images = vec![
-            (
-                "t".to_owned(),
-                image("image/png", Some(file("image")), Some(id.clone())),
-            ),
-            ("u".to_owned(), image("image/gif;a=\"b\"", None, None)),
-            (
-                "v".to_owned(),
-                image("image/png", Some(file("gone")), Some(gone.clone())),
-            ),
+            ("t".to_owned(), stored),
+            ("u".to_owned(), image("image/gif;a=\"b\"", None)),
+            ("v".to_owned(), lost),
         ];
         let (message, images) = image_message(images).unwrap();
         let sent = images.render(&message).without_lost().await;

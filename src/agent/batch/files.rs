@@ -2,6 +2,7 @@
 //! full texts that the turn cannot keep are stored as files, too.
 
 use super::super::event::{Notice, ProducedFile};
+use super::super::images::StoredPart;
 use super::super::unix_seconds;
 use super::BatchContext;
 use crate::ids::FileId;
@@ -18,13 +19,6 @@ struct Content<'a> {
     name: &'a str,
     mime_type: &'a str,
     bytes: &'a [u8],
-}
-
-/// An image or a text of a result that is stored as a file.
-#[derive(Debug)]
-pub(super) struct StoredPart {
-    pub(super) id: FileId,
-    pub(super) content: BinaryContent,
 }
 
 impl BatchContext {
@@ -103,6 +97,7 @@ impl BatchContext {
             Ok(stored) => stored.map(|stored| StoredPart {
                 content: self.content_of(&stored),
                 id: stored.id,
+                mime_type: stored.mime_type,
             }),
             Err(error) => {
                 tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "a part of a result could not be stored");

@@ -6,9 +6,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::super::event::{AgentEvent, KeptImage, Notice, ProducedFile};
-use super::super::images::{ShownImage, frames_shown};
+use super::super::images::{ShownImage, StoredPart, frames_shown};
 use super::super::policy::repeat::ResultDigest;
-use super::files::StoredPart;
 use super::outcome::digest;
 use super::report::add_note;
 use super::{Batch, BatchContext};
@@ -132,19 +131,18 @@ impl BatchContext {
         for (number, ToolImage { mime_type, content }) in images.into_iter().enumerate() {
             let bytes = content.decode();
             let stored = self.store_image(tool, ("image", number), &mime_type, &bytes);
-            let (file_id, file) = stored.await.map(|part| (part.id, part.content)).unzip();
-            let id = file_id.as_ref().map(|id| id.as_str().to_owned());
-            kept.file_ids.extend(id);
+            let stored = stored.await;
+            kept.add_id(stored.as_ref());
             if !self.turn_bytes.take_base64(bytes.len()) {
-                kept.count(file.is_some());
+                kept.count(stored.is_some());
                 continue;
             }
             let image = KeptImage {
                 mime_type,
                 bytes,
-                file,
+                file: stored.as_ref().map(|part| part.content.clone()),
             };
-            kept.shown.push(ShownImage::new(&image, file_id));
+            kept.shown.push(ShownImage::new(&image, stored));
             kept.images.push(image);
         }
     }
@@ -163,9 +161,9 @@ impl BatchContext {
                 continue;
             }
             let stored = self.store_image(tool, ("frame", number), &mime_type, &bytes);
-            let id = stored.await.map(|part| part.id.as_str().to_owned());
-            kept.count(id.is_some());
-            kept.file_ids.extend(id);
+            let stored = stored.await;
+            kept.count(stored.is_some());
+            kept.add_id(stored.as_ref());
         }
         if self.shows_images {
             self.show_frames(tool, kept).await;
@@ -179,11 +177,11 @@ impl BatchContext {
                 continue;
             };
             let stored = self.store_image(tool, ("frame", number), &frame.mime_type, &frame.bytes);
-            let (file_id, file) = stored.await.map(|part| (part.id, part.content)).unzip();
-            frame.file = file;
-            kept.shown.push(ShownImage::new(frame, file_id.clone()));
-            kept.file_ids
-                .extend(file_id.map(|id| id.as_str().to_owned()));
+            let stored = stored.await;
+            frame.file = stored.as_ref().map(|part| part.content.clone());
+            let id = stored.as_ref().map(|part| part.id.as_str().to_owned());
+            kept.shown.push(ShownImage::new(frame, stored));
+            kept.file_ids.extend(id);
         }
     }
 
@@ -212,8 +210,8 @@ impl BatchContext {
         kept.text_beyond = true;
         let mime_type = "text/plain; charset=utf-8";
         let stored = self.store_part(tool, "result.txt", mime_type, text.as_bytes());
-        kept.file_ids
-            .extend(stored.await.map(|part| part.id.as_str().to_owned()));
+        let stored = stored.await;
+        kept.add_id(stored.as_ref());
     }
 
     /// The notice that the turn keeps no more.
@@ -239,6 +237,11 @@ impl KeptParts {
             digest,
             ..Self::default()
         }
+    }
+
+    fn add_id(&mut self, stored: Option<&StoredPart>) {
+        let id = stored.map(|part| part.id.as_str().to_owned());
+        self.file_ids.extend(id);
     }
 
     /// Images and frames that a model that takes images gets.
