@@ -10,6 +10,7 @@ pub mod control;
 mod conversation;
 pub mod driver;
 pub mod event;
+mod images;
 pub mod inputs;
 pub mod machine;
 mod model_call;

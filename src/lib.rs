@@ -24,6 +24,7 @@
 //! | [`fair`] | sharing what is scarce among owners |
 //! | [`media`] | media types of files |
 //! | [`net`] | outgoing HTTP: building clients, delays between attempts, bodies within a limit |
+//! | [`parted`] | texts in parts, of which some are read from files as base64 |
 //! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
 //! | [`sse`] | decoding event streams |
 //! | [`upstream`] | model servers: dialects, quirks, time-outs, retries, fail-over, the model list |
@@ -66,6 +67,7 @@ pub mod media;
 pub mod metrics;
 mod net;
 pub mod openai;
+pub mod parted;
 pub mod runs;
 pub mod sandbox;
 pub mod session;

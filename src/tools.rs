@@ -8,6 +8,7 @@ pub mod cap;
 pub mod cited_sources;
 pub mod configured;
 pub mod gate;
+mod image_data;
 mod incoming;
 mod invocation;
 mod output;
@@ -30,6 +31,7 @@ use serde::Serialize;
 
 use crate::openai::tool::ToolDefinition;
 pub use crate::sandbox::WorkFile;
+pub use image_data::ImageData;
 pub use incoming::IncomingResults;
 pub use invocation::{CallContext, ProgressSender, ToolInvocation, ToolProgress};
 pub use output::{

@@ -29,6 +29,7 @@ use futures_util::stream::BoxStream;
 
 use crate::ids::WorkspaceId;
 use crate::openai::event::ModelEvent;
+use crate::parted::{PartedText, PartedWriter};
 
 /// One upstream.
 ///
@@ -106,10 +107,10 @@ pub struct CallTemplate {
     pub later_choice: Option<Arc<str>>,
 }
 
-/// The messages of a model call as JSON text in segments that include the commas; a round appends one segment.
+/// The messages of a model call as JSON text in segments that include the commas.
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
-    segments: Vec<Bytes>,
+    text: PartedText,
 }
 
 /// A forwarded request.
@@ -220,23 +221,22 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub const MAX_ERROR_BODY_BYTES: usize = 256 * 1024;
 
 impl Transcript {
-    /// Appends messages as one segment.
-    pub fn push<'a>(&mut self, messages: impl IntoIterator<Item = &'a Bytes>) {
-        let mut segment = Vec::new();
+    /// Appends messages. Short texts are joined; long ones are shared.
+    pub fn push(&mut self, messages: impl IntoIterator<Item = PartedText>) {
+        let mut is_first = self.text.is_empty();
+        let mut writer = PartedWriter::resume(std::mem::take(&mut self.text));
         for message in messages {
-            if !(self.segments.is_empty() && segment.is_empty()) {
-                segment.push(b',');
+            if !std::mem::replace(&mut is_first, false) {
+                writer.text(",");
             }
-            segment.extend_from_slice(message);
+            writer.parted(message);
         }
-        if !segment.is_empty() {
-            self.segments.push(segment.into());
-        }
+        self.text = writer.finish();
     }
 
-    /// The segments; concatenated they are the content of a JSON array.
-    pub fn segments(&self) -> &[Bytes] {
-        &self.segments
+    /// The content of a JSON array.
+    pub fn text(&self) -> &PartedText {
+        &self.text
     }
 }
 

@@ -16,6 +16,7 @@ use futures_util::{StreamExt, stream};
 
 use super::calls::ResolvedCall;
 use super::event::{AgentEvent, Notice, ToolCallRecord};
+use super::images::{NamedImages, image_message};
 use super::policy::CallDecision;
 use super::transcript;
 use super::turn_bytes::TurnBytes;
@@ -32,10 +33,7 @@ pub(super) use context::BatchContext;
 use kept::KeptParts;
 use outcome::{CallAnswer, digest};
 pub(super) use report::millis;
-use report::{
-    add_note, calling, calling_without_arguments, cancelled_text, frames_shown, image_message,
-    label, unseen,
-};
+use report::{add_note, calling, calling_without_arguments, cancelled_text, label, unseen};
 
 /// A batch of calls. Dropping it cancels the running tools.
 pub(super) struct Batch {
@@ -59,6 +57,8 @@ pub(super) enum BatchStep {
     Event(AgentEvent),
     /// Every server-side call has its answer.
     Ended,
+    /// The turn is aborted.
+    Aborted,
 }
 
 /// The outcome of a finished batch.
@@ -66,6 +66,8 @@ pub(super) enum BatchStep {
 pub(super) struct BatchOutcome {
     /// The messages for the history, in order.
     pub(super) messages: Vec<StoredMessage>,
+    /// The images that they name.
+    pub(super) images: NamedImages,
     /// The buffered events of the model call before the batch.
     pub(super) buffered: Vec<AgentEvent>,
     /// The texts of the results, in the order of the calls.
@@ -136,15 +138,21 @@ impl Batch {
         batch
     }
 
-    /// The next event of the batch.
-    ///
-    /// Dropping the future is safe; dropping the batch cancels its tools.
-    pub(super) async fn step(&mut self) -> BatchStep {
+    /// The next event of the batch. Once `aborted` resolves, only the parts of a result that has arrived are still kept.
+    pub(super) async fn step(
+        &mut self,
+        aborted: &mut (impl Future<Output = ()> + Unpin),
+    ) -> BatchStep {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return BatchStep::Event(event);
             }
-            match self.running.next().await {
+            let event = tokio::select! {
+                biased;
+                () = &mut *aborted => return BatchStep::Aborted,
+                event = self.running.next() => event,
+            };
+            match event {
                 Some(BatchEvent::Progress { index, progress }) => {
                     if let Some(call) = self.calls.get(index) {
                         let of = Box::new(calling_without_arguments(&self.context, call));
@@ -165,7 +173,8 @@ impl Batch {
                     {
                         call.call.arguments = arguments;
                     }
-                    let kept = self.keep_parts(index, &mut result.output).await;
+                    let kept = self.keep_result(index, &mut result.output, aborted);
+                    let kept = kept.await;
                     self.answered(index, result, kept, true);
                 }
                 None => return BatchStep::Ended,
@@ -232,13 +241,15 @@ impl Batch {
             );
             contents.push(answer.content);
         }
-        if !images.is_empty() && client_calls.is_empty() {
-            let message = image_message(&images);
-            messages.push(StoredMessage::hidden(message));
+        if !client_calls.is_empty() {
+            images.clear();
         }
+        let (message, images) = image_message(images).unzip();
+        messages.extend(message.map(StoredMessage::hidden));
         contents.retain(|content| !content.is_empty());
         BatchOutcome {
             messages,
+            images: images.unwrap_or_default(),
             buffered: self.buffered,
             contents,
             client_calls,
@@ -277,7 +288,7 @@ impl Batch {
     }
 
     /// Records the result of a call whose text is shortened and whose other parts are kept, and reports it to the client.
-    fn answered(&mut self, index: usize, result: ToolResult, kept: KeptParts, ran: bool) {
+    fn answered(&mut self, index: usize, result: ToolResult, mut kept: KeptParts, ran: bool) {
         let ToolResult {
             status,
             output,
@@ -288,10 +299,9 @@ impl Batch {
             return;
         };
         let mut content = output.content;
-        let mut shown = frames_shown(&output.frames);
-        shown.splice(0..0, output.images.iter().cloned());
+        let mut shown = std::mem::take(&mut kept.shown);
         if !self.shows_images() {
-            add_note(&mut content, unseen(shown.len() + kept.beyond()));
+            add_note(&mut content, unseen(kept.showable() + kept.beyond()));
             shown.clear();
         }
         add_note(&mut content, kept.note());
@@ -333,12 +343,12 @@ impl Batch {
                 content: content.clone(),
                 status,
                 duration,
-                images: output.images,
+                images: kept.images,
                 file_ids,
                 repairs: repairs.map(|repair| repair.as_str().to_owned()).collect(),
                 kind: call.kind,
                 detail: output.detail,
-                frames: output.frames,
+                frames: kept.frames,
             };
             let files = kept.files.into_iter();
             self.ready

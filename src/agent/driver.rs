@@ -20,6 +20,7 @@ use super::batch::{Batch, BatchStep};
 use super::control::TurnControl;
 use super::conversation::{Conversation, is_long};
 use super::event::{AgentEvent, Notice};
+use super::images::NamedImages;
 use super::inputs::InputFiles;
 use super::machine::Machine;
 use super::model_call::{ActiveModelCall, BufferMode, ModelCallStep};
@@ -31,7 +32,6 @@ use super::turn::TurnRequest;
 use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
 use super::{AgentError, AgentParts, RunError, block_in_place_if, unix_seconds};
-use crate::openai::message::Message;
 use crate::openai::usage::{FinishReason, Usage};
 use crate::session::repair::repair;
 use crate::upstream::{Transcript, messages};
@@ -108,7 +108,8 @@ impl Run {
             session: conversation.as_ref().and_then(Conversation::session_id),
         };
         let runs_code = request.tools.runs_code();
-        let (history, inputs) = files.resolve(history, &request.files, runs_code).await?;
+        let (mut history, inputs) = files.resolve(history, &request.files, runs_code).await?;
+        let images = NamedImages::of_history(&parts, &request, &mut history).await;
         let turn_env = TurnEnv::new(&parts, owner, conversation.as_mut(), inputs);
         let quirks = &request.route.quirks;
         let bytes = history.iter().map(|message| message.json().len()).sum();
@@ -116,7 +117,7 @@ impl Run {
             messages::of_history(repair(history), quirks)
         });
         let mut transcript = Transcript::default();
-        transcript.push(history.iter().map(Message::json));
+        transcript.push(history.iter().map(|message| images.render(message)));
         let answer_text = AnswerText::new(request.options.citations, turn_env.sources());
         let turn_bytes = TurnBytes::new(parts.settings.max_turn_bytes);
         let machine = Machine::new(parts.policies.for_turn(TurnFacts {
@@ -247,16 +248,8 @@ impl Run {
                 }
                 Phase::Batch(batch) => {
                     let waiting_since = Instant::now();
-                    let step = tokio::select! {
-                        biased;
-                        () = &mut *aborted => None,
-                        step = Box::pin(batch.step()) => Some(step),
-                    };
+                    let step = Box::pin(batch.step(aborted)).await;
                     self.waited += waiting_since.elapsed();
-                    let Some(step) = step else {
-                        self.abort().await?;
-                        continue;
-                    };
                     match step {
                         BatchStep::Event(AgentEvent::Notice(notice)) => self.notify(notice),
                         BatchStep::Event(event) => {
@@ -266,6 +259,7 @@ impl Run {
                             return Ok(Some(event));
                         }
                         BatchStep::Ended => self.end_batch().await?,
+                        BatchStep::Aborted => self.abort().await?,
                     }
                 }
                 Phase::Failed(reason) => return Err(AgentError::Limit(*reason)),

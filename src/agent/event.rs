@@ -1,5 +1,6 @@
 //! The events of a run, in order. Each dialect encodes them to a streamed or a whole answer.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,8 +11,9 @@ use crate::ids::SessionId;
 use crate::openai::citation::UrlCitation;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
+use crate::parted::BinaryContent;
 use crate::tools::gate::GateWait;
-pub use crate::tools::{CodeDetail, ToolDetail, ToolImage, ToolKind, ToolStatus, WebDetail};
+pub use crate::tools::{CodeDetail, ToolDetail, ToolKind, ToolStatus, WebDetail};
 
 /// One event of a run.
 #[derive(Debug)]
@@ -118,9 +120,9 @@ pub struct ToolCallRecord {
     /// How long it took.
     pub duration: Duration,
     /// Images of the result that the turn keeps.
-    pub images: Vec<ToolImage>,
+    pub images: Vec<KeptImage>,
     /// Frames of animations that the turn keeps.
-    pub frames: Vec<ToolImage>,
+    pub frames: Vec<KeptImage>,
     /// Ids of the files that the call made, its stored images included.
     pub file_ids: Vec<String>,
     /// The repairs that were made to the model's call.
@@ -129,6 +131,29 @@ pub struct ToolCallRecord {
     pub kind: ToolKind,
     /// The parts of the result besides the text.
     pub detail: Option<Box<ToolDetail>>,
+}
+
+/// An image of a result that the turn keeps.
+#[derive(Debug, Clone)]
+pub struct KeptImage {
+    /// The media type, such as `image/png`.
+    pub mime_type: Cow<'static, str>,
+    /// The encoded image.
+    pub bytes: Bytes,
+    /// The stored file that holds it, if it is stored. It is to be kept instead of `bytes`.
+    pub file: Option<BinaryContent>,
+}
+
+impl KeptImage {
+    /// Whether it is of the one type that lists of images hold in an answer.
+    pub fn is_png(&self) -> bool {
+        self.mime_type == "image/png"
+    }
+
+    /// The bytes: in the file, if the image is stored.
+    pub fn into_content(self) -> BinaryContent {
+        self.file.unwrap_or(BinaryContent::Memory(self.bytes))
+    }
 }
 
 impl ToolCallRecord {
@@ -161,6 +186,8 @@ pub struct ProducedFile {
     pub round: u32,
     /// The content, unless it is too large to be sent inline.
     pub data: Option<Bytes>,
+    /// The stored file that holds the content, if it is stored. It is to be kept instead of `data`.
+    pub file: Option<BinaryContent>,
 }
 
 /// Information for the client that is not part of the answer.

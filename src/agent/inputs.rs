@@ -21,6 +21,7 @@ pub use self::error::{
 };
 use self::found::InputFile;
 pub use self::named::use_named_files;
+pub(super) use self::part::with_parts;
 use self::part::{InlineFile, has_file};
 use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{FileId, Owner, SessionId};

@@ -16,7 +16,7 @@ pub(super) fn estimate_tokens(
     tools: Option<&str>,
     reply: &ModelReply,
 ) -> u64 {
-    let sent = transcript.segments().iter().map(|json| &json[..]);
+    let sent = transcript.text().texts().map(|json| &json[..]);
     let sent = sent.chain(tools.map(str::as_bytes));
     let calls = reply.calls.iter().map(|made| &made.call);
     let calls = calls.flat_map(|call| [&call.name, &call.arguments]);

@@ -19,7 +19,12 @@ impl TurnBytes {
 
     /// Takes room for bytes that answers carry as base64. Says whether there is enough of it.
     pub(super) fn take_base64(&mut self, bytes: usize) -> bool {
-        self.take((bytes as u64).div_ceil(3).saturating_mul(4))
+        self.take_content(bytes as u64)
+    }
+
+    /// As [`Self::take_base64`].
+    pub(super) fn take_content(&mut self, bytes: u64) -> bool {
+        self.take(bytes.div_ceil(3).saturating_mul(4))
     }
 
     fn take(&mut self, bytes: u64) -> bool {

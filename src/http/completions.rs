@@ -49,7 +49,7 @@ pub(super) async fn show(
         return Ok(still_running(&status));
     }
     match look_up(&state, &owner, &id).await? {
-        FoundRun::Ended(answer) => Ok(turn::whole(Some(&answer), None)),
+        FoundRun::Ended(answer) => Ok(turn::whole(Some(&answer), None).await),
         FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
         // It started in between.
         FoundRun::Running => Err(not_found()),

@@ -116,9 +116,9 @@ impl Reply {
     }
 
     /// A whole answer as a stream.
-    pub(super) fn stream_of(&self, answer: &RunAnswer) -> Bytes {
+    pub(super) fn stream_of(&self, body: &[u8]) -> Bytes {
         let mut out = BytesMut::new();
-        let body = std::str::from_utf8(&answer.body).unwrap_or_default();
+        let body = std::str::from_utf8(body).unwrap_or_default();
         match self {
             Self::Chat { options, .. } => encode::replay(body, options.include_usage, &mut out),
         }
@@ -180,7 +180,7 @@ fn failed(
     RunAnswer {
         status,
         headers,
-        body,
+        body: body.into(),
         waited,
         cause,
     }
@@ -225,7 +225,7 @@ impl AnswerCollector {
             return RunAnswer {
                 status,
                 headers,
-                body,
+                body: body.into(),
                 waited: None,
                 cause,
             };

@@ -1,6 +1,6 @@
 //! Requests that are sent again under an idempotency key: one run answers them all.
 
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
@@ -94,7 +94,7 @@ pub(super) async fn attach(
                 None => continue,
             },
             Some(FoundRun::Ended(answer)) => {
-                let response = replay(state, request, &held, &answer);
+                let response = replay(state, request, &held, &answer).await;
                 return Ok(Attached::Answer(of_run(response, &held, request)));
             }
             Some(FoundRun::Interrupted(session)) => session,
@@ -128,14 +128,22 @@ async fn running(state: &AppState, request: KeyedRequest<'_>, run: &RunId) -> Op
     let answer = state.runs.wait_for(owner, run).await.ok()??;
     Some(match streamed && answer.status.is_success() {
         // Its first lines are not kept any more.
-        true => as_stream(reply, &answer),
-        false => turn::whole(Some(&answer), None),
+        true => as_stream(reply, &answer).await,
+        false => turn::whole(Some(&answer), None).await,
     })
 }
 
 /// A whole answer as a stream.
-fn as_stream(reply: &Reply, answer: &RunAnswer) -> Response {
-    let mut response = Response::new(reply.stream_of(answer).into());
+async fn as_stream(reply: &Reply, answer: &RunAnswer) -> Response {
+    let body = answer.body.clone().without_lost().await.whole().await;
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => {
+            tracing::error!(%error, "an image of an answer cannot be read");
+            return ApiError::internal().into_response();
+        }
+    };
+    let mut response = Response::new(reply.stream_of(&body).into());
     turn::event_stream(response.headers_mut());
     response
 }
@@ -150,7 +158,7 @@ fn of_run(mut response: Response, run: &RunId, request: KeyedRequest<'_>) -> Res
 }
 
 /// The answer of a run that has ended.
-fn replay(
+async fn replay(
     state: &AppState,
     request: KeyedRequest<'_>,
     run: &RunId,
@@ -158,10 +166,10 @@ fn replay(
 ) -> Response {
     let reply = request.reply;
     let mut response = match reply.is_streamed() && answer.status.is_success() {
-        false => turn::whole(Some(answer), None),
+        false => turn::whole(Some(answer), None).await,
         true => match state.runs.follow(request.owner, run, 0) {
             Ok(follow) => followed(state, follow),
-            Err(_) => as_stream(reply, answer),
+            Err(_) => as_stream(reply, answer).await,
         },
     };
     let replayed = HeaderValue::from_static("true");

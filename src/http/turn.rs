@@ -152,7 +152,7 @@ pub(super) async fn answer(
         (true, _) => stream_of(state, reader, began).await,
         (false, true) => still_running(&reader.status()),
         (false, false) => {
-            let mut response = whole(reader.answer().await.as_deref(), Some(began));
+            let mut response = whole(reader.answer().await.as_deref(), Some(began)).await;
             let limits = reader.head().map(|head| upstream_rate_limits(&head));
             response.headers_mut().extend(limits.unwrap_or_default());
             response
@@ -183,7 +183,7 @@ async fn stream_of(state: &AppState, reader: FirstReader, began: Instant) -> Res
         Ok(Beginning::Head(upstream)) => upstream_rate_limits(&upstream),
         // Cancelled before the first model call was answered.
         Ok(Beginning::Over(Some(answer))) if answer.status.is_success() => HeaderMap::new(),
-        Ok(Beginning::Over(answer)) => return whole(answer.as_deref(), Some(began)),
+        Ok(Beginning::Over(answer)) => return whole(answer.as_deref(), Some(began)).await,
         Err(_elapsed) => HeaderMap::new(),
     };
     let body = EventBody::new(reader, state.settings.keep_alive, &state.metrics);
@@ -206,11 +206,15 @@ pub(super) fn event_stream(headers: &mut HeaderMap) {
 }
 
 /// The answer of a run that is over.
-pub(super) fn whole(answer: Option<&RunAnswer>, began: Option<Instant>) -> Response {
+pub(super) async fn whole(answer: Option<&RunAnswer>, began: Option<Instant>) -> Response {
     let Some(answer) = answer else {
         return ApiError::internal().into_response();
     };
-    let mut response = Response::new(Body::from(answer.body.clone()));
+    let body = match answer.body.in_one_piece() {
+        Some(bytes) => Body::from(bytes),
+        None => Body::new(answer.body.clone().without_lost().await.into_body()),
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers.clone();
     if let Some(cause) = &answer.cause {

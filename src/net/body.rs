@@ -55,11 +55,16 @@ impl CappedBody {
         Ok(chunk)
     }
 
+    /// Bytes that are still to come, if their number was announced.
+    pub(crate) fn announced(&self) -> Option<usize> {
+        let announced = self.response.content_length();
+        announced.and_then(|bytes| usize::try_from(bytes).ok())
+    }
+
     /// Most bytes that are still to come: the rest of the announced length, else of the limit.
     pub(crate) fn most_remaining(&self) -> usize {
-        let announced = self.response.content_length();
-        let announced = announced.and_then(|bytes| usize::try_from(bytes).ok());
-        announced.map_or(self.remaining, |bytes| bytes.min(self.remaining))
+        let announced = self.announced().unwrap_or(self.remaining);
+        announced.min(self.remaining)
     }
 
     /// Reads the rest of the body.

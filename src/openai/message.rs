@@ -124,17 +124,6 @@ impl Message {
         }
     }
 
-    /// A user message with content parts, given as JSON text of the array.
-    pub fn user_parts(parts_json: &str) -> Self {
-        let json = format!(r#"{{"role":"user","content":{parts_json}}}"#);
-        Self {
-            role: Role::User,
-            json: json.into(),
-            tool_calls: Vec::new(),
-            tool_call_id: None,
-        }
-    }
-
     /// The result of a tool call.
     pub fn tool_result(call_id: &str, text: &str) -> Self {
         let json = format!(

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::{HeaderMap, StatusCode};
 
 use crate::agent::RunError;
 use crate::agent::event::AgentEvent;
+use crate::parted::PartedText;
 
 /// Turns what a run reports into lines, and returns the answer with the last report.
 pub type Encode = Box<dyn FnMut(RunReport, &mut BytesMut) -> Option<RunAnswer> + Send>;
@@ -33,7 +34,7 @@ pub struct RunAnswer {
     /// Headers besides those of every answer.
     pub headers: HeaderMap,
     /// The body.
-    pub body: Bytes,
+    pub body: PartedText,
     /// Time that went to models and tools, where it is known.
     pub waited: Option<Duration>,
     /// The cause of an error, for the log.

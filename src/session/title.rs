@@ -24,7 +24,10 @@ mod tests {
     #[test]
     fn the_title_is_the_beginning_of_the_first_user_message() {
         let user = |text: &str| StoredMessage::visible(Message::text(Role::User, text));
-        let parts = |json: &str| StoredMessage::visible(Message::user_parts(json));
+        let parts = |json: &str| {
+            let message = format!(r#"{{"role":"user","content":{json}}}"#);
+            StoredMessage::visible(Message::parse(&message).unwrap())
+        };
         let other = StoredMessage::visible(Message::text(Role::Assistant, "no user yet"));
         let long = "ä🦀漢".repeat(40);
         let cut: String = long.chars().take(50).collect();

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use super::{Store, StoreError};
 use crate::ids::{Owner, RunId, SessionId};
+use crate::parted::PartedText;
 
 /// How long an idempotency key is kept.
 pub(super) const KEY_TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -44,7 +43,7 @@ pub struct StoredAnswer {
     /// The headers that belong to the answer.
     pub headers: Vec<(String, String)>,
     /// The body.
-    pub body: Bytes,
+    pub body: PartedText,
 }
 
 /// Who has an idempotency key.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Most bytes of a result that are received without a reservation.
-pub(super) const SMALL_RESULT: usize = 256 * 1024;
+pub(super) const SMALL_RESULT: usize = 64 * 1024;
 /// Most bytes that are reserved at the same time.
 pub(super) const MOST_BYTES: usize = 32 * 1024 * 1024;
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::image_data::ImageData;
 use crate::openai::citation::CitedSource;
 
 /// What a call brought back.
@@ -106,7 +107,7 @@ pub struct ToolImage {
     /// The media type, such as `image/png`.
     pub mime_type: Cow<'static, str>,
     /// The encoded image.
-    pub content: Bytes,
+    pub content: ImageData,
 }
 
 impl ToolImage {

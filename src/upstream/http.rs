@@ -122,7 +122,7 @@ impl HttpUpstream {
         let quirks = &self.settings.quirks;
         let mut request = reqwest::Request::new(Method::POST, self.chat_url.clone());
         *request.headers_mut() = self.call_headers(call);
-        *request.body_mut() = Some(chat_body(call, &self.settings));
+        *request.body_mut() = Some(chat_body(call, &self.settings).await);
         // Without streaming, the head arrives only when the whole response is ready.
         let wait = if quirks.streams {
             self.settings.first_byte_timeout

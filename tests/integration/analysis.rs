@@ -12,9 +12,13 @@ use super::support::upstream::{MODEL, ScriptedUpstream};
 const TABLE: &str = "city,month,sales\nOslo,1,10\nOslo,2,14\nLima,1,7\nLima,2,9\n";
 
 fn builder(upstream: &ScriptedUpstream) -> Builder {
+    code_builder().upstream(upstream)
+}
+
+fn code_builder() -> Builder {
     let python = std::env::var("LOOPWRIGHT_TEST_CODE_PYTHON")
         .expect("LOOPWRIGHT_TEST_CODE_PYTHON names an interpreter with the packages of docker/python-packages.txt");
-    TestApp::builder().upstream(upstream).args([
+    TestApp::builder().args([
         "--enable-code-execution",
         "--code-exec-timeout",
         "8",
@@ -130,8 +134,10 @@ async fn figures_come_without_being_asked_for_and_animations_as_frames() {
         text("done"),
     ])
     .await;
-    let app = builder(&upstream).start().await;
+    let quirks = upstream.with_quirks("images = true");
+    let app = code_builder().toml(&quirks).start().await;
     let body = with(ask("x"), "enable_code_execution", json!(true));
+    let body = with(body, "session_id", json!("s"));
     let collected = app.stream_chat(body).await.collect().await;
     let complete = collected.phase("complete");
     let images = complete[0]["data"]["images_base64"].as_array().unwrap();
@@ -145,4 +151,10 @@ async fn figures_come_without_being_asked_for_and_animations_as_frames() {
         frames.len()
     );
     assert_eq!(complete[1]["data"]["video_frame_count"], 5);
+    let sent = upstream.last().body.to_string();
+    assert_eq!(sent.matches("data:image/png;base64,").count(), 7);
+    // The history names them all by their files.
+    let stored = app.get("/v1/sessions/s").await.text();
+    assert_eq!(stored.matches("\"type\":\"image_file\"").count(), 7);
+    assert!(!stored.contains("base64"), "{stored}");
 }

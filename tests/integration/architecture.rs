@@ -15,33 +15,36 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sse", &[]),
     ("media", &[]),
     ("net", &[]),
+    ("parted", &[]),
     ("manual", &[]),
     ("shutdown", &[]),
     ("telemetry", &[]),
     ("openai", &["ids"]),
-    ("upstream", &["openai", "ids", "net", "sse"]),
+    ("upstream", &["openai", "ids", "net", "parted", "sse"]),
     ("sandbox", &["fair", "ids"]),
     ("web", &["fair", "ids", "net", "sandbox"]),
     (
         "tools",
         &["openai", "ids", "media", "net", "sandbox", "sse", "web"],
     ),
-    ("store", &["fair", "openai", "ids"]),
+    ("store", &["fair", "openai", "ids", "parted"]),
     ("session", &["openai", "ids", "media", "store"]),
     // Reads the counts and the enums that are label values; the modules that own them do not know of metrics.
     ("metrics", &["sandbox", "tools", "web"]),
     (
         "agent",
-        &["openai", "ids", "upstream", "tools", "session", "metrics"],
+        &[
+            "openai", "ids", "upstream", "tools", "session", "metrics", "parted",
+        ],
     ),
-    ("runs", &["agent", "ids", "metrics", "store"]),
+    ("runs", &["agent", "ids", "metrics", "parted", "store"]),
     // A dialect sees the server as the loop offers it: no source of tools, no store, no upstream.
-    ("chat", &["agent", "openai", "ids"]),
+    ("chat", &["agent", "openai", "ids", "parted"]),
     (
         "http",
         &[
             "agent", "chat", "fair", "openai", "ids", "upstream", "tools", "session", "metrics",
-            "runs",
+            "parted", "runs",
         ],
     ),
     (

@@ -97,3 +97,25 @@ async fn the_body_of_a_running_turn_stays_counted() {
     })
     .await;
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_running_turn_keeps_less_than_is_reserved_for_its_body() {
+    const RUNS: u64 = 8;
+    let hanging = ScriptedUpstream::answering(|_| hang()).await;
+    let hook = Webhook::start().await;
+    let body = with(many_parts(80_000), "stream", json!(true));
+    let kib = u64::try_from(body.to_string().len()).unwrap() / 1024;
+    let builder = TestApp::builder().upstream(&hanging).dispatch(&hook);
+    let app = builder.toml("first_byte_wait = 0").start().await;
+    let before = memory_kib(&app, "RssAnon:");
+    let mut running = Vec::new();
+    for number in 0..RUNS {
+        let body = with(body.clone(), "session_id", json!(format!("s{number}")));
+        running.push(app.client().try_stream_chat(body).await.ok());
+        hanging.called(running.len()).await;
+    }
+    let kept = (memory_kib(&app, "RssAnon:") - before) / RUNS;
+    // Kept are about two bodies; the store and the allocator take their part. It was up to seven.
+    assert!(kept < 4 * kib, "{kept} KiB for bodies of {kib} KiB");
+}

@@ -29,6 +29,7 @@ mod files;
 mod forward;
 mod front_ends;
 mod golden;
+mod images;
 mod lifecycle;
 mod limits;
 mod manual;

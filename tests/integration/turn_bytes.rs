@@ -18,6 +18,9 @@ const LONG: Duration = Duration::from_secs(300);
 /// The calls of the flood, the images of each, and the bytes of an image.
 const FLOOD: (usize, usize, usize) = (20, 10, 1_500_000);
 
+/// Most bytes of the process that may be resident.
+const MOST_RESIDENT: usize = 150_000_000;
+
 /// A tool that brings this many images of this size.
 fn images(count: usize, bytes: usize) -> ToolReply {
     let mut image = b"\x89PNG\r\n\x1a\n".to_vec();
@@ -117,6 +120,89 @@ async fn a_model_that_takes_images_gets_those_that_the_turn_keeps() {
     assert_eq!(length(&answer["agentic_tool_calls"][0]["file_ids"]), 3);
 }
 
+/// The images that a request to the model holds, by the text before each of them.
+fn images_sent(upstream: &ScriptedUpstream) -> usize {
+    let body = upstream.last().body.to_string();
+    body.matches("data:image/png;base64").count()
+}
+
+#[tokio::test]
+async fn the_history_names_images_by_their_files_and_later_turns_show_the_last_of_them() {
+    let upstream = ScriptedUpstream::start([one_call(), text("Done.")]).await;
+    let hook = Webhook::start().await.on("t", images(2, 3_000));
+    // Room for three images of 4,000 bytes in base64.
+    let builder = TestApp::builder()
+        .dispatch(&hook)
+        .toml("max_turn_bytes = 12000");
+    let toml = upstream.with_quirks("images = true");
+    let app = builder.toml(&toml).start().await;
+    let ask = |text: &str| with(ask_with(text, ["t"]), "session_id", json!("s"));
+    let answer = app.post_chat(ask("One")).await.completion();
+    let ids = answer["agentic_tool_calls"][0]["file_ids"].clone();
+    assert_eq!(images_sent(&upstream), 2);
+
+    let stored = app.get("/v1/sessions/s").await.json();
+    assert!(!stored.to_string().contains("base64"), "{stored}");
+    let messages = stored["messages"].as_array().unwrap();
+    let parts = messages
+        .iter()
+        .filter_map(|message| message["content"].as_array());
+    let named: Vec<&Value> = parts
+        .flatten()
+        .filter(|part| part["type"] == "image_file")
+        .map(|part| &part["image_file"]["file_id"])
+        .collect();
+    assert_eq!(named, ids.as_array().unwrap().iter().collect::<Vec<_>>());
+
+    // The second round brings two more; of the four, the next turn shows the last three.
+    [one_call(), text("Again.")]
+        .into_iter()
+        .for_each(|reply| upstream.push(reply));
+    app.post_chat(ask("Two")).await.completion();
+    assert_eq!(images_sent(&upstream), 4);
+    upstream.push(text("Third."));
+    app.post_chat(ask("Three")).await.completion();
+    assert_eq!(images_sent(&upstream), 3);
+    let body = upstream.last().body.to_string();
+    assert_eq!(body.matches("[an earlier image").count(), 1, "{body}");
+
+    // A copy of the session shows the same images; without their files there is a text.
+    let copied = app
+        .client()
+        .send(Method::PUT, "/v1/sessions/copy", &stored)
+        .await;
+    assert_eq!(copied.status, 201, "{}", copied.text());
+    app.client().delete("/v1/sessions/s").await;
+    upstream.push(text("Copy."));
+    let of_copy = |text| with(ask(text), "session_id", json!("copy"));
+    app.post_chat(of_copy("Copy")).await.completion();
+    assert_eq!(images_sent(&upstream), 2);
+    let path = format!("/v1/files/{}", ids[0].as_str().unwrap());
+    app.client().delete(&path).await;
+    upstream.push(text("Gone."));
+    app.post_chat(of_copy("Gone")).await.completion();
+    assert_eq!(images_sent(&upstream), 1);
+    let body = upstream.last().body.to_string();
+    assert_eq!(body.matches("[an image that is not available").count(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_is_whole_when_the_files_of_its_images_are_deleted_meanwhile() {
+    let upstream = ScriptedUpstream::start([one_call(), one_call(), text("Done.")]).await;
+    let hook = Webhook::start().await.on("t", images(1, 3_000));
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    // Room for the file of one image.
+    let toml = "max_file_bytes = 4000\nmax_total_file_bytes = 4000";
+    let app = builder.toml(toml).start().await;
+    let answer = app.post_chat(ask_with("Go", ["t"])).await.completion();
+    let calls = answer["agentic_tool_calls"].as_array().unwrap();
+    let texts: Vec<usize> = calls
+        .iter()
+        .map(|call| call["result_images_base64"][0].as_str().unwrap().len())
+        .collect();
+    assert_eq!(texts, [0, 4_000]);
+}
+
 #[tokio::test]
 async fn a_whole_text_beyond_the_bytes_of_a_turn_is_a_file() {
     let upstream = ScriptedUpstream::start([one_call(), text("Done.")]).await;
@@ -146,19 +232,18 @@ fn peak(app: &TestApp) -> usize {
 }
 
 #[cfg(target_os = "linux")]
-async fn flood(streamed: bool) {
+async fn flood(streamed: bool, model_sees_images: bool, style: &str) {
     let (count, each, bytes) = FLOOD;
     let round = || calls::<20>(std::array::from_fn(|n| ("t", json!({ "n": n }))));
     assert_eq!(count, 20);
     let upstream = ScriptedUpstream::start([round(), text("Done.")]).await;
     let hook = Webhook::start().await.on("t", images(each, bytes));
-    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let builder = TestApp::builder().dispatch(&hook);
     let toml = "dispatch_max_answer_bytes = \"64MiB\"\ndispatch_timeout = 300";
-    // What counts is what the turn holds, not what the allocator keeps for a while.
-    let builder = builder.env("MIMALLOC_PURGE_DELAY", "0");
-    let app = builder.toml(toml).start().await;
-    let before = peak(&app);
+    let quirks = upstream.with_quirks(&format!("images = {model_sees_images}"));
+    let app = builder.toml(toml).toml(&quirks).start().await;
     let body = with(ask_with("Go", ["t"]), "stream", json!(streamed));
+    let body = with(body, "agent", json!({ "images": style }));
     let request = app
         .client()
         .request(Method::POST, "/v1/chat/completions")
@@ -166,8 +251,9 @@ async fn flood(streamed: bool) {
         .body(body.to_string());
     let answered = async { request.send().await.unwrap().bytes().await.unwrap() };
     let answer = tokio::time::timeout(LONG, answered).await.unwrap();
-    let grown = peak(&app) - before;
-    assert!(grown < 150_000_000, "{grown} bytes, streamed: {streamed}");
+    let peak = peak(&app);
+    println!("{peak} bytes resident, streamed: {streamed}, shown: {model_sees_images}, {style}");
+    assert!(peak < MOST_RESIDENT, "{peak} bytes, streamed: {streamed}");
     match streamed {
         true => assert!(answer.ends_with(b"data: [DONE]\n\n")),
         false => {
@@ -180,6 +266,8 @@ async fn flood(streamed: bool) {
                 .map(|call| length(&call["result_images_base64"]));
             // 64 MiB hold 33 images of 2,000,000 bytes in base64.
             assert_eq!(kept.sum::<usize>(), 33);
+            let in_message = length(&answer["choices"][0]["message"]["images"]);
+            assert_eq!(in_message, if style == "inline" { 33 } else { 0 });
             assert_eq!(notices(&answer, "turn_bytes"), 1);
         }
     }
@@ -188,11 +276,24 @@ async fn flood(streamed: bool) {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_flood_of_images_stays_within_the_memory_of_a_turn() {
-    flood(false).await;
+    flood(false, false, "none").await;
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_flood_of_images_in_a_streamed_turn_stays_within_its_memory() {
-    flood(true).await;
+    flood(true, false, "none").await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_flood_of_images_for_a_model_that_sees_them_stays_within_the_memory_of_a_turn() {
+    flood(false, true, "none").await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_flood_of_images_in_the_message_stays_within_the_memory_of_a_turn() {
+    flood(false, false, "inline").await;
+    flood(true, false, "inline").await;
 }

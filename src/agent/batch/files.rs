@@ -2,9 +2,11 @@
 //! full texts that the turn cannot keep are stored as files, too.
 
 use super::super::event::{Notice, ProducedFile};
+use super::super::images::StoredPart;
 use super::super::unix_seconds;
 use super::BatchContext;
 use crate::ids::FileId;
+use crate::parted::BinaryContent;
 use crate::session::files::{FileError, FileSource, NewFile, Purpose, StoredFile};
 use crate::tools::ToolFile;
 
@@ -63,6 +65,7 @@ impl BatchContext {
         });
         let produced = match stored {
             Some(stored) => ProducedFile {
+                file: Some(self.content_of(&stored)),
                 id: stored.id.as_str().to_owned(),
                 created_at: stored.created_at,
                 purpose: stored.purpose.as_str(),
@@ -76,22 +79,26 @@ impl BatchContext {
         (produced, notice)
     }
 
-    /// Stores an image or a text of a result as a file of the session. Returns the id of the file; `None` without a stored
-    /// session, or if it could not be stored.
+    /// Stores an image or a text of a result as a file of the session; `None` without a stored session, or if it could not
+    /// be stored.
     pub(super) async fn store_part(
         &self,
         tool: &str,
         name: &str,
         mime_type: &str,
         bytes: &[u8],
-    ) -> Option<String> {
+    ) -> Option<StoredPart> {
         let content = Content {
             name,
             mime_type,
             bytes,
         };
         match self.store_file(tool, content).await {
-            Ok(stored) => stored.map(|stored| stored.id.as_str().to_owned()),
+            Ok(stored) => stored.map(|stored| StoredPart {
+                content: self.content_of(&stored),
+                id: stored.id,
+                mime_type: stored.mime_type,
+            }),
             Err(error) => {
                 tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "a part of a result could not be stored");
                 None
@@ -122,6 +129,14 @@ impl BatchContext {
         Ok(Some(stored))
     }
 
+    /// The content of a stored file.
+    fn content_of(&self, file: &StoredFile) -> BinaryContent {
+        BinaryContent::File {
+            path: self.parts.sessions.files.path(file).into(),
+            length: file.bytes,
+        }
+    }
+
     fn unstored(&self, file: ToolFile, inline: bool) -> ProducedFile {
         let size = file.content.len() as u64;
         ProducedFile {
@@ -135,6 +150,7 @@ impl BatchContext {
             round: self.call.round,
             path: file.path,
             data: inline.then_some(file.content),
+            file: None,
         }
     }
 }

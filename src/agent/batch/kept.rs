@@ -1,11 +1,25 @@
 //! What is kept of a result: its files and images, within the bytes of the turn.
 
-use super::super::event::{AgentEvent, Notice, ProducedFile};
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::super::event::{AgentEvent, KeptImage, Notice, ProducedFile};
+use super::super::images::{ShownImage, StoredPart, frames_shown};
 use super::super::policy::repeat::ResultDigest;
 use super::outcome::digest;
+use super::report::add_note;
 use super::{Batch, BatchContext};
 use crate::tools::cap::cap_result;
 use crate::tools::{ToolFile, ToolImage, ToolOutput};
+
+/// Longest time for which the files of a result are stored once the turn is aborted.
+const ABORTED_WAIT: Duration = Duration::from_secs(1);
+/// The note about files that took longer.
+const NOT_KEPT: &str =
+    "[The turn was cancelled before all images and files of this result were stored.]";
 
 /// What is left of a result besides its text.
 #[derive(Debug, Default)]
@@ -14,6 +28,12 @@ pub(super) struct KeptParts {
     pub(super) digest: ResultDigest,
     /// The files that the call made.
     pub(super) files: Vec<ProducedFile>,
+    /// The images that the turn keeps.
+    pub(super) images: Vec<KeptImage>,
+    /// The frames of animations that the turn keeps.
+    pub(super) frames: Vec<KeptImage>,
+    /// The images and frames that a model that takes images gets.
+    pub(super) shown: Vec<ShownImage>,
     /// The whole text of the result, if it was shortened and the turn keeps it.
     pub(super) full_text: Option<String>,
     /// Ids of files that hold images or the whole text of the result.
@@ -27,21 +47,42 @@ pub(super) struct KeptParts {
 }
 
 impl Batch {
-    /// Stores the files and images of a result and shortens its text. Images beyond the bytes of the turn are removed.
-    pub(super) async fn keep_parts(&mut self, index: usize, output: &mut ToolOutput) -> KeptParts {
+    /// Keeps the parts of a result, for at most [`ABORTED_WAIT`] once the turn is aborted: the call has run, and its result
+    /// says so even if what came with it is lost.
+    pub(super) async fn keep_result(
+        &mut self,
+        index: usize,
+        output: &mut ToolOutput,
+        aborted: &mut (impl Future<Output = ()> + Unpin),
+    ) -> KeptParts {
+        {
+            let mut keeping = pin!(self.keep_parts(index, output));
+            tokio::select! {
+                biased;
+                kept = &mut keeping => return kept,
+                () = aborted => {}
+            }
+            if let Ok(kept) = timeout(ABORTED_WAIT, keeping).await {
+                return kept;
+            }
+        }
+        let most = self.context.parts.max_result_chars;
+        output.content = cap_result(&output.content, most).into_owned();
+        add_note(&mut output.content, Some(NOT_KEPT.to_owned()));
+        KeptParts::default()
+    }
+
+    /// Stores the files and images of a result and shortens its text. Images beyond the bytes of the turn are left out.
+    async fn keep_parts(&mut self, index: usize, output: &mut ToolOutput) -> KeptParts {
         let mut kept = KeptParts::of(digest(output));
         let Some(tool) = self.calls.get(index).map(|call| call.call.name.clone()) else {
             return kept;
         };
-        let mut made = std::mem::take(&mut output.files);
-        let others = (1..).zip(&output.images);
-        let others = others.filter(|(_, image)| !image.is_png());
-        made.extend(others.map(|(number, image)| image_file(number, image)));
+        let made = std::mem::take(&mut output.files);
         kept.files = self.store_files(&tool, made, &mut output.content).await;
-        let images = std::mem::take(&mut output.images);
-        output.images = self.context.keep_images(&tool, images, &mut kept).await;
+        self.keep_images(&tool, output, &mut kept).await;
         let frames = std::mem::take(&mut output.frames);
-        output.frames = self.context.keep_frames(&tool, frames, &mut kept).await;
+        self.context.keep_frames(&tool, frames, &mut kept).await;
         let most = match output.is_bounded {
             true => usize::MAX,
             false => self.context.parts.max_result_chars,
@@ -82,62 +123,91 @@ impl Batch {
         }
         files
     }
+
+    /// Stores the images of a result, and keeps those that the bytes of the turn allow. What is no PNG is among the files of
+    /// the call.
+    async fn keep_images(&mut self, tool: &str, output: &mut ToolOutput, kept: &mut KeptParts) {
+        for (number, image) in std::mem::take(&mut output.images).into_iter().enumerate() {
+            let is_png = image.is_png();
+            let ToolImage { mime_type, content } = image;
+            let bytes = content.decode();
+            let name = ("image", number);
+            let stored = if is_png {
+                let stored = self.context.store_image(tool, name, &mime_type, &bytes);
+                let stored = stored.await;
+                kept.add_id(stored.as_ref());
+                stored
+            } else {
+                let file = image_file(name, &mime_type, &bytes);
+                let files = self.store_files(tool, vec![file], &mut output.content);
+                let files = files.await;
+                let stored = files.first().and_then(StoredPart::of_file);
+                kept.files.extend(files);
+                stored
+            };
+            if !self.context.turn_bytes.take_base64(bytes.len()) {
+                kept.count(stored.is_some() || !is_png);
+                continue;
+            }
+            let image = KeptImage {
+                mime_type,
+                bytes,
+                file: stored.as_ref().map(|part| part.content.clone()),
+            };
+            kept.shown.push(ShownImage::new(&image, stored));
+            kept.images.push(image);
+        }
+    }
 }
 
 impl BatchContext {
-    /// Stores images as files; what is no PNG is among the files of the call. Returns those that the turn keeps in memory.
-    async fn keep_images(
-        &mut self,
-        tool: &str,
-        images: Vec<ToolImage>,
-        kept: &mut KeptParts,
-    ) -> Vec<ToolImage> {
-        let mut in_memory = Vec::new();
-        for (number, image) in images.into_iter().enumerate() {
-            let stored = match image.is_png() {
-                true => self.store_image(tool, "image", number, &image).await,
-                false => None,
-            };
-            let is_stored = stored.is_some() || !image.is_png();
-            kept.file_ids.extend(stored);
-            match self.turn_bytes.take_base64(image.content.len()) {
-                true => in_memory.push(image),
-                false => kept.count(is_stored),
-            }
-        }
-        in_memory
-    }
-
-    /// Returns the frames that the turn keeps in memory. Only the others are stored as files: animations have many.
-    async fn keep_frames(
-        &mut self,
-        tool: &str,
-        frames: Vec<ToolImage>,
-        kept: &mut KeptParts,
-    ) -> Vec<ToolImage> {
-        let mut in_memory = Vec::new();
-        for (number, frame) in frames.into_iter().enumerate() {
-            if self.turn_bytes.take_base64(frame.content.len()) {
-                in_memory.push(frame);
+    /// Keeps the frames that the bytes of the turn allow. Animations have many: only the others, and those that the model
+    /// gets, are stored as files.
+    async fn keep_frames(&mut self, tool: &str, frames: Vec<ToolImage>, kept: &mut KeptParts) {
+        for (number, ToolImage { mime_type, content }) in frames.into_iter().enumerate() {
+            let bytes = content.decode();
+            if self.turn_bytes.take_base64(bytes.len()) {
+                kept.frames.push(KeptImage {
+                    mime_type,
+                    bytes,
+                    file: None,
+                });
                 continue;
             }
-            let stored = self.store_image(tool, "frame", number, &frame).await;
+            let stored = self.store_image(tool, ("frame", number), &mime_type, &bytes);
+            let stored = stored.await;
             kept.count(stored.is_some());
-            kept.file_ids.extend(stored);
+            kept.add_id(stored.as_ref());
         }
-        in_memory
+        if self.shows_images {
+            self.show_frames(tool, kept).await;
+        }
+    }
+
+    /// Stores the frames that the model gets, so that the history can name them.
+    async fn show_frames(&self, tool: &str, kept: &mut KeptParts) {
+        for number in frames_shown(kept.frames.len()) {
+            let Some(frame) = kept.frames.get_mut(number) else {
+                continue;
+            };
+            let stored = self.store_image(tool, ("frame", number), &frame.mime_type, &frame.bytes);
+            let stored = stored.await;
+            frame.file = stored.as_ref().map(|part| part.content.clone());
+            let id = stored.as_ref().map(|part| part.id.as_str().to_owned());
+            kept.shown.push(ShownImage::new(frame, stored));
+            kept.file_ids.extend(id);
+        }
     }
 
     async fn store_image(
         &self,
         tool: &str,
-        kind: &str,
-        number: usize,
-        image: &ToolImage,
-    ) -> Option<String> {
-        let name = image_name(kind, number + 1, image);
-        self.store_part(tool, &name, &image.mime_type, &image.content)
-            .await
+        (kind, number): (&str, usize),
+        mime_type: &str,
+        bytes: &[u8],
+    ) -> Option<StoredPart> {
+        let name = image_name(kind, number, mime_type);
+        self.store_part(tool, &name, mime_type, bytes).await
     }
 
     /// Keeps the whole text of a shortened result. Beyond the bytes of the turn it is stored as a file.
@@ -153,7 +223,8 @@ impl BatchContext {
         kept.text_beyond = true;
         let mime_type = "text/plain; charset=utf-8";
         let stored = self.store_part(tool, "result.txt", mime_type, text.as_bytes());
-        kept.file_ids.extend(stored.await);
+        let stored = stored.await;
+        kept.add_id(stored.as_ref());
     }
 
     /// The notice that the turn keeps no more.
@@ -181,12 +252,22 @@ impl KeptParts {
         }
     }
 
-    /// Images and frames that the turn does not keep in memory.
+    fn add_id(&mut self, stored: Option<&StoredPart>) {
+        let id = stored.map(|part| part.id.as_str().to_owned());
+        self.file_ids.extend(id);
+    }
+
+    /// Images and frames that a model that takes images gets.
+    pub(super) fn showable(&self) -> usize {
+        self.images.len() + frames_shown(self.frames.len()).len()
+    }
+
+    /// Images and frames that the turn does not keep.
     pub(super) fn beyond(&self) -> usize {
         self.stored_only + self.dropped
     }
 
-    /// Counts an image that the turn does not keep in memory.
+    /// Counts an image that the turn does not keep.
     fn count(&mut self, is_stored: bool) {
         match is_stored {
             true => self.stored_only += 1,
@@ -194,7 +275,7 @@ impl KeptParts {
         }
     }
 
-    /// The note for the model about images that the turn does not keep in memory.
+    /// The note for the model about images that the turn does not keep.
     pub(super) fn note(&self) -> Option<String> {
         let texts = [
             (self.stored_only, "kept as files for the user only"),
@@ -209,18 +290,18 @@ impl KeptParts {
     }
 }
 
-/// An image as a file for the user.
-fn image_file(number: usize, image: &ToolImage) -> ToolFile {
-    let name = image_name("image", number, image);
+/// An image as a file that the call made.
+fn image_file((kind, number): (&str, usize), mime_type: &str, bytes: &Bytes) -> ToolFile {
+    let name = image_name(kind, number, mime_type);
     ToolFile {
         path: name.clone(),
         name,
-        mime_type: image.mime_type.clone().into_owned(),
-        content: image.content.clone(),
+        mime_type: mime_type.to_owned(),
+        content: bytes.clone(),
     }
 }
 
-fn image_name(kind: &str, number: usize, image: &ToolImage) -> String {
-    let subtype = image.mime_type.split(['/', '+', ';']).nth(1);
-    format!("{kind}_{number}.{}", subtype.unwrap_or("bin"))
+fn image_name(kind: &str, number: usize, mime_type: &str) -> String {
+    let subtype = mime_type.split(['/', '+', ';']).nth(1);
+    format!("{kind}_{}.{}", number + 1, subtype.unwrap_or("bin"))
 }

@@ -2,11 +2,12 @@
 
 use super::super::block_in_place_if;
 use super::super::calls::ResolvedCall;
+use super::super::images::ShownImage;
 use super::super::policy::repeat::{AnsweredCall, ResultDigest};
 use super::super::policy::{CallDecision, CallOutcome};
 use super::Batch;
 use crate::openai::citation::CitedSource;
-use crate::tools::{ToolImage, ToolOutput, ToolStatus};
+use crate::tools::{ToolOutput, ToolStatus};
 
 /// If the text of a result has more bytes than this, its digest may take long.
 const LARGE_TEXT_BYTES: usize = 512 * 1024;
@@ -27,7 +28,7 @@ pub(super) struct CallAnswer {
     /// The sources that it found.
     pub(super) sources: Vec<CitedSource>,
     /// The images that the model gets.
-    pub(super) images: Vec<ToolImage>,
+    pub(super) images: Vec<ShownImage>,
     /// Its result asks for the end of the turn.
     pub(super) terminate: bool,
 }

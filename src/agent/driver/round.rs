@@ -13,7 +13,6 @@ use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::transcript;
 use super::{Aborted, Phase, Run};
-use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
 use crate::session::StoredMessage;
@@ -262,7 +261,9 @@ impl Run {
         self.turn_bytes = finished.turn_bytes;
         let round = finished.messages.iter().map(|stored| &stored.message);
         let round = messages::of_round(round, &self.request.route.quirks);
-        self.transcript.push(round.iter().map(Message::json));
+        let images = &finished.images;
+        self.transcript
+            .push(round.iter().map(|message| images.render(message)));
         match next {
             AfterBatch::Continue if self.control.stops_after_round() => {
                 self.queue_events(finished.buffered);

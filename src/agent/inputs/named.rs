@@ -2,13 +2,26 @@
 
 use std::collections::HashSet;
 
+use super::super::images::image_ids;
 use super::part::{FilePart, file_parts};
-use crate::ids::{Owner, SessionId};
+use crate::ids::{FileId, Owner, SessionId};
+use crate::openai::message::Message;
 use crate::session::StoredMessage;
 use crate::session::files::{FileError, FileStore};
 
 /// Most files of an import's messages that are attached.
 const MAX_NAMED_FILES: usize = 1000;
+
+/// The files that a message names, as files or as images.
+fn named_in(message: &Message) -> Vec<FileId> {
+    let mut ids = image_ids(message);
+    let parts = file_parts(message).unwrap_or_default();
+    ids.extend(parts.iter().filter_map(|part| match FilePart::read(part) {
+        FilePart::Stored { id, .. } => Some(id),
+        FilePart::Inline(_) | FilePart::Other => None,
+    }));
+    ids
+}
 
 /// Attaches the files that a session's messages name and that exist. They are stored at least as long as the session.
 pub async fn use_named_files(
@@ -18,11 +31,7 @@ pub async fn use_named_files(
     messages: &[StoredMessage],
 ) {
     let mut seen = HashSet::new();
-    let parts_of = |stored: &StoredMessage| file_parts(&stored.message).unwrap_or_default();
-    for part in messages.iter().flat_map(parts_of) {
-        let FilePart::Stored { id, .. } = FilePart::read(&part) else {
-            continue;
-        };
+    for id in messages.iter().flat_map(|stored| named_in(&stored.message)) {
         if seen.len() == MAX_NAMED_FILES {
             return;
         }

@@ -105,7 +105,7 @@ pub(super) fn has_file(message: &Message) -> bool {
 }
 
 /// The same message with other content parts.
-pub(super) fn with_parts(message: &Message, parts: &[String]) -> Message {
+pub(in super::super) fn with_parts(message: &Message, parts: &[String]) -> Message {
     message.with_fields(|key| match key {
         "content" => FieldChange::Set(format!("[{}]", parts.join(","))),
         _ => FieldChange::Keep,

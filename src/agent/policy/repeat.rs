@@ -84,7 +84,7 @@ impl ResultDigest {
         Self(hash(|hasher| {
             output.content.hash(hasher);
             let images = output.images.iter().chain(&output.frames);
-            images.for_each(|image| hash_content(&image.content, hasher));
+            images.for_each(|image| hash_content(image.content.as_held(), hasher));
             for file in &output.files {
                 file.path.hash(hasher);
                 hash_content(&file.content, hasher);

@@ -5,17 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::AnswerHead;
-use super::records::{AgentSummary, FileEntry, MessageImages, ToolCallEntry};
-use crate::agent::event::{
-    AgentEvent, ExtraFields, ExtraLevel, Outcome, ProducedFile, ToolCallRecord,
-};
+use super::records::{AgentSummary, call_text, file_text, message_images};
+use crate::agent::event::{AgentEvent, ExtraFields, ExtraLevel, Outcome};
 use crate::agent::settings::ImageStyle;
 use crate::openai::fold::FoldedFields;
 use crate::openai::raw::{push_entry, quoted};
+use crate::parted::{PartedText, PartedWriter};
 
-/// Memory reserved for an entry of a list besides its texts.
-const ENTRY_OVERHEAD: usize = 512;
-/// Memory reserved for the rest of an answer.
+/// Memory reserved for an answer besides its texts, in bytes.
 const ANSWER_OVERHEAD: usize = 2048;
 
 /// Collects the events of a turn.
@@ -29,10 +26,12 @@ pub struct CompletionCollector {
     message_extra: FoldedFields,
     choice_extra: FoldedFields,
     answer_extra: ExtraFields,
-    records: Vec<ToolCallRecord>,
-    files: Vec<ProducedFile>,
+    /// The texts of the calls, by round and place in it.
+    calls: Vec<((u32, usize), PartedText)>,
+    files: Vec<PartedText>,
+    /// The images of the calls for the message, in the same way, if the client wants them there.
+    images: Option<Vec<((u32, usize), PartedText)>>,
     outcome: Option<Box<Outcome>>,
-    images: ImageStyle,
 }
 
 impl CompletionCollector {
@@ -47,10 +46,10 @@ impl CompletionCollector {
             message_extra: FoldedFields::default(),
             choice_extra: FoldedFields::default(),
             answer_extra: Vec::new(),
-            records: Vec::new(),
+            calls: Vec::new(),
             files: Vec::new(),
+            images: (images == ImageStyle::Inline).then(Vec::new),
             outcome: None,
-            images,
         }
     }
 
@@ -70,8 +69,14 @@ impl CompletionCollector {
                 ExtraLevel::Choice => fold(&mut self.choice_extra, &fields),
                 ExtraLevel::Answer => self.answer_extra = fields,
             },
-            AgentEvent::Complete(record) => self.records.push(*record),
-            AgentEvent::File(file) => self.files.push(*file),
+            AgentEvent::Complete(record) => {
+                let place = (record.round, record.index);
+                if let Some(images) = &mut self.images {
+                    images.extend(message_images(&record).map(|image| (place, image)));
+                }
+                self.calls.push((place, call_text(*record)));
+            }
+            AgentEvent::File(file) => self.files.push(file_text(*file)),
             AgentEvent::Annotations(annotations) => {
                 let annotations = serde_json::to_value(annotations).unwrap_or_default();
                 self.message_extra
@@ -88,19 +93,20 @@ impl CompletionCollector {
     }
 
     /// The JSON body of the answer, and the time spent waiting for models and tools; `None` without a `Finished` event.
-    /// The records and files are freed while they are written.
-    pub fn finish(mut self) -> Option<(Bytes, Duration)> {
+    pub fn finish(mut self) -> Option<(PartedText, Duration)> {
         let outcome = self.outcome.take()?;
         // Records arrive in the order in which calls finish, and are reported in the order of the calls.
-        self.records
-            .sort_by_key(|record| (record.round, record.index));
-        let mut json = String::with_capacity(self.expected_bytes());
+        self.calls.sort_by_key(|(place, _)| *place);
+        let mut images = self.images.take().unwrap_or_default();
+        images.sort_by_key(|(place, _)| *place);
+        let texts = self.text.len() + self.reasoning.len();
+        let mut json = String::with_capacity(texts + ANSWER_OVERHEAD);
         json.push('{');
         push_entry(&mut json, "id", &quoted(&self.head.id));
         push_entry(&mut json, "object", "\"chat.completion\"");
         push_entry(&mut json, "created", &self.head.created.to_string());
         push_entry(&mut json, "model", &quoted(&self.head.model));
-        self.choices(&outcome, &mut json);
+        let images_at = self.choices(&outcome, &mut json);
         if let Some(usage) = &outcome.usage {
             push_entry(&mut json, "usage", &usage.to_value().to_string());
         }
@@ -110,43 +116,29 @@ impl CompletionCollector {
         if let Some(id) = &outcome.session_id {
             push_entry(&mut json, "session_id", &quoted(id.as_str()));
         }
-        let mut json = json.into_bytes();
-        let records = self.records.into_iter();
-        write_list(&mut json, "agentic_tool_calls", records, |json, record| {
-            serde_json::to_writer(json, &ToolCallEntry::from(&record))
-        })?;
-        let files = self.files.into_iter();
-        write_list(&mut json, "files", files, |json, file| {
-            serde_json::to_writer(json, &FileEntry::from(&file))
-        })?;
-        json.extend_from_slice(b",\"agent\":");
-        serde_json::to_writer(&mut json, &AgentSummary::from(&*outcome)).ok()?;
-        json.push(b'}');
-        Some((json.into(), outcome.waited))
+        let mut body = PartedWriter::default();
+        let mut rest = Bytes::from(json);
+        body.parted(rest.split_to(images_at.min(rest.len())).into());
+        write_list(
+            &mut body,
+            "images",
+            images.into_iter().map(|(_, text)| text),
+        );
+        body.parted(rest.into());
+        let calls = self.calls.into_iter().map(|(_, text)| text);
+        write_list(&mut body, "agentic_tool_calls", calls);
+        write_list(&mut body, "files", self.files.into_iter());
+        let agent = serde_json::to_string(&AgentSummary::from(&*outcome)).ok()?;
+        body.text(",\"agent\":");
+        body.text(&agent);
+        body.text("}");
+        Some((body.finish(), outcome.waited))
     }
 
-    /// About how many bytes the body has.
-    fn expected_bytes(&self) -> usize {
-        let base64 = |bytes: &Bytes| bytes.len().div_ceil(3) * 4;
-        let record = |record: &ToolCallRecord| {
-            let images: usize = record
-                .images
-                .iter()
-                .map(|image| base64(&image.content))
-                .sum();
-            images + record.content.len() + record.arguments.len() + ENTRY_OVERHEAD
-        };
-        let file = |file: &ProducedFile| file.data.as_ref().map_or(0, base64) + ENTRY_OVERHEAD;
-        let times = 1 + usize::from(self.images == ImageStyle::Inline);
-        let records: usize = self.records.iter().map(record).sum::<usize>() * times;
-        let files: usize = self.files.iter().map(file).sum();
-        records + files + self.text.len() + self.reasoning.len() + ANSWER_OVERHEAD
-    }
-
-    /// Writes `choices`.
-    fn choices(&mut self, outcome: &Outcome, json: &mut String) {
+    /// Writes `choices`. Returns where the images of the message belong.
+    fn choices(&mut self, outcome: &Outcome, json: &mut String) -> usize {
         json.push_str(",\"choices\":[{\"index\":0,\"message\":");
-        self.message(outcome, json);
+        let images_at = self.message(outcome, json);
         if !self.choice_extra.contains("logprobs") {
             push_entry(json, "logprobs", "null");
         }
@@ -159,9 +151,11 @@ impl CompletionCollector {
             &quoted(outcome.finish_reason.as_str()),
         );
         json.push_str("}]");
+        images_at
     }
 
-    fn message(&mut self, outcome: &Outcome, json: &mut String) {
+    /// Writes the message without its images. Returns where these belong.
+    fn message(&mut self, outcome: &Outcome, json: &mut String) -> usize {
         json.push_str("{\"role\":\"assistant\"");
         let no_content = self.text.is_empty() && !outcome.client_calls.is_empty();
         let content = if no_content {
@@ -179,17 +173,7 @@ impl CompletionCollector {
         std::mem::take(&mut self.message_extra)
             .into_entries()
             .for_each(|(key, value)| push_entry(json, &key, &value));
-        let images = MessageImages(&self.records);
-        if self.images == ImageStyle::Inline && !images.is_empty() {
-            json.push_str(",\"images\":");
-            // Written in place: images are large.
-            let mut bytes = std::mem::take(json).into_bytes();
-            let written = serde_json::to_writer(&mut bytes, &images);
-            *json = String::from_utf8(bytes).unwrap_or_default();
-            if written.is_err() {
-                json.push_str("null");
-            }
-        }
+        let images_at = json.len();
         if !outcome.client_calls.is_empty() {
             let calls: Vec<String> = outcome
                 .client_calls
@@ -199,28 +183,23 @@ impl CompletionCollector {
             push_entry(json, "tool_calls", &format!("[{}]", calls.join(",")));
         }
         json.push('}');
+        images_at
     }
 }
 
-/// Writes a member with a list, unless the list is empty. Each entry is freed once it is written.
-fn write_list<T>(
-    json: &mut Vec<u8>,
-    key: &str,
-    entries: impl ExactSizeIterator<Item = T>,
-    mut write: impl FnMut(&mut Vec<u8>, T) -> serde_json::Result<()>,
-) -> Option<()> {
-    if entries.len() == 0 {
-        return Some(());
-    }
-    json.extend_from_slice(format!(",{}:", quoted(key)).as_bytes());
-    let mut before = b'[';
+/// Writes a member with a list, unless the list is empty.
+fn write_list(body: &mut PartedWriter, key: &str, entries: impl Iterator<Item = PartedText>) {
+    let mut before = format!(",{}:[", quoted(key));
+    let mut is_empty = true;
     for entry in entries {
-        json.push(before);
-        before = b',';
-        write(json, entry).ok()?;
+        body.text(&before);
+        ",".clone_into(&mut before);
+        body.parted(entry);
+        is_empty = false;
     }
-    json.push(b']');
-    Some(())
+    if !is_empty {
+        body.text("]");
+    }
 }
 
 fn fold(folded: &mut FoldedFields, pieces: &[(String, Box<str>)]) {

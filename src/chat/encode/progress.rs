@@ -213,7 +213,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::agent::event::{ToolImage, ToolStatus};
+    use crate::agent::event::{KeptImage, ToolStatus};
 
     fn data(event: &ProgressEvent) -> Value {
         let mut members: Value = serde_json::from_str(&event.members).unwrap();
@@ -230,10 +230,11 @@ mod tests {
         }
     }
 
-    fn image(byte: u8) -> ToolImage {
-        ToolImage {
+    fn image(byte: u8) -> KeptImage {
+        KeptImage {
             mime_type: "image/png".into(),
-            content: vec![byte].into(),
+            bytes: vec![byte].into(),
+            file: None,
         }
     }
 

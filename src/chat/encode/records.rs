@@ -6,11 +6,13 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::agent::event::{Notice, Outcome, ProducedFile, ToolCallRecord, ToolImage, ToolStatus};
+use crate::agent::event::{KeptImage, Notice, Outcome, ProducedFile, ToolCallRecord, ToolStatus};
 use crate::agent::stop::StopReason;
 use crate::ids::SessionId;
 use crate::openai::file::FileObject;
+use crate::openai::raw::quoted;
 use crate::openai::usage::Usage;
+use crate::parted::{BinaryContent, PartedText};
 
 /// An entry of `agentic_tool_calls`: a call that the server ran.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -88,7 +90,7 @@ pub(super) struct AgentSummary<'a> {
 /// The PNG images as base64. Other types are among the files of the call.
 #[derive(Debug, Clone, Copy, JsonSchema)]
 #[schemars(inline)]
-pub(super) struct ImageTexts<'a>(#[schemars(with = "Vec<String>")] pub(super) &'a [ToolImage]);
+pub(super) struct ImageTexts<'a>(#[schemars(with = "Vec<String>")] pub(super) &'a [KeptImage]);
 
 /// The images of calls as OpenRouter has them in a message.
 #[derive(Debug, Clone, Copy)]
@@ -112,11 +114,67 @@ struct ImageUrl<'a> {
 }
 
 #[derive(Debug)]
-struct DataUrl<'a>(&'a ToolImage);
+struct DataUrl<'a>(&'a KeptImage);
 
 /// Bytes that are serialized as base64, without a copy of the encoded text in memory.
 #[derive(Debug)]
 struct Base64<'a>(&'a [u8]);
+
+/// An entry of `agentic_tool_calls` with the images of the call.
+pub(super) fn call_text(mut record: ToolCallRecord) -> PartedText {
+    let images = std::mem::take(&mut record.images);
+    let mut text = object_text(&ToolCallEntry::from(&record));
+    let mut before = ",\"result_images_base64\":[\"";
+    for kept in images.into_iter().filter(KeptImage::is_png) {
+        text.push_text(before);
+        before = "\",\"";
+        text.push_base64(kept.into_content());
+    }
+    if !before.starts_with(',') {
+        text.push_text("\"]");
+    }
+    text.push_text("}");
+    text
+}
+
+/// The images of a call as [`MessageImages`] has them.
+pub(super) fn message_images(record: &ToolCallRecord) -> impl Iterator<Item = PartedText> {
+    record.images.iter().map(|kept| {
+        let url = url_prefix(kept);
+        let before = format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"#);
+        let mut text = PartedText::from(before);
+        text.push_base64(kept.clone().into_content());
+        text.push_text(r#""}}"#);
+        text
+    })
+}
+
+/// What is before the base64 in the `data:` URL of an image, as a part of a JSON string.
+fn url_prefix(image: &KeptImage) -> String {
+    let url = quoted(&format!("data:{};base64,", image.mime_type));
+    url.trim_matches('"').to_owned()
+}
+
+/// An entry of `files` with the content of the file.
+pub(super) fn file_text(mut file: ProducedFile) -> PartedText {
+    let data = file.data.take();
+    let content = data.map(|bytes| file.file.take().unwrap_or(BinaryContent::Memory(bytes)));
+    let mut text = object_text(&FileEntry::from(&file));
+    if let Some(content) = content {
+        text.push_text(",\"data\":\"");
+        text.push_base64(content);
+        text.push_text("\"");
+    }
+    text.push_text("}");
+    text
+}
+
+/// The JSON text of an object without its closing brace.
+fn object_text(entry: &impl Serialize) -> PartedText {
+    let mut json = serde_json::to_string(entry).unwrap_or_else(|_| "{}".to_owned());
+    json.pop();
+    json.into()
+}
 
 impl<'a> From<&'a ToolCallRecord> for ToolCallEntry<'a> {
     fn from(record: &'a ToolCallRecord) -> Self {
@@ -128,7 +186,8 @@ impl<'a> From<&'a ToolCallRecord> for ToolCallEntry<'a> {
             result_content: &record.content,
             status: record.status,
             duration_ms: record.duration_ms(),
-            result_images_base64: ImageTexts(&record.images),
+            // Only `call_text` writes them.
+            result_images_base64: ImageTexts(&[]),
             file_ids: &record.file_ids,
             repairs: &record.repairs,
         }
@@ -177,14 +236,14 @@ impl<'a> From<&'a Outcome> for AgentSummary<'a> {
 
 impl ImageTexts<'_> {
     pub(super) fn is_empty(&self) -> bool {
-        !self.0.iter().any(ToolImage::is_png)
+        !self.0.iter().any(KeptImage::is_png)
     }
 }
 
 impl Serialize for ImageTexts<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let images = self.0.iter().filter(|image| image.is_png());
-        serializer.collect_seq(images.map(|image| Base64(&image.content)))
+        serializer.collect_seq(images.map(|image| Base64(&image.bytes)))
     }
 }
 
@@ -208,7 +267,7 @@ impl Serialize for MessageImages<'_> {
 
 impl Serialize for DataUrl<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let data = Base64Display::new(&self.0.content, &STANDARD);
+        let data = Base64Display::new(&self.0.bytes, &STANDARD);
         let mime_type = &self.0.mime_type;
         serializer.collect_str(&format_args!("data:{mime_type};base64,{data}"))
     }
@@ -227,8 +286,16 @@ mod tests {
     use super::*;
     use crate::agent::event::{CodeDetail, ToolDetail, ToolKind, ToolStatus};
 
-    #[test]
-    fn an_entry_of_a_call_has_the_documented_fields_only() {
+    fn image(mime_type: &'static str, byte: u8) -> KeptImage {
+        KeptImage {
+            mime_type: mime_type.into(),
+            bytes: vec![byte].into(),
+            file: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn an_entry_of_a_call_has_the_documented_fields_only() {
         let record = ToolCallRecord {
             index: 0,
             round: 0,
@@ -238,23 +305,15 @@ mod tests {
             content: "text".into(),
             status: ToolStatus::Ok,
             duration: Duration::from_millis(7),
-            images: vec![
-                ToolImage {
-                    mime_type: "image/png".into(),
-                    content: vec![0].into(),
-                },
-                ToolImage {
-                    mime_type: "image/gif".into(),
-                    content: vec![1].into(),
-                },
-            ],
+            images: vec![image("image/png", 0), image("image/gif", 1)],
             frames: vec![],
             file_ids: vec!["file-1".into()],
             repairs: vec![],
             kind: ToolKind::CodeExecution,
             detail: Some(Box::new(ToolDetail::Code(CodeDetail::default()))),
         };
-        let entry = serde_json::to_value(ToolCallEntry::from(&record)).unwrap();
+        let text = call_text(record).whole().await.unwrap();
+        let entry: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(entry["result_images_base64"], serde_json::json!(["AA=="]));
         let mut keys: Vec<&String> = entry.as_object().unwrap().keys().collect();
         keys.sort_unstable();

@@ -7,9 +7,10 @@ mod rows;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rusqlite::Connection;
 
-use self::answer::NewAnswer;
+use self::answer::{AnswerHead, AnswerPieces, add_piece};
 use self::rows::RunRow;
 use super::super::StoreError;
 use super::super::run::{AnswerLimits, KEY_TTL, KeyClaim, RunRecord, StoredAnswer};
@@ -43,19 +44,21 @@ impl Sqlite {
         answer: StoredAnswer,
         limits: AnswerLimits,
     ) -> Result<(), StoreError> {
-        let answer = NewAnswer::new(answer)?;
-        let bytes = answer.bytes();
+        let (head, body) = AnswerHead::of(answer).await?;
+        let bytes = head.bytes();
         if bytes > limits.answer {
             tracing::warn!(bytes, "the answer of a run is too large to be stored");
             return self.remove_unended(run, owner).await;
         }
-        let (run, owner, answer) = (run.clone(), owner.clone(), Arc::new(answer));
+        let (run, owner, head) = (run.clone(), owner.clone(), Arc::new(head));
         if bytes <= TASK_LIMIT.bytes {
-            self.write_short(&run, &owner, answer).await?;
+            let body = body.whole().await.map_err(StoreError::failed)?;
+            self.write_short(&run, &owner, head, body).await?;
         } else {
             // The write continues if the future is dropped.
             let (store, run) = (self.clone(), run.clone());
-            let writing = async move { store.write_in_pieces(&run, &owner, &answer).await };
+            let pieces = AnswerPieces::of(body);
+            let writing = async move { store.write_in_pieces(&run, &owner, &head, pieces).await };
             let written = self.0.tasks.spawn(writing);
             written.await.map_err(StoreError::failed)??;
         }
@@ -224,16 +227,19 @@ impl Sqlite {
         &self,
         run: &RunId,
         owner: &Owner,
-        answer: Arc<NewAnswer>,
+        head: Arc<AnswerHead>,
+        body: Bytes,
     ) -> Result<(), StoreError> {
         let (store, run, owner) = (self.clone(), run.clone(), owner.clone());
-        let bytes = answer.bytes();
+        let bytes = head.bytes();
         self.transact(Executor::Task, move |connection, _| {
             let Some(row) = RunRow::find_unended(connection, &owner, &run)? else {
                 return Ok(());
             };
-            answer.add_piece(connection, row.num, 0)?;
-            answer.complete(connection, &row, store.0.clock.stamp())
+            if !body.is_empty() {
+                add_piece(connection, row.num, 0, &body)?;
+            }
+            head.complete(connection, &row, store.0.clock.stamp())
         })
         .await?;
         self.count_written(Extent { rows: 1, bytes });
@@ -245,7 +251,8 @@ impl Sqlite {
         &self,
         run: &RunId,
         owner: &Owner,
-        answer: &Arc<NewAnswer>,
+        head: &Arc<AnswerHead>,
+        pieces: AnswerPieces,
     ) -> Result<(), StoreError> {
         let (id, key) = (run.clone(), owner.clone());
         let draft = self.on_thread(move |connection, now| {
@@ -257,7 +264,7 @@ impl Sqlite {
         let Some(draft) = draft.await? else {
             return Ok(());
         };
-        let done = self.fill(draft, (run, owner), answer).await;
+        let done = self.fill(draft, (run, owner), head, pieces).await;
         if done.is_err() {
             let hidden = self.on_thread(move |connection, _| rows::hide(connection, draft));
             let removed = match hidden.await {
@@ -275,20 +282,22 @@ impl Sqlite {
         &self,
         draft: i64,
         (run, owner): (&RunId, &Owner),
-        answer: &Arc<NewAnswer>,
+        head: &Arc<AnswerHead>,
+        mut pieces: AnswerPieces,
     ) -> Result<(), StoreError> {
-        for seq in 0..answer.pieces() {
-            let answer = Arc::clone(answer);
-            self.on_thread(move |connection, _| answer.add_piece(connection, draft, seq))
+        let mut seq = 0;
+        while let Some(piece) = pieces.next().await? {
+            self.on_thread(move |connection, _| add_piece(connection, draft, seq, &piece))
                 .await?;
             self.count_written(CHUNK);
+            seq += 1;
         }
-        let (run, owner, answer) = (run.clone(), owner.clone(), Arc::clone(answer));
+        let (run, owner, head) = (run.clone(), owner.clone(), Arc::clone(head));
         let finished = self.on_thread(move |connection, now| {
             match RunRow::find_unended(connection, &owner, &run)? {
                 Some(row) => {
                     let row = row.move_to(connection, draft, &owner, &run)?;
-                    answer.complete(connection, &row, now).map(|()| true)
+                    head.complete(connection, &row, now).map(|()| true)
                 }
                 // The record was deleted meanwhile.
                 None => rows::hide(connection, draft).map(|()| false),

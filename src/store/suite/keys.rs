@@ -101,7 +101,7 @@ pub(in crate::store) async fn a_key_passes_from_an_interrupted_run_to_the_next(s
     let answer = StoredAnswer {
         status: 200,
         headers: Vec::new(),
-        body: bytes::Bytes::new(),
+        body: crate::parted::PartedText::default(),
     };
     store.end_run(next, &owner(), answer).await.unwrap();
     let after = RunId::fresh();

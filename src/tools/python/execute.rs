@@ -117,7 +117,7 @@ fn result(outcome: &CellOutcome) -> Option<String> {
 fn image(image: Image) -> ToolImage {
     ToolImage {
         mime_type: image.mime_type.into(),
-        content: image.bytes,
+        content: image.bytes.into(),
     }
 }
 

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::retry::WebhookError;
-use crate::openai::raw::RawObject;
-use crate::tools::{ToolFile, ToolImage};
+use crate::openai::raw::{RawObject, slice_of};
+use crate::tools::{ImageData, ToolFile, ToolImage};
 
 /// Most images, and most files, of one result.
 pub(super) const MAX_ENTRIES: usize = 100;
@@ -68,11 +69,14 @@ struct RawFile<'a> {
     data: Cow<'a, str>,
 }
 
-/// Parses a list of content parts, which may be empty. `None` if the JSON is not a list of content parts.
+/// Parses a list of content parts of a body, which may be empty. `None` if the JSON is not a list of content parts.
 ///
 /// # Errors
 /// When a part has a known `type` but not the fields of that type.
-pub(super) fn parse_content(json: &RawValue) -> Result<Option<ContentParts>, WebhookError> {
+pub(super) fn parse_content(
+    json: &RawValue,
+    body: &Bytes,
+) -> Result<Option<ContentParts>, WebhookError> {
     let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(json.get()) else {
         return Ok(None);
     };
@@ -89,13 +93,13 @@ pub(super) fn parse_content(json: &RawValue) -> Result<Option<ContentParts>, Web
             Part::Text { text } => texts.push(text),
             Part::Image { data, mime_type } => {
                 let mime_type = mime_type.unwrap_or_else(|| "image/png".to_owned());
-                images.push(image(&mime_type, &data).ok_or_else(invalid)?);
+                images.push(image(&mime_type, &data.into()).ok_or_else(invalid)?);
             }
             Part::ImageUrl { image_url } | Part::InputImage { image_url } => {
                 let url = image_url.into_text();
                 match data_url(&url) {
                     Some((mime_type, data)) => {
-                        images.push(image(mime_type, data).ok_or_else(invalid)?);
+                        images.push(image(mime_type, &slice_of(body, data)).ok_or_else(invalid)?);
                     }
                     // The image is not fetched; the model gets the URL as text.
                     None if !url.starts_with("data:") => texts.push(url),
@@ -110,17 +114,17 @@ pub(super) fn parse_content(json: &RawValue) -> Result<Option<ContentParts>, Web
     }))
 }
 
-/// Parses a list of images: base64 PNG, or `data:` URLs.
+/// Parses a list of images of a body: base64 PNG, or `data:` URLs.
 ///
 /// # Errors
 /// When the JSON is not such a list, the list is too long, or an image is not base64.
-pub(super) fn parse_images(json: &RawValue) -> Result<Vec<ToolImage>, WebhookError> {
+pub(super) fn parse_images(json: &RawValue, body: &Bytes) -> Result<Vec<ToolImage>, WebhookError> {
     let list: Vec<Text<'_>> = parse_list(json, "images", "a list of base64 texts")?;
     list.iter()
         .enumerate()
         .map(|(index, Text(text))| {
             let (mime_type, data) = data_url(text).unwrap_or(("image/png", text));
-            image(mime_type, data).ok_or_else(|| WebhookError::InvalidField {
+            image(mime_type, &slice_of(body, data)).ok_or_else(|| WebhookError::InvalidField {
                 field: format!("images[{index}]"),
                 expected: "a base64 PNG",
             })
@@ -202,12 +206,15 @@ fn data_url(url: &str) -> Option<(&str, &str)> {
 }
 
 /// An image of this media type from its base64 text.
-fn image(mime_type: &str, data: &str) -> Option<ToolImage> {
+fn image(mime_type: &str, data: &Bytes) -> Option<ToolImage> {
     let mime_type = mime_type.to_ascii_lowercase();
     if !mime_type.starts_with("image/") || !is_media_type(&mime_type) {
         return None;
     }
-    let content = decode_base64(data)?.into();
+    let content = match ImageData::from_base64(data.clone()) {
+        Some(content) => content,
+        None => decode_base64(std::str::from_utf8(data).ok()?)?.into(),
+    };
     let mime_type = match &*mime_type {
         "image/png" => Cow::Borrowed("image/png"),
         _ => Cow::Owned(mime_type),

@@ -46,7 +46,15 @@ async fn read_whole(
     incoming: &IncomingResults,
 ) -> Result<ToolOutput, AttemptError> {
     let mut bytes = BytesMut::new();
-    let mut reserved = None;
+    let mut reserved = match body.announced() {
+        // Before anything is received: what waits is in no buffer then.
+        Some(length) if length > SMALL_RESULT => {
+            let reserved = incoming.reserve(length).await;
+            bytes.reserve(length.min(MOST_BYTES));
+            reserved
+        }
+        Some(_) | None => None,
+    };
     while let Some(chunk) = body.chunk().await? {
         if reserved.is_none() && bytes.len() + chunk.len() > SMALL_RESULT {
             let coming = chunk.len() + body.most_remaining();
@@ -55,7 +63,7 @@ async fn read_whole(
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(result::parse(&bytes, media_type)?)
+    Ok(result::parse(&bytes.freeze(), media_type)?)
 }
 
 /// Reads events up to the result, which ends the stream.
@@ -109,10 +117,11 @@ fn parse_event(event: &SseEvent) -> Result<StreamEvent, WebhookError> {
         .filter(|object| object.get(result::CONTENT).is_none())
         .and_then(|object| object.get("progress").map(RawValue::get));
     match progress {
-        None => Ok(StreamEvent::Result(result::parse(
-            data,
-            "application/json",
-        )?)),
+        None => {
+            let data = event.data.slice_ref(data);
+            let output = result::parse(&data, "application/json")?;
+            Ok(StreamEvent::Result(output))
+        }
         Some("null") => Ok(StreamEvent::Ignored),
         Some(json) => match serde_json::from_str::<String>(json) {
             Ok(text) if text.is_empty() => Ok(StreamEvent::Ignored),

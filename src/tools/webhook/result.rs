@@ -1,5 +1,6 @@
 //! Parses the body of a response into a tool result.
 
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::parts::{self, ContentParts};
@@ -15,7 +16,7 @@ pub(super) const CONTENT: &str = "content";
 ///
 /// # Errors
 /// When the body is not text, or a field of a structured result has the wrong type.
-pub(super) fn parse(body: &[u8], media_type: &str) -> Result<ToolOutput, WebhookError> {
+pub(super) fn parse(body: &Bytes, media_type: &str) -> Result<ToolOutput, WebhookError> {
     if body.trim_ascii().is_empty() {
         return Ok(ToolOutput::default());
     }
@@ -33,7 +34,7 @@ pub(super) fn parse(body: &[u8], media_type: &str) -> Result<ToolOutput, Webhook
     if let Ok(object) = RawObject::parse(json.get())
         && let Some(content) = object.get(CONTENT)
     {
-        return from_object(&object, content);
+        return from_object(&object, content, body);
     }
     Ok(text_output(
         scalar_text(json).unwrap_or_else(|| json.get().to_owned()),
@@ -47,10 +48,14 @@ fn text_output(content: String) -> ToolOutput {
     }
 }
 
-fn from_object(object: &RawObject<'_>, content: &RawValue) -> Result<ToolOutput, WebhookError> {
-    let ContentParts { text, mut images } = content_parts(content)?;
+fn from_object(
+    object: &RawObject<'_>,
+    content: &RawValue,
+    body: &Bytes,
+) -> Result<ToolOutput, WebhookError> {
+    let ContentParts { text, mut images } = content_parts(content, body)?;
     if let Some(more) = object.get_some("images") {
-        images.extend(parts::parse_images(more)?);
+        images.extend(parts::parse_images(more, body)?);
     }
     Ok(ToolOutput {
         content: text,
@@ -68,14 +73,14 @@ fn from_object(object: &RawObject<'_>, content: &RawValue) -> Result<ToolOutput,
     })
 }
 
-fn content_parts(content: &RawValue) -> Result<ContentParts, WebhookError> {
+fn content_parts(content: &RawValue, body: &Bytes) -> Result<ContentParts, WebhookError> {
     if let Some(text) = scalar_text(content) {
         return Ok(ContentParts {
             text,
             images: Vec::new(),
         });
     }
-    match parts::parse_content(content)? {
+    match parts::parse_content(content, body)? {
         Some(parts) => Ok(parts),
         None => Ok(ContentParts {
             text: compact(content.get()),

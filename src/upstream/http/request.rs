@@ -1,24 +1,19 @@
 //! Requests to an upstream: the URL, the body of a chat request, the body of a forwarded request.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
-use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 use url::Url;
 
 use super::super::ModelCall;
 use super::super::settings::Settings;
-use crate::openai::raw::{RawObject, push_entry, push_string};
-
-/// Texts of at least this length are shared instead of copied, in bytes.
-const SHARE_FROM_BYTES: usize = 2048;
+use crate::openai::raw::{RawObject, push_entry, quoted};
+use crate::parted::PartedWriter;
 
 /// The names of the functions in a `tools` array.
 pub(super) fn function_names(tools: &str) -> Arc<[String]> {
@@ -30,40 +25,39 @@ pub(super) fn function_names(tools: &str) -> Arc<[String]> {
     entries.iter().filter_map(name).collect()
 }
 
-/// Encodes the body of a chat request, with the quirks of the upstream. The messages are not copied.
-pub(super) fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body {
+/// Encodes the body of a chat request, with the quirks of the upstream. The messages are not copied. Texts stand for images
+/// whose files were deleted meanwhile.
+pub(super) async fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body {
     let quirks = &settings.quirks;
-    let mut parts = Parts::default();
-    parts.text("{\"model\":");
-    push_string(&mut parts.current, settings.model_name(&call.model));
-    parts.text(if quirks.streams {
+    let mut body = PartedWriter::default();
+    body.text("{\"model\":");
+    body.text(&quoted(settings.model_name(&call.model)));
+    body.text(if quirks.streams {
         ",\"stream\":true"
     } else {
         ",\"stream\":false"
     });
     if quirks.streams && quirks.stream_options {
-        parts.text(",\"stream_options\":");
-        parts.text(&stream_options(call.stream_options.as_deref()));
+        body.text(",\"stream_options\":");
+        body.text(&stream_options(call.stream_options.as_deref()));
     }
     if !call.fields.is_empty() {
-        parts.text(",");
-        parts.shared(&call.fields);
+        body.text(",");
+        body.shared(&call.fields);
     }
     if let Some(tools) = &call.tools {
-        parts.text(",\"tools\":");
-        parts.shared(tools);
+        body.text(",\"tools\":");
+        body.shared(tools);
     }
-    parts.text(",\"messages\":[");
-    for segment in call.transcript.segments() {
-        parts.bytes(segment.clone());
-    }
-    parts.text("]");
+    body.text(",\"messages\":[");
+    body.parted(call.transcript.text().clone().without_lost().await);
+    body.text("]");
     if let Some(choice) = &call.tool_choice {
-        parts.text(",\"tool_choice\":");
-        parts.text(choice);
+        body.text(",\"tool_choice\":");
+        body.text(choice);
     }
-    parts.text("}");
-    reqwest::Body::wrap(parts.into_body())
+    body.text("}");
+    reqwest::Body::wrap(body.finish().into_body())
 }
 
 /// The client's stream options with `include_usage` set. The token counts of a turn need the usage of every call.
@@ -96,85 +90,6 @@ pub(super) fn join_url(base: &Url, path_and_query: &str) -> Option<Url> {
         (_, None) => {}
     }
     inside.then_some(url)
-}
-
-/// A request body that is being assembled.
-#[derive(Default)]
-struct Parts {
-    done: Vec<Bytes>,
-    /// The part that is being written.
-    current: String,
-}
-
-impl Parts {
-    fn text(&mut self, text: &str) {
-        self.current.push_str(text);
-    }
-
-    fn shared(&mut self, text: &Arc<str>) {
-        if text.len() < SHARE_FROM_BYTES {
-            self.text(text);
-        } else {
-            self.bytes(Bytes::from_owner(SharedText(text.clone())));
-        }
-    }
-
-    fn bytes(&mut self, bytes: Bytes) {
-        self.close();
-        self.done.push(bytes);
-    }
-
-    fn close(&mut self) {
-        if !self.current.is_empty() {
-            self.done.push(std::mem::take(&mut self.current).into());
-        }
-    }
-
-    fn into_body(mut self) -> JoinedBody {
-        self.close();
-        JoinedBody {
-            left: self.done.iter().map(|part| part.len() as u64).sum(),
-            parts: self.done.into_iter(),
-        }
-    }
-}
-
-struct SharedText(Arc<str>);
-
-impl AsRef<[u8]> for SharedText {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-}
-
-/// A body of known length, sent part by part.
-struct JoinedBody {
-    parts: std::vec::IntoIter<Bytes>,
-    left: u64,
-}
-
-impl Body for JoinedBody {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let part = self.parts.next();
-        if let Some(part) = &part {
-            self.left = self.left.saturating_sub(part.len() as u64);
-        }
-        Poll::Ready(part.map(|part| Ok(Frame::data(part))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.parts.as_slice().is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
-    }
 }
 
 /// Progress of a client's streamed body.

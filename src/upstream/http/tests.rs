@@ -144,10 +144,10 @@ async fn read_request(socket: &mut TcpStream) -> Vec<u8> {
 
 fn call() -> ModelCall {
     let mut transcript = Transcript::default();
-    transcript.push([&Bytes::from(r#"{"role":"user","content":"a"}"#)]);
+    transcript.push([r#"{"role":"user","content":"a"}"#.into()]);
     transcript.push([
-        &Bytes::from(r#"{"role":"assistant","content":"b"}"#),
-        &Bytes::from(r#"{"role":"user","content":"c"}"#),
+        r#"{"role":"assistant","content":"b"}"#.into(),
+        r#"{"role":"user","content":"c"}"#.into(),
     ]);
     ModelCall {
         model: "m\"".into(),

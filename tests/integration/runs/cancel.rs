@@ -1,5 +1,9 @@
 //! Runs that are told to stop: at once or after the round, in every state that a run can be in.
 
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
 use super::super::support::collect::Collected;
 use super::*;
 
@@ -245,5 +249,76 @@ async fn a_mode_that_does_not_exist_is_refused_and_stops_nothing() {
     assert_eq!(
         (stream.text.as_str(), &stream.agent()["stop_reason"]),
         ("one two", &json!("completed"))
+    );
+}
+
+/// A turn that is cancelled while the files of its first call's result are stored. Another process has the database
+/// locked then; `unlock` says when it lets go.
+async fn cancelled_while_storing(unlock: Unlock) -> (Collected, Vec<Value>) {
+    let upstream = ScriptedUpstream::start([calls([("t", json!({}))]), text("never")]).await;
+    let gate = Gate::new();
+    let made = json!({"content": "charged", "files": [{"name": "a.txt", "data": "aGVsbG8="}]});
+    let hook = Webhook::start().await;
+    let hook = hook.on("t", webhook::json(&made).gated(&gate));
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let mut app = builder.toml("files_dir = \"blobs\"").start().await;
+    let mut stream = app.stream_chat(in_session("Go", "s")).await;
+    hook.called(1).await;
+    let mut other = Connection::open(app.dir().join("sessions.db")).unwrap();
+    let lock = other
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    gate.release(1);
+    let blobs = app.dir().join("blobs");
+    eventually("the content of the file", || async {
+        placed(&blobs).then_some(())
+    })
+    .await;
+    let id = stream.run_id();
+    assert_eq!(cancel(app.client(), &id, "abort").await.status, 202);
+    if unlock == Unlock::AfterTheCall {
+        let complete = stream.next_progress(TOOL_PROGRESS, "complete").await;
+        assert_eq!(complete["status"], "ok", "{complete}");
+    }
+    drop(lock);
+    let stream = stream.collect().await;
+    assert_cancelled(&stream);
+    none_running(app.client()).await;
+    let messages = history(app.client(), "s").await;
+    assert_eq!(roles(&messages)[..3], ["user", "assistant", "tool"]);
+    assert_eq!(upstream.requests().len(), 1, "no further model call");
+    (stream, messages)
+}
+
+/// When the database is unlocked.
+#[derive(Debug, PartialEq, Eq)]
+enum Unlock {
+    AtOnce,
+    AfterTheCall,
+}
+
+/// Whether the content of a file is complete.
+fn placed(blobs: &Path) -> bool {
+    let shards = blobs.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let mut shards = shards.filter(|path| path.is_dir() && !path.ends_with("tmp"));
+    shards.any(|shard| shard.read_dir().unwrap().next().is_some())
+}
+
+#[tokio::test]
+async fn a_call_whose_files_are_being_stored_has_run() {
+    let (stream, messages) = cancelled_while_storing(Unlock::AtOnce).await;
+    let complete = stream.phase("complete")[0];
+    assert_eq!(complete["status"], "ok", "{complete}");
+    assert_eq!(complete["file_ids"].as_array().unwrap().len(), 1);
+    assert_eq!(content(&messages[2]), "charged");
+}
+
+#[tokio::test]
+async fn a_call_whose_files_take_too_long_to_store_has_run() {
+    let (_stream, messages) = cancelled_while_storing(Unlock::AfterTheCall).await;
+    let told = content(&messages[2]);
+    assert!(
+        told.starts_with("charged\n[The turn was cancelled before"),
+        "{told}"
     );
 }

@@ -1,6 +1,6 @@
 //! Answers that are written.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rusqlite::{Connection, params};
 
 use super::super::super::StoreError;
@@ -9,47 +9,41 @@ use super::super::connections::StatementError;
 use super::super::size::CHUNK;
 use super::super::write::count;
 use super::rows::RunRow;
+use crate::parted::{PartedBody, PartedText};
 
-/// An answer with its headers as JSON.
+/// What is stored of an answer besides its body.
 #[derive(Debug)]
-pub(super) struct NewAnswer {
+pub(super) struct AnswerHead {
     status: u16,
+    /// As JSON.
     headers: String,
-    body: Bytes,
+    body_bytes: usize,
 }
 
-impl NewAnswer {
-    pub(super) fn new(answer: StoredAnswer) -> Result<Self, StoreError> {
-        Ok(Self {
+/// The body of an answer while it is written.
+#[derive(Debug)]
+pub(super) struct AnswerPieces {
+    body: PartedBody,
+    /// Read, but not yet a piece.
+    read: BytesMut,
+    /// Read in one piece, and longer than one that is stored.
+    long: Bytes,
+}
+
+impl AnswerHead {
+    pub(super) async fn of(answer: StoredAnswer) -> Result<(Self, PartedText), StoreError> {
+        let body = answer.body.without_lost().await;
+        let head = Self {
             status: answer.status,
             headers: serde_json::to_string(&answer.headers).map_err(StoreError::failed)?,
-            body: answer.body,
-        })
+            body_bytes: usize::try_from(body.length()).unwrap_or(usize::MAX),
+        };
+        Ok((head, body))
     }
 
     /// Bytes of the headers and the body.
     pub(super) fn bytes(&self) -> usize {
-        self.headers.len().saturating_add(self.body.len())
-    }
-
-    /// The number of pieces of the body.
-    pub(super) fn pieces(&self) -> usize {
-        self.body.len().div_ceil(CHUNK.bytes)
-    }
-
-    /// Inserts a piece of the body, if there is one with this number.
-    pub(super) fn add_piece(
-        &self,
-        connection: &Connection,
-        run: i64,
-        seq: usize,
-    ) -> Result<(), StatementError> {
-        if let Some(piece) = self.body.chunks(CHUNK.bytes).nth(seq) {
-            let mut statement = connection
-                .prepare_cached("INSERT INTO run_bodies (run, seq, piece) VALUES (?1, ?2, ?3)")?;
-            statement.execute(params![run, count(seq), piece])?;
-        }
-        Ok(())
+        self.headers.len().saturating_add(self.body_bytes)
     }
 
     /// Marks a record that has all pieces as ended.
@@ -67,4 +61,50 @@ impl NewAnswer {
         statement.execute(params![row.num, now, self.status, self.headers, bytes])?;
         Ok(())
     }
+}
+
+impl AnswerPieces {
+    pub(super) fn of(body: PartedText) -> Self {
+        Self {
+            body: body.into_body(),
+            read: BytesMut::new(),
+            long: Bytes::new(),
+        }
+    }
+
+    /// The next piece; none at the end.
+    ///
+    /// # Errors
+    /// When a file of the body cannot be read.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+        while self.long.is_empty() && self.read.len() < CHUNK.bytes {
+            match self.body.next().await.map_err(StoreError::failed)? {
+                // Cut without a copy.
+                Some(read) if self.read.is_empty() && read.len() >= CHUNK.bytes => self.long = read,
+                Some(read) => self.read.extend_from_slice(&read),
+                None => break,
+            }
+        }
+        let piece = match self.long.is_empty() {
+            false => self.long.split_to(self.long.len().min(CHUNK.bytes)),
+            true => self
+                .read
+                .split_to(self.read.len().min(CHUNK.bytes))
+                .freeze(),
+        };
+        Ok((!piece.is_empty()).then_some(piece))
+    }
+}
+
+/// Inserts a piece of a body.
+pub(super) fn add_piece(
+    connection: &Connection,
+    run: i64,
+    seq: usize,
+    piece: &[u8],
+) -> Result<(), StatementError> {
+    let mut statement = connection
+        .prepare_cached("INSERT INTO run_bodies (run, seq, piece) VALUES (?1, ?2, ?3)")?;
+    statement.execute(params![run, count(seq), piece])?;
+    Ok(())
 }

@@ -1,6 +1,5 @@
 //! The statements on records of runs. Each runs in the transaction of its caller.
 
-use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::super::StoreError;
@@ -201,7 +200,7 @@ fn answer(
     Ok(StoredAnswer {
         status: row.get(4)?,
         headers: serde_json::from_str(&headers).map_err(StoreError::failed)?,
-        body: Bytes::from(body),
+        body: body.into(),
     })
 }
 

@@ -30,14 +30,19 @@ async fn a_result_is_labelled_section_by_section() {
          files:\nhanded to the user:\n- sub/a.csv (text/csv, 4 bytes)\n\nnotices:\n- the interpreter is new"
     );
     assert_eq!(output.status, OutputStatus::Ok);
-    let shown = |image: &ToolImage| (image.mime_type.to_string(), image.content.to_vec());
+    let shown = |image: &ToolImage| {
+        (
+            image.mime_type.to_string(),
+            image.content.clone().decode().to_vec(),
+        )
+    };
     let images: Vec<_> = output.images.iter().map(shown).collect();
     let expected = [("image/png", &b"one"[..]), ("image/jpeg", b"two")];
     assert_eq!(
         images,
         expected.map(|(mime_type, bytes)| (mime_type.to_owned(), bytes.to_vec()))
     );
-    assert_eq!(&*output.frames[0].content, b"f");
+    assert_eq!(output.frames[0].content.clone().decode(), &b"f"[..]);
     let file = &output.files[0];
     assert_eq!((&*file.name, &*file.path), ("a.csv", "sub/a.csv"));
     assert_eq!(

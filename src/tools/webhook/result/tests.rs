@@ -6,14 +6,16 @@ use crate::tools::{ToolFile, ToolImage};
 const JSON: &str = "application/json";
 
 fn content(body: &str) -> String {
-    let output = parse(body.as_bytes(), JSON).unwrap();
+    let output = parse(&Bytes::copy_from_slice(body.as_bytes()), JSON).unwrap();
     let expected = text_output(output.content.clone());
     assert_eq!(output, expected, "{body}");
     output.content
 }
 
 fn error(body: &str) -> String {
-    parse(body.as_bytes(), JSON).unwrap_err().to_string()
+    parse(&Bytes::copy_from_slice(body.as_bytes()), JSON)
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
@@ -123,13 +125,13 @@ fn flags_images_and_files_are_parsed() {
         ],
         ..ToolOutput::default()
     };
-    assert_eq!(parse(body.to_string().as_bytes(), JSON).unwrap(), expected);
+    assert_eq!(parse(&body.to_string().into(), JSON).unwrap(), expected);
 }
 
 #[test]
 fn long_file_names_are_cut_between_characters() {
     let body = json!({"content": "", "files": [{"name": "ä".repeat(200), "data": ""}]});
-    let output = parse(body.to_string().as_bytes(), JSON).unwrap();
+    let output = parse(&body.to_string().into(), JSON).unwrap();
     assert_eq!(output.files[0].name, "ä".repeat(127));
 }
 
@@ -171,7 +173,9 @@ fn an_error_names_the_invalid_field_but_not_its_value() {
 
 #[test]
 fn binary_bodies_are_refused_by_type() {
-    let read = |body: &[u8], media_type| parse(body, media_type).map(|output| output.content);
+    let read = |body: &[u8], media_type| {
+        parse(&Bytes::copy_from_slice(body), media_type).map(|output| output.content)
+    };
     for media_type in ["image/png", "application/octet-stream", "audio/wav"] {
         let text = read(b"abc", media_type).unwrap_err().to_string();
         assert!(text.contains(media_type), "{text}");
