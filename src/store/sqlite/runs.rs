@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::Connection;
 
-use self::answer::{AnswerHead, AnswerPieces, add_piece};
+use self::answer::{AnswerPieces, NewAnswerHead, add_piece};
 use self::rows::RunRow;
 use super::super::StoreError;
 use super::super::run::{AnswerLimits, KEY_TTL, KeyClaim, RunRecord, StoredAnswer};
@@ -44,7 +44,7 @@ impl Sqlite {
         answer: StoredAnswer,
         limits: AnswerLimits,
     ) -> Result<(), StoreError> {
-        let (head, body) = AnswerHead::of(answer).await?;
+        let (head, body) = NewAnswerHead::of(answer).await?;
         let bytes = head.bytes();
         if bytes > limits.answer {
             tracing::warn!(bytes, "the answer of a run is too large to be stored");
@@ -227,7 +227,7 @@ impl Sqlite {
         &self,
         run: &RunId,
         owner: &Owner,
-        head: Arc<AnswerHead>,
+        head: Arc<NewAnswerHead>,
         body: Bytes,
     ) -> Result<(), StoreError> {
         let (store, run, owner) = (self.clone(), run.clone(), owner.clone());
@@ -251,7 +251,7 @@ impl Sqlite {
         &self,
         run: &RunId,
         owner: &Owner,
-        head: &Arc<AnswerHead>,
+        head: &Arc<NewAnswerHead>,
         pieces: AnswerPieces,
     ) -> Result<(), StoreError> {
         let (id, key) = (run.clone(), owner.clone());
@@ -282,7 +282,7 @@ impl Sqlite {
         &self,
         draft: i64,
         (run, owner): (&RunId, &Owner),
-        head: &Arc<AnswerHead>,
+        head: &Arc<NewAnswerHead>,
         mut pieces: AnswerPieces,
     ) -> Result<(), StoreError> {
         let mut seq = 0;

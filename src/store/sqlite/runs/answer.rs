@@ -13,7 +13,7 @@ use crate::parted::{PartedBody, PartedText};
 
 /// What is stored of an answer besides its body.
 #[derive(Debug)]
-pub(super) struct AnswerHead {
+pub(super) struct NewAnswerHead {
     status: u16,
     /// As JSON.
     headers: String,
@@ -30,7 +30,7 @@ pub(super) struct AnswerPieces {
     long: Bytes,
 }
 
-impl AnswerHead {
+impl NewAnswerHead {
     pub(super) async fn of(answer: StoredAnswer) -> Result<(Self, PartedText), StoreError> {
         let body = answer.body.without_lost().await;
         let head = Self {
