@@ -115,7 +115,12 @@ async fn a_running_turn_keeps_less_than_is_reserved_for_its_body() {
         running.push(app.client().try_stream_chat(body).await.ok());
         hanging.called(running.len()).await;
     }
-    let kept = (memory_kib(&app, "RssAnon:") - before) / RUNS;
-    // Kept are about two bodies; the store and the allocator take their part. It was up to seven.
-    assert!(kept < 4 * kib, "{kept} KiB for bodies of {kib} KiB");
+    // Kept are about two bodies; the store and the allocator take their part, and give some of it back after a while. It
+    // was up to seven.
+    let what = format!("less than 4 x {kib} KiB for each turn");
+    eventually(&what, async || {
+        let kept = memory_kib(&app, "RssAnon:").saturating_sub(before) / RUNS;
+        (kept < 4 * kib).then_some(())
+    })
+    .await;
 }
