@@ -231,8 +231,9 @@ fn peak(app: &TestApp) -> usize {
     number * 1024
 }
 
+/// A turn with far more images than it may keep, of a request with these fields besides.
 #[cfg(target_os = "linux")]
-async fn flood(streamed: bool, model_sees_images: bool, style: &str) {
+async fn flood(model_sees_images: bool, fields: Value) {
     let (count, each, bytes) = FLOOD;
     let round = || calls::<20>(std::array::from_fn(|n| ("t", json!({ "n": n }))));
     assert_eq!(count, 20);
@@ -242,8 +243,10 @@ async fn flood(streamed: bool, model_sees_images: bool, style: &str) {
     let toml = "dispatch_max_answer_bytes = \"64MiB\"\ndispatch_timeout = 300";
     let quirks = upstream.with_quirks(&format!("images = {model_sees_images}"));
     let app = builder.toml(toml).toml(&quirks).start().await;
-    let body = with(ask_with("Go", ["t"]), "stream", json!(streamed));
-    let body = with(body, "agent", json!({ "images": style }));
+    let mut body = ask_with("Go", ["t"]);
+    for (field, value) in fields.as_object().unwrap() {
+        body[field] = value.clone();
+    }
     let request = app
         .client()
         .request(Method::POST, "/v1/chat/completions")
@@ -252,48 +255,56 @@ async fn flood(streamed: bool, model_sees_images: bool, style: &str) {
     let answered = async { request.send().await.unwrap().bytes().await.unwrap() };
     let answer = tokio::time::timeout(LONG, answered).await.unwrap();
     let peak = peak(&app);
-    println!("{peak} bytes resident, streamed: {streamed}, shown: {model_sees_images}, {style}");
-    assert!(peak < MOST_RESIDENT, "{peak} bytes, streamed: {streamed}");
-    match streamed {
-        true => assert!(answer.ends_with(b"data: [DONE]\n\n")),
-        false => {
-            let answer: Value = serde_json::from_slice(&answer).unwrap();
-            let calls = answer["agentic_tool_calls"].as_array().unwrap();
-            assert_eq!(calls.len(), count);
-            assert!(calls.iter().all(|call| length(&call["file_ids"]) == each));
-            let kept = calls
-                .iter()
-                .map(|call| length(&call["result_images_base64"]));
-            // 64 MiB hold 33 images of 2,000,000 bytes in base64.
-            assert_eq!(kept.sum::<usize>(), 33);
-            let in_message = length(&answer["choices"][0]["message"]["images"]);
-            assert_eq!(in_message, if style == "inline" { 33 } else { 0 });
-            assert_eq!(notices(&answer, "turn_bytes"), 1);
-        }
+    assert!(peak < MOST_RESIDENT, "{peak} bytes: {fields}");
+    if fields["stream"] == true {
+        assert!(answer.ends_with(b"data: [DONE]\n\n"));
+        return;
     }
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    let calls = answer["agentic_tool_calls"].as_array().unwrap();
+    assert_eq!(calls.len(), count);
+    let files = if fields["store"] == false { 0 } else { each };
+    assert!(calls.iter().all(|call| length(&call["file_ids"]) == files));
+    let kept = calls
+        .iter()
+        .map(|call| length(&call["result_images_base64"]));
+    // 64 MiB hold 33 images of 2,000,000 bytes in base64.
+    assert_eq!(kept.sum::<usize>(), 33);
+    let in_message = length(&answer["choices"][0]["message"]["images"]);
+    let inline = fields["agent"]["images"] == "inline";
+    assert_eq!(in_message, if inline { 33 } else { 0 });
+    assert_eq!(notices(&answer, "turn_bytes"), 1);
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_flood_of_images_stays_within_the_memory_of_a_turn() {
-    flood(false, false, "none").await;
+    flood(false, json!({})).await;
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_flood_of_images_in_a_streamed_turn_stays_within_its_memory() {
-    flood(true, false, "none").await;
+    flood(false, json!({"stream": true})).await;
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_flood_of_images_for_a_model_that_sees_them_stays_within_the_memory_of_a_turn() {
-    flood(false, true, "none").await;
+    flood(true, json!({})).await;
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_flood_of_images_in_the_message_stays_within_the_memory_of_a_turn() {
-    flood(false, false, "inline").await;
-    flood(true, false, "inline").await;
+    let agent = json!({"images": "inline"});
+    flood(false, json!({ "agent": agent })).await;
+    flood(false, json!({"agent": agent, "stream": true})).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_flood_of_images_in_an_unstored_turn_stays_within_its_memory() {
+    flood(false, json!({"store": false})).await;
+    flood(true, json!({"store": false})).await;
 }
