@@ -22,7 +22,7 @@ from upstream import serving
 HERE = Path(__file__).resolve().parent
 SEED = 20
 # Most generated requests of an operation and a phase, and how many there must be in all.
-EXAMPLES, LEAST = 60, 2000
+EXAMPLES, LEAST = 60, 3000
 # Seconds for loopwright to come up and to stop.
 READY, STOP = 30, 40
 
@@ -37,14 +37,27 @@ name = "look_up"
 description = "Looks something up."
 url = "{origin}/run"
 """
+# With API keys less is forwarded, and a key that is no operator's may not read the metrics.
+KEY = "a-key-that-only-stands-here"
+KEYS = """
+[[api_keys]]
+name = "alice"
+env = "ALICE"
+[[api_keys]]
+name = "operator"
+env = "OPERATOR"
+operator = true
+"""
+# What is added to the settings, and the options of schemathesis.
+RUNS = [("", []), (KEYS, ["--phases", "coverage", "--header", f"authorization: Bearer {KEY}"])]
 
 
 @contextmanager
-def loopwright(binary, origin, work):
+def loopwright(binary, settings, work):
     """Starts the binary, gives its origin, and stops it."""
     config, log = work / "loopwright.toml", work / "loopwright.log"
-    config.write_text(CONFIG.format(origin=origin, work=work))
-    environment = {"PATH": os.environ["PATH"], "NO_PROXY": "*"}
+    config.write_text(settings)
+    environment = {"PATH": os.environ["PATH"], "NO_PROXY": "*", "ALICE": KEY, "OPERATOR": f"another-{KEY}"}
     with log.open("w") as stderr:
         process = subprocess.Popen([binary, "serve", "--config", config], stderr=stderr, cwd=work, env=environment)
     try:
@@ -87,11 +100,14 @@ def main(binary, *options):
     printed = subprocess.run([binary, "openapi"], check=True, stdout=subprocess.PIPE, env={}).stdout
     validate(json.loads(printed))
     print("the document is valid")
-    with tempfile.TemporaryDirectory() as folder, serving() as upstream:
-        document = Path(folder) / "openapi.json"
-        document.write_bytes(printed)
-        with loopwright(binary, upstream, Path(folder)) as origin:
-            count = generated(document, origin, options)
+    count = 0
+    for more, more_options in RUNS:
+        with tempfile.TemporaryDirectory() as folder, serving() as upstream:
+            document = Path(folder) / "openapi.json"
+            document.write_bytes(printed)
+            settings = CONFIG.format(origin=upstream, work=folder) + more
+            with loopwright(binary, settings, Path(folder)) as origin:
+                count += generated(document, origin, [*more_options, *options])
     if count < LEAST:
         sys.exit(f"only {count} requests were generated, not {LEAST}; raise EXAMPLES")
 
