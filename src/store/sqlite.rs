@@ -11,6 +11,7 @@ mod fork;
 mod messages;
 mod migrate;
 mod open;
+mod pieces;
 mod quota;
 mod read;
 mod rewrite;

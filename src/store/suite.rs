@@ -53,6 +53,7 @@ macro_rules! suite {
             large::a_long_edit_keeps_the_messages_before_it,
             large::a_session_is_read_consistently_while_it_is_written,
             large::short_writes_run_between_the_chunks_of_long_ones,
+            large::short_writes_run_between_the_pieces_of_a_long_message,
             large::long_sessions_are_replaced_copied_and_deleted,
             large::large_messages_and_any_text_are_stored_unchanged,
             large::a_write_dropped_at_any_point_is_atomic,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use http::Method;
 use rusqlite::{Connection, TransactionBehavior};
 use serde_json::{Value, json};
 
@@ -108,4 +109,77 @@ async fn a_file_that_another_process_has_locked_stops_nothing_but_its_own_writes
     app.post_chat(in_session("And more")).await.completion();
     let stored = app.get("/v1/sessions/s").await.json();
     assert_eq!(stored["messages"].as_array().unwrap().len(), 6);
+}
+
+/// Most pages that one transaction may write: 2 MiB of new data, and what belongs to them.
+const MOST_PAGES: usize = 640;
+/// Bytes of a long message; a body may have 32 MiB.
+const LONG_MESSAGE: usize = 24 << 20;
+
+/// The pages of each transaction in a write-ahead log.
+fn transactions(log: &[u8]) -> Vec<usize> {
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes[..4].try_into().unwrap());
+    let page = number(&log[8..]) as usize;
+    let mut transactions = vec![0];
+    for frame in log[32..].chunks_exact(24 + page) {
+        // The frames of the log before have other salts.
+        if frame[8..16] != log[16..24] {
+            break;
+        }
+        *transactions.last_mut().unwrap() += 1;
+        // The last one of a transaction has the size of the database.
+        if number(&frame[4..]) > 0 {
+            transactions.push(0);
+        }
+    }
+    transactions
+}
+
+#[tokio::test]
+async fn no_operation_on_a_long_message_is_one_long_transaction() {
+    let upstream = ScriptedUpstream::answering(|_| text("Seen.")).await;
+    let hook = Webhook::start().await;
+    let mut app = TestApp::with_tools(&upstream, &hook).await;
+    // While it is read, the log is kept.
+    let reader = Connection::open(app.dir().join("sessions.db")).unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT * FROM sessions")
+        .unwrap();
+    let long: String = (0..LONG_MESSAGE / 8).map(|n| format!("{n:08}")).collect();
+    let messages = json!([
+        {"role": "user", "content": long},
+        {"role": "assistant", "content": "Read."},
+    ]);
+    let import = json!({ "messages": messages });
+    let put = app
+        .client()
+        .send(Method::PUT, "/v1/sessions/s", &import)
+        .await;
+    assert_eq!(put.status, 201, "{}", put.text());
+    // A turn that is too large for one transaction copies what lies before it; a fork shares it.
+    let large = "x".repeat(3 << 20);
+    for (session, count) in [("s", 4), ("f", 6)] {
+        let mut turn = in_session(&large);
+        turn["session_id"] = json!(session);
+        assert_eq!(app.post_chat(turn).await.content(), "Seen.");
+        let stored = app.get(&format!("/v1/sessions/{session}")).await.json();
+        assert!(stored["messages"][0] == messages[0]);
+        assert_eq!(stored["messages"].as_array().map(Vec::len), Some(count));
+        if session == "s" {
+            let fork = app.post("/v1/sessions/s/fork", &json!({"id": "f"})).await;
+            assert_eq!(fork.status, 201, "{}", fork.text());
+        }
+    }
+    let put = app
+        .client()
+        .send(Method::PUT, "/v1/sessions/s", &json!({"messages": []}))
+        .await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    assert_eq!(app.client().delete("/v1/sessions/f").await.status, 200);
+    let log = std::fs::read(app.dir().join("sessions.db-wal")).unwrap();
+    let transactions = transactions(&log);
+    let pages: usize = transactions.iter().sum();
+    assert!(pages * 4096 > 2 * LONG_MESSAGE, "{pages} pages in all");
+    let most = transactions.iter().max().unwrap();
+    assert!(*most <= MOST_PAGES, "{most} pages in one transaction");
 }

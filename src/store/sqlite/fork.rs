@@ -13,6 +13,7 @@ use super::super::limits::Growth;
 use super::super::record::SessionSummary;
 use super::connections::StatementError;
 use super::messages::{copy, kept_bytes, message_bytes};
+use super::pieces::Place;
 use super::quota::WriteContext;
 use super::read::parse_instructions;
 use super::shared::{
@@ -84,8 +85,8 @@ pub(super) fn fork(
     if some_instructions.is_none() {
         share_instructions(&transaction, [head.row, row])?;
     }
-    let mut from = shared;
-    while from < keep {
+    let mut from = Place::before(shared);
+    while from.message < keep {
         (from, _) = copy(&transaction, [head.row, row], from, keep)?;
     }
     let mut statement = transaction.prepare_cached(

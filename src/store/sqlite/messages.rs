@@ -1,10 +1,13 @@
 //! The rows of messages.
 
+use std::borrow::Cow;
+
 use rusqlite::{Connection, params};
 
 use super::super::StoreError;
 use super::super::record::StoredMessage;
 use super::connections::StatementError;
+use super::pieces::{self, FIELDS, Place};
 use super::shared::{Segment, instructions_bytes};
 use super::size::{CHUNK, Extent};
 use super::write::{SessionRow, count};
@@ -12,12 +15,18 @@ use super::write::{SessionRow, count};
 /// SQL expression for the bytes of a row of `messages`.
 pub(super) const MESSAGE_BYTES: &str =
     "octet_length(json) + coalesce(octet_length(view), 0) + coalesce(octet_length(full_text), 0)
-     + coalesce(octet_length(sources), 0)";
+     + coalesce(octet_length(sources), 0) + long_bytes";
 
 /// A message with its values as they are stored.
 #[derive(Debug)]
 pub(super) struct EncodedMessage<'a> {
-    stored: &'a StoredMessage,
+    pub(super) stored: &'a StoredMessage,
+    pub(super) texts: Cow<'a, EncodedTexts>,
+}
+
+/// The values of a message that are stored as JSON.
+#[derive(Debug, Clone)]
+pub(super) struct EncodedTexts {
     view: Option<String>,
     sources: Option<String>,
 }
@@ -34,12 +43,17 @@ pub(super) struct MessageRange {
 
 impl EncodedMessage<'_> {
     pub(super) fn bytes(&self) -> i64 {
-        let length = |text: Option<&str>| text.map_or(0, str::len);
-        let bytes = self.stored.message.json_str().len()
-            + length(self.view.as_deref())
-            + length(self.stored.full_text.as_deref())
-            + length(self.sources.as_deref());
-        count(bytes)
+        count(self.texts().into_iter().flatten().map(str::len).sum())
+    }
+
+    /// The JSON, the view, the whole text and the sources.
+    pub(super) fn texts(&self) -> [Option<&str>; FIELDS] {
+        [
+            Some(self.stored.message.json_str()),
+            self.texts.view.as_deref(),
+            self.stored.full_text.as_deref(),
+            self.texts.sources.as_deref(),
+        ]
     }
 }
 
@@ -77,21 +91,30 @@ impl MessageRange {
     }
 }
 
+impl EncodedTexts {
+    pub(super) fn of(stored: &StoredMessage) -> Result<Self, StatementError> {
+        let view = stored.view.as_ref().map(serde_json::to_string).transpose();
+        let sources = match &*stored.sources {
+            [] => Ok(None),
+            sources => serde_json::to_string(sources).map(Some),
+        };
+        let failed = |error| StatementError::Store(StoreError::failed(error));
+        Ok(Self {
+            view: view.map_err(failed)?,
+            sources: sources.map_err(failed)?,
+        })
+    }
+}
+
 /// Messages as they are stored.
 pub(super) fn encode(
     messages: &[StoredMessage],
 ) -> Result<Vec<EncodedMessage<'_>>, StatementError> {
     let encoded = messages.iter().map(|stored| {
-        let view = stored.view.as_ref().map(serde_json::to_string);
-        let sources = (!stored.sources.is_empty()).then(|| serde_json::to_string(&stored.sources));
-        Ok(EncodedMessage {
-            stored,
-            view: view.transpose()?,
-            sources: sources.transpose()?,
-        })
+        let texts = Cow::Owned(EncodedTexts::of(stored)?);
+        Ok(EncodedMessage { stored, texts })
     });
-    let encoded: Result<_, serde_json::Error> = encoded.collect();
-    encoded.map_err(|error| StatementError::Store(StoreError::failed(error)))
+    encoded.collect()
 }
 
 /// Inserts messages from the index `from`.
@@ -101,21 +124,42 @@ pub(super) fn append(
     from: i64,
     messages: &[EncodedMessage<'_>],
 ) -> Result<(), StatementError> {
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-    )?;
     for (seq, message) in (from..).zip(messages) {
-        statement.execute(params![
-            row,
-            seq,
-            message.stored.message.json_str(),
-            message.stored.hidden,
-            message.view,
-            message.stored.full_text.as_deref(),
-            message.sources,
-        ])?;
+        append_row(connection, row, seq, message)?;
+        pieces::insert_all(connection, row, seq, message)?;
     }
+    Ok(())
+}
+
+/// Inserts a part of a message that is too long for one transaction; returns the place after it.
+pub(super) fn append_part(
+    connection: &Connection,
+    row: i64,
+    place: Place,
+    message: &EncodedMessage<'_>,
+) -> Result<Place, StatementError> {
+    if place.pieces == 0 {
+        append_row(connection, row, place.message, message)?;
+    }
+    pieces::insert_some(connection, row, place, message)
+}
+
+fn append_row(
+    connection: &Connection,
+    row: i64,
+    seq: i64,
+    message: &EncodedMessage<'_>,
+) -> Result<(), StatementError> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources, long_bytes)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    let [json, view, full_text, sources] = message.texts().map(EncodedMessage::in_row);
+    let hidden = message.stored.hidden;
+    let long = message.long_bytes();
+    statement.execute(params![
+        row, seq, json, hidden, view, full_text, sources, long
+    ])?;
     Ok(())
 }
 
@@ -151,28 +195,40 @@ pub(super) fn kept_bytes(
     Ok(head.bytes - instructions_bytes(connection, head)? - rest)
 }
 
-/// Copies a chunk of a session's own messages, from the index `from` to before `end`; returns the index of the next one
-/// and the bytes of the chunk.
+/// Copies a chunk of a session's own messages, from a place to before the index `end`; returns the place after it and the
+/// bytes of the messages that begin in it.
 pub(super) fn copy(
     connection: &Connection,
     [source, target]: [i64; 2],
-    from: i64,
+    from: Place,
     end: i64,
-) -> Result<(i64, i64), StatementError> {
+) -> Result<(Place, i64), StatementError> {
     let own = Segment {
         row: source,
-        from,
+        from: from.message,
         to: end,
     };
     let range = MessageRange::of(connection, &[own], CHUNK)?;
+    if range.extent.rows == 0 || (range.whole && range.to < end) {
+        return Err(StoreError::failed("the session was deleted meanwhile").into());
+    }
+    if from.pieces > 0 {
+        return Ok((pieces::copy_some(connection, [source, target], from)?, 0));
+    }
     let mut statement = connection.prepare_cached(
-        "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
-         SELECT ?2, seq, json, hidden, view, full_text, sources FROM messages
+        "INSERT INTO messages (session, seq, json, hidden, view, full_text, sources, long_bytes)
+         SELECT ?2, seq, json, hidden, view, full_text, sources, long_bytes FROM messages
          WHERE session = ?1 AND seq >= ?3 AND seq < ?4",
     )?;
-    statement.execute([source, target, from, range.to])?;
-    match range.whole && range.to < end {
-        true => Err(StoreError::failed("the session was deleted meanwhile").into()),
-        false => Ok((range.to, count(range.extent.bytes))),
-    }
+    statement.execute([source, target, from.message, range.to])?;
+    let place = match range.extent.fits(CHUNK) {
+        true => {
+            let range = [from.message, range.to];
+            pieces::copy_all(connection, [source, target], range)?;
+            Place::before(range[1])
+        }
+        // A single message.
+        false => pieces::copy_some(connection, [source, target], from)?,
+    };
+    Ok((place, count(range.extent.bytes)))
 }

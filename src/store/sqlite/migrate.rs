@@ -8,12 +8,15 @@ use sha2::{Digest, Sha384};
 
 use super::super::StoreError;
 use super::connections::StatementError;
+use super::pieces;
 
 /// One migration. Its SQL must not change after a release.
 struct Migration {
     version: i64,
     description: &'static str,
     sql: &'static str,
+    /// What follows the SQL in the same transaction.
+    then: fn(&Connection) -> Result<(), StatementError>,
 }
 
 const MIGRATIONS: &[Migration] = &[
@@ -21,36 +24,49 @@ const MIGRATIONS: &[Migration] = &[
         version: 1,
         description: "sessions",
         sql: include_str!("migrations/0001_sessions.sql"),
+        then: |_| Ok(()),
     },
     Migration {
         version: 2,
         description: "files",
         sql: include_str!("migrations/0002_files.sql"),
+        then: |_| Ok(()),
     },
     Migration {
         version: 3,
         description: "sources",
         sql: include_str!("migrations/0003_sources.sql"),
+        then: |_| Ok(()),
     },
     Migration {
         version: 4,
         description: "runs",
         sql: include_str!("migrations/0004_runs.sql"),
+        then: |_| Ok(()),
     },
     Migration {
         version: 5,
         description: "session sizes",
         sql: include_str!("migrations/0005_session_sizes.sql"),
+        then: |_| Ok(()),
     },
     Migration {
         version: 6,
         description: "shared messages",
         sql: include_str!("migrations/0006_shared_messages.sql"),
+        then: |_| Ok(()),
     },
     Migration {
         version: 7,
         description: "chats",
         sql: include_str!("migrations/0007_chats.sql"),
+        then: |_| Ok(()),
+    },
+    Migration {
+        version: 8,
+        description: "pieces",
+        sql: include_str!("migrations/0008_pieces.sql"),
+        then: pieces::move_long_texts,
     },
 ];
 
@@ -116,6 +132,7 @@ fn run(connection: &mut Connection, migration: &Migration) -> Result<(), Stateme
     let started = Instant::now();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(migration.sql)?;
+    (migration.then)(&transaction)?;
     transaction.execute(
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
          VALUES (?1, ?2, TRUE, ?3, ?4)",

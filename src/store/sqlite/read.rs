@@ -1,6 +1,6 @@
 //! Reads of sessions.
 
-use rusqlite::types::ValueRef;
+use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::value::RawValue;
 
@@ -9,6 +9,7 @@ use super::super::clock::seconds;
 use super::super::record::{SessionPage, SessionSummary, StoredMessage, StoredSession};
 use super::connections::{Executor, StatementError};
 use super::messages::MessageRange;
+use super::pieces;
 use super::runs::run_id;
 use super::shared::{instructions, segments};
 use super::size::Extent;
@@ -68,7 +69,7 @@ pub(super) fn load(
     // Prepared before the session is looked up, so that a damaged schema is an error even if the session does not
     // exist.
     let mut messages = transaction.prepare_cached(
-        "SELECT seq, json, hidden, view, full_text, sources FROM messages
+        "SELECT seq, json, hidden, view, full_text, sources, long_bytes FROM messages
          WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
     )?;
     let mut statement = transaction.prepare_cached(
@@ -137,7 +138,8 @@ pub(super) fn load(
             if seq != expected {
                 return Err(damaged(format!("the stored message {expected} is missing")));
             }
-            found.session.messages.push(stored_message(seq, row)?);
+            let message = stored_message(&transaction, part.row, row)?;
+            found.session.messages.push(message);
             expected += 1;
         }
     }
@@ -210,28 +212,49 @@ fn parse_message(json: &str) -> Result<Message, StatementError> {
     Message::parse(json).map_err(|error| damaged(format!("a stored message {error}")))
 }
 
-fn stored_message(seq: i64, row: &Row<'_>) -> Result<StoredMessage, StatementError> {
-    let json = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
-    let message =
-        Message::parse(json).map_err(|error| damaged(format!("stored message {seq} {error}")))?;
+/// The message of a row of `messages`, whose session has the row `session`.
+fn stored_message(
+    connection: &Connection,
+    session: i64,
+    row: &Row<'_>,
+) -> Result<StoredMessage, StatementError> {
+    let seq: i64 = row.get(0)?;
+    let wrong = |error: String| damaged(format!("stored message {seq} {error}"));
+    let long_bytes: i64 = row.get(6)?;
+    let long = match long_bytes {
+        0 => Default::default(),
+        _ => pieces::load(connection, session, seq)?,
+    };
+    if count(long.iter().map(Vec::len).sum()) != long_bytes {
+        return Err(wrong("is not complete".to_owned()));
+    }
+    let mut long = long.into_iter();
+    let mut text = |column: usize| {
+        let long = long.next().filter(|long| !long.is_empty());
+        match long.map(String::from_utf8) {
+            Some(Ok(text)) => Ok(Some(text)),
+            Some(Err(_)) => Err(wrong("is not UTF-8".to_owned())),
+            None => Ok(row.get(column)?),
+        }
+    };
+    let json: String = text(1)?.unwrap_or_default();
+    let (view, full_text, sources) = (text(3)?, text(4)?, text(5)?);
+    let json = Bytes::from(json);
+    let shared = std::str::from_utf8(&json).unwrap_or_default();
     Ok(StoredMessage {
-        message,
+        message: Message::parse_shared(shared, json.clone()).map_err(wrong)?,
         hidden: row.get(2)?,
-        view: optional_json(row.get_ref(3)?)?,
-        full_text: row.get(4)?,
-        sources: optional_json(row.get_ref(5)?)?.unwrap_or_default(),
+        view: optional_json(view.as_deref())?,
+        full_text,
+        sources: optional_json(sources.as_deref())?.unwrap_or_default(),
     })
 }
 
 fn optional_json<T: serde::de::DeserializeOwned>(
-    value: ValueRef<'_>,
+    json: Option<&str>,
 ) -> Result<Option<T>, StatementError> {
-    match value.as_str_or_null().map_err(rusqlite::Error::from)? {
-        None => Ok(None),
-        Some(json) => serde_json::from_str(json)
-            .map(Some)
-            .map_err(|error| StatementError::Store(StoreError::failed(error))),
-    }
+    let value = json.map(serde_json::from_str).transpose();
+    value.map_err(|error| StatementError::Store(StoreError::failed(error)))
 }
 
 fn summary(row: &Row<'_>) -> Result<SessionSummary, StatementError> {

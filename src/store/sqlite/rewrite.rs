@@ -3,6 +3,7 @@
 //! The new state is written to a hidden session in several short transactions. A last transaction replaces the old
 //! session with it. Leftovers of a crash are removed at the next start.
 
+mod chunk;
 mod columns;
 
 use std::sync::Arc;
@@ -17,11 +18,12 @@ use super::super::limits::Growth;
 use super::super::record::{Change, Replaced};
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
-use super::messages::{EncodedMessage, append, copy, encode, kept_bytes, message_bytes};
+use super::messages::{copy, kept_bytes, message_bytes};
+use super::pieces::Place;
 use super::quota::{Attempt, Quota};
 use super::runs::begin_run;
 use super::shared::{segments, share};
-use super::size::{CHUNK, Extent, unsigned};
+use super::size::{CHUNK, unsigned};
 use super::write::{
     HIDDEN, SessionRow, assign_calls, begin, count, hide_session, instructions_json, origin_column,
 };
@@ -115,19 +117,27 @@ impl Rewrite {
 
     async fn fill(&self, store: &Sqlite, draft: HiddenSession) -> Result<Replaced, StoreError> {
         let mut bytes = draft.initial_bytes;
-        let mut from = draft.shared;
-        while let Some(source) = draft.source.filter(|_| from < draft.keep) {
+        let mut from = Place::before(draft.shared);
+        while let Some(source) = draft.source.filter(|_| from.message < draft.keep) {
             let copied = self.in_transaction(store, move |connection, _| {
                 copy(connection, [source, draft.row], from, draft.keep)
             });
             let copied = copied.await?;
             (from, bytes) = (copied.0, bytes + copied.1);
         }
-        let mut from = 0;
-        while from < self.change.append.len() {
-            let rewrite = self.clone();
+        let mut from = Place::default();
+        let end = count(self.change.append.len());
+        let mut texts = Arc::default();
+        while from.message < end {
+            if from.pieces == 0 {
+                // Before the transaction, which other writes wait for.
+                let (rewrite, next) = (self.clone(), from.message);
+                let encoded = tokio::task::spawn_blocking(move || rewrite.encode(next));
+                texts = Arc::new(encoded.await.map_err(StoreError::failed)??);
+            }
+            let (rewrite, texts) = (self.clone(), Arc::clone(&texts));
             let added = self.in_transaction(store, move |connection, _| {
-                rewrite.add(connection, draft, from)
+                rewrite.add(connection, draft, from, &texts)
             });
             let added = added.await?;
             (from, bytes) = (added.0, bytes + added.1);
@@ -282,27 +292,6 @@ impl Rewrite {
     fn run_text(&self) -> Option<String> {
         let run = self.change.run.as_ref();
         run.map(|run| run.as_str().to_owned())
-    }
-
-    /// Appends a chunk of the new messages; returns the index of the next one and the bytes of the chunk.
-    fn add(
-        &self,
-        connection: &Connection,
-        draft: HiddenSession,
-        from: usize,
-    ) -> Result<(usize, i64), StatementError> {
-        let left = self.change.append.get(from..).unwrap_or_default();
-        let mut extent = Extent::default();
-        let fitting = left.iter().take_while(|message| {
-            let first = extent.rows == 0;
-            extent = extent.plus(Extent::of_message(message));
-            first || extent.fits(CHUNK)
-        });
-        let chunk = left.get(..fitting.count()).unwrap_or_default();
-        let messages = encode(chunk)?;
-        append(connection, draft.row, draft.keep + count(from), &messages)?;
-        let bytes = messages.iter().map(EncodedMessage::bytes).sum();
-        Ok((from + chunk.len(), bytes))
     }
 
     /// Replaces the target session with the hidden session.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::Connection;
 
-use self::answer::{AnswerPieces, NewAnswerHead, add_piece};
+use self::answer::{AnswerParts, NewAnswerHead, add_part};
 use self::rows::RunRow;
 use super::super::StoreError;
 use super::super::run::{AnswerLimits, KEY_TTL, KeyClaim, RunRecord, StoredAnswer};
@@ -57,8 +57,8 @@ impl Sqlite {
         } else {
             // The write continues if the future is dropped.
             let (store, run) = (self.clone(), run.clone());
-            let pieces = AnswerPieces::of(body);
-            let writing = async move { store.write_in_pieces(&run, &owner, &head, pieces).await };
+            let parts = AnswerParts::of(body);
+            let writing = async move { store.write_in_parts(&run, &owner, &head, parts).await };
             let written = self.0.tasks.spawn(writing);
             written.await.map_err(StoreError::failed)??;
         }
@@ -236,9 +236,7 @@ impl Sqlite {
             let Some(row) = RunRow::find_unended(connection, &owner, &run)? else {
                 return Ok(());
             };
-            if !body.is_empty() {
-                add_piece(connection, row.num, 0, &body)?;
-            }
+            add_part(connection, row.num, 0, &body)?;
             head.complete(connection, &row, store.0.clock.stamp())
         })
         .await?;
@@ -246,13 +244,13 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Writes the answer to a hidden row piece by piece. A last transaction replaces the record with it.
-    async fn write_in_pieces(
+    /// Writes the answer to a hidden row part by part. A last transaction replaces the record with it.
+    async fn write_in_parts(
         &self,
         run: &RunId,
         owner: &Owner,
         head: &Arc<NewAnswerHead>,
-        pieces: AnswerPieces,
+        parts: AnswerParts,
     ) -> Result<(), StoreError> {
         let (id, key) = (run.clone(), owner.clone());
         let draft = self.on_thread(move |connection, now| {
@@ -264,7 +262,7 @@ impl Sqlite {
         let Some(draft) = draft.await? else {
             return Ok(());
         };
-        let done = self.fill(draft, (run, owner), head, pieces).await;
+        let done = self.fill(draft, (run, owner), head, parts).await;
         if done.is_err() {
             let hidden = self.on_thread(move |connection, _| rows::hide(connection, draft));
             let removed = match hidden.await {
@@ -283,14 +281,14 @@ impl Sqlite {
         draft: i64,
         (run, owner): (&RunId, &Owner),
         head: &Arc<NewAnswerHead>,
-        mut pieces: AnswerPieces,
+        mut parts: AnswerParts,
     ) -> Result<(), StoreError> {
         let mut seq = 0;
-        while let Some(piece) = pieces.next().await? {
-            self.on_thread(move |connection, _| add_piece(connection, draft, seq, &piece))
-                .await?;
+        while let Some(part) = parts.next().await? {
+            let added =
+                self.on_thread(move |connection, _| add_part(connection, draft, seq, &part));
+            seq = added.await?;
             self.count_written(CHUNK);
-            seq += 1;
         }
         let (run, owner, head) = (run.clone(), owner.clone(), Arc::clone(head));
         let finished = self.on_thread(move |connection, now| {

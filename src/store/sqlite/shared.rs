@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::connections::StatementError;
 use super::messages::MessageRange;
+use super::pieces;
 use super::size::{CHUNK, Extent};
 use super::write::{HIDDEN, SessionRow, hide_session};
 
@@ -164,6 +165,9 @@ pub(super) fn trim(connection: &Connection, row: i64) -> Result<Extent, Statemen
         hide_session(connection, row)?;
         return Ok(Extent { rows: 1, bytes: 0 });
     };
+    if let Some(shortened) = pieces::shorten(connection, row, used)? {
+        return Ok(shortened);
+    }
     let range = MessageRange::of(connection, &[Segment::own(row, used)], CHUNK)?;
     let mut statement = connection
         .prepare_cached("DELETE FROM messages WHERE session = ?1 AND seq >= ?2 AND seq < ?3")?;

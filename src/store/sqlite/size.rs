@@ -14,8 +14,7 @@ pub(super) const TASK_LIMIT: Extent = Extent {
     rows: 64,
     bytes: 256 * 1024,
 };
-/// The limit of one transaction, which holds the writer for a few milliseconds. A single larger message is written in a
-/// separate transaction.
+/// The limit of one transaction, which holds the writer for a few milliseconds.
 pub(super) const CHUNK: Extent = Extent {
     rows: 512,
     bytes: 2 * 1024 * 1024,

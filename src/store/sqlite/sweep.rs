@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::connections::StatementError;
 use super::messages::MessageRange;
+use super::pieces;
 use super::shared::{Segment, released, trim};
 use super::size::{CHUNK, Extent};
 use super::write::{HIDDEN, begin, count};
@@ -42,6 +43,9 @@ fn sweep_session(connection: &Connection, row: i64) -> Result<Extent, StatementE
     let mut statement = connection
         .prepare_cached("SELECT coalesce(min(seq), 0) FROM messages WHERE session = ?1")?;
     let from: i64 = statement.query_row([row], |row| row.get(0))?;
+    if let Some(shortened) = pieces::shorten(connection, row, from)? {
+        return Ok(shortened);
+    }
     let range = MessageRange::of(connection, &[Segment::own(row, from)], CHUNK)?;
     let mut statement =
         connection.prepare_cached("DELETE FROM messages WHERE session = ?1 AND seq < ?2")?;

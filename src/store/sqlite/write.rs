@@ -130,6 +130,10 @@ pub(super) fn write(
         (Some(head), Some(new)) => new - instructions_bytes(&transaction, head)?,
     };
     let added = messages.iter().map(EncodedMessage::bytes).sum::<i64>();
+    if added > count(CHUNK.bytes) {
+        // The extent is an estimate, and escaped texts are longer.
+        return Ok(WriteOutcome::LimitExceeded);
+    }
     let after = bytes + resized + added - count(removed.bytes);
     let growth = Growth {
         before: head.as_ref().map(|head| unsigned(head.bytes)),

@@ -6,6 +6,7 @@ use rusqlite::{Connection, params};
 use super::super::super::StoreError;
 use super::super::super::run::StoredAnswer;
 use super::super::connections::StatementError;
+use super::super::pieces::PIECE;
 use super::super::size::CHUNK;
 use super::super::write::count;
 use super::rows::RunRow;
@@ -22,11 +23,11 @@ pub(super) struct NewAnswerHead {
 
 /// The body of an answer while it is written.
 #[derive(Debug)]
-pub(super) struct AnswerPieces {
+pub(super) struct AnswerParts {
     body: PartedBody,
-    /// Read, but not yet a piece.
+    /// Read, but not yet a part.
     read: BytesMut,
-    /// Read in one piece, and longer than one that is stored.
+    /// Read in one piece, and longer than a part.
     long: Bytes,
 }
 
@@ -63,7 +64,7 @@ impl NewAnswerHead {
     }
 }
 
-impl AnswerPieces {
+impl AnswerParts {
     pub(super) fn of(body: PartedText) -> Self {
         Self {
             body: body.into_body(),
@@ -72,7 +73,7 @@ impl AnswerPieces {
         }
     }
 
-    /// The next piece; none at the end.
+    /// The next part, for one transaction; none at the end.
     ///
     /// # Errors
     /// When a file of the body cannot be read.
@@ -96,15 +97,18 @@ impl AnswerPieces {
     }
 }
 
-/// Inserts a piece of a body.
-pub(super) fn add_piece(
+/// Inserts a part of a body in pieces from the number `seq`; returns the number after them.
+pub(super) fn add_part(
     connection: &Connection,
     run: i64,
-    seq: usize,
-    piece: &[u8],
-) -> Result<(), StatementError> {
+    mut seq: i64,
+    part: &[u8],
+) -> Result<i64, StatementError> {
     let mut statement = connection
         .prepare_cached("INSERT INTO run_bodies (run, seq, piece) VALUES (?1, ?2, ?3)")?;
-    statement.execute(params![run, count(seq), piece])?;
-    Ok(())
+    for piece in part.chunks(PIECE) {
+        statement.execute(params![run, seq, piece])?;
+        seq += 1;
+    }
+    Ok(seq)
 }

@@ -222,7 +222,7 @@ pub(super) fn hide(connection: &Connection, num: i64) -> Result<(), StatementErr
     Ok(())
 }
 
-/// Removes one piece of a hidden answer, and the row with the last one; returns whether there may be more.
+/// Removes some pieces of a hidden answer, and the row with the last one; returns whether there may be more.
 pub(super) fn sweep(connection: &Connection) -> Result<bool, StatementError> {
     let mut statement = connection
         .prepare_cached("SELECT num FROM runs WHERE status = 'deleted' ORDER BY num LIMIT 1")?;
@@ -231,10 +231,10 @@ pub(super) fn sweep(connection: &Connection) -> Result<bool, StatementError> {
         return Ok(false);
     };
     let mut statement = connection.prepare_cached(
-        "DELETE FROM run_bodies WHERE run = ?1 AND seq =
-         (SELECT min(seq) FROM run_bodies WHERE run = ?1)",
+        "DELETE FROM run_bodies WHERE run = ?1 AND seq <
+         (SELECT seq + max(1, ?2 / max(1, octet_length(piece))) FROM run_bodies WHERE run = ?1 ORDER BY seq LIMIT 1)",
     )?;
-    if statement.execute([num])? == 0 {
+    if statement.execute([num, count(CHUNK.bytes)])? == 0 {
         let mut statement = connection.prepare_cached("DELETE FROM runs WHERE num = ?1")?;
         statement.execute([num])?;
     }

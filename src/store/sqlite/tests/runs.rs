@@ -1,6 +1,7 @@
 //! Records of runs after the end of the process, and damaged ones.
 
-use super::super::super::{KeyClaim, RunRecordState, StoredAnswer};
+use super::super::super::{KeyClaim, RunRecordState, StoredAnswer, StoredMessage};
+use super::super::pieces::PIECE;
 use super::*;
 
 fn answer(body: Vec<u8>) -> StoredAnswer {
@@ -17,7 +18,7 @@ async fn state(store: &Store, run: &RunId) -> RunRecordState {
 
 /// The rows of a body of so many bytes.
 fn pieces(bytes: usize) -> i64 {
-    i64::try_from(bytes.div_ceil(CHUNK.bytes)).unwrap()
+    i64::try_from(bytes.div_ceil(PIECE)).unwrap()
 }
 
 #[tokio::test]
@@ -83,10 +84,31 @@ async fn a_large_answer_is_written_in_short_transactions() {
         let body = answer(vec![1; 20_000_000]);
         store.end_run(&run, &owner(), body.clone()).await.unwrap();
         let largest = "SELECT max(octet_length(piece)) FROM run_bodies";
-        let most = i64::try_from(CHUNK.bytes).unwrap();
+        let most = i64::try_from(PIECE).unwrap();
         assert_eq!(sqlite(store).count(largest).await, most);
         assert_eq!(sqlite(store).run_rows().await, [1, pieces(20_000_000), 0]);
         assert_eq!(state(store, &run).await, RunRecordState::Ended(body));
+    }
+}
+
+#[tokio::test]
+async fn no_row_that_is_passed_in_a_search_is_long() {
+    for subject in both().await {
+        let store = &subject.store;
+        let text = "x".repeat(3_000_000);
+        let message = StoredMessage {
+            full_text: Some(text.clone()),
+            ..user(&text)
+        };
+        let messages = [message.clone(), user("a"), message];
+        write(store, &id("s"), append(0, &messages)).await.unwrap();
+        assert!(loaded(store, &id("s")).await.messages == messages);
+        let longest =
+            "SELECT max(octet_length(json) + coalesce(octet_length(full_text), 0)) FROM messages";
+        assert!(sqlite(store).count(longest).await < 100);
+        let without_rowid = "SELECT count(*) FROM pragma_table_list
+            WHERE wr AND name IN ('run_bodies', 'message_pieces')";
+        assert_eq!(sqlite(store).count(without_rowid).await, 0);
     }
 }
 

@@ -2,10 +2,11 @@
 
 use rusqlite::Connection;
 
+use super::super::super::StoredMessage;
 use super::*;
 
 /// The checksums in the databases of released binaries.
-const CHECKSUMS: [&str; 7] = [
+const CHECKSUMS: [&str; 8] = [
     "f70e4f2a430f9686e078a325bcd860808693efc84b355081cdd47b14dab79b7ab9a43fde6f5b8377a24b403ae0137cba",
     "e54d14e3f97b8c390594e3c506e104712ffcbd192ff26281222c484b2bd425d666736caf64db0a7fe3d55781cd03d635",
     "64b948cacf4d4cadcb17a0b6dff547025d175846bb3b8e2a0ed9294290b4f83d085545186af4ca4fa90340f513f98dff",
@@ -13,6 +14,7 @@ const CHECKSUMS: [&str; 7] = [
     "30b56e0358817bdf6b518e299d28e14e686c964babe702670f3713079c9b9a1ab4790ba90e70f5e6864809512d5e989a",
     "3fb6597969a1103a033199f4a0fe462fcbaf97d308c46755bc6c1a16fca8d390221128fd52ab6caa01a7ebca9843f3f0",
     "65cf20258daaff05b4fbd679ed0c55f80c7cec4cc54598a2e895224d5445ebd58d00c1bd5c648e89fac946fee5f08869",
+    "c2ab40f2190871206e9cd744627c4234c4926ed47b4dbc5216379b07a0d5684f6372ab996033202f97c45bdfc300024d",
 ];
 
 async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
@@ -45,6 +47,7 @@ async fn migrations_are_recorded_as_in_released_binaries() {
         (5, "session sizes"),
         (6, "shared messages"),
         (7, "chats"),
+        (8, "pieces"),
     ]
     .into_iter()
     .zip(CHECKSUMS)
@@ -72,25 +75,30 @@ async fn a_database_of_the_first_version_is_brought_up_to_date() {
             INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
             VALUES (1, 'sessions', TRUE, x'{}', 1);
             INSERT INTO sessions (owner, session_id, message_count, created_at, updated_at)
-            VALUES ('alice', 's', 1, 5000000, 6000000);
-            INSERT INTO messages (session, seq, json, hidden)
-            VALUES (1, 0, '{{\"role\":\"user\",\"content\":\"a\"}}', FALSE);",
-            CHECKSUMS[0]
+            VALUES ('alice', 's', 2, 5000000, 6000000);
+            INSERT INTO messages (session, seq, json, hidden, full_text)
+            VALUES (1, 0, '{{\"role\":\"user\",\"content\":\"a\"}}', FALSE, NULL),
+                   (1, 1, '{{\"role\":\"user\",\"content\":\"{}\"}}', FALSE, '{}');",
+            CHECKSUMS[0],
+            "x".repeat(100_000),
+            "y".repeat(50_000),
         ))
         .unwrap();
     drop(connection);
     let store = Store::open(&StoreUrl::Sqlite(path)).await.unwrap();
     let stored = loaded(&store, &id("s")).await;
-    assert_eq!(stored.messages, [user("a")]);
+    let long = StoredMessage {
+        full_text: Some("y".repeat(50_000)),
+        ..user(&"x".repeat(100_000))
+    };
+    assert!(stored.messages == [user("a"), long.clone()]);
     assert_eq!((stored.created_at, stored.updated_at), (5, 6));
     sizes::check_counts(&store).await;
-    write(&store, &id("s"), append(1, &[user("b")]))
+    write(&store, &id("s"), append(2, &[user("b")]))
         .await
         .unwrap();
-    assert_eq!(
-        loaded(&store, &id("s")).await.messages,
-        [user("a"), user("b")]
-    );
+    let messages = loaded(&store, &id("s")).await.messages;
+    assert!(messages == [user("a"), long, user("b")]);
 }
 
 #[tokio::test]
@@ -118,7 +126,7 @@ async fn a_schema_of_another_binary_is_refused() {
             error,
             StoreError::NewerSchema {
                 found: 9,
-                known: 7,
+                known: 8,
                 ..
             }
         );

@@ -16,7 +16,7 @@ pub(super) async fn check_counts(store: &Store) {
     let count = |sql: &'static str| sqlite(store).count(sql);
     let wrong = "WITH sizes AS
         (SELECT session, seq, octet_length(json) + coalesce(octet_length(view), 0) + coalesce(octet_length(full_text), 0)
-            + coalesce(octet_length(sources), 0) AS bytes FROM messages)
+            + coalesce(octet_length(sources), 0) + long_bytes AS bytes FROM messages)
         SELECT count(*) FROM sessions s WHERE s.owner <> char(1) || 'hidden' AND s.bytes <>
             coalesce((SELECT octet_length(t.instructions) FROM shared_messages r JOIN sessions t ON t.id = r.trunk
                       WHERE r.session = s.id AND r.first_seq = -1), octet_length(s.instructions))
