@@ -68,6 +68,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("migrations/0008_pieces.sql"),
         then: pieces::move_long_texts,
     },
+    Migration {
+        version: 9,
+        description: "written at",
+        sql: include_str!("migrations/0009_written_at.sql"),
+        then: |_| Ok(()),
+    },
 ];
 
 /// Applies the missing migrations. Blocks.

@@ -73,7 +73,7 @@ pub(super) fn load(
          WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
     )?;
     let mut statement = transaction.prepare_cached(
-        "SELECT id, created_at, updated_at, octet_length(instructions), shared, last_run FROM sessions
+        "SELECT id, created_at, max(updated_at, written_at), octet_length(instructions), shared, last_run FROM sessions
          WHERE owner = ?1 AND session_id = ?2",
     )?;
     let head = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
@@ -179,7 +179,7 @@ pub(super) fn list(
         from = found.optional()?.ok_or(StoreError::NotFound)?;
     }
     let mut statement = connection.prepare_cached(
-        "SELECT session_id, created_at, updated_at, message_count, title, last_run FROM sessions
+        "SELECT session_id, created_at, max(updated_at, written_at), message_count, title, last_run FROM sessions
          WHERE owner = ?1 AND (updated_at, id) < (?2, ?3)
          ORDER BY updated_at DESC, id DESC LIMIT ?4",
     )?;

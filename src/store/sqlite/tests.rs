@@ -80,7 +80,7 @@ impl Sqlite {
     ) {
         let (owner, id) = (owner.clone(), id.clone());
         let done = self.0.writer.run(Executor::Thread, move |connection, _| {
-            let sql = "UPDATE sessions SET updated_at = ?1 WHERE owner = ?2 AND session_id = ?3";
+            let sql = "UPDATE sessions SET updated_at = ?1, written_at = 0 WHERE owner = ?2 AND session_id = ?3";
             Ok(connection.execute(
                 sql,
                 params![seconds * 1_000_000, owner.as_str(), id.as_str()],

@@ -20,6 +20,10 @@ pub(super) const EXPIRE_BATCH: u64 = 64;
 /// cannot have this name, because configured names have no control characters.
 pub(super) const HIDDEN: &str = "\u{1}hidden";
 
+/// For so many microseconds the later writes of a run leave the indexed time of its session as it is. A write that changes it
+/// rewrites a page of each of four indexes.
+const TOUCH_INTERVAL: i64 = 10_000_000;
+
 /// The bytes of the instructions of a session without instructions.
 pub(super) const NO_INSTRUCTIONS: i64 = 2;
 
@@ -48,6 +52,10 @@ pub(super) struct SessionRow {
     pub(super) bytes: i64,
     /// How many of the messages are in trunks.
     pub(super) shared: i64,
+    /// The indexed time of the last write.
+    updated_at: i64,
+    /// Whether a run has written the session.
+    has_run: bool,
 }
 
 impl SessionRow {
@@ -58,7 +66,7 @@ impl SessionRow {
     ) -> Result<Option<Self>, StatementError> {
         let mut statement = connection.prepare_cached(
             "SELECT id, instruction_count, message_count - instruction_count, title_seq, octet_length(instructions),
-                    bytes, shared
+                    bytes, shared, updated_at, last_run IS NOT NULL
              FROM sessions WHERE owner = ?1 AND session_id = ?2",
         )?;
         let head = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
@@ -70,6 +78,8 @@ impl SessionRow {
                 instructions_bytes: row.get(4)?,
                 bytes: row.get(5)?,
                 shared: row.get(6)?,
+                updated_at: row.get(7)?,
+                has_run: row.get(8)?,
             })
         });
         Ok(head.optional()?)
@@ -242,6 +252,19 @@ pub(super) fn origin_column(origin: IdOrigin) -> i64 {
     }
 }
 
+/// The statement of [`update_session`] with a further column.
+macro_rules! update_session_sql {
+    ($column:literal) => {
+        concat!(
+            "UPDATE sessions SET instructions = coalesce(?2, instructions), instruction_count = ?3, message_count = ?4,
+                title_seq = CASE WHEN ?5 THEN title_seq ELSE ?6 END, title = CASE WHEN ?5 THEN title ELSE ?7 END,
+                bytes = ?8, written_at = ?9, last_run = coalesce(?10, last_run), shared = min(shared, ?11)",
+            $column,
+            " WHERE id = ?1"
+        )
+    };
+}
+
 fn update_session(
     connection: &Connection,
     head: &SessionRow,
@@ -255,12 +278,13 @@ fn update_session(
     // If the title message is not kept, the title is taken from the new messages.
     let title_stays = head.title_seq.is_some_and(|seq| seq < kept);
     let title = change.title.as_ref();
-    let mut statement = connection.prepare_cached(
-        "UPDATE sessions SET instructions = coalesce(?2, instructions), instruction_count = ?3, message_count = ?4,
-            title_seq = CASE WHEN ?5 THEN title_seq ELSE ?6 END, title = CASE WHEN ?5 THEN title ELSE ?7 END,
-            bytes = ?8, updated_at = ?9, last_run = coalesce(?10, last_run), shared = min(shared, ?11)
-         WHERE id = ?1",
-    )?;
+    // Only the first write of a run names it.
+    let is_later_write = change.run.is_none() && head.has_run;
+    let is_recent = new.now.saturating_sub(head.updated_at) < TOUCH_INTERVAL;
+    let mut statement = connection.prepare_cached(match is_later_write && is_recent {
+        true => update_session_sql!(""),
+        false => update_session_sql!(", updated_at = ?9"),
+    })?;
     statement.execute(params![
         head.row,
         new.instructions.as_deref(),

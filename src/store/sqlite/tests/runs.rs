@@ -158,3 +158,33 @@ async fn a_record_that_cannot_be_read_is_an_error() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_later_writes_of_a_run_leave_the_indexed_time_for_a_while() {
+    for TestStore { store, .. } in both().await {
+        let first = Change {
+            run: Some(RunId::fresh()),
+            ..append(0, &[user("a")])
+        };
+        write(&store, &id("s"), first).await.unwrap();
+        write(&store, &id("s"), append(1, &[user("b")]))
+            .await
+            .unwrap();
+        let times = "SELECT count(*) FROM sessions WHERE created_at = updated_at AND written_at > updated_at";
+        assert_eq!(sqlite(&store).count(times).await, 1);
+        // It is renewed after the interval, and by the next run.
+        let aged = "UPDATE sessions SET created_at = 1, updated_at = updated_at - 10000000";
+        for run in [None, Some(RunId::fresh())] {
+            sqlite(&store).execute(aged).await;
+            let renewed = Change {
+                run,
+                ..append(2, &[])
+            };
+            write(&store, &id("s"), renewed).await.unwrap();
+            let times = "SELECT count(*) FROM sessions WHERE written_at = updated_at";
+            assert_eq!(sqlite(&store).count(times).await, 1);
+        }
+        let shown = store.load(&owner(), &id("s")).await.unwrap().unwrap();
+        assert!(shown.updated_at > 1_000);
+    }
+}

@@ -6,7 +6,7 @@ use super::super::super::StoredMessage;
 use super::*;
 
 /// The checksums in the databases of released binaries.
-const CHECKSUMS: [&str; 8] = [
+const CHECKSUMS: [&str; 9] = [
     "f70e4f2a430f9686e078a325bcd860808693efc84b355081cdd47b14dab79b7ab9a43fde6f5b8377a24b403ae0137cba",
     "e54d14e3f97b8c390594e3c506e104712ffcbd192ff26281222c484b2bd425d666736caf64db0a7fe3d55781cd03d635",
     "64b948cacf4d4cadcb17a0b6dff547025d175846bb3b8e2a0ed9294290b4f83d085545186af4ca4fa90340f513f98dff",
@@ -15,6 +15,7 @@ const CHECKSUMS: [&str; 8] = [
     "3fb6597969a1103a033199f4a0fe462fcbaf97d308c46755bc6c1a16fca8d390221128fd52ab6caa01a7ebca9843f3f0",
     "65cf20258daaff05b4fbd679ed0c55f80c7cec4cc54598a2e895224d5445ebd58d00c1bd5c648e89fac946fee5f08869",
     "c2ab40f2190871206e9cd744627c4234c4926ed47b4dbc5216379b07a0d5684f6372ab996033202f97c45bdfc300024d",
+    "167d8152453c3f42e422ad447a6919db29245e5a186805e4b196e6fda124e22fcb5c4c7dc9eeb298e1c0201bbf3c6fcd",
 ];
 
 async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
@@ -48,6 +49,7 @@ async fn migrations_are_recorded_as_in_released_binaries() {
         (6, "shared messages"),
         (7, "chats"),
         (8, "pieces"),
+        (9, "written at"),
     ]
     .into_iter()
     .zip(CHECKSUMS)
@@ -105,8 +107,8 @@ async fn a_database_of_the_first_version_is_brought_up_to_date() {
 async fn a_schema_of_another_binary_is_refused() {
     let set = [
         (
-            "INSERT INTO _sqlx_migrations SELECT 9, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
-            "version 9",
+            "INSERT INTO _sqlx_migrations SELECT 10, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
+            "version 10",
         ),
         (
             "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 2",
@@ -125,12 +127,12 @@ async fn a_schema_of_another_binary_is_refused() {
         let newer = matches!(
             error,
             StoreError::NewerSchema {
-                found: 9,
-                known: 8,
+                found: 10,
+                known: 9,
                 ..
             }
         );
-        assert_eq!(newer, named == "version 9", "{error:?}");
+        assert_eq!(newer, named == "version 10", "{error:?}");
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         let text = cause.unwrap_or_else(|| error.to_string());
         assert!(text.contains(named), "{text}");
