@@ -53,6 +53,9 @@ pub struct ChatRequest {
     /// Whether server-side tools may run. The stricter of this and the server's setting counts.
     #[schemars(extend("enum" = ["auto", "deny", null]))]
     agent_permission: Option<String>,
+    /// Another name of `agent_permission`; of two the stricter counts.
+    #[schemars(extend("enum" = ["auto", "deny", null]))]
+    code_execution_permission: Option<String>,
     agent: Option<AgentRequest>,
 }
 

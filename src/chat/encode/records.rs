@@ -32,7 +32,7 @@ pub(super) struct ToolCallEntry<'a> {
     status: ToolStatus,
     /// How long it took, in milliseconds.
     duration_ms: u64,
-    /// The images of the result: base64 for PNG, a `data:` URL for other types.
+    /// The PNG images of the result as base64. Other types are among the files of the call.
     #[serde(skip_serializing_if = "ImageTexts::is_empty")]
     result_images_base64: ImageTexts<'a>,
     /// Ids of the files that the call made.

@@ -50,6 +50,7 @@ pub struct SessionImport {
 #[derive(Debug, JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
 struct ImportedMessage {
+    #[schemars(extend("enum" = ["system", "developer", "user", "assistant", "tool", "function"]))]
     role: String,
     content: Option<ImportedContent>,
 }

@@ -84,7 +84,7 @@ pub(super) enum ToolData<'a> {
     CodeResult {
         #[serde(flatten)]
         detail: Cow<'a, CodeDetail>,
-        /// Images: base64 for PNG, a `data:` URL for other types.
+        /// PNG images as base64. Other types are among the files of the call.
         #[serde(skip_serializing_if = "ImageTexts::is_empty")]
         images_base64: ImageTexts<'a>,
         /// Frames of animations, in the form of images.
