@@ -209,17 +209,6 @@ impl BinaryContent {
             Self::File { length, .. } => *length,
         }
     }
-
-    /// Whether the bytes can still be read: a file may have been deleted.
-    pub async fn exists(&self) -> bool {
-        match self {
-            Self::Memory(_) => true,
-            Self::File { path, length } => {
-                let metadata = tokio::fs::metadata(path).await;
-                metadata.is_ok_and(|metadata| metadata.len() == *length)
-            }
-        }
-    }
 }
 
 impl<T: Into<Bytes>> From<T> for PartedText {

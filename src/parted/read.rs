@@ -62,9 +62,25 @@ impl PartedText {
     /// The text without the contents of files that were deleted.
     #[must_use]
     pub async fn without_lost(mut self) -> Self {
-        for part in &mut self.parts {
-            if let TextPart::Content(embedded) = part
-                && !embedded.content.exists().await
+        let files = self.parts.iter().enumerate();
+        let files = files.filter_map(|(index, part)| match part {
+            TextPart::Content(embedded) => Some((index, embedded.content.as_file()?)),
+            TextPart::Text(_) => None,
+        });
+        let files: Vec<(usize, (Arc<Path>, u64))> = files.collect();
+        if files.is_empty() {
+            return self;
+        }
+        // All at once: there may be thousands.
+        let lost = spawn_blocking(move || {
+            let lost = files
+                .iter()
+                .filter(|(_, (path, length))| !is_there(path, *length));
+            lost.map(|(index, _)| *index).collect::<Vec<_>>()
+        });
+        for index in lost.await.unwrap_or_default() {
+            if let Some(part) = self.parts.get_mut(index)
+                && let TextPart::Content(embedded) = part
             {
                 *part = TextPart::Text(std::mem::take(&mut embedded.lost));
             }
@@ -180,6 +196,31 @@ impl Body for PartedBody {
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
     }
+}
+
+impl BinaryContent {
+    /// Whether the bytes can still be read: a file may have been deleted.
+    pub async fn exists(&self) -> bool {
+        match self.as_file() {
+            None => true,
+            Some((path, length)) => spawn_blocking(move || is_there(&path, length))
+                .await
+                .unwrap_or(true),
+        }
+    }
+
+    /// The path and the length of the file.
+    fn as_file(&self) -> Option<(Arc<Path>, u64)> {
+        match self {
+            Self::Memory(_) => None,
+            Self::File { path, length } => Some((path.clone(), *length)),
+        }
+    }
+}
+
+/// Whether a file is complete. Blocks.
+fn is_there(path: &Path, length: u64) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == length)
 }
 
 fn open(path: Arc<Path>, length: u64) -> JoinHandle<io::Result<FilePiece>> {
