@@ -33,8 +33,6 @@ use crate::web::{SetupError, Web};
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
 /// How often turns are looked for that wait for a client which does not come back.
 const WAITING_INTERVAL: Duration = Duration::from_secs(30);
-/// How long the answers of runs are kept.
-const RUN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 // After the grace the process ends within five seconds: the limits below and that of the runtime in `main` add up to them.
 /// How long the end of connections, runs and interpreters may take after the grace.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
@@ -56,6 +54,7 @@ pub struct App {
     sessions: Sessions,
     session_ttl: Option<Duration>,
     nameless_session_ttl: Option<Duration>,
+    answer_ttl: Duration,
     shutdown_grace: Duration,
 }
 
@@ -156,7 +155,7 @@ impl App {
             tasks: tasks.clone(),
         });
         let services = Services {
-            runs: Runs::new(agent.clone(), store.clone(), metrics.clone()),
+            runs: Runs::new(agent.clone(), store.clone(), metrics.clone(), &config.runs),
             agent,
             router,
             sessions: sessions.clone(),
@@ -176,6 +175,7 @@ impl App {
             sessions,
             session_ttl: config.session.ttl,
             nameless_session_ttl: config.session.nameless_ttl,
+            answer_ttl: config.runs.answer_ttl,
             shutdown_grace,
         })
     }
@@ -217,11 +217,15 @@ impl App {
 
     async fn serve(self, shutdown: LocalBoxFuture<'_, ()>) -> Result<(), AppError> {
         let runs = self.state.runs.clone();
-        let (ttl, nameless_ttl) = (self.session_ttl, self.nameless_session_ttl);
+        let lifetimes = Lifetimes {
+            session: self.session_ttl,
+            nameless_session: self.nameless_session_ttl,
+            answer: self.answer_ttl,
+        };
         let stopped = async {
             tokio::select! {
                 () = shutdown => {}
-                () = expire(self.sessions.clone(), ttl, nameless_ttl) => {}
+                () = expire(self.sessions.clone(), lifetimes) => {}
                 () = expire_waiting(self.sessions.clone(), runs) => {}
             }
         };
@@ -304,9 +308,22 @@ async fn expire_waiting(sessions: Sessions, runs: Runs) {
     }
 }
 
+/// How long what is stored is kept; `None` keeps it.
+#[derive(Debug, Clone, Copy)]
+struct Lifetimes {
+    session: Option<Duration>,
+    nameless_session: Option<Duration>,
+    answer: Duration,
+}
+
 /// Deletes idle sessions and files, old records of runs, and what deleted files have left on the disk, for ever.
-async fn expire(sessions: Sessions, ttl: Option<Duration>, nameless_ttl: Option<Duration>) {
-    let ttls = [ttl, nameless_ttl].into_iter().flatten();
+async fn expire(sessions: Sessions, lifetimes: Lifetimes) {
+    let Lifetimes {
+        session: ttl,
+        nameless_session: nameless_ttl,
+        answer: answer_ttl,
+    } = lifetimes;
+    let ttls = [ttl, nameless_ttl, Some(answer_ttl)].into_iter().flatten();
     let interval = ttls.fold(EXPIRY_INTERVAL, Duration::min);
     let mut interval = tokio::time::interval(interval);
     let files = &sessions.files;
@@ -316,7 +333,7 @@ async fn expire(sessions: Sessions, ttl: Option<Duration>, nameless_ttl: Option<
         if let Some(ttl) = ttl {
             report("unused files", files.expire(ttl).await);
         }
-        report("records of runs", sessions.expire_runs(RUN_TTL).await);
+        report("records of runs", sessions.expire_runs(answer_ttl).await);
         report("contents of deleted files", files.reap().await);
     }
 }

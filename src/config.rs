@@ -58,6 +58,8 @@ pub struct Config {
     pub web: Option<WebConfig>,
     /// Sessions.
     pub session: crate::session::settings::Settings,
+    /// Runs.
+    pub runs: crate::runs::settings::Settings,
     /// The loop.
     pub agent: crate::agent::settings::Settings,
     /// Logs.
@@ -155,6 +157,7 @@ impl Config {
             sandbox,
             web,
             session,
+            runs: agent::runs(&file),
             agent,
             log: agent::log(&file),
             changes: changes::notes(&file, &checks),

@@ -11,36 +11,33 @@ mod log;
 mod polled;
 mod reader;
 mod records;
+pub mod settings;
 mod state;
+mod table;
 mod task;
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 pub use self::answer::{Encode, RunAnswer, RunReport};
-use self::budget::LogBudget;
+use self::budget::{LogBudget, Scarce};
 pub use self::follow::{Follow, FollowError, Followed};
 use self::log::Page;
 pub use self::polled::ConnectionRun;
 use self::polled::PolledRun;
 pub use self::reader::{Beginning, FirstReader};
-use self::records::MemoryKey;
 pub use self::records::{Claimed, FoundRun, IdempotencyKey};
+use self::settings::Settings;
 use self::state::RunState;
+use self::table::Table;
 use crate::agent::Agent;
 use crate::agent::control::{AbortReason, TurnControl};
 use crate::agent::turn::TurnRequest;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::metrics::Metrics;
 use crate::store::Store;
-
-/// How long the log of an ended run is kept.
-const LOG_TTL: Duration = Duration::from_secs(600);
 
 /// The runs of this process; cheap to clone.
 #[derive(Debug, Clone)]
@@ -54,18 +51,6 @@ struct Inner {
     metrics: Metrics,
     logs: LogBudget,
     table: Mutex<Table>,
-}
-
-/// The runs that can be found by their id.
-#[derive(Debug, Default)]
-struct Table {
-    runs: HashMap<RunId, Arc<RunState>>,
-    /// Those of them that have ended and whose lines are kept, oldest first.
-    ended: VecDeque<Arc<RunState>>,
-    /// Idempotency keys of runs that are not stored.
-    keys: HashMap<(Owner, String), MemoryKey>,
-    /// No run is started any more.
-    closed: bool,
 }
 
 /// How a run is started.
@@ -136,14 +121,15 @@ pub enum CancelMode {
 }
 
 impl Runs {
-    /// No runs yet.
-    pub fn new(agent: Agent, store: Store, metrics: Metrics) -> Self {
+    /// No runs yet. Sets the limit on the answers in the store.
+    pub fn new(agent: Agent, store: Store, metrics: Metrics, settings: &Settings) -> Self {
+        store.limit_answers(settings.max_total_answer_bytes);
         Self(Arc::new(Inner {
             agent,
             store,
             tasks: TaskTracker::new(),
             metrics,
-            logs: LogBudget::default(),
+            logs: LogBudget::new(settings.max_total_event_bytes),
             table: Mutex::default(),
         }))
     }
@@ -156,12 +142,8 @@ impl Runs {
     pub fn prepare(&self, owner: &Owner, start: RunStart) -> Result<PreparedRun, Closed> {
         let charge = self.0.logs.charge(owner);
         let state = Arc::new(RunState::new(&start, owner.clone(), charge));
-        {
-            let mut table = self.0.table.lock();
-            if table.closed {
-                return Err(Closed);
-            }
-            table.runs.insert(start.id, state.clone());
+        if !self.0.table.lock().insert(state.clone()) {
+            return Err(Closed);
         }
         Ok(PreparedRun {
             reader: FirstReader::new(state.clone()),
@@ -184,8 +166,7 @@ impl Runs {
     pub fn of_session(&self, owner: &Owner, session: &SessionId) -> Option<RunId> {
         let table = self.0.table.lock();
         let found = table
-            .runs
-            .values()
+            .runs()
             .filter(|run| run.owner == *owner)
             .filter_map(|run| run.status());
         let of_session = found.filter(|status| status.session_id.as_ref() == Some(session));
@@ -218,8 +199,8 @@ impl Runs {
     pub fn close(&self) {
         let running: Vec<TurnControl> = {
             let mut table = self.0.table.lock();
-            table.closed = true;
-            table.runs.values().map(|run| run.control.clone()).collect()
+            table.close();
+            table.runs().map(|run| run.control.clone()).collect()
         };
         for control in running {
             control.abort(AbortReason::Shutdown);
@@ -234,47 +215,32 @@ impl Runs {
 
     /// Forgets ended runs whose time is up.
     pub fn expire(&self) {
-        let now = Instant::now();
-        let expired = |run: &RunState| run.ended_at().is_some_and(|at| now >= at + LOG_TTL);
-        let mut table = self.0.table.lock();
-        table.runs.retain(|_, run| !expired(run));
-        table.ended.retain(|run| !expired(run));
-        table.expire_keys(now);
+        self.0.table.lock().expire();
     }
 
     fn find(&self, owner: &Owner, id: &RunId) -> Option<Arc<RunState>> {
-        let table = self.0.table.lock();
-        table
-            .runs
-            .get(id)
-            .filter(|run| run.owner == *owner)
-            .cloned()
+        self.0.table.lock().find(owner, id)
     }
 
-    /// Takes note of a run that has ended.
+    /// Takes note of a run that has ended. An answer that only the memory has is counted, or goes where there is no room.
     fn ended(&self, state: &RunState) {
-        let mut table = self.0.table.lock();
-        match table.runs.get(&state.id) {
-            Some(run) if state.is_kept() => {
-                let run = run.clone();
-                table.ended.push_back(run);
-            }
-            Some(_) | None => {
-                table.runs.remove(&state.id);
+        let kept = self.0.table.lock().ended(state);
+        while kept && let Err(scarce) = state.charge_answer(self.0.logs.charge(&state.owner)) {
+            if !self.drop_oldest(&state.owner, scarce) {
+                state.release();
+                return;
             }
         }
     }
 
-    /// Drops the lines of ended runs: those of the owner, or of all where that frees none.
-    fn free_logs(&self, owner: &Owner) {
-        let oldest = {
-            let mut table = self.0.table.lock();
-            let of_owner = table.ended.iter().position(|run| run.owner == *owner);
-            table.ended.remove(of_owner.unwrap_or_default())
-        };
-        if let Some(run) = oldest {
-            run.clear_log();
+    /// Drops what memory has of the oldest ended run, to make room for one of this owner; says whether there was one.
+    fn drop_oldest(&self, owner: &Owner, scarce: Scarce) -> bool {
+        let logs = &self.0.logs;
+        let oldest = self.0.table.lock().take_oldest(owner, scarce, logs);
+        if let Some(run) = &oldest {
+            run.clear();
         }
+        oldest.is_some()
     }
 }
 
@@ -306,17 +272,7 @@ impl Drop for TableEntry {
     fn drop(&mut self) {
         if !self.launched {
             self.state.end(&mut Page::default(), None);
-            self.runs.0.table.lock().runs.remove(&self.state.id);
+            self.runs.0.table.lock().cancel(&self.state.id);
         }
-    }
-}
-
-impl Table {
-    /// Forgets the keys of runs that are not stored, some time after the run has ended.
-    fn expire_keys(&mut self, now: Instant) {
-        let runs = &self.runs;
-        let in_use = |key: &MemoryKey| runs.contains_key(key.run());
-        self.keys
-            .retain(|_, key| in_use(key) || !key.is_expired(now));
     }
 }

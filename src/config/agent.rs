@@ -1,4 +1,4 @@
-//! The settings of the loop, of sessions and of logs.
+//! The settings of the loop, of sessions, of runs and of logs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::validation::Validation;
 use super::value::{ByteSize, GIB};
 use crate::session::settings::{SessionLimits, StoreUrl, default_files_dir};
 use crate::tools::set::Globs;
-use crate::{agent, session, telemetry};
+use crate::{agent, runs, session, telemetry};
 
 const DEFAULT_TOTAL_FILE_BYTES: u64 = 10 * GIB;
 const DEFAULT_TOTAL_SESSION_BYTES: u64 = 20 * GIB;
@@ -92,6 +92,14 @@ fn session_limits(file: &mut File, checks: &Validation<'_>) -> Result<SessionLim
         total_bytes: total,
         min_free_disk: file.min_free_disk.into(),
     })
+}
+
+pub(super) fn runs(file: &File) -> runs::settings::Settings {
+    runs::settings::Settings {
+        answer_ttl: file.answer_ttl.into(),
+        max_total_answer_bytes: file.max_total_answer_bytes.into(),
+        max_total_event_bytes: file.max_total_event_bytes.into(),
+    }
 }
 
 pub(super) fn log(file: &File) -> telemetry::Settings {

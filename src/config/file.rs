@@ -105,6 +105,10 @@ pub(super) struct File {
     pub(super) min_free_disk: ByteSize<0, GIB>,
     pub(super) session_headers: Vec<SessionHeader>,
 
+    pub(super) answer_ttl: Seconds<DAY_MS>,
+    pub(super) max_total_answer_bytes: ByteSize<KIB, GIB>,
+    pub(super) max_total_event_bytes: ByteSize<KIB, { 256 * MIB }>,
+
     /// By default beside the session store.
     pub(super) files_dir: Option<Directory>,
     pub(super) max_file_bytes: ByteSize<1, { 64 * MIB }>,

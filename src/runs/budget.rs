@@ -1,5 +1,6 @@
-//! How many bytes the event logs of all runs may keep.
+//! How many bytes of runs may be kept in memory for later readers: event logs, and answers that are not stored.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -7,18 +8,20 @@ use parking_lot::Mutex;
 
 use crate::ids::Owner;
 
-/// Most bytes of all logs.
-const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// Most bytes of the logs of one owner.
-const MAX_OWNER_BYTES: usize = 64 * 1024 * 1024;
+/// The part of all bytes that one owner may have: a fourth.
+const OWNER_PART: usize = 4;
 /// What a log asks for first, in bytes.
 const MIN_STEP: usize = 1024;
 /// What a log asks for at most at a time. A log asks for as much as it has, so that few lines cost a lock that runs share.
 const MAX_STEP: usize = 64 * 1024;
 
-/// The bytes of all event logs; clones share them.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LogBudget(Arc<Mutex<Used>>);
+/// The bytes that are kept of all runs; clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct LogBudget {
+    used: Arc<Mutex<Used>>,
+    /// Most bytes of all owners.
+    most: usize,
+}
 
 #[derive(Debug, Default)]
 struct Used {
@@ -26,7 +29,18 @@ struct Used {
     by_owner: HashMap<Owner, usize>,
 }
 
-/// What one log has of the budget; given back when it is dropped.
+/// Which bytes are used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scarce {
+    /// Those that one owner may have.
+    OfOwner,
+    /// Those of all owners.
+    OfAll,
+    /// None; but one owner may never have so many.
+    TooMany,
+}
+
+/// What one log or answer has of the budget; given back when it is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Charge {
     of: Option<(LogBudget, Owner)>,
@@ -34,6 +48,21 @@ pub(super) struct Charge {
 }
 
 impl LogBudget {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            used: Arc::default(),
+            most,
+        }
+    }
+
+    /// The owners, those with most bytes first.
+    pub(super) fn owners(&self) -> Vec<Owner> {
+        let used = self.used.lock();
+        let mut owners: Vec<_> = used.by_owner.iter().collect();
+        owners.sort_by_key(|(_, bytes)| Reverse(**bytes));
+        owners.into_iter().map(|(owner, _)| owner.clone()).collect()
+    }
+
     /// A charge of nothing.
     pub(super) fn charge(&self, owner: &Owner) -> Charge {
         Charge {
@@ -42,19 +71,25 @@ impl LogBudget {
         }
     }
 
-    fn take(&self, owner: &Owner, bytes: usize) -> bool {
-        let mut used = self.0.lock();
+    fn take(&self, owner: &Owner, bytes: usize) -> Result<(), Scarce> {
+        let mut used = self.used.lock();
         let of_owner = used.by_owner.get(owner).copied().unwrap_or_default();
-        if used.total + bytes > MAX_BYTES || of_owner + bytes > MAX_OWNER_BYTES {
-            return false;
+        if bytes > self.most / OWNER_PART {
+            return Err(Scarce::TooMany);
+        }
+        if of_owner.saturating_add(bytes) > self.most / OWNER_PART {
+            return Err(Scarce::OfOwner);
+        }
+        if used.total.saturating_add(bytes) > self.most {
+            return Err(Scarce::OfAll);
         }
         used.total += bytes;
         *used.by_owner.entry(owner.clone()).or_default() += bytes;
-        true
+        Ok(())
     }
 
     fn give(&self, owner: &Owner, bytes: usize) {
-        let mut used = self.0.lock();
+        let mut used = self.used.lock();
         used.total = used.total.saturating_sub(bytes);
         if let Some(of_owner) = used.by_owner.get_mut(owner) {
             *of_owner = of_owner.saturating_sub(bytes);
@@ -66,21 +101,26 @@ impl LogBudget {
 }
 
 impl Charge {
-    /// Asks for so many bytes; says whether they are granted.
-    pub(super) fn grow_to(&mut self, bytes: usize) -> bool {
+    /// Asks for so many bytes in all.
+    ///
+    /// # Errors
+    /// When they are used up.
+    pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), Scarce> {
         let Some((budget, owner)) = &self.of else {
-            return true;
+            return Ok(());
         };
         if bytes <= self.granted {
-            return true;
+            return Ok(());
         }
         let step = self.granted.clamp(MIN_STEP, MAX_STEP);
-        let more = (bytes - self.granted).next_multiple_of(step);
-        let granted = budget.take(owner, more);
-        if granted {
-            self.granted += more;
-        }
-        granted
+        let needed = bytes - self.granted;
+        let stepped = needed.next_multiple_of(step);
+        let more = match budget.take(owner, stepped) {
+            Ok(()) => stepped,
+            Err(_) => budget.take(owner, needed).map(|()| needed)?,
+        };
+        self.granted += more;
+        Ok(())
     }
 
     /// Gives back what so many bytes do not need.
@@ -106,5 +146,28 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.shrink_to(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_has_a_part_and_all_have_the_whole() {
+        let budget = LogBudget::new(4096);
+        let names = ["a", "b", "c", "d", "e"].map(Owner::key);
+        let mut charges = names.each_ref().map(|owner| budget.charge(owner));
+        for charge in &mut charges[..4] {
+            assert_eq!(charge.grow_to(1024), Ok(()));
+            assert_eq!(charge.grow_to(1025), Err(Scarce::OfOwner));
+        }
+        assert_eq!(charges[4].grow_to(1), Err(Scarce::OfAll));
+        assert_eq!(charges[4].grow_to(1025), Err(Scarce::TooMany));
+        charges[0].shrink_to(0);
+        // Without room for a step, what is needed is enough.
+        assert_eq!(charges[4].grow_to(1000), Ok(()));
+        assert_eq!(charges[0].grow_to(24), Err(Scarce::OfAll));
+        assert_eq!(budget.owners().last(), Some(&names[4]));
     }
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use memchr::memmem;
 
-use super::budget::Charge;
+use super::budget::{Charge, Scarce};
 
 /// Bytes that may wait for the first reader before it holds the model stream back.
 pub(super) const READER_BUFFER: usize = 64 * 1024;
@@ -111,11 +111,13 @@ impl Log {
         }
     }
 
-    /// Takes what is encoded into the log, and wakes the first reader. Says whether the budget of all logs has room for
-    /// it; where it has none, the log keeps less.
-    pub(super) fn append(&mut self, page: &mut Page) -> bool {
+    /// Takes what is encoded into the log, and wakes the first reader.
+    ///
+    /// # Errors
+    /// When the budget of all logs has no room for it; then there must be some, or the log be shortened.
+    pub(super) fn append(&mut self, page: &mut Page) -> Result<(), Scarce> {
         if page.len() == 0 {
-            return true;
+            return Ok(());
         }
         let bytes = page.take();
         let lines = count_lines(&bytes);
@@ -133,13 +135,21 @@ impl Log {
             before: self.lines - lines,
             lines,
         });
-        let within = self.charge.grow_to(self.bytes);
-        while self.bytes > MAX_LOG_BYTES || (!within && self.bytes > self.charge.granted()) {
-            if !self.drop_oldest() {
-                break;
-            }
-        }
-        within
+        while self.bytes > MAX_LOG_BYTES && self.drop_oldest() {}
+        self.charge()
+    }
+
+    /// Asks the budget for what the log has.
+    ///
+    /// # Errors
+    /// When the budget has no room for it.
+    pub(super) fn charge(&mut self) -> Result<(), Scarce> {
+        self.charge.grow_to(self.bytes)
+    }
+
+    /// Drops the oldest lines until the log has no more than it was granted.
+    pub(super) fn shorten(&mut self) {
+        while self.bytes > self.charge.granted() && self.drop_oldest() {}
     }
 
     /// The run is over.

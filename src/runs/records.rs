@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::answer::RunAnswer;
 use super::state::RunState;
-use super::{Follow, FollowError, LOG_TTL, Runs};
+use super::{Follow, FollowError, Runs};
 use crate::agent::control::AbortReason;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::store::{KeyClaim, RunRecord, RunRecordState, StoreError, StoredAnswer};
@@ -47,24 +47,6 @@ pub enum Claimed {
     Held(RunId),
     /// It was used with another request.
     Reused,
-}
-
-/// A key of a run that is not stored.
-#[derive(Debug)]
-pub(super) struct MemoryKey {
-    fingerprint: [u8; 32],
-    run: RunId,
-    at: Instant,
-}
-
-impl MemoryKey {
-    pub(super) fn run(&self) -> &RunId {
-        &self.run
-    }
-
-    pub(super) fn is_expired(&self, now: Instant) -> bool {
-        now >= self.at + LOG_TTL
-    }
 }
 
 impl Runs {
@@ -139,9 +121,7 @@ impl Runs {
             // Its last write would bring the record back.
             let ended = Follow::from_now(run.clone());
             let _ended_or_stuck = timeout(END_WAIT, ended.answer()).await;
-            let mut table = self.0.table.lock();
-            table.runs.remove(id);
-            table.ended.retain(|run| run.id != *id);
+            self.0.table.lock().remove(id);
         }
         let stored = self.0.store.delete_run(owner, id).await?;
         Ok(stored || in_memory.is_some())
@@ -158,7 +138,7 @@ impl Runs {
         run: &RunId,
     ) -> Result<Claimed, StoreError> {
         if key.in_memory {
-            return Ok(self.claim_in_memory(owner, key, run));
+            return Ok(self.0.table.lock().claim(owner, key, run));
         }
         let claim = self
             .0
@@ -183,11 +163,7 @@ impl Runs {
         to: &RunId,
     ) -> Result<bool, StoreError> {
         if key.in_memory {
-            let mut table = self.0.table.lock();
-            let held = table.keys.get_mut(&(owner.clone(), key.text.clone()));
-            let held = held.filter(|held| held.run == *from);
-            let taken = held.map(|held| (held.run, held.at) = (to.clone(), Instant::now()));
-            return Ok(taken.is_some());
+            return Ok(self.0.table.lock().reclaim(owner, key, from, to));
         }
         self.0.store.reclaim_key(owner, &key.text, from, to).await
     }
@@ -204,26 +180,6 @@ impl Runs {
         let run = self.find(owner, id).ok_or(FollowError::NotFound)?;
         let follow = Follow::from_now(run);
         Ok(follow.answer().await)
-    }
-
-    fn claim_in_memory(&self, owner: &Owner, key: &IdempotencyKey, run: &RunId) -> Claimed {
-        let now = Instant::now();
-        let mut table = self.0.table.lock();
-        table.expire_keys(now);
-        let place = (owner.clone(), key.text.clone());
-        match table.keys.get(&place) {
-            Some(held) if held.fingerprint != key.fingerprint => Claimed::Reused,
-            Some(held) => Claimed::Held(held.run.clone()),
-            None => {
-                let held = MemoryKey {
-                    fingerprint: key.fingerprint,
-                    run: run.clone(),
-                    at: now,
-                };
-                table.keys.insert(place, held);
-                Claimed::New
-            }
-        }
     }
 
     /// Writes down that a run has started.
@@ -258,7 +214,7 @@ impl Runs {
             }
         };
         match written {
-            Ok(()) => state.stored(),
+            Ok(()) => state.release(),
             Err(error) => {
                 tracing::error!(%error, cause = ?std::error::Error::source(&error), "the answer of a run was not stored");
             }
@@ -269,15 +225,7 @@ impl Runs {
     pub(super) async fn release_key(&self, state: &RunState) {
         let Some(key) = &state.key else { return };
         if key.in_memory {
-            let mut table = self.0.table.lock();
-            let place = (state.owner.clone(), key.text.clone());
-            if table
-                .keys
-                .get(&place)
-                .is_some_and(|held| held.run == state.id)
-            {
-                table.keys.remove(&place);
-            }
+            self.0.table.lock().release(&state.owner, key, &state.id);
             return;
         }
         let released = self.0.store.release_key(&state.owner, &key.text, &state.id);

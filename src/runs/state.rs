@@ -9,13 +9,16 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::answer::RunAnswer;
-use super::budget::Charge;
+use super::budget::{Charge, Scarce};
 use super::log::{Log, Page};
 use super::records::IdempotencyKey;
 use super::{RunStart, RunStatus};
 use crate::agent::control::{AbortReason, TurnControl};
 use crate::agent::unix_seconds;
 use crate::ids::{Owner, RunId, SessionId};
+
+/// What an answer in memory counts besides its body, in bytes.
+const ANSWER_BYTES: usize = 1024;
 
 /// What a run and its readers share.
 #[derive(Debug)]
@@ -33,8 +36,8 @@ pub(super) struct RunState {
     /// Nothing of the run may be written to the store.
     ephemeral: bool,
     readers: AtomicUsize,
-    /// The store has the answer.
-    in_store: AtomicBool,
+    /// The answer leaves the memory once nobody reads it: the store has it, or there is no room for it.
+    released: AtomicBool,
     /// Readers that wait for [`Self::changed`].
     waiting: AtomicUsize,
     changed: Notify,
@@ -58,6 +61,8 @@ pub(super) struct Progress {
 struct End {
     at: Instant,
     answer: Option<Arc<RunAnswer>>,
+    /// What the answer has of the budget, if only the memory has it.
+    charge: Charge,
 }
 
 impl RunState {
@@ -72,7 +77,7 @@ impl RunState {
             key: start.key.clone(),
             ephemeral: start.ephemeral,
             readers: AtomicUsize::new(0),
-            in_store: AtomicBool::new(false),
+            released: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             changed: Notify::new(),
             progress: Mutex::new(Progress {
@@ -97,35 +102,42 @@ impl RunState {
             if !self.finish {
                 self.control.abort(AbortReason::NoReader);
             }
-            self.release_answer();
+            self.drop_released();
         }
     }
 
-    /// The store has the answer: it leaves the memory once nobody reads it.
-    pub(super) fn stored(&self) {
-        self.in_store.store(true, Ordering::Release);
-        self.release_answer();
+    /// The answer leaves the memory once nobody reads it.
+    pub(super) fn release(&self) {
+        self.released.store(true, Ordering::Release);
+        self.drop_released();
     }
 
-    fn release_answer(&self) {
+    fn drop_released(&self) {
         let is_read = self.readers.load(Ordering::Acquire) > 0;
-        if self.in_store.load(Ordering::Acquire)
+        if self.is_released()
             && !is_read
             && let Some(end) = &mut self.progress.lock().end
         {
-            end.answer = None;
+            (end.answer, end.charge) = (None, Charge::default());
         }
+    }
+
+    fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
     }
 
     pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock()
     }
 
-    /// Takes the encoded lines; says whether the budget of all logs has room for them.
-    pub(super) fn append(&self, page: &mut Page) -> bool {
-        let room = self.progress.lock().log.append(page);
+    /// Takes the encoded lines.
+    ///
+    /// # Errors
+    /// When the budget of all logs has no room for them.
+    pub(super) fn append(&self, page: &mut Page) -> Result<(), Scarce> {
+        let appended = self.progress.lock().log.append(page);
         self.notify();
-        room
+        appended
     }
 
     /// The first model call was answered with success.
@@ -173,11 +185,14 @@ impl RunState {
     pub(super) fn end(&self, page: &mut Page, answer: Option<RunAnswer>) {
         {
             let mut progress = self.progress.lock();
-            progress.log.append(page);
+            if progress.log.append(page).is_err() {
+                progress.log.shorten();
+            }
             progress.log.end();
             progress.end = Some(End {
                 at: Instant::now(),
                 answer: answer.map(Arc::new),
+                charge: Charge::default(),
             });
         }
         self.changed.notify_waiters();
@@ -227,7 +242,25 @@ impl RunState {
 
     /// Whether the run can be found after its end.
     pub(super) fn is_kept(&self) -> bool {
-        self.finish || self.recorded || self.key.is_some()
+        let shown = !self.ephemeral && (self.finish || self.recorded);
+        shown || self.key.is_some()
+    }
+
+    /// Charges what is kept of the answer in memory.
+    ///
+    /// # Errors
+    /// When the budget has no room for it.
+    pub(super) fn charge_answer(&self, mut charge: Charge) -> Result<(), Scarce> {
+        let mut progress = self.progress.lock();
+        let Some(end) = &mut progress.end else {
+            return Ok(());
+        };
+        if let Some(answer) = end.answer.as_ref().filter(|_| !self.is_released()) {
+            let bytes = usize::try_from(answer.body.length()).unwrap_or(usize::MAX);
+            charge.grow_to(bytes.saturating_add(ANSWER_BYTES))?;
+            end.charge = charge;
+        }
+        Ok(())
     }
 
     /// Whether the run has ended and only a request with its key may learn of it.
@@ -235,8 +268,23 @@ impl RunState {
         self.ephemeral && !self.is_running()
     }
 
-    pub(super) fn clear_log(&self) {
+    /// Drops what is kept of a run that has ended: its lines, and its answer once nobody reads it.
+    pub(super) fn clear(&self) {
         self.progress.lock().log.clear();
+        self.release();
+    }
+
+    /// Asks the budget of all logs for the lines.
+    ///
+    /// # Errors
+    /// When it has no room for them.
+    pub(super) fn charge_log(&self) -> Result<(), Scarce> {
+        self.progress.lock().log.charge()
+    }
+
+    /// Drops the oldest lines until the log has no more than it was granted.
+    pub(super) fn shorten_log(&self) {
+        self.progress.lock().log.shorten();
     }
 
     fn notify(&self) {

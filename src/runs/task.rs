@@ -137,8 +137,17 @@ async fn drive(
 }
 
 fn hand_over(runs: &Runs, state: &RunState, page: &mut Page) {
-    if page.len() > 0 && !state.append(page) {
-        runs.free_logs(&state.owner);
+    if page.len() == 0 {
+        return;
+    }
+    let mut room = state.append(page);
+    while let Err(scarce) = room {
+        // The lines of ended runs go first.
+        if !runs.drop_oldest(&state.owner, scarce) {
+            state.shorten_log();
+            return;
+        }
+        room = state.charge_log();
     }
 }
 

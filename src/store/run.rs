@@ -70,17 +70,36 @@ pub(super) struct AnswerLimits {
     pub(super) total: u64,
 }
 
+impl Default for AnswerLimits {
+    fn default() -> Self {
+        Self::within(u64::MAX)
+    }
+}
+
 impl AnswerLimits {
-    /// The limits of a store.
-    pub(super) const OF_STORE: Self = Self {
-        answer: 64 * 1024 * 1024,
-        total: 1024 * 1024 * 1024,
-    };
+    /// Most bytes of one answer.
+    pub(super) const ANSWER: usize = 64 * 1024 * 1024;
     /// What an answer counts besides its bytes, so that small answers are bounded too.
     pub(super) const ROW: u64 = 1024;
+
+    /// The limits where all answers may have so many bytes.
+    pub(super) fn within(total: u64) -> Self {
+        let of_one = usize::try_from(total).unwrap_or(usize::MAX);
+        Self {
+            answer: Self::ANSWER.min(of_one),
+            total,
+        }
+    }
 }
 
 impl Store {
+    /// Limits the bytes of all answers. Without this call there is no limit but that of one answer.
+    pub fn limit_answers(&self, total: u64) {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.limit_answers(AnswerLimits::within(total)),
+        }
+    }
+
     /// Records a run as running. A record that exists is kept: it gets the session, if one is given, and is running
     /// again if it was interrupted. A run that has ended stays so.
     ///
@@ -102,8 +121,8 @@ impl Store {
 
     /// Stores the answer of a run. Without a record, or if there is already an answer, nothing is changed.
     ///
-    /// The record of an answer of more than 64 MiB is deleted. If all answers together exceed 1 GiB, the oldest ones of
-    /// the owner with the most bytes are deleted first, with their records. Their idempotency keys are kept.
+    /// The record of an answer of more than 64 MiB is deleted. If all answers together exceed their limit, the oldest ones
+    /// of the owner with the most bytes are deleted first, with their records. Their idempotency keys are kept.
     ///
     /// # Errors
     /// When the store fails; the record is kept as it is.
@@ -116,9 +135,8 @@ impl Store {
         owner: &Owner,
         answer: StoredAnswer,
     ) -> Result<(), StoreError> {
-        let limits = AnswerLimits::OF_STORE;
         match self {
-            Self::Sqlite(sqlite) => sqlite.end_run(run, owner, answer, limits).await,
+            Self::Sqlite(sqlite) => sqlite.end_run(run, owner, answer).await,
         }
     }
 

@@ -42,6 +42,7 @@ use self::write::WriteOutcome;
 use super::clock::Clock;
 use super::lease::{Fence, LeaseHold, Leases};
 use super::record::{Change, Replaced, SessionPage, SessionSummary, StoredSession};
+use super::run::AnswerLimits;
 use super::waiting::{WaitingTurn, WaitingTurns};
 use super::{StoreError, StoreUrl};
 use crate::ids::{Owner, SessionId};
@@ -63,6 +64,7 @@ struct Inner {
     checkpoints: Option<Arc<Checkpoints>>,
     clock: Arc<Clock>,
     quota: Arc<Quota>,
+    answers: Mutex<AnswerLimits>,
     leases: Leases,
     waiting: Mutex<WaitingTurns>,
     /// Writes in chunks, which continue when their callers are dropped.
@@ -85,6 +87,7 @@ impl Sqlite {
             checkpoints,
             clock: Arc::new(Clock::after(opened.newest)),
             quota,
+            answers: Mutex::default(),
             leases: Leases::default(),
             waiting: Mutex::default(),
             tasks: TaskTracker::new(),

@@ -145,7 +145,10 @@ impl Store {
         limits: AnswerLimits,
     ) {
         match self {
-            Self::Sqlite(sqlite) => sqlite.end_run(run, owner, answer, limits).await.unwrap(),
+            Self::Sqlite(sqlite) => {
+                sqlite.limit_answers(limits);
+                sqlite.end_run(run, owner, answer).await.unwrap();
+            }
         }
     }
 

@@ -54,6 +54,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "http",
             "upstream",
             "tools",
+            "runs",
             "sandbox",
             "session",
             "telemetry",

@@ -7,6 +7,7 @@ mod background;
 mod cancel;
 mod events;
 mod idempotency;
+mod kept;
 mod killed;
 mod readers;
 mod retried;

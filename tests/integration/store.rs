@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::support::app::TestApp;
 use super::support::ask::{ask, ask_with};
-use super::support::script::text;
+use super::support::script::{calls, text};
 use super::support::upstream::ScriptedUpstream;
 use super::support::webhook::{self, Webhook};
 use super::support::within;
@@ -182,4 +182,110 @@ async fn no_operation_on_a_long_message_is_one_long_transaction() {
     assert!(pages * 4096 > 2 * LONG_MESSAGE, "{pages} pages in all");
     let most = transactions.iter().max().unwrap();
     assert!(*most <= MOST_PAGES, "{most} pages in one transaction");
+}
+
+/// Where the store of a server is.
+fn store_of(app: &mut TestApp) -> String {
+    format!("sqlite:{}", app.dir().join("sessions.db").display())
+}
+
+#[tokio::test]
+async fn new_sessions_are_refused_before_the_disk_is_full_and_others_go_on() {
+    let upstream = ScriptedUpstream::answering(|request| {
+        let told = request.tool_results();
+        match request.messages()[0]["content"] == "Do" && told.is_empty() {
+            true => calls([("t", json!({}))]),
+            false => text("Hello."),
+        }
+    })
+    .await;
+    let hook = Webhook::start().await.on("t", webhook::text("r"));
+    let mut roomy = TestApp::with_tools(&upstream, &hook).await;
+    roomy.post_chat(in_session("Hi")).await.completion();
+    roomy.terminate().await;
+    assert_eq!(roomy.wait_exit().await.code(), Some(0));
+    // No disk has so much.
+    let settings = format!(
+        "session_store = {:?}\nmin_free_disk = \"1024000GiB\"",
+        store_of(&mut roomy)
+    );
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let app = builder.toml(&settings).start().await;
+    let asked = upstream.requests().len();
+    let mut new = in_session("Hi");
+    new["session_id"] = json!("new");
+    let import = json!({"messages": [{"role": "user", "content": "Hi"}]});
+    let fork = json!({"id": "new"});
+    let refused = [
+        app.post_chat(new).await,
+        app.client()
+            .send(Method::PUT, "/v1/sessions/new", &import)
+            .await,
+        app.post("/v1/sessions/s/fork", &fork).await,
+    ];
+    for answer in refused {
+        let message = answer.assert_error(507, Some("storage_full"));
+        assert!(
+            message.contains("min_free_disk (1099511627776000 bytes)"),
+            "{message}"
+        );
+        assert!(
+            message.contains("continue an existing session"),
+            "{message}"
+        );
+        assert_eq!(answer.headers["x-should-retry"], "false");
+    }
+    assert_eq!(upstream.requests().len(), asked, "no model was called");
+    assert_eq!(app.get("/v1/sessions/new").await.status, 404);
+    app.post_chat(in_session("More")).await.completion();
+    let stored = app.get("/v1/sessions/s").await.json();
+    assert_eq!(stored["messages"].as_array().map(Vec::len), Some(4));
+    // A turn that would be stored only now goes on without its session, and without the call that needs it.
+    let answer = app.post_chat(ask_with("Do", ["t"])).await.completion();
+    assert_eq!(answer["choices"][0]["message"]["content"], "Hello.");
+    assert_eq!(
+        answer["agent"]["notices"][0]["kind"], "session_store",
+        "{answer}"
+    );
+    assert_eq!(answer["agentic_tool_calls"][0]["status"], "error");
+    assert_eq!(hook.calls().len(), 0);
+}
+
+#[tokio::test]
+async fn a_turn_that_runs_goes_on_when_the_disk_is_full() {
+    let upstream = ScriptedUpstream::answering(|request| {
+        let is_long = request.messages()[0]["content"] == "Long";
+        match is_long && request.tool_results().is_empty() {
+            true => calls([("t", json!({}))]),
+            false => text("Fine."),
+        }
+    })
+    .await;
+    // The whole text of a result is stored, and the files of the process have no room for it.
+    let long = "x".repeat(3 << 20);
+    let hook = Webhook::start().await.on("t", webhook::text(&long));
+    let limited = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\"";
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let app = builder
+        .program("/bin/sh", ["-c", limited, env!("CARGO_BIN_EXE_loopwright")])
+        .start()
+        .await;
+    let stream = app.stream_chat(in_session("Long")).await.collect().await;
+    assert_eq!(stream.text, "Fine.");
+    let notices = stream.notices();
+    let full = |notice: &&Value| notice["kind"] == "session_store";
+    assert!(notices.iter().any(full), "{}", stream.transcript());
+    assert_eq!(stream.phase("complete")[0]["status"], "ok");
+    // What was stored before the call ran is there, with the call as one that may have taken effect.
+    let stored = app.get("/v1/sessions/s").await.json();
+    let messages = stored["messages"].as_array().unwrap();
+    let roles: Vec<_> = messages.iter().map(|message| &message["role"]).collect();
+    assert_eq!(roles[..2], ["user", "assistant"], "{stored}");
+    // Where there is room, sessions go on.
+    let mut short = in_session("Short");
+    short["session_id"] = json!("short");
+    let answer = app.post_chat(short).await.completion();
+    assert!(answer["agent"]["notices"].is_null(), "{answer}");
+    let stored = app.get("/v1/sessions/short").await.json();
+    assert_eq!(stored["messages"].as_array().map(Vec::len), Some(2));
 }

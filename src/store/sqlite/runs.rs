@@ -22,6 +22,10 @@ use crate::ids::{Owner, RunId, SessionId};
 pub(super) use self::rows::{begin_run, mark_interrupted, run_id};
 
 impl Sqlite {
+    pub(in crate::store) fn limit_answers(&self, limits: AnswerLimits) {
+        *self.0.answers.lock() = limits;
+    }
+
     pub(in crate::store) async fn begin_run(
         &self,
         run: &RunId,
@@ -42,8 +46,8 @@ impl Sqlite {
         run: &RunId,
         owner: &Owner,
         answer: StoredAnswer,
-        limits: AnswerLimits,
     ) -> Result<(), StoreError> {
+        let limits = *self.0.answers.lock();
         let (head, body) = NewAnswerHead::of(answer).await?;
         let bytes = head.bytes();
         if bytes > limits.answer {

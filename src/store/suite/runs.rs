@@ -213,7 +213,7 @@ pub(in crate::store) async fn an_answer_that_is_too_large_is_not_stored(subject:
     subject.begin(&run).await;
     let limits = AnswerLimits {
         answer: 1_000,
-        ..AnswerLimits::OF_STORE
+        ..AnswerLimits::default()
     };
     let end = async |run: &RunId, length| {
         let answer = answer_of(length);
@@ -241,7 +241,7 @@ pub(in crate::store) async fn the_oldest_answers_of_the_largest_owner_are_evicte
     let store = &subject.store;
     let limits = AnswerLimits {
         total: 20_000,
-        ..AnswerLimits::OF_STORE
+        ..AnswerLimits::default()
     };
     let end = async |owner: &Owner, length: usize| {
         let run = RunId::fresh();

@@ -183,7 +183,7 @@ fn answer(
     }
     let headers: String = row.get(5)?;
     let length = extent.bytes.saturating_sub(headers.len());
-    let mut body = Vec::with_capacity(length.min(AnswerLimits::OF_STORE.answer));
+    let mut body = Vec::with_capacity(length.min(AnswerLimits::ANSWER));
     let mut statement =
         connection.prepare_cached("SELECT piece FROM run_bodies WHERE run = ?1 ORDER BY seq")?;
     let mut pieces = statement.query([row.get::<_, i64>(0)?])?;

@@ -82,7 +82,7 @@ async fn a_database_of_the_first_version_is_brought_up_to_date() {
             VALUES (1, 0, '{{\"role\":\"user\",\"content\":\"a\"}}', FALSE, NULL),
                    (1, 1, '{{\"role\":\"user\",\"content\":\"{}\"}}', FALSE, '{}');",
             CHECKSUMS[0],
-            "x".repeat(100_000),
+            "x".repeat(3_000_000),
             "y".repeat(50_000),
         ))
         .unwrap();
@@ -91,7 +91,7 @@ async fn a_database_of_the_first_version_is_brought_up_to_date() {
     let stored = loaded(&store, &id("s")).await;
     let long = StoredMessage {
         full_text: Some("y".repeat(50_000)),
-        ..user(&"x".repeat(100_000))
+        ..user(&"x".repeat(3_000_000))
     };
     assert!(stored.messages == [user("a"), long.clone()]);
     assert_eq!((stored.created_at, stored.updated_at), (5, 6));
@@ -99,8 +99,17 @@ async fn a_database_of_the_first_version_is_brought_up_to_date() {
     write(&store, &id("s"), append(2, &[user("b")]))
         .await
         .unwrap();
-    let messages = loaded(&store, &id("s")).await.messages;
-    assert!(messages == [user("a"), long, user("b")]);
+    let messages = [user("a"), long, user("b")];
+    assert!(loaded(&store, &id("s")).await.messages == messages);
+    let lease = store.acquire(&owner(), &id("s"), LONG).await.unwrap();
+    store.fork(lease.fence(), None, &id("f")).await.unwrap();
+    assert!(store.delete(lease.fence()).await.unwrap());
+    assert!(loaded(&store, &id("f")).await.messages == messages);
+    sizes::check_counts(&store).await;
+    let lease = store.acquire(&owner(), &id("f"), LONG).await.unwrap();
+    assert!(store.delete(lease.fence()).await.unwrap());
+    let pieces = "SELECT count(*) FROM message_pieces";
+    assert_eq!(sqlite(&store).count(pieces).await, 0);
 }
 
 #[tokio::test]
