@@ -35,15 +35,10 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
 
-/// One open stream, until it is dropped.
+/// One more in a gauge, until it is dropped.
 #[derive(Debug)]
-#[must_use = "the stream counts as closed once this is dropped"]
-pub struct StreamGuard(Gauge);
-
-/// One run that has not ended, until it is dropped.
-#[derive(Debug)]
-#[must_use = "the run counts as ended once this is dropped"]
-pub struct RunGuard(Gauge);
+#[must_use = "it counts no longer once this is dropped"]
+pub struct GaugeGuard(Gauge);
 
 /// One label, its value from an enum.
 type Label = [(&'static str, &'static str); 1];
@@ -206,15 +201,13 @@ impl Metrics {
     }
 
     /// Counts a stream as open until the guard is dropped.
-    pub fn stream_opened(&self) -> StreamGuard {
-        self.0.open_streams.inc();
-        StreamGuard(self.0.open_streams.clone())
+    pub fn stream_opened(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.0.open_streams)
     }
 
     /// Counts a run until the guard is dropped.
-    pub fn run_started(&self) -> RunGuard {
-        self.0.runs.inc();
-        RunGuard(self.0.runs.clone())
+    pub fn run_started(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.0.runs)
     }
 
     /// Counts a failure of the session store.
@@ -333,13 +326,14 @@ impl Inner {
     }
 }
 
-impl Drop for RunGuard {
-    fn drop(&mut self) {
-        self.0.dec();
+impl GaugeGuard {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
     }
 }
 
-impl Drop for StreamGuard {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

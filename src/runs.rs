@@ -32,6 +32,7 @@ pub use self::records::{Claimed, FoundRun, IdempotencyKey};
 use self::settings::Settings;
 use self::state::RunState;
 use self::table::Table;
+pub use self::task::panic_text;
 use crate::agent::Agent;
 use crate::agent::control::{AbortReason, TurnControl};
 use crate::agent::turn::TurnRequest;

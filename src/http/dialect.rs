@@ -8,11 +8,13 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::error::{ApiError, ErrorParts};
 use crate::agent::event::AgentEvent;
+use crate::agent::inputs::FilePosition;
 use crate::agent::unix_seconds;
 use crate::chat::decode::ReplyOptions;
 use crate::chat::encode::{
     self, AnswerHead, ChunkEncoder, ChunkOptions, CompletionCollector, ProgressDelivery,
 };
+use crate::chat::position::file_path;
 use crate::ids::RunId;
 use crate::metrics::Metrics;
 use crate::runs::{Encode, RunAnswer, RunReport};
@@ -93,7 +95,7 @@ impl Reply {
             RunReport::Failed(error) => {
                 let waited = error.waited;
                 let side_effects = error.side_effects;
-                let error = ApiError::from(error.error);
+                let error = ApiError::of_turn(error.error, |position| stream.file_path(position));
                 Some(failed(
                     &stream,
                     error,
@@ -187,6 +189,13 @@ fn failed(
 }
 
 impl StreamEncoder {
+    /// The path of an input file in the request.
+    fn file_path(&self, position: &FilePosition) -> String {
+        match self {
+            Self::Chat(_) => file_path(position),
+        }
+    }
+
     /// Encodes one event.
     fn encode(&mut self, event: &AgentEvent, out: &mut BytesMut) {
         match self {

@@ -15,6 +15,7 @@ use super::error::{ApiError, Cause};
 use crate::fair::FairPermit;
 use crate::ids::{Owner, RequestId};
 use crate::metrics::RouteLabel;
+use crate::runs::panic_text;
 
 /// The header with the request id, in requests and responses.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -86,15 +87,6 @@ pub(super) fn panic_response(panic: Box<dyn Any + Send + 'static>) -> Response {
 pub(super) fn panic_error(panic: &(dyn Any + Send)) -> ApiError {
     tracing::error!(panic = panic_text(panic), "a request panicked");
     ApiError::internal()
-}
-
-/// The text of a panic.
-pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("unknown panic")
 }
 
 /// The permit of a request, for as long as its response is written.

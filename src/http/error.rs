@@ -15,6 +15,7 @@ use http::header::{CONNECTION, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::agent::AgentError;
+use crate::agent::inputs::FilePosition;
 use crate::openai::error::{ErrorBody, ErrorDetail};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
@@ -351,12 +352,18 @@ impl From<RequestError> for ApiError {
     }
 }
 
-impl From<AgentError> for ApiError {
-    fn from(error: AgentError) -> Self {
+impl ApiError {
+    /// The answer to a failed turn. The dialect of its request names the place of an input file.
+    pub(super) fn of_turn(
+        error: AgentError,
+        file_path: impl FnOnce(&FilePosition) -> String,
+    ) -> Self {
         match error {
             AgentError::Upstream(error) => error.into(),
             AgentError::Session(error) => error.into(),
-            AgentError::InputFile(error) => error.into(),
+            AgentError::InputFile(error) => {
+                inputs::refused(error.problem, &file_path(&error.position))
+            }
             AgentError::Files(error) => error.into(),
             AgentError::Stopping => Self::shutting_down(),
             AgentError::Limit(reason) => {

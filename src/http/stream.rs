@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep};
 
-use crate::metrics::{Metrics, StreamGuard};
+use crate::metrics::{GaugeGuard, Metrics};
 use crate::runs::FirstReader;
 
 /// A comment that keeps a connection open; one newline, as some decoders mistake a blank line for an event.
@@ -21,7 +21,7 @@ pub(super) struct EventBody {
     keep_alive: Duration,
     timer: Pin<Box<Sleep>>,
     last_data: Instant,
-    _open: StreamGuard,
+    _open: GaugeGuard,
 }
 
 impl EventBody {

@@ -16,7 +16,7 @@ use crate::agent::control::AbortReason;
 use crate::agent::event::{AgentEvent, Outcome};
 use crate::agent::turn::TurnRequest;
 use crate::agent::{AgentError, RunError};
-use crate::metrics::RunGuard;
+use crate::metrics::GaugeGuard;
 
 /// Lines that are ready at once are handed over together up to about this many bytes.
 const FRAME_BYTES: usize = 16 * 1024;
@@ -28,7 +28,7 @@ pub(super) async fn run(
     state: Arc<RunState>,
     turn: Box<TurnRequest>,
     mut encode: Encode,
-    _held: (RunGuard, Box<dyn Send>),
+    _held: (GaugeGuard, Box<dyn Send>),
 ) {
     let mut page = Page::default();
     let _end = EndGuard(&runs, &state);
@@ -160,7 +160,7 @@ fn never_started(state: &RunState) -> RunReport {
 }
 
 /// The text of a panic.
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<String>()
         .map(String::as_str)
