@@ -96,32 +96,19 @@ fn no_text_means_no_arguments() {
         for schema in [None, Some(&*compiled(&json!({"type": "object"})))] {
             let repaired = repair_arguments(raw, schema);
             assert_eq!(repaired.arguments, Ok(Map::new()));
-            assert_eq!((repaired.text.as_str(), repaired.repairs.len()), ("{}", 0));
+            let (text, repairs) = (repaired.text.as_str(), &repaired.repairs[..]);
+            assert_eq!((text, repairs), ("{}", &[Repair::EmptyToObject][..]));
         }
-        says(
-            &refused(raw, &search_schema(), "{}"),
-            &["\"query\" is a required property"],
-        );
+        let repaired = repair(raw, &search_schema());
+        assert_eq!(repaired.repairs, [Repair::EmptyToObject]);
+        let message = repaired.arguments.expect_err(raw).message;
+        says(&message, &["\"query\" is a required property"]);
     }
 }
 
 #[test]
 fn words_on_the_wire_are_distinct() {
-    use Repair::*;
-    let all = [
-        TruncationFixed,
-        NullStripped,
-        JsonStringToArray,
-        ObjectToArray,
-        BareStringToArray,
-        MdLinkUnwrapped,
-        StringToNumber,
-        StringToBoolean,
-        DoubleEncodingRemoved,
-        CodeFenceRemoved,
-        WrapperRemoved,
-        EmptyStringRemoved,
-    ];
+    let all = Repair::ALL;
     let words: std::collections::HashSet<_> = all.iter().map(|repair| repair.as_str()).collect();
     assert_eq!(words.len(), all.len());
     for repair in all {
