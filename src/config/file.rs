@@ -247,11 +247,10 @@ pub(super) struct UpstreamSection {
 pub(super) struct ToolSection {
     pub(super) name: ToolName,
     pub(super) description: ToolDescription,
-    #[serde(skip_serializing)]
     pub(super) parameters: Option<toml::Table>,
     pub(super) parameters_file: Option<PathBuf>,
     /// The schema as JSON, after the checks.
-    #[serde(skip_deserializing)]
+    #[serde(skip)]
     pub(super) parameters_json: String,
     /// By default the dispatch URL.
     pub(super) url: Option<ServiceUrl>,

@@ -252,6 +252,10 @@ fn what_check_config_prints_is_a_file_with_the_same_settings() {
         UPSTREAM.to_owned(),
         format!("{UPSTREAM}session_store = \"memory:\"\nmax_seconds = \"90s\"\nkeep_alive = 0.5"),
         format!(
+            "{UPSTREAM}tool_dispatch_url = \"http://t/run\"\ndispatch_timeout = 7\n[[tools]]\nname = \"t\"\ndescription = \"d\"\n\
+             parameters = {{ type = \"object\", properties = {{ a = {{ type = \"string\" }} }} }}"
+        ),
+        format!(
             "{UPSTREAM}enable_search = true\nsearch_provider = \"brave\"\n[search]\nembedding_model = \"e\""
         ),
         format!("{UPSTREAM}enable_code_execution = true\nupstream_api_key_env = \"GPU_API_KEY\""),
@@ -262,6 +266,8 @@ fn what_check_config_prints_is_a_file_with_the_same_settings() {
         assert_eq!(again.summary(), summary);
         assert_eq!(format!("{:?}", again.agent), format!("{:?}", config.agent));
         assert_eq!(format!("{:?}", again.web), format!("{:?}", config.web));
+        let tools = format!("{:?}", config.tools.http_tools);
+        assert_eq!(format!("{:?}", again.tools.http_tools), tools);
     }
 }
 

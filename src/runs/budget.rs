@@ -168,6 +168,17 @@ mod tests {
         // Without room for a step, what is needed is enough.
         assert_eq!(charges[4].grow_to(1000), Ok(()));
         assert_eq!(charges[0].grow_to(24), Err(Scarce::OfAll));
-        assert_eq!(budget.owners().last(), Some(&names[4]));
+    }
+
+    #[test]
+    fn the_owner_with_most_bytes_comes_first() {
+        let budget = LogBudget::new(4 * 64 * 1024);
+        let names = ["a", "b", "c"].map(Owner::key);
+        let mut charges = names.each_ref().map(|owner| budget.charge(owner));
+        for (charge, bytes) in charges.iter_mut().zip([16, 48, 32]) {
+            assert_eq!(charge.grow_to(bytes * 1024), Ok(()));
+        }
+        let [a, b, c] = names;
+        assert_eq!(budget.owners(), [b, c, a]);
     }
 }

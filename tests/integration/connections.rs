@@ -20,7 +20,7 @@ fn address(app: &TestApp) -> std::net::SocketAddr {
 
 #[tokio::test]
 async fn a_client_that_stops_reading_is_disconnected_and_its_model_call_ends() {
-    let upstream = ScriptedUpstream::start([text(&"word ".repeat(400_000)), text("Quick.")]).await;
+    let upstream = ScriptedUpstream::start([text(&"word ".repeat(100_000)), text("Quick.")]).await;
     let hook = Webhook::start().await;
     let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
     let app = builder.toml("write_timeout = 0.5").start().await;

@@ -257,7 +257,7 @@ async fn unread_stream(app: &TestApp) -> tokio::net::TcpStream {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_cannot_hold_the_process() {
-    let upstream = ScriptedUpstream::start([text(&"word ".repeat(400_000))]).await;
+    let upstream = ScriptedUpstream::start([text(&"word ".repeat(100_000))]).await;
     let hook = Webhook::start().await;
     let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
     let mut app = builder.toml("shutdown_grace = 0.2").start().await;
@@ -269,7 +269,7 @@ async fn a_client_that_reads_nothing_cannot_hold_the_process() {
 #[tokio::test]
 async fn a_slow_client_slows_only_itself() {
     // Far more than any socket buffer holds.
-    let long = "word ".repeat(400_000);
+    let long = "word ".repeat(100_000);
     let upstream = ScriptedUpstream::start([text(&long), text("Quick.")]).await;
     let hook = Webhook::start().await;
     let app = TestApp::with_tools(&upstream, &hook).await;

@@ -32,7 +32,7 @@ async fn stop(app: &mut TestApp) -> Duration {
 #[tokio::test]
 async fn sigterm_ends_the_process_in_time_although_clients_do_not_read() {
     let upstream = {
-        let long = "word ".repeat(400_000);
+        let long = "word ".repeat(100_000);
         ScriptedUpstream::start([text(&long), text(&long)]).await
     };
     let hook = Webhook::start().await;

@@ -9,7 +9,7 @@ fn flood() -> webhook::ToolReply {
 
 /// More than all buffers between a model and such a client hold.
 fn long_text() -> Reply {
-    text(&"word ".repeat(400_000))
+    text(&"word ".repeat(100_000))
 }
 
 fn builder(upstream: &ScriptedUpstream, hook: &Webhook, toml: &str) -> Builder {
