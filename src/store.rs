@@ -15,7 +15,7 @@ mod sqlite;
 mod suite;
 mod waiting;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,16 @@ pub enum StoreUrl {
     Sqlite(PathBuf),
     /// Memory; lost when the process ends.
     Memory,
+}
+
+impl StoreUrl {
+    /// The database file, if the store is one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite(path) => Some(path),
+            Self::Memory => None,
+        }
+    }
 }
 
 /// A store; cheap to clone.
@@ -115,7 +125,7 @@ impl Store {
     /// # Errors
     /// `InUse`, `NewerSchema`; else when it cannot be opened or migrated.
     pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
-        Sqlite::open(url).await.map(Self::Sqlite)
+        Sqlite::open(url.file()).await.map(Self::Sqlite)
     }
 
     /// Sets the limits on the bytes of sessions. Without this call there are none.

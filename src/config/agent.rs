@@ -7,7 +7,7 @@ use super::file::File;
 use super::text::Directory;
 use super::validation::Validation;
 use super::value::{ByteSize, GIB};
-use crate::session::settings::{SessionLimits, StoreUrl, default_files_dir};
+use crate::session::settings::{SessionLimits, default_files_dir};
 use crate::tools::set::Globs;
 use crate::{agent, runs, session, telemetry};
 
@@ -48,7 +48,7 @@ pub(super) fn session(
 ) -> Result<session::settings::Settings, ConfigError> {
     let store = file.session_store.0.clone();
     let files_dir = file.files_dir.clone().map(Into::into);
-    if let StoreUrl::Sqlite(path) = &store {
+    if let Some(path) = store.file() {
         file.files_dir
             .get_or_insert_with(|| Directory(default_files_dir(path)));
     }

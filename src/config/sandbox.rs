@@ -74,7 +74,7 @@ fn checked(
         let problem = "is empty; write the program that starts python3 in isolation, and its arguments after it";
         return Err(checks.error("sandbox.command[0]", problem));
     }
-    let temporary = section.work_dir.is_none() && session.store == StoreUrl::Memory;
+    let temporary = section.work_dir.is_none() && session.store.file().is_none();
     let tmp = || (checks.env)("TMPDIR").unwrap_or_else(|| "/tmp".to_owned());
     let default = || WorkDir(default_work_dir(&session.store, &tmp()));
     let work_dir = section.work_dir.get_or_insert_with(default);
@@ -136,13 +136,13 @@ fn workers(
 
 /// A directory beside the session database; for sessions in memory, a new temporary directory.
 fn default_work_dir(store: &StoreUrl, temporary: &str) -> PathBuf {
-    match store {
-        StoreUrl::Sqlite(path) => {
+    match store.file() {
+        Some(path) => {
             let mut name = path.file_stem().unwrap_or_default().to_owned();
             name.push("-work");
             path.with_file_name(name)
         }
-        StoreUrl::Memory => Path::new(temporary).join(format!(
+        None => Path::new(temporary).join(format!(
             "loopwright-work-{}-{:016x}",
             std::process::id(),
             rand::random::<u64>()

@@ -24,6 +24,7 @@ mod tests;
 mod write;
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,12 +40,12 @@ use self::read::{LoadedChunk, ReadCursor};
 use self::rewrite::{Rewrite, RewriteKind};
 use self::size::{CHUNK, Extent, TASK_LIMIT};
 use self::write::WriteOutcome;
+use super::StoreError;
 use super::clock::Clock;
 use super::lease::{Fence, LeaseHold, Leases};
 use super::record::{Change, Replaced, SessionPage, SessionSummary, StoredSession};
 use super::run::AnswerLimits;
 use super::waiting::{WaitingTurn, WaitingTurns};
-use super::{StoreError, StoreUrl};
 use crate::ids::{Owner, SessionId};
 
 /// Longest wait for each step of closing. Data that is not written back by then stays in the write-ahead log.
@@ -74,9 +75,9 @@ struct Inner {
 }
 
 impl Sqlite {
-    pub(super) async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
-        let url = url.clone();
-        let opened = tokio::task::spawn_blocking(move || open::open(&url)).await;
+    pub(super) async fn open(file: Option<&Path>) -> Result<Self, StoreError> {
+        let file = file.map(ToOwned::to_owned);
+        let opened = tokio::task::spawn_blocking(move || open::open(file.as_deref())).await;
         let opened = opened.map_err(StoreError::failed)??;
         let writer = Arc::clone(&opened.writer);
         let quota = Arc::new(Quota::new(opened.path.clone()));

@@ -89,11 +89,11 @@ impl CodeBench<'_> {
     async fn cells(&self, table: &mut Table) -> Result<()> {
         let proxy = self.proxy("spares = 0").await?;
         let address = proxy.address;
-        let works = [ROUNDS, 0].map(|rounds| {
+        let works = [ROUNDS, 1].map(|rounds| {
             let request = requests::code(address, Plan::Cells(rounds), "load-cells");
             Work::single(request, Timing::Whole, LAST_WORDS)
         });
-        for (work, rounds) in works.iter().zip([ROUNDS, 0]) {
+        for (work, rounds) in works.iter().zip([ROUNDS, 1]) {
             // A figure for cells that were not run would look splendid.
             let request = work.requests.first().context("there is no request")?;
             let answer = send(&mut Peer::connect(address).await?, request).await?;
@@ -108,23 +108,23 @@ impl CodeBench<'_> {
         let upstream = self.launcher.upstream;
         let mut peer = Peer::connect(upstream).await?;
         let models =
-            [ROUNDS, 0].map(|rounds| requests::client_cells(upstream, Plan::Cells(rounds), rounds));
+            [ROUNDS, 1].map(|rounds| requests::client_cells(upstream, Plan::Cells(rounds), rounds));
         let mut slices: [Vec<Slice>; 5] = Default::default();
         for _ in 0..self.pace.slices {
-            let [full, none, alone, looped, looped_none] = &mut slices;
-            let [model_full, model_none] = &models;
+            let [full, one, alone, looped, looped_one] = &mut slices;
+            let [model_full, model_one] = &models;
             full.push(self.direct(Some(&mut peer), &mut bare, model_full).await?);
-            none.push(self.direct(Some(&mut peer), &mut bare, model_none).await?);
+            one.push(self.direct(Some(&mut peer), &mut bare, model_one).await?);
             alone.push(self.direct(None, &mut bare, model_full).await?);
-            for (work, slices) in works.iter().zip([looped, looped_none]) {
+            for (work, slices) in works.iter().zip([looped, looped_one]) {
                 let load = (1, self.pace.length);
                 slices.push(generator::slice(address, work, load, || proxy.cpu_time()).await?);
             }
         }
-        let [full, none, alone, looped, looped_none] = slices.map(|slices| middle(&slices).ok());
-        let row = |name, full, none| Rounds { name, full, none };
-        let direct = row(DIRECT, full, none);
-        for rounds in [row(DIRECT, full, none), row(LOOP, looped, looped_none)] {
+        let [full, one, alone, looped, looped_one] = slices.map(|slices| middle(&slices).ok());
+        let row = |name, full, one| Rounds { name, full, one };
+        let direct = row(DIRECT, full, one);
+        for rounds in [row(DIRECT, full, one), row(LOOP, looped, looped_one)] {
             let own_cell = alone.filter(|_| rounds.name == DIRECT);
             let figures = [
                 rounds.full.map(|it| it.median).map(micros),

@@ -5,21 +5,22 @@ use crate::{generator::Slice, tables::DIRECT};
 /// Tool rounds of a loop.
 pub(crate) const ROUNDS: usize = 5;
 
-/// Requests with all tool rounds and with none, of one contender.
+/// Requests with all tool rounds and with one, of one contender. The first round costs more than the others: it brings the
+/// session into the store.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     /// Whose they are.
     pub(crate) name: &'static str,
     /// With [`ROUNDS`] tool rounds.
     pub(crate) full: Option<Slice>,
-    /// Without any.
-    pub(crate) none: Option<Slice>,
+    /// With one.
+    pub(crate) one: Option<Slice>,
 }
 
 impl Rounds {
     /// A figure per tool round, without what a request costs once.
     pub(crate) fn slope(&self, of: fn(Slice) -> f64) -> Option<f64> {
-        Some((of(self.full?) - of(self.none?)) / ROUNDS as f64)
+        Some((of(self.full?) - of(self.one?)) / (ROUNDS - 1) as f64)
     }
 
     /// Time per tool round beyond what the direct connection takes for the same calls.

@@ -252,11 +252,11 @@ impl Bench<'_> {
             .collect()
     }
 
-    /// Requests with all rounds and with none, side by side. The direct row comes first.
+    /// Requests with all rounds and with one, side by side. The direct row comes first.
     async fn rounds(&self, history: usize, connections: usize, report: &mut Report) -> Vec<Rounds> {
         let fleet = &self.fleet;
         let direct = self.script.address;
-        let mut contenders: Vec<Contender<'_>> = [ROUNDS, 0]
+        let mut contenders: Vec<Contender<'_>> = [ROUNDS, 1]
             .map(|rounds| Contender {
                 name: DIRECT,
                 address: direct,
@@ -271,7 +271,7 @@ impl Bench<'_> {
         for (name, proxy) in [(LOOP, &fleet.memory), (LOOP_SQLITE, &fleet.sqlite)] {
             let Some(proxy) = proxy else { continue };
             let address = proxy.address;
-            let [full, none] = [ROUNDS, 0].map(|rounds| {
+            let [full, one] = [ROUNDS, 1].map(|rounds| {
                 let request =
                     requests::plain(address, Plan::Rounds(rounds), Tools::Lookup, history);
                 Work::single(request, Timing::Whole, LAST_WORDS)
@@ -280,7 +280,7 @@ impl Bench<'_> {
                 report.remark(format!("{name}, {history} messages: {error:#}"));
                 continue;
             }
-            contenders.extend([full, none].map(|work| Contender {
+            contenders.extend([full, one].map(|work| Contender {
                 name,
                 address,
                 proxy: Some(proxy),
@@ -291,10 +291,10 @@ impl Bench<'_> {
         figures
             .chunks_exact(2)
             .filter_map(|pair| match pair {
-                [(name, full), (_, none)] => Some(Rounds {
+                [(name, full), (_, one)] => Some(Rounds {
                     name,
                     full: *full,
-                    none: *none,
+                    one: *one,
                 }),
                 _ => None,
             })

@@ -75,7 +75,7 @@ fn proxy_tables() -> Vec<Table> {
         Table::new(
             "LOOP OF 5 TOOL ROUNDS: 6 model calls and 5 webhook calls per request",
             "direct: the client runs the loop itself, with the same 11 calls. own µs/round: time per tool round beyond the same model and webhook\n\
-             calls made directly, taken as the slope between requests with 5 rounds and with none. CPU µs/round: the same slope of the proxy's CPU time.",
+             calls made directly, taken as the slope between requests with 5 rounds and with one. CPU µs/round: the same slope of the proxy's CPU time.",
             &["cores", "conns", "target"],
             &[
                 "req/s",

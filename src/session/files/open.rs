@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::super::settings::{Settings, StoreUrl, default_files_dir};
+use super::super::settings::{Settings, default_files_dir};
 use super::blobs::{Blobs, DirectoryUse, blocking};
 use super::{FileError, FileLimits, FileStore, Inner};
 use crate::ids::random_hex;
@@ -51,10 +51,10 @@ fn directory(settings: &Settings) -> Result<(PathBuf, bool), FileError> {
             source,
         })
     };
-    match (&settings.store, &settings.files_dir) {
-        (StoreUrl::Sqlite(_), Some(path)) => Ok((absolute(path)?, false)),
-        (StoreUrl::Sqlite(database), None) => Ok((absolute(&default_files_dir(database))?, false)),
-        (StoreUrl::Memory, given) => {
+    match (settings.store.file(), &settings.files_dir) {
+        (Some(_), Some(path)) => Ok((absolute(path)?, false)),
+        (Some(database), None) => Ok((absolute(&default_files_dir(database))?, false)),
+        (None, given) => {
             let parent = given.clone().unwrap_or_else(std::env::temp_dir);
             let name = format!("loopwright-files-{}", random_hex::<8>());
             Ok((absolute(&parent)?.join(name), true))

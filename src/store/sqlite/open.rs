@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::super::StoreError;
 use super::super::clock::Clock;
-use super::super::{StoreError, StoreUrl};
 use super::connections::{BUSY_WAIT, Connections, Database};
 use super::migrate::migrate;
 use super::{runs, write};
@@ -32,11 +32,11 @@ pub(super) struct OpenDatabase {
     pub(super) leftovers: bool,
 }
 
-/// Opens the database and migrates its schema. Blocks.
-pub(super) fn open(url: &StoreUrl) -> Result<OpenDatabase, StoreError> {
-    let (database, lock) = match url {
-        StoreUrl::Memory => (Database::Memory, None),
-        StoreUrl::Sqlite(path) => {
+/// Opens the database in a file or in memory, and migrates its schema. Blocks.
+pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
+    let (database, lock) = match file {
+        None => (Database::Memory, None),
+        Some(path) => {
             let (path, lock) = lock_file(path)?;
             let query_only = false;
             (Database::File { path, query_only }, Some(lock))

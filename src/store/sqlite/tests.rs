@@ -9,6 +9,7 @@ mod sizes;
 
 use rusqlite::params;
 
+use super::super::StoreUrl;
 use super::super::suite::{TestStore, append, id, owner, user};
 use super::super::{Change, IdOrigin, Store};
 use super::*;
