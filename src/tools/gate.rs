@@ -33,7 +33,7 @@ pub struct Gate {
     /// Compiled argument schemas.
     schemas: SchemaCache,
     #[cfg(test)]
-    scripted: Option<tests::Script>,
+    scripted: Option<tests::ScriptedGate>,
 }
 
 /// A call that is to be admitted.
@@ -168,9 +168,9 @@ mod tests {
 
     /// Decides as a test says.
     #[derive(Clone)]
-    pub(super) struct Script(Arc<Decide>);
+    pub(super) struct ScriptedGate(Arc<Decide>);
 
-    impl Script {
+    impl ScriptedGate {
         pub(super) async fn admit(&self, request: GateRequest<'_>) -> Verdict {
             (self.0)(request.call_id.to_owned(), request.wait.clone()).await
         }
@@ -185,7 +185,7 @@ mod tests {
             F: Future<Output = Verdict> + Send + 'static,
         {
             Arc::new(Self {
-                scripted: Some(Script(Arc::new(move |call_id, wait| {
+                scripted: Some(ScriptedGate(Arc::new(move |call_id, wait| {
                     Box::pin(decide(call_id, wait))
                 }))),
                 ..Self::default()
@@ -193,9 +193,9 @@ mod tests {
         }
     }
 
-    impl std::fmt::Debug for Script {
+    impl std::fmt::Debug for ScriptedGate {
         fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            formatter.write_str("Script")
+            formatter.write_str("ScriptedGate")
         }
     }
 }

@@ -122,21 +122,26 @@ async fn what_the_farewell_of_the_demo_prints_is_answered_with_a_tools_result() 
     }
 }
 
+/// The binary in a mount namespace without `/proc`, where it cannot start itself.
+fn without_proc(arguments: &str, temporary: &std::path::Path) -> tokio::process::Command {
+    let command = format!(
+        "mount -t tmpfs none /proc && exec {} {arguments}",
+        env!("CARGO_BIN_EXE_loopwright")
+    );
+    let mut hidden = tokio::process::Command::new("unshare");
+    hidden
+        .args(["--map-root-user", "--mount", "sh", "-c", &command])
+        .env("TMPDIR", temporary)
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true);
+    hidden
+}
+
 #[tokio::test]
 #[ignore = "needs a mount namespace"]
 async fn where_pages_cannot_be_parsed_the_demo_says_so_and_cites_summaries() {
     let temporary = tempfile::tempdir().unwrap();
-    // Without /proc the binary cannot start itself.
-    let mut hidden = tokio::process::Command::new("unshare");
-    let command = format!(
-        "mount -t tmpfs none /proc && exec {} demo --listen 127.0.0.1:0",
-        env!("CARGO_BIN_EXE_loopwright")
-    );
-    hidden
-        .args(["--map-root-user", "--mount", "sh", "-c", &command])
-        .env("TMPDIR", temporary.path())
-        .stdout(std::process::Stdio::piped())
-        .kill_on_drop(true);
+    let hidden = without_proc("demo --listen 127.0.0.1:0", temporary.path());
     let shown = stopped_at(hidden, "Still serving at ").await;
     let said = shown.lines().filter(|line| {
         line.starts_with("Without page reading: a process for parsing cannot be started")
@@ -152,17 +157,10 @@ async fn where_pages_cannot_be_parsed_the_demo_says_so_and_cites_summaries() {
 async fn where_pages_cannot_be_parsed_the_log_says_so_at_the_start() {
     let temporary = tempfile::tempdir().unwrap();
     let started = |arguments: &str| {
-        let mut hidden = tokio::process::Command::new("unshare");
-        let command = format!(
-            "mount -t tmpfs none /proc && exec {} --listen 127.0.0.1:0 --upstream http://127.0.0.1:9/v1 \
-             --session-store memory: {arguments} 2>&1",
-            env!("CARGO_BIN_EXE_loopwright")
+        let arguments = format!(
+            "--listen 127.0.0.1:0 --upstream http://127.0.0.1:9/v1 --session-store memory: {arguments} 2>&1"
         );
-        hidden
-            .args(["--map-root-user", "--mount", "sh", "-c", &command])
-            .env("TMPDIR", temporary.path())
-            .stdout(std::process::Stdio::piped())
-            .kill_on_drop(true);
+        let hidden = without_proc(&arguments, temporary.path());
         stopped_at(hidden, "loopwright ready on ")
     };
     let shown = started("--enable-search --search-url http://127.0.0.1:9").await;
