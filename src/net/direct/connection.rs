@@ -1,0 +1,71 @@
+//! A connection that its owner polls.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::net::RequestBody;
+use crate::polling::Repolling;
+
+type ClientConnection = Connection<TokioIo<TcpStream>, RequestBody>;
+
+/// A connection that makes progress only while its owner polls it.
+pub(super) struct DrivenConnection {
+    sender: SendRequest<RequestBody>,
+    /// `None` once it has ended.
+    connection: Option<Pin<Box<ClientConnection>>>,
+    repolling: Repolling,
+}
+
+impl DrivenConnection {
+    pub(super) async fn new(socket: TokioIo<TcpStream>) -> hyper::Result<Self> {
+        let (sender, connection) = http1::handshake(socket).await?;
+        Ok(Self {
+            sender,
+            connection: Some(Box::pin(connection)),
+            repolling: Repolling::default(),
+        })
+    }
+
+    /// Lets the connection make progress, and polls for what it leads to.
+    pub(super) fn poll_driven<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let connection = &mut self.connection;
+        self.repolling.poll(context, |context| {
+            if let Some(open) = connection
+                && open.as_mut().poll(context).is_ready()
+            {
+                *connection = None;
+            }
+            poll(context)
+        })
+    }
+
+    /// Sends a request and waits for the head of the response. A request that was not sent comes back with the error.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
+        let sender = &mut self.sender;
+        let sent = self
+            .repolling
+            .before_poll(|| sender.try_send_request(request));
+        let mut sent = pin!(sent);
+        poll_fn(|context| self.poll_driven(context, |context| sent.as_mut().poll(context))).await
+    }
+
+    /// Whether it is open and has no request.
+    pub(super) fn is_usable(&self) -> bool {
+        self.connection.is_some() && self.sender.is_ready()
+    }
+}

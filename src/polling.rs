@@ -1,0 +1,170 @@
+//! Polling of futures whose parts wake each other.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+/// How often something is polled in a row while it wakes itself.
+const MOST_PASSES: usize = 4;
+
+/// Polls on behalf of a task. A wake-up that the polled parts cause themselves meanwhile leads to another pass; the task
+/// is not scheduled for it, which would also wake an idle thread of the runtime.
+#[derive(Debug)]
+pub(crate) struct Repolling {
+    wakes: Arc<TaskWakes>,
+    /// Wakes through `wakes`.
+    waker: Waker,
+}
+
+#[derive(Debug, Default)]
+struct TaskWakes {
+    task: AtomicWaker,
+    is_polling: AtomicBool,
+    woken: AtomicBool,
+}
+
+impl Repolling {
+    /// Calls `poll` until it is ready or nothing has woken it meanwhile, at most a few times.
+    pub(crate) fn poll<T>(
+        &self,
+        context: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.wakes.task.register(context.waker());
+        self.wakes.is_polling.store(true, SeqCst);
+        let mut own_context = Context::from_waker(&self.waker);
+        let mut result = Poll::Pending;
+        // The bound leaves room for other tasks: a task that has used its budget is woken each time that it reads.
+        for _ in 0..MOST_PASSES {
+            self.wakes.woken.store(false, SeqCst);
+            result = poll(&mut own_context);
+            if result.is_ready() || !self.wakes.woken.load(SeqCst) {
+                break;
+            }
+        }
+        self.wakes.is_polling.store(false, SeqCst);
+        // Whoever gets a result polls again.
+        if result.is_pending() && self.wakes.woken.load(SeqCst) {
+            context.waker().wake_by_ref();
+        }
+        result
+    }
+
+    /// Calls `action` and ignores the wake-ups that it causes, because a poll follows.
+    pub(crate) fn before_poll<T>(&self, action: impl FnOnce() -> T) -> T {
+        self.wakes.is_polling.store(true, SeqCst);
+        let result = action();
+        self.wakes.is_polling.store(false, SeqCst);
+        result
+    }
+
+    /// The future, polled in this way.
+    pub(crate) async fn run<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let repolling = Self::default();
+        std::future::poll_fn(|context| {
+            repolling.poll(context, |context| Pin::as_mut(&mut future).poll(context))
+        })
+        .await
+    }
+}
+
+impl Default for Repolling {
+    fn default() -> Self {
+        let wakes = Arc::new(TaskWakes::default());
+        Self {
+            waker: Waker::from(Arc::clone(&wakes)),
+            wakes,
+        }
+    }
+}
+
+impl Wake for TaskWakes {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, SeqCst);
+        if !self.is_polling.load(SeqCst) {
+            self.task.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl Wake for Counting {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Polls `future` once. Returns the result and how often its task was woken.
+    fn poll_once<T>(future: impl Future<Output = T>) -> (Poll<T>, usize) {
+        let wakes = Arc::new(Counting::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let result = std::pin::pin!(Repolling::run(future)).poll(&mut Context::from_waker(&waker));
+        (result, wakes.0.load(SeqCst))
+    }
+
+    #[test]
+    fn a_wake_up_during_a_poll_is_another_pass_and_none_of_the_task() {
+        let mut left = 3;
+        let (result, wakes) = poll_once(poll_fn(|context| match left {
+            0 => Poll::Ready(()),
+            _ => {
+                left -= 1;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }));
+        assert_eq!((result, wakes), (Poll::Ready(()), 0));
+    }
+
+    #[test]
+    fn what_wakes_itself_without_end_leaves_room_for_other_tasks() {
+        let mut polls = 0;
+        let (result, wakes) = poll_once(poll_fn(|context| {
+            polls += 1;
+            context.waker().wake_by_ref();
+            Poll::<()>::Pending
+        }));
+        assert_eq!((result, wakes, polls), (Poll::Pending, 1, MOST_PASSES));
+    }
+
+    #[test]
+    fn a_later_wake_up_wakes_the_task() {
+        let mut kept = None;
+        let (result, wakes) = poll_once(poll_fn(|context| {
+            kept = Some(context.waker().clone());
+            Poll::<()>::Pending
+        }));
+        assert_eq!((result, wakes), (Poll::Pending, 0));
+        let wakes = Arc::new(Counting::default());
+        let repolling = Repolling::default();
+        let waker = Waker::from(Arc::clone(&wakes));
+        let pending = repolling.poll(&mut Context::from_waker(&waker), |context| {
+            kept = Some(context.waker().clone());
+            Poll::<()>::Pending
+        });
+        assert!(pending.is_pending());
+        if let Some(waker) = kept {
+            waker.wake();
+        }
+        assert_eq!(wakes.0.load(SeqCst), 1);
+    }
+}
