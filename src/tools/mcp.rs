@@ -1,0 +1,290 @@
+//! MCP servers: their tools are server-side tools.
+//!
+//! Owns the connections to the configured servers and the processes of those that have a command. Each server is kept
+//! running by a task of its own; what it offers is published as a [`Source`] whenever it changes. Starting waits for a
+//! server only so long, and a server that fails stops no other.
+
+mod client_side;
+mod connection;
+mod connector;
+mod failure;
+mod guard;
+mod http;
+mod instances;
+mod line;
+mod listed;
+mod names;
+mod oauth;
+mod process;
+mod requested;
+mod result;
+mod secrets;
+mod server;
+mod sse;
+mod stdio;
+mod tool;
+mod trim;
+mod watched;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::connector::Connector;
+pub use self::guard::{MCP_EXEC, MCP_GUARD, exec_main, guard_main};
+use self::http::{HttpAccess, McpHttpClient};
+use self::listed::Listing;
+use self::oauth::Tokens;
+pub use self::requested::{ConnectedServer, McpServerRequest, RequestedServers};
+use self::server::{McpServer, Publish, ServerState};
+use self::tool::ToolServer;
+use super::SharedTool;
+use super::set::Globs;
+use super::settings::mcp::{McpSettings, McpTransport};
+use super::source::{Health, Source, SourceError, Sources};
+use crate::ids::Owner;
+use crate::net::ClientOptions;
+use crate::web::SetupError;
+
+/// The MCP servers of the settings.
+#[derive(Debug)]
+pub struct McpServers {
+    shutdown: CancellationToken,
+    servers: TaskTracker,
+}
+
+/// The clients of MCP servers cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum McpSetupError {
+    /// The HTTP client, most likely because there are no root certificates.
+    #[error("cannot set up the HTTP client of MCP servers")]
+    Client(#[from] reqwest::Error),
+    /// The hosts that requests may name.
+    #[error("cannot set up the MCP servers of requests")]
+    Requests(#[from] SetupError),
+    /// Two tools have one name.
+    #[error(transparent)]
+    Names(#[from] SourceError),
+}
+
+/// What a server offers at the moment.
+#[derive(Debug, Clone)]
+pub struct McpOffer {
+    /// The server's name.
+    pub server: Arc<str>,
+    /// Its tools, those that it had last if it does not run.
+    pub tools: Arc<[SharedTool]>,
+    /// Whether it runs.
+    pub health: Health,
+    /// Why it does not run.
+    pub reason: Option<String>,
+    /// How often it was started again, or was tried to.
+    pub restarts: u64,
+    /// The names of the keys that may use it; all if there are none.
+    keys: Option<Globs>,
+}
+
+/// The lists of all servers; whichever changes, all names are given out anew.
+#[derive(Debug)]
+struct Board {
+    sources: Arc<Sources>,
+    lists: Mutex<Vec<(Arc<McpServer>, Listing)>>,
+}
+
+/// A server's place on the board.
+struct BoardEntry {
+    board: Arc<Board>,
+    index: usize,
+}
+
+impl McpServers {
+    /// Starts the servers, and waits until each has listed its tools or has failed, at most for the start time-out.
+    ///
+    /// # Errors
+    /// When an HTTP client cannot be set up.
+    pub async fn start(
+        settings: McpSettings,
+        sources: Arc<Sources>,
+        tasks: &TaskTracker,
+    ) -> Result<Self, McpSetupError> {
+        let shutdown = CancellationToken::new();
+        let start_timeout = settings.start_timeout;
+        let running = TaskTracker::new();
+        if settings.requests.is_used() {
+            let requested = RequestedServers::new(settings.requests, tasks, shutdown.clone())?;
+            let source = Source::McpRequests(requested.clone());
+            sources.update(|sources| sources.push(source))?;
+            running.spawn(async move { requested.run().await });
+        }
+        let mut servers = Vec::with_capacity(settings.servers.len());
+        for server in settings.servers {
+            let connector = Connector {
+                name: server.name.as_str().into(),
+                http: http_client(&server.transport)?,
+                settings: server,
+                start_timeout,
+                guard: settings.guard.as_path().into(),
+                tasks: tasks.clone(),
+            };
+            servers.push(Arc::new(McpServer::new(connector, shutdown.clone())));
+        }
+        let lists = servers
+            .iter()
+            .map(|server| (server.clone(), Listing::default()));
+        let board = Arc::new(Board {
+            sources,
+            lists: Mutex::new(lists.collect()),
+        });
+        board.publish();
+        for (index, server) in servers.iter().enumerate() {
+            let (server, entry) = (
+                server.clone(),
+                BoardEntry {
+                    board: board.clone(),
+                    index,
+                },
+            );
+            running.spawn(async move { server.run(&entry).await });
+        }
+        running.close();
+        let started = join_all(servers.iter().map(|server| server.started()));
+        let _late_servers_come_later = timeout(start_timeout, started).await;
+        Ok(Self {
+            shutdown,
+            servers: running,
+        })
+    }
+
+    /// Starts the servers, and closes them once each has listed its tools or has failed. Returns what they offered.
+    ///
+    /// # Errors
+    /// When an HTTP client cannot be set up.
+    pub async fn try_all(settings: McpSettings) -> Result<Vec<McpOffer>, McpSetupError> {
+        let (sources, tasks) = (Arc::new(Sources::default()), TaskTracker::new());
+        let servers = Self::start(settings, sources.clone(), &tasks).await?;
+        let started = sources.snapshot();
+        let offers = started.iter().filter_map(|source| match source {
+            Source::Mcp(offer) => Some(offer.clone()),
+            _ => None,
+        });
+        let offers = offers.collect();
+        servers.close().await;
+        Ok(offers)
+    }
+
+    /// Closes all connections and ends all processes.
+    pub async fn close(&self) {
+        self.shutdown.cancel();
+        self.servers.wait().await;
+    }
+}
+
+fn http_client(transport: &McpTransport) -> Result<Option<HttpAccess>, McpSetupError> {
+    match transport {
+        McpTransport::Stdio(_) => Ok(None),
+        McpTransport::Http(endpoint) => {
+            let token_url = endpoint.oauth.as_ref().and_then(|it| it.token_url.as_ref());
+            let mut urls = std::iter::once(&endpoint.url).chain(token_url);
+            let options = ClientOptions {
+                tls: urls.any(|url| url.scheme() == "https"),
+                ..ClientOptions::default()
+            };
+            let client = options.build()?;
+            let tokens = endpoint.oauth.clone().map(|oauth| {
+                let tokens = Tokens::new(oauth, &endpoint.url, client.clone());
+                tokens.map(Arc::new)
+            });
+            let client = McpHttpClient::new(client, tokens.transpose()?);
+            Ok(Some(HttpAccess::Configured(client)))
+        }
+    }
+}
+
+impl Board {
+    /// Makes what all servers offer the sources of the requests to come.
+    fn publish(&self) {
+        let lists = self.lists.lock();
+        let published = self.sources.update(|sources| {
+            sources.retain(|source| !matches!(source, Source::Mcp(_)));
+            let mut taken: HashSet<String> = sources
+                .iter()
+                .flat_map(Source::tools)
+                .map(|tool| tool.definition().name.clone())
+                .collect();
+            for (server, listed) in lists.iter() {
+                let (health, reason) = match server.state() {
+                    ServerState::Starting => (Health::Down, Some("it is being started".to_owned())),
+                    ServerState::Ready(_) => (Health::Ready, None),
+                    ServerState::Down(reason) => (Health::Down, Some(reason)),
+                };
+                sources.push(Source::Mcp(McpOffer {
+                    server: server.settings().name.as_str().into(),
+                    tools: tool::tools(&ToolServer::Configured(server.clone()), listed, &mut taken)
+                        .into(),
+                    health,
+                    reason,
+                    restarts: server.restarts(),
+                    keys: server.settings().keys.clone(),
+                }));
+            }
+        });
+        if let Err(error) = published {
+            tracing::error!(%error, "the tools of MCP servers cannot be offered");
+        }
+    }
+}
+
+impl Publish for BoardEntry {
+    fn publish(&self, listing: Option<Listing>) {
+        if let Some(listing) = listing
+            && let Some((_, listed)) = self.board.lists.lock().get_mut(self.index)
+        {
+            *listed = listing;
+        }
+        self.board.publish();
+    }
+}
+
+impl McpOffer {
+    /// What a server of a request offers, under names that are not taken.
+    pub(super) fn of_request(connected: &ConnectedServer, taken: &mut HashSet<String>) -> Self {
+        let reason = connected.problem();
+        let server = ToolServer::Requested(connected.server.clone());
+        let tools = match &connected.listing {
+            Ok(listing) => tool::tools(&server, listing, taken),
+            Err(_) => Vec::new(),
+        };
+        Self {
+            server: connected.label().into(),
+            tools: tools.into(),
+            health: match &reason {
+                None => Health::Ready,
+                Some(_) => Health::Down,
+            },
+            reason,
+            restarts: 0,
+            keys: None,
+        }
+    }
+
+    /// Whether an owner may use the server.
+    pub fn is_for(&self, owner: &Owner) -> bool {
+        let matches = |globs: &Globs| owner.name().is_some_and(|name| globs.matches(name));
+        self.keys.as_ref().is_none_or(matches)
+    }
+
+    /// What `/readyz` says of the server.
+    pub fn status(&self) -> Value {
+        let mut status = json!({"state": self.health.as_str(), "tools": self.tools.len()});
+        if let Some(reason) = &self.reason {
+            status["reason"] = reason.as_str().into();
+        }
+        json!({&*self.server: status})
+    }
+}

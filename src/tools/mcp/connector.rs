@@ -1,0 +1,191 @@
+//! Opens connections to an MCP server: the transport and the handshake.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
+use rmcp::service::{ClientLifecycleMode, serve_client_with_lifecycle_and_ct};
+use rmcp::transport::{StreamableHttpClientTransport, Transport};
+use rmcp::{RoleClient, transport::streamable_http_client::StreamableHttpClientTransportConfig};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::client_side::ClientSide;
+use super::connection::Connection;
+use super::failure::RequestFailure;
+use super::http::HttpAccess;
+use super::process::{GuardedProcess, ProcessUser};
+use super::secrets::Secrets;
+use super::sse::SseTransport;
+use super::stdio::{Ending, StdioTransport};
+use super::watched::Watched;
+use crate::tools::settings::mcp::{HttpKind, McpEndpoint, McpServerSettings, McpTransport};
+
+/// What connections to a server are made with.
+#[derive(Debug)]
+pub(super) struct Connector {
+    pub(super) name: Arc<str>,
+    pub(super) settings: McpServerSettings,
+    pub(super) start_timeout: Duration,
+    pub(super) guard: Box<Path>,
+    /// For a server with a URL.
+    pub(super) http: Option<HttpAccess>,
+    pub(super) tasks: TaskTracker,
+}
+
+/// What a connection is opened with.
+struct Handshake {
+    ending: Ending,
+    lifecycle: ClientLifecycleMode,
+    secrets: Secrets,
+}
+
+impl Connector {
+    /// Connects and completes the handshake.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, ends, or does not speak the protocol. The time is not bounded here.
+    pub(super) async fn connect(
+        &self,
+        user: ProcessUser<'_>,
+    ) -> Result<Connection, RequestFailure> {
+        match self.open(user, ClientLifecycleMode::Initialize).await {
+            // It may know only versions without this handshake.
+            Err(refused @ RequestFailure::Answered(_)) => {
+                let discover = ClientLifecycleMode::Discover {
+                    preferred_versions: vec![ProtocolVersion::LATEST],
+                };
+                let opened = self.open(user, discover).await;
+                opened.map_err(|_failure| refused)
+            }
+            opened => opened,
+        }
+    }
+
+    async fn open(
+        &self,
+        user: ProcessUser<'_>,
+        lifecycle: ClientLifecycleMode,
+    ) -> Result<Connection, RequestFailure> {
+        let (max_bytes, ending) = (self.settings.max_answer_bytes, Ending::default());
+        match &self.settings.transport {
+            McpTransport::Stdio(command) => {
+                let started =
+                    GuardedProcess::start(&self.name, command, user, &self.guard, &self.tasks);
+                let (process, pipes) = started.map_err(|error| {
+                    RequestFailure::Unreachable(format!("its process cannot be started: {error}"))
+                })?;
+                let name = self.name.clone();
+                let transport =
+                    StdioTransport::new(name, process, pipes, max_bytes, ending.clone());
+                let handshake = Handshake {
+                    ending,
+                    lifecycle,
+                    secrets: Secrets::default(),
+                };
+                Box::pin(self.handshake(transport, handshake)).await
+            }
+            McpTransport::Http(endpoint) => {
+                let access = self.http.as_ref().ok_or_else(|| {
+                    RequestFailure::Unreachable("there is no HTTP client".to_owned())
+                })?;
+                let client = access.client(endpoint).await?;
+                let handshake = || Handshake {
+                    ending: ending.clone(),
+                    lifecycle: lifecycle.clone(),
+                    secrets: client.secrets(endpoint),
+                };
+                let refused = match endpoint.kind {
+                    HttpKind::Sse => None,
+                    HttpKind::Any => {
+                        let config = http_config(endpoint, max_bytes);
+                        let transport =
+                            StreamableHttpClientTransport::with_client(client.clone(), config);
+                        match Box::pin(self.handshake(transport, handshake())).await {
+                            Err(failure) if failure.may_be_older() => Some(failure),
+                            done => return done,
+                        }
+                    }
+                };
+                let opened = SseTransport::open(&client, endpoint, max_bytes, ending.clone());
+                let transport = Box::pin(opened)
+                    .await
+                    .map_err(|failure| refused.unwrap_or(failure))?;
+                Box::pin(self.handshake(transport, handshake())).await
+            }
+        }
+    }
+
+    async fn handshake<T>(
+        &self,
+        transport: T,
+        handshake: Handshake,
+    ) -> Result<Connection, RequestFailure>
+    where
+        T: Transport<RoleClient> + 'static,
+    {
+        let Handshake {
+            ending,
+            lifecycle,
+            secrets,
+        } = handshake;
+        let ended = CancellationToken::new();
+        let list_changed = Arc::new(Notify::new());
+        let watched = Watched::new(
+            transport,
+            secrets,
+            list_changed.clone(),
+            ended.clone().drop_guard(),
+        );
+        let info = Implementation::new("loopwright", env!("CARGO_PKG_VERSION"));
+        let config = ClientConfig::new(ClientCapabilities::default(), info)
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
+        let served = serve_client_with_lifecycle_and_ct(
+            ClientSide(config),
+            watched,
+            lifecycle,
+            CancellationToken::new(),
+        );
+        let running = served
+            .await
+            .map_err(|error| match RequestFailure::of_handshake(error) {
+                RequestFailure::Ended(_) if !ending.lock().is_empty() => {
+                    RequestFailure::Ended(ending.lock().clone())
+                }
+                other => other,
+            })?;
+        let peer = running.peer().peer_info();
+        let is_known = peer
+            .is_some_and(|peer| ProtocolVersion::KNOWN_VERSIONS.contains(&peer.protocol_version));
+        let tasks = self.tasks.clone();
+        let connection = Connection::new(running, ended, ending, list_changed, tasks);
+        match is_known {
+            true => {
+                connection.listen().await;
+                Ok(connection)
+            }
+            false => {
+                connection.close().await;
+                let text = "it answers with a version of the protocol that is not known here";
+                Err(RequestFailure::Unusable(text.to_owned()))
+            }
+        }
+    }
+}
+
+fn http_config(endpoint: &McpEndpoint, max_bytes: usize) -> StreamableHttpClientTransportConfig {
+    /// Longest delay before a broken stream is opened again.
+    const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(30);
+    let mut backoff = rmcp::transport::common::client_side_sse::ExponentialBackoff::default();
+    backoff.max_delay = Some(MAX_RECONNECT_DELAY);
+    let headers = endpoint.headers.iter();
+    let headers = headers.map(|(name, value)| (name.clone(), value.clone()));
+    let mut config = StreamableHttpClientTransportConfig::with_uri(endpoint.url.as_str())
+        .custom_headers(headers.collect())
+        .max_sse_event_size(max_bytes)
+        .max_json_response_size(max_bytes);
+    config.retry_config = Arc::new(backoff);
+    config
+}

@@ -1,0 +1,309 @@
+//! Connections of owners to servers: opened at the first use, closed when idle.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rmcp::model::CallToolResult;
+use tokio::time::{Instant, interval, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::connection::Connection;
+use super::connector::Connector;
+use super::failure::RequestFailure;
+use super::process::ProcessUser;
+use crate::ids::Owner;
+use crate::tools::ToolInvocation;
+
+/// Longest time between two looks for idle connections.
+const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
+/// Shortest time between two looks for idle connections.
+const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(50);
+/// How long nothing is started for an owner after a start that failed.
+const FAILED_PAUSE: Duration = Duration::from_secs(2);
+
+/// The connections of owners.
+#[derive(Debug)]
+pub(super) struct Instances {
+    limits: InstanceLimits,
+    slots: Mutex<HashMap<InstanceKey, Slot>>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+/// How many connections there are, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InstanceLimits {
+    /// Most connections.
+    pub(super) max: usize,
+    /// Most connections of one owner.
+    pub(super) max_per_owner: usize,
+    /// How long a connection is kept without use.
+    pub(super) idle_ttl: Duration,
+}
+
+/// Whose connection to which server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct InstanceKey {
+    pub(super) owner: Owner,
+    pub(super) server: ServerKey,
+}
+
+/// A server among those whose connections are kept together.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum ServerKey {
+    /// The only one.
+    Configured,
+    /// One of a request: the digest of its URL and headers.
+    Requested([u8; 32]),
+}
+
+/// The connection of one owner, and its use.
+#[derive(Debug)]
+struct Slot {
+    instance: Arc<Instance>,
+    calls: usize,
+    last_used: Instant,
+}
+
+/// The connection of one owner.
+#[derive(Debug, Default)]
+struct Instance {
+    /// Held while the connection is opened, so that it is opened once.
+    connection: tokio::sync::Mutex<InstanceState>,
+}
+
+#[derive(Debug, Default)]
+enum InstanceState {
+    #[default]
+    Closed,
+    Open(Arc<Connection>),
+    Failed(Instant, RequestFailure),
+}
+
+/// The right to use a connection. While it exists the connection is not idle.
+#[derive(Debug)]
+pub(super) struct InstanceLease<'a> {
+    connection: Arc<Connection>,
+    hold: Hold<'a>,
+}
+
+/// Counts a call of an owner.
+#[derive(Debug)]
+struct Hold<'a> {
+    instances: &'a Instances,
+    key: InstanceKey,
+    instance: Arc<Instance>,
+}
+
+impl fmt::Debug for ServerKey {
+    /// Without the digest, from which weak secrets could be guessed.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Configured => "Configured",
+            Self::Requested(_) => "Requested",
+        })
+    }
+}
+
+impl Instances {
+    pub(super) fn new(
+        limits: InstanceLimits,
+        tasks: TaskTracker,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            limits,
+            slots: Mutex::default(),
+            tasks,
+            shutdown,
+        }
+    }
+
+    /// The connection of an owner, opened if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or all connections are in use.
+    pub(super) async fn lease(
+        &self,
+        key: &InstanceKey,
+        connector: &Connector,
+        user: ProcessUser<'_>,
+    ) -> Result<InstanceLease<'_>, RequestFailure> {
+        let hold = self.hold(key)?;
+        let mut state = hold.instance.connection.lock().await;
+        let connection = match &*state {
+            InstanceState::Open(connection) if !connection.is_ended() => connection.clone(),
+            InstanceState::Failed(when, failure) if when.elapsed() < FAILED_PAUSE => {
+                return Err(failure.clone());
+            }
+            InstanceState::Open(_) | InstanceState::Closed | InstanceState::Failed(..) => {
+                let limit = connector.start_timeout;
+                let opened = timeout(limit, connector.connect(user)).await;
+                let opened = opened.unwrap_or_else(|_| {
+                    let text = format!("it did not start within {} s", limit.as_secs_f64());
+                    Err(RequestFailure::Unreachable(text))
+                });
+                match opened {
+                    Ok(connection) => {
+                        let connection = Arc::new(connection);
+                        *state = InstanceState::Open(connection.clone());
+                        connection
+                    }
+                    Err(failure) => {
+                        *state = InstanceState::Failed(Instant::now(), failure.clone());
+                        return Err(failure);
+                    }
+                }
+            }
+        };
+        drop(state);
+        Ok(InstanceLease { connection, hold })
+    }
+
+    /// Counts a use, in place of an idle connection if there are too many.
+    fn hold(&self, key: &InstanceKey) -> Result<Hold<'_>, RequestFailure> {
+        let unreachable = |text: &str| Err(RequestFailure::Unreachable(text.to_owned()));
+        if self.shutdown.is_cancelled() {
+            return unreachable("the process is stopping");
+        }
+        let mut slots = self.slots.lock();
+        if !slots.contains_key(key) {
+            let of_owner = |other: &InstanceKey| other.owner == key.owner;
+            let own = slots.keys().filter(|other| of_owner(other)).count();
+            let is_full = slots.len() >= self.limits.max;
+            let makes_way = match (own >= self.limits.max_per_owner, is_full) {
+                (true, _) => Some(longest_idle(&slots, of_owner).ok_or(
+                    "as many connections of this caller are in use as it can have; try again later",
+                )),
+                (false, true) => Some(
+                    longest_idle(&slots, |_| true)
+                        .ok_or("it serves as many callers as it can; try again later"),
+                ),
+                (false, false) => None,
+            };
+            match makes_way.transpose() {
+                Ok(Some(longest)) => {
+                    if let Some(slot) = slots.remove(&longest) {
+                        self.close(slot.instance);
+                    }
+                }
+                Ok(None) => {}
+                Err(text) => return unreachable(text),
+            }
+        }
+        let slot = slots.entry(key.clone()).or_insert_with(|| Slot {
+            instance: Arc::default(),
+            calls: 0,
+            last_used: Instant::now(),
+        });
+        slot.calls += 1;
+        Ok(Hold {
+            instances: self,
+            key: key.clone(),
+            instance: slot.instance.clone(),
+        })
+    }
+
+    /// How many connections are kept.
+    pub(super) fn count(&self) -> usize {
+        self.slots.lock().len()
+    }
+
+    fn close(&self, instance: Arc<Instance>) {
+        self.tasks.spawn(async move {
+            instance.close().await;
+        });
+    }
+
+    /// Closes idle connections until the shutdown, and then all.
+    pub(super) async fn sweep(&self) {
+        let idle_ttl = self.limits.idle_ttl;
+        let every = (idle_ttl / 4).clamp(MIN_SWEEP_INTERVAL, MAX_SWEEP_INTERVAL);
+        let mut ticks = interval(every);
+        while let Some(_tick) = self.shutdown.run_until_cancelled(ticks.tick()).await {
+            let idle = |slot: &Slot| slot.calls == 0 && slot.last_used.elapsed() >= idle_ttl;
+            let mut slots = self.slots.lock();
+            for (_, slot) in slots.extract_if(|_, slot| idle(slot)) {
+                self.close(slot.instance);
+            }
+        }
+        let slots = std::mem::take(&mut *self.slots.lock());
+        let closing = slots
+            .into_values()
+            .map(|slot| async move { slot.instance.close().await });
+        futures_util::future::join_all(closing).await;
+    }
+}
+
+/// The connection that has been unused for longest, among some.
+fn longest_idle(
+    slots: &HashMap<InstanceKey, Slot>,
+    among: impl Fn(&InstanceKey) -> bool,
+) -> Option<InstanceKey> {
+    let idle = slots
+        .iter()
+        .filter(|(key, slot)| slot.calls == 0 && among(key));
+    let longest = idle.min_by_key(|(_, slot)| slot.last_used);
+    longest.map(|(key, _)| key.clone())
+}
+
+impl Instance {
+    async fn close(&self) {
+        let state = std::mem::take(&mut *self.connection.lock().await);
+        if let InstanceState::Open(connection) = state {
+            connection.close().await;
+        }
+    }
+}
+
+impl InstanceLease<'_> {
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Calls a tool. A connection that cannot be used any more is closed.
+    ///
+    /// # Errors
+    /// When there is no result.
+    pub(super) async fn call(
+        self,
+        tool: &str,
+        invocation: &ToolInvocation,
+    ) -> Result<CallToolResult, RequestFailure> {
+        let result = self.connection.call(tool, invocation).await;
+        if let Err(failure) = &result
+            && failure.ends_connection()
+        {
+            self.give_up().await;
+        }
+        result
+    }
+
+    /// Closes a connection that cannot be used any more, so that the next call opens another.
+    pub(super) async fn give_up(self) {
+        let mut state = self.hold.instance.connection.lock().await;
+        if let InstanceState::Open(current) = &*state
+            && Arc::ptr_eq(current, &self.connection)
+        {
+            *state = InstanceState::Closed;
+        }
+        drop(state);
+        self.connection.close().await;
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let mut slots = self.instances.slots.lock();
+        if let Some(slot) = slots.get_mut(&self.key)
+            && Arc::ptr_eq(&slot.instance, &self.instance)
+        {
+            slot.calls = slot.calls.saturating_sub(1);
+            slot.last_used = Instant::now();
+        }
+    }
+}

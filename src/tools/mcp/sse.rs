@@ -1,0 +1,213 @@
+//! The transport of the protocol of 2024-11-05: the server's messages come on one stream of events, whose first event
+//! names the endpoint that takes messages.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::Response;
+use rmcp::RoleClient;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::time::timeout;
+use url::Url;
+
+use super::failure::RequestFailure;
+use super::http::McpHttpClient;
+use super::stdio::Ending;
+use crate::sse::{SseDecoder, SseError, SseEvent};
+use crate::tools::settings::mcp::McpEndpoint;
+
+/// Most events before the one that names the endpoint.
+const MAX_EARLY_EVENTS: usize = 16;
+/// Longest URL of the endpoint, in bytes.
+const MAX_ENDPOINT_BYTES: usize = 4096;
+/// How long the server may take to take a message.
+const POST_LIMIT: Duration = Duration::from_secs(30);
+
+/// A connection of this transport.
+pub(super) struct SseTransport {
+    http: McpHttpClient,
+    headers: HeaderMap,
+    /// Takes messages; of the same origin as the stream.
+    endpoint: Url,
+    stream: EventStream,
+    ending: Ending,
+}
+
+/// The server's events.
+struct EventStream {
+    /// `None` once it is closed.
+    response: Option<Response>,
+    decoder: SseDecoder,
+}
+
+impl SseTransport {
+    /// Opens the stream and waits for the endpoint. The time is not bounded here.
+    ///
+    /// # Errors
+    /// When the server has no such stream, or names an endpoint elsewhere.
+    pub(super) async fn open(
+        http: &McpHttpClient,
+        server: &McpEndpoint,
+        max_bytes: usize,
+        ending: Ending,
+    ) -> Result<Self, RequestFailure> {
+        let get = http.send(|client| {
+            let request = client.get(server.url.clone());
+            let request = request.headers(server.headers.clone());
+            request.header(ACCEPT, "text/event-stream")
+        });
+        let response = get.await?;
+        if !response.status().is_success() {
+            return Err(RequestFailure::Status(response.status().as_u16()));
+        }
+        let kind = response.headers().get(CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        if !kind.eq_ignore_ascii_case("text/event-stream") {
+            return Err(unusable("it is no stream of events"));
+        }
+        let mut stream = EventStream {
+            response: Some(response),
+            decoder: SseDecoder::new(max_bytes),
+        };
+        for _ in 0..MAX_EARLY_EVENTS {
+            match stream.next().await {
+                Some(Ok(event)) if event.event.as_deref() == Some("endpoint") => {
+                    return Ok(Self {
+                        http: http.clone(),
+                        headers: server.headers.clone(),
+                        endpoint: endpoint(&server.url, &event.data)?,
+                        stream,
+                        ending,
+                    });
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(unusable(&error.to_string())),
+                None => return Err(unusable("the stream ends before it names an endpoint")),
+            }
+        }
+        Err(unusable("the stream does not begin with an endpoint"))
+    }
+}
+
+fn unusable(text: &str) -> RequestFailure {
+    RequestFailure::Unusable(text.to_owned())
+}
+
+/// The endpoint that a server names, which has to be of its own origin: it is sent the server's credentials.
+fn endpoint(server: &Url, named: &[u8]) -> Result<Url, RequestFailure> {
+    let named = std::str::from_utf8(named).ok().map(str::trim);
+    let named = named.filter(|named| named.len() <= MAX_ENDPOINT_BYTES);
+    let url = named.and_then(|named| server.join(named).ok());
+    let url = url.ok_or_else(|| unusable("the endpoint that it names is no URL"))?;
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    if has_user || url.origin() != server.origin() {
+        return Err(unusable("the endpoint that it names is not of its origin"));
+    }
+    Ok(url)
+}
+
+impl EventStream {
+    /// The next event; `None` at the end. Cancel safe.
+    async fn next(&mut self) -> Option<Result<SseEvent, SseError>> {
+        loop {
+            if let Some(event) = self.decoder.next_event() {
+                return Some(event);
+            }
+            let chunk = self.response.as_mut()?.chunk().await;
+            self.decoder.push(chunk.ok().flatten()?);
+        }
+    }
+}
+
+impl Transport<RoleClient> for SseTransport {
+    type Error = RequestFailure;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), RequestFailure>> + Send + 'static {
+        let (http, endpoint, headers) = (
+            self.http.clone(),
+            self.endpoint.clone(),
+            self.headers.clone(),
+        );
+        async move {
+            let body = serde_json::to_vec(&item);
+            let body = Bytes::from(body.map_err(|_| unusable("the message cannot be written"))?);
+            let post = http.send(|client| {
+                let request = client.post(endpoint.clone()).headers(headers.clone());
+                let request = request.header(CONTENT_TYPE, "application/json");
+                request.body(body.clone())
+            });
+            let sent = timeout(POST_LIMIT, post).await;
+            let sent = sent.unwrap_or_else(|_elapsed| {
+                Err(RequestFailure::Ended("it takes no messages".to_owned()))
+            });
+            let status = sent?.status();
+            match status.is_success() {
+                true => Ok(()),
+                false => Err(RequestFailure::Status(status.as_u16())),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let event = match self.stream.next().await? {
+                Ok(event) => event,
+                Err(error) => {
+                    *self.ending.lock() = error.to_string();
+                    return None;
+                }
+            };
+            if !matches!(event.event.as_deref(), None | Some("message")) {
+                continue;
+            }
+            // What is no message is left out, as on standard output.
+            if let Ok(message) = serde_json::from_slice(&event.data) {
+                return Some(message);
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), RequestFailure> {
+        self.stream.response = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_of_the_origin_of_its_server() {
+        let server: Url = "https://h.example/a/sse?token=1".parse().unwrap();
+        for (named, expected) in [
+            ("/messages?id=1", "https://h.example/messages?id=1"),
+            ("messages", "https://h.example/a/messages"),
+            (" https://h.example:443/m \n", "https://h.example/m"),
+        ] {
+            let url = endpoint(&server, named.as_bytes()).map(String::from);
+            assert_eq!(url.unwrap(), expected);
+        }
+        let long = format!("/{}", "x".repeat(MAX_ENDPOINT_BYTES));
+        for named in [
+            "http://h.example/m",
+            "https://h.example:8443/m",
+            "https://evil.example/m",
+            "//evil.example/m",
+            "https://u:p@h.example/m",
+            "file:///etc/passwd",
+            "https://",
+            &long,
+        ] {
+            assert!(endpoint(&server, named.as_bytes()).is_err(), "{named}");
+        }
+        assert!(endpoint(&server, b"/\xff").is_err());
+    }
+}
