@@ -1,0 +1,181 @@
+//! `/v1/responses`: runs a turn and answers with a response; responses by their id.
+
+pub(super) mod conversations;
+mod history;
+mod items;
+mod native;
+mod retry;
+mod stored;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Extension, Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+pub(super) use self::conversations::{
+    ConversationObject, ConversationUpdate, NewConversation, NewItems,
+};
+use self::history::known_history;
+pub(super) use self::items::ItemPage;
+use self::native::NativeDecision;
+pub(super) use self::retry::RetriedRequests;
+pub(super) use self::stored::{cancel, delete, input_items, show};
+use super::body::HeldBody;
+use super::dialect::Reply;
+use super::error::{ApiError, unknown_call};
+use super::turn::Delivery;
+use super::{AppState, body, idempotency, turn};
+use crate::ids::{Owner, RequestId, RunId};
+use crate::responses::decode::{RequestHead, ResponseTurn, decode};
+use crate::runs::ConnectionRun;
+
+/// The same as `agent.progress`, for clients that can set headers only.
+const PROGRESS: HeaderName = HeaderName::from_static("x-loopwright-progress");
+/// Marks a number of tokens that was not counted by the model server.
+const ESTIMATED: HeaderName = HeaderName::from_static("x-loopwright-estimated");
+/// Characters of a token, where nothing better is known.
+const TOKEN_CHARS: usize = 4;
+
+/// The number of tokens of an input.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct InputTokens {
+    #[schemars(extend("const" = "response.input_tokens"))]
+    object: &'static str,
+    /// An estimate: characters / 4.
+    input_tokens: usize,
+}
+
+/// Answers a request of the Responses API.
+pub(super) async fn create(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Extension(request_id): Extension<RequestId>,
+    Extension(began): Extension<Instant>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    if state.draining.is_cancelled() {
+        return Err(ApiError::shutting_down());
+    }
+    let body = body::read_forwardable(&state, &owner, request_body, &head.headers).await?;
+    let answered = native::answered(&state, &owner, request_id.clone(), &head, body);
+    let body = match Box::pin(answered).await? {
+        NativeDecision::Answered(response) => return Ok(*response),
+        NativeDecision::Turn(body) => body,
+    };
+    let ResponseTurn { turn, options } = decoded(&state, &owner, request_id, &head, &body).await?;
+    let run = RunId::fresh();
+    if turn.options.keep
+        && let Some(digest) = retry::digest(&owner, &head.headers, &body)
+    {
+        state.retried.insert(digest, run.clone());
+    }
+    if turn.options.session_id.is_none() {
+        // With a session, the turn looks into its history.
+        for call in &turn.answered_calls {
+            if !state.agent.waits_for(&owner, call).await {
+                return Err(unknown_call(call).into());
+            }
+        }
+    }
+    let key = idempotency::key(&head.headers, head.uri.path(), &body)?;
+    // The server gives every request that of its connection.
+    let connection = head.extensions.get::<ConnectionRun>().cloned();
+    let delivery = Delivery {
+        headers: &head.headers,
+        run,
+        began,
+        key,
+        connection: connection.unwrap_or_default(),
+        memory: body.into_kept(),
+    };
+    let reply = Reply::Responses(Arc::new(options));
+    turn::answer(&state, *turn, reply, delivery).await
+}
+
+/// `POST /v1/responses/input_tokens`
+pub(super) async fn input_tokens(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Extension(request_id): Extension<RequestId>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    let body = body::read(&state, &owner, request_body, &head.headers).await?;
+    let decoded = decoded(&state, &owner, request_id, &head, &body).await?;
+    let turn = decoded.turn;
+    let messages = turn.messages.iter();
+    let messages: usize = messages
+        .map(|message| message.json_str().chars().count())
+        .sum();
+    let tools = turn
+        .tools
+        .tools_json()
+        .map_or(0, |tools| tools.chars().count());
+    let instructions = turn.instructions.map_or(0, |text| text.chars().count());
+    let tokens = InputTokens {
+        object: "response.input_tokens",
+        input_tokens: (messages + tools + instructions) / TOKEN_CHARS,
+    };
+    let mut response = axum::Json(tokens).into_response();
+    let headers = response.headers_mut();
+    headers.insert(ESTIMATED, HeaderValue::from_static("true"));
+    Ok(response)
+}
+
+/// `POST /v1/responses/compact`
+pub(super) async fn compact() -> ApiError {
+    ApiError::not_found("this server does not compact responses; go on without it")
+}
+
+/// The turn that a body asks for, with what it refers to.
+async fn decoded(
+    state: &AppState,
+    owner: &Owner,
+    request_id: RequestId,
+    head: &Parts,
+    body: &HeldBody,
+) -> Result<ResponseTurn, ApiError> {
+    let caller = turn::caller(state, owner.clone(), request_id, &head.headers)?;
+    let mut known = known_history(state, owner, body).await?;
+    if known.session.is_none()
+        && let Some(digest) = retry::digest(owner, &head.headers, body)
+    {
+        known.session = retry::failed_session(state, owner, &digest).await?;
+    }
+    let offer = state.agent.offer(owner);
+    let most = state.settings.max_messages;
+    let head = request_head(&head.headers);
+    Ok(Box::pin(decode(body, caller, offer, most, head, known)).await?)
+}
+
+fn request_head(headers: &HeaderMap) -> RequestHead {
+    let text = |name: &HeaderName| {
+        let value = headers.get(name)?.to_str().ok()?;
+        Some(value.to_owned())
+    };
+    let scheme = text(&HeaderName::from_static("x-forwarded-proto"));
+    let scheme = scheme.filter(|scheme| scheme == "https");
+    let host = text(&HOST).unwrap_or_default();
+    RequestHead {
+        progress: text(&PROGRESS),
+        user_agent: text(&USER_AGENT).unwrap_or_default(),
+        origin: format!("{}://{host}", scheme.as_deref().unwrap_or("http")),
+    }
+}
+
+/// An answer of JSON text.
+fn json_answer(json: impl Into<axum::body::Body>) -> Response {
+    let mut response = Response::new(json.into());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

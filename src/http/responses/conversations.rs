@@ -1,0 +1,261 @@
+//! `/v1/conversations`: sessions in the shapes of OpenAI's Conversations API.
+
+use axum::Json;
+use axum::extract::{Extension, Request, State};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::super::answer::DeletedObject;
+use super::super::error::ApiError;
+use super::super::extract::{Path, Query};
+use super::super::{AppState, body};
+use super::items::{ItemPage, ItemQuery, items_of};
+use crate::ids::{Owner, SessionId, WorkspaceId};
+use crate::openai::message::Message;
+use crate::openai::metadata::metadata;
+use crate::openai::request::{RequestError, body_object};
+use crate::responses::decode::item_messages;
+use crate::session::{Change, StoredMessage, StoredSession};
+
+/// A conversation.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct ConversationObject {
+    /// The id of the session.
+    id: SessionId,
+    #[schemars(extend("const" = "conversation"))]
+    object: &'static str,
+    /// When it was made, in seconds since 1970.
+    created_at: i64,
+    /// What the client has stored with it.
+    metadata: Map<String, Value>,
+}
+
+/// The body of a new conversation.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(in super::super) struct NewConversation {
+    /// What it begins with.
+    items: Option<Vec<Map<String, Value>>>,
+    /// At most 16 texts of 512 characters, with keys of 64.
+    #[schemars(extend("maxProperties" = 16, "propertyNames" = {"maxLength": 64}, "additionalProperties" = {"type": "string", "maxLength": 512}))]
+    metadata: Option<Map<String, Value>>,
+}
+
+/// The body of a change of a conversation.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(in super::super) struct ConversationUpdate {
+    /// At most 16 texts of 512 characters, with keys of 64. They replace the earlier ones.
+    #[schemars(extend("maxProperties" = 16, "propertyNames" = {"maxLength": 64}, "additionalProperties" = {"type": "string", "maxLength": 512}))]
+    metadata: Map<String, Value>,
+}
+
+/// The body of new items.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(in super::super) struct NewItems {
+    #[schemars(length(min = 1))]
+    items: Vec<Map<String, Value>>,
+}
+
+/// `POST /v1/conversations`
+pub(in super::super) async fn create(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (head, request_body) = request.into_parts();
+    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
+    let (mut messages, mut given) = (Vec::new(), None);
+    if !bytes.is_empty() {
+        body::require_json(&head.headers)?;
+        let object = body_object(&bytes)?;
+        given = metadata(&object)?;
+        messages = item_messages(&object)?;
+    }
+    let id = SessionId::fresh_conversation();
+    let lease = state.sessions.lease(&owner, &id).await?;
+    let change = Change {
+        metadata: given.map(|given| Value::Object(given).to_string()),
+        ..change_of(&StoredSession::default(), messages)
+    };
+    let written = state.sessions.write(&lease, change).await;
+    written.map_err(|unwritten| unwritten.error)?;
+    answer(&state, &owner, id).await
+}
+
+/// `GET /v1/conversations/{id}`
+pub(in super::super) async fn show(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    answer(&state, &owner, id).await
+}
+
+/// A session as a conversation.
+async fn answer(state: &AppState, owner: &Owner, id: SessionId) -> Result<Response, ApiError> {
+    let stored = loaded(state, owner, &id).await?;
+    Ok(Json(conversation(id, &stored)).into_response())
+}
+
+/// `POST /v1/conversations/{id}`
+pub(in super::super) async fn update(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
+    let given = metadata(&body_object(&bytes)?)?;
+    let given =
+        given.ok_or_else(|| RequestError::invalid("metadata", "is missing; send an object"))?;
+    let lease = state.sessions.lease(&owner, &id).await?;
+    let stored = loaded(&state, &owner, &id).await?;
+    let change = Change {
+        metadata: Some(Value::Object(given).to_string()),
+        keep: stored.messages.len(),
+        ..Change::default()
+    };
+    let written = state.sessions.write(&lease, change).await;
+    written.map_err(|unwritten| unwritten.error)?;
+    answer(&state, &owner, id).await
+}
+
+/// `DELETE /v1/conversations/{id}`
+pub(in super::super) async fn delete(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let lease = state.sessions.lease(&owner, &id).await?;
+    if !state.sessions.delete(&lease).await? {
+        return Err(not_found());
+    }
+    let workspace = WorkspaceId::of(&owner, &id);
+    state.sources.snapshot().session_deleted(&workspace);
+    let deleted = DeletedObject::new("conversation.deleted", id.as_str());
+    Ok(Json(deleted).into_response())
+}
+
+/// `GET /v1/conversations/{id}/items`
+pub(in super::super) async fn items(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Query(query): Query<ItemQuery>,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let stored = loaded(&state, &owner, &id).await?;
+    let items = items_of(&state, &owner, &id, &stored).await?;
+    Ok(Json(ItemPage::of(items, &query)?).into_response())
+}
+
+/// `POST /v1/conversations/{id}/items`
+pub(in super::super) async fn add_items(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let (head, request_body) = request.into_parts();
+    body::require_json(&head.headers)?;
+    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
+    let messages = item_messages(&body_object(&bytes)?)?;
+    if messages.is_empty() {
+        let problem = "is missing or empty; send a list of items";
+        return Err(RequestError::invalid("items", problem).into());
+    }
+    let lease = state.sessions.lease(&owner, &id).await?;
+    let before = loaded(&state, &owner, &id).await?;
+    let known = items_of(&state, &owner, &id, &before).await?.len();
+    let change = change_of(&before, messages);
+    let written = state.sessions.write(&lease, change).await;
+    written.map_err(|unwritten| unwritten.error)?;
+    let stored = loaded(&state, &owner, &id).await?;
+    let mut items = items_of(&state, &owner, &id, &stored).await?;
+    Ok(Json(ItemPage::whole(items.split_off(known.min(items.len())))).into_response())
+}
+
+/// `GET /v1/conversations/{id}/items/{item_id}`
+pub(in super::super) async fn item(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path((id, item)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let id = session_id(&id)?;
+    let stored = loaded(&state, &owner, &id).await?;
+    let items = items_of(&state, &owner, &id, &stored).await?;
+    let found = items.into_iter().find(|found| found["id"] == item.as_str());
+    let found =
+        found.ok_or_else(|| ApiError::not_found("no item of the conversation has this id"))?;
+    Ok(Json(found).into_response())
+}
+
+/// `DELETE /v1/conversations/{id}/items/{item_id}`
+///
+/// Messages have no ids of their own in the store, so that the other items would change theirs.
+pub(in super::super) async fn delete_item(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path((id, _item)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    loaded(&state, &owner, &session_id(&id)?).await?;
+    let problem = "of a conversation cannot be deleted by itself; delete the conversation, and make one of the other items";
+    Err(RequestError::invalid("item_id", problem).into())
+}
+
+/// The change that appends messages; instructions at the beginning of a session are those of the session.
+fn change_of(before: &StoredSession, mut messages: Vec<Message>) -> Change {
+    let leading = match before.messages.is_empty() {
+        true => messages
+            .iter()
+            .take_while(|message| message.is_instruction())
+            .count(),
+        false => 0,
+    };
+    let rest = messages.split_off(leading);
+    let instructions = before.instructions.iter().cloned().chain(messages);
+    Change {
+        instructions: (leading > 0).then(|| instructions.collect()),
+        keep: before.messages.len(),
+        append: rest.into_iter().map(StoredMessage::visible).collect(),
+        ..Change::default()
+    }
+}
+
+fn conversation(id: SessionId, stored: &StoredSession) -> ConversationObject {
+    let metadata = stored.metadata.as_deref();
+    ConversationObject {
+        id,
+        object: "conversation",
+        created_at: stored.created_at,
+        metadata: metadata
+            .and_then(|metadata| serde_json::from_str(metadata).ok())
+            .unwrap_or_default(),
+    }
+}
+
+async fn loaded(
+    state: &AppState,
+    owner: &Owner,
+    id: &SessionId,
+) -> Result<StoredSession, ApiError> {
+    state.sessions.load(owner, id).await?.ok_or_else(not_found)
+}
+
+fn session_id(text: &str) -> Result<SessionId, ApiError> {
+    SessionId::parse(text).map_err(|_| not_found())
+}
+
+fn not_found() -> ApiError {
+    ApiError::not_found("no conversation has this id")
+}

@@ -1,0 +1,256 @@
+//! The items of a session: what requests brought, and what responses answered.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::super::AppState;
+use super::super::error::ApiError;
+use super::super::extract::page_limit;
+use super::history::response_of;
+use crate::ids::{Owner, RunId, SessionId, hex};
+use crate::openai::message::{Message, Role};
+use crate::openai::request::RequestError;
+use crate::responses::encode::input_items;
+use crate::runs::FoundRun;
+use crate::session::{SessionError, StoredMessage, StoredSession};
+
+/// The number of entries of a page when the request has no `limit`.
+const DEFAULT_LIMIT: usize = 20;
+/// The largest `limit` of a list.
+const MAX_LIMIT: usize = 100;
+
+/// An item, in OpenAI's shape of its type.
+pub(super) type Item = Map<String, Value>;
+
+/// The query of a list of items.
+#[derive(Debug, Deserialize)]
+pub(in super::super) struct ItemQuery {
+    limit: Option<String>,
+    order: Option<String>,
+    after: Option<String>,
+}
+
+/// A list of items.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct ItemPage {
+    #[schemars(extend("const" = "list"))]
+    object: &'static str,
+    /// The items, in OpenAI's shapes.
+    data: Vec<Item>,
+    first_id: Option<String>,
+    last_id: Option<String>,
+    has_more: bool,
+}
+
+impl ItemPage {
+    /// The page of the items that a query asks for. They come in the order of the conversation.
+    ///
+    /// # Errors
+    /// When the query is not valid.
+    pub(super) fn of(mut items: Vec<Item>, query: &ItemQuery) -> Result<Self, ApiError> {
+        let limit = page_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
+        match query.order.as_deref() {
+            None | Some("desc") => items.reverse(),
+            Some("asc") => {}
+            Some(_) => return Err(RequestError::invalid("order", "must be asc or desc").into()),
+        }
+        if let Some(after) = query.after.as_deref().filter(|after| !after.is_empty()) {
+            let place = items.iter().position(|item| item["id"] == after);
+            let place =
+                place.ok_or_else(|| RequestError::invalid("after", "names no item of the list"))?;
+            items.drain(..=place);
+        }
+        let has_more = items.len() > limit;
+        items.truncate(limit);
+        Ok(Self {
+            has_more,
+            ..Self::whole(items)
+        })
+    }
+
+    /// A list of all these items.
+    pub(super) fn whole(items: Vec<Item>) -> Self {
+        let id = |item: Option<&Item>| Some(item?.get("id")?.as_str()?.to_owned());
+        Self {
+            object: "list",
+            first_id: id(items.first()),
+            last_id: id(items.last()),
+            has_more: false,
+            data: items,
+        }
+    }
+}
+
+/// The items that the request of a run brought.
+pub(super) fn input_of(session: &StoredSession, run: &RunId) -> Vec<Item> {
+    let segments = Segment::all(session);
+    let segment = segments
+        .into_iter()
+        .find(|segment| segment.run.as_ref() == Some(run));
+    let Some(segment) = segment else {
+        return Vec::new();
+    };
+    let first = (segment.start == 0).then(|| instructions(session, run.as_str()));
+    let first = first.into_iter().flatten();
+    first.chain(segment.input(run.as_str())).collect()
+}
+
+/// The items of a session, in order.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn items_of(
+    state: &AppState,
+    owner: &Owner,
+    id: &SessionId,
+    session: &StoredSession,
+) -> Result<Vec<Item>, ApiError> {
+    // Of messages that no response is known for.
+    let scope = scope(id);
+    let mut items: Vec<Item> = instructions(session, &scope).collect();
+    for segment in Segment::all(session) {
+        let Some(run) = &segment.run else {
+            segment.rest(&scope, &mut items);
+            continue;
+        };
+        items.extend(segment.input(run.as_str()));
+        let known = state.runs.look_up_shown(owner, run).await;
+        let response = match known.map_err(SessionError::from)? {
+            Some(FoundRun::Ended(answer)) => response_of(run, &answer).await,
+            _ => None,
+        };
+        match response.and_then(|response| output_of(&response)) {
+            Some(output) => items.extend(output),
+            None => segment.output(run.as_str(), &mut items),
+        }
+    }
+    Ok(items)
+}
+
+/// The messages of one turn, or those after the last one.
+#[derive(Debug)]
+struct Segment<'a> {
+    /// Where the messages begin in the session.
+    start: usize,
+    messages: &'a [StoredMessage],
+    run: Option<RunId>,
+}
+
+impl<'a> Segment<'a> {
+    fn all(session: &'a StoredSession) -> Vec<Self> {
+        let mut segments = Vec::new();
+        let mut start = 0;
+        let ended = session
+            .messages
+            .split_inclusive(|stored| stored.view.is_some());
+        for messages in ended {
+            let view = messages.last().and_then(|stored| stored.view.as_ref());
+            let run = view.and_then(|view| view.run.as_deref());
+            segments.push(Self {
+                start,
+                messages,
+                run: run.and_then(|run| RunId::parse(&format!("resp_{run}")).ok()),
+            });
+            start += messages.len();
+        }
+        segments
+    }
+
+    /// What the request brought.
+    fn input(&self, scope: &str) -> Vec<Item> {
+        let visible = self.messages.iter().filter(|stored| !stored.hidden);
+        let input = visible
+            .filter(|stored| *stored.message.role() != Role::Assistant || stored.view.is_none());
+        let items = |(index, stored): (usize, &StoredMessage)| {
+            items_at(&stored.message, scope, &index.to_string())
+        };
+        input.enumerate().flat_map(items).collect()
+    }
+
+    /// What the model answered, where the response itself is gone.
+    fn output(&self, scope: &str, items: &mut Vec<Item>) {
+        for (index, stored) in self.messages.iter().enumerate() {
+            if *stored.message.role() == Role::Assistant {
+                self.answer(stored, scope, self.start + index, items);
+            }
+        }
+    }
+
+    /// All messages, of no known response.
+    fn rest(&self, scope: &str, items: &mut Vec<Item>) {
+        for (index, stored) in self.messages.iter().enumerate() {
+            let place = self.start + index;
+            match stored.message.role() {
+                Role::Assistant => self.answer(stored, scope, place, items),
+                _ if stored.hidden => {}
+                _ => items.extend(items_at(&stored.message, scope, &place.to_string())),
+            }
+        }
+    }
+
+    /// The items of an assistant message.
+    fn answer(&self, stored: &StoredMessage, scope: &str, place: usize, items: &mut Vec<Item>) {
+        let message = &stored.message;
+        let text = message.content_text();
+        if !text.is_empty() {
+            items.push(object(json!({
+                "type": "message", "id": format!("msg_{scope}_{place}"), "role": "assistant", "status": "completed",
+                "content": [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}],
+            })));
+        }
+        for (index, call) in message.tool_calls().iter().enumerate() {
+            let result = self.messages.iter().find(|result| {
+                result.hidden && result.message.tool_call_id() == Some(call.id.as_str())
+            });
+            items.push(object(match result {
+                Some(result) => json!({
+                    "type": "mcp_call", "id": format!("mcp_{scope}_{place}x{index}"), "status": "completed",
+                    "server_label": "loopwright", "name": call.name, "arguments": call.arguments,
+                    "output": result.message.content_text(),
+                }),
+                None => json!({
+                    "type": "function_call", "id": format!("fc_{scope}_{place}x{index}"), "status": "completed",
+                    "call_id": call.id, "name": call.name, "arguments": call.arguments,
+                }),
+            }));
+        }
+    }
+}
+
+/// The items of a message that a request brought.
+fn items_at(message: &Message, scope: &str, place: &str) -> Vec<Item> {
+    let id = |prefix: &str, rest: &str| format!("{prefix}_{scope}_{place}{rest}");
+    input_items(message, id).into_iter().map(object).collect()
+}
+
+/// The items of the instructions of a session.
+fn instructions(session: &StoredSession, scope: &str) -> impl Iterator<Item = Item> {
+    let messages = session.instructions.iter().enumerate();
+    messages.flat_map(move |(index, message)| items_at(message, scope, &format!("i{index}")))
+}
+
+/// The items of a response.
+fn output_of(response: &str) -> Option<Vec<Item>> {
+    #[derive(Deserialize)]
+    struct Output {
+        output: Vec<Item>,
+    }
+    serde_json::from_str::<Output>(response)
+        .ok()
+        .map(|response| response.output)
+}
+
+/// A text that stands for a session in ids. It says nothing of the session's own id.
+fn scope(id: &SessionId) -> String {
+    let digest = Sha256::digest(id.as_str());
+    hex(digest.get(..16).unwrap_or_default())
+}
+
+fn object(value: Value) -> Item {
+    match value {
+        Value::Object(object) => object,
+        _ => Item::new(),
+    }
+}

@@ -1,0 +1,179 @@
+//! Requests that are sent again after their turn has failed: they go on in the session of that turn, so that no tool runs twice.
+//!
+//! Clients repeat a request on their own and name no session. An id that they send anyway confirms that it is the same request;
+//! it never names a session, as several conversations may share it.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use http::HeaderMap;
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::super::AppState;
+use super::super::error::ApiError;
+use super::history::response_of;
+use crate::ids::{Owner, RunId, SessionId};
+use crate::openai::raw::RawObject;
+use crate::runs::FoundRun;
+use crate::session::SessionError;
+
+/// How long a request may come again.
+const RETRY_TTL: Duration = Duration::from_secs(600);
+/// Most requests that are remembered; the oldest go first.
+const MAX_REQUESTS: usize = 16 * 1024;
+/// Headers that confirm a retry.
+const CONFIRMING: [&str; 2] = ["x-claude-code-session-id", "session-id"];
+/// The field that does too.
+const CONFIRMING_FIELD: &str = "prompt_cache_key";
+
+/// What stands for a request.
+pub(in super::super) type RequestDigest = [u8; 32];
+
+/// The runs of requests that may come again.
+#[derive(Debug, Default)]
+pub(in super::super) struct RetriedRequests(Mutex<RememberedRequests>);
+
+#[derive(Debug, Default)]
+struct RememberedRequests {
+    runs: HashMap<RequestDigest, (RunId, Instant)>,
+    /// Oldest first. An entry may have been replaced since.
+    order: VecDeque<(RequestDigest, Instant)>,
+}
+
+impl RetriedRequests {
+    /// Remembers the run of a request.
+    pub(super) fn insert(&self, digest: RequestDigest, run: RunId) {
+        let now = Instant::now();
+        let mut requests = self.0.lock();
+        requests.runs.insert(digest, (run, now));
+        requests.order.push_back((digest, now));
+        while let Some((digest, at)) = requests.order.front().copied() {
+            let expired = now >= at + RETRY_TTL;
+            if !expired && requests.order.len() <= MAX_REQUESTS {
+                break;
+            }
+            requests.order.pop_front();
+            if requests
+                .runs
+                .get(&digest)
+                .is_some_and(|(_, since)| *since == at)
+            {
+                requests.runs.remove(&digest);
+            }
+        }
+    }
+
+    fn find(&self, digest: &RequestDigest) -> Option<RunId> {
+        let requests = self.0.lock();
+        let (run, at) = requests.runs.get(digest)?;
+        (Instant::now() < *at + RETRY_TTL).then(|| run.clone())
+    }
+}
+
+/// What stands for a request, if something confirms that another one is the same. Whether it is streamed does not matter.
+pub(super) fn digest(owner: &Owner, headers: &HeaderMap, body: &[u8]) -> Option<RequestDigest> {
+    let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
+    let header = CONFIRMING.iter().find_map(|name| headers.get(*name));
+    let field = object.get_some(CONFIRMING_FIELD).map(RawValue::get);
+    let confirming = match (header, field) {
+        (Some(header), _) => header.as_bytes(),
+        (None, Some(field)) => field.as_bytes(),
+        (None, None) => return None,
+    };
+    let members = object.members_without(&["stream", "stream_options"]);
+    let mut digest = Sha256::new();
+    // The lengths distinguish triples whose joined texts are equal.
+    for part in [owner.as_str().as_bytes(), confirming, members.as_bytes()] {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    Some(digest.finalize().into())
+}
+
+/// The session of the failed turn of the same request.
+///
+/// # Errors
+/// When the store fails.
+pub(super) async fn failed_session(
+    state: &AppState,
+    owner: &Owner,
+    digest: &RequestDigest,
+) -> Result<Option<SessionId>, ApiError> {
+    let Some(run) = state.retried.find(digest) else {
+        return Ok(None);
+    };
+    let found = state.runs.look_up_shown(owner, &run).await;
+    let Some(FoundRun::Ended(answer)) = found.map_err(SessionError::from)? else {
+        return Ok(None);
+    };
+    // Without a response, the answer is an error.
+    let failed = match response_of(&run, &answer).await {
+        Some(response) => is_broken_off(&response),
+        None => true,
+    };
+    if !failed {
+        return Ok(None);
+    }
+    let session = state.runs.session_of(owner, &run).await;
+    let Some(session) = session.map_err(SessionError::from)? else {
+        return Ok(None);
+    };
+    let stored = state.sessions.load(owner, &session).await?;
+    Ok(stored.map(|_| session))
+}
+
+fn is_broken_off(response: &str) -> bool {
+    let object = RawObject::parse(response).ok();
+    let status = object.and_then(|object| object.get("status"));
+    status.is_some_and(|status| matches!(status.get(), "\"failed\"" | "\"cancelled\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_a_confirmed_request_is_known_again() {
+        let owner = Owner::key("a");
+        let plain = HeaderMap::new();
+        let of = |headers: &HeaderMap, body: &str| digest(&owner, headers, body.as_bytes());
+        assert_eq!(of(&plain, r#"{"input":"a"}"#), None);
+        let keyed = of(
+            &plain,
+            r#"{"input":"a","prompt_cache_key":"k","stream":true}"#,
+        );
+        assert!(keyed.is_some());
+        assert_eq!(of(&plain, r#"{"input":"a","prompt_cache_key":"k"}"#), keyed);
+        assert_ne!(of(&plain, r#"{"input":"b","prompt_cache_key":"k"}"#), keyed);
+        let mut named = HeaderMap::new();
+        named.insert("session-id", HeaderValue::from_static("s"));
+        assert!(of(&named, r#"{"input":"a"}"#).is_some());
+        assert_ne!(of(&named, r#"{"input":"a","prompt_cache_key":"k"}"#), keyed);
+        let other = digest(
+            &Owner::key("b"),
+            &plain,
+            br#"{"input":"a","prompt_cache_key":"k"}"#,
+        );
+        assert_ne!(other, keyed);
+    }
+
+    #[test]
+    fn the_oldest_requests_are_forgotten_first() {
+        let requests = RetriedRequests::default();
+        let digest = |number: usize| {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&(number as u64).to_le_bytes());
+            digest
+        };
+        for number in 0..=MAX_REQUESTS {
+            requests.insert(digest(number), RunId::fresh());
+        }
+        assert_eq!(requests.find(&digest(0)), None);
+        assert!(requests.find(&digest(1)).is_some());
+    }
+}

@@ -1,0 +1,196 @@
+//! `/v1/responses/{id}`: responses by their id, while they are made and afterwards; always within the caller's own.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::super::AppState;
+use super::super::answer::DeletedObject;
+use super::super::completions::followed;
+use super::super::error::ApiError;
+use super::super::extract::{Path, Query};
+use super::super::turn;
+use super::history::response_of;
+use super::items::{ItemPage, ItemQuery, input_of};
+use super::json_answer;
+use crate::ids::{Owner, RunId};
+use crate::openai::request::RequestError;
+use crate::responses::encode::unfinished_of;
+use crate::runs::{CancelMode, FollowError, FoundRun, RunAnswer};
+use crate::session::{SessionError, StoredSession};
+
+/// The query of a reader of a response.
+#[derive(Debug, Deserialize)]
+pub(in super::super) struct ResponseQuery {
+    stream: Option<String>,
+    starting_after: Option<String>,
+}
+
+/// `GET /v1/responses/{id}`
+pub(in super::super) async fn show(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Query(query): Query<ResponseQuery>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    let known = known_events(query.starting_after.as_deref())?;
+    match query.stream.as_deref() {
+        None | Some("false") => {}
+        Some("true") => return events(&state, &owner, &id, known).await,
+        Some(_) => return Err(RequestError::invalid("stream", "must be true or false").into()),
+    }
+    if let Some(response) = running(&state, &owner, &id) {
+        return Ok(response);
+    }
+    match look_up(&state, &owner, &id).await? {
+        FoundRun::Ended(answer) => Ok(ended(&id, &answer).await),
+        FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
+        // It started in between.
+        FoundRun::Running | FoundRun::Elsewhere(_) => Err(not_found()),
+    }
+}
+
+/// `DELETE /v1/responses/{id}`
+pub(in super::super) async fn delete(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    let session = state.runs.session_of(&owner, &id).await;
+    let session = session.map_err(SessionError::from)?;
+    if !state
+        .runs
+        .delete(&owner, &id)
+        .await
+        .map_err(SessionError::from)?
+    {
+        return Err(not_found());
+    }
+    if let Some(session) = session {
+        let lease = state.sessions.lease(&owner, &session).await?;
+        let stored = state.sessions.load(&owner, &session).await?;
+        if stored.is_some_and(|stored| is_only_response(&stored, &id)) {
+            state.sessions.delete(&lease).await?;
+        }
+    }
+    let id = id.response_id();
+    Ok(Json(DeletedObject::new("response", &id)).into_response())
+}
+
+/// `POST /v1/responses/{id}/cancel`
+pub(in super::super) async fn cancel(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    if state.runs.cancel(&owner, &id, CancelMode::Abort)
+        && let Ok(Some(answer)) = state.runs.wait_for(&owner, &id).await
+    {
+        return Ok(ended(&id, &answer).await);
+    }
+    match look_up(&state, &owner, &id).await? {
+        FoundRun::Ended(answer) => Ok(ended(&id, &answer).await),
+        FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
+        FoundRun::Running | FoundRun::Elsewhere(_) => Err(not_found()),
+    }
+}
+
+/// `GET /v1/responses/{id}/input_items`
+pub(in super::super) async fn input_items(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Query(query): Query<ItemQuery>,
+) -> Result<Response, ApiError> {
+    let id = run_id(&id)?;
+    look_up(&state, &owner, &id).await?;
+    let session = state.runs.session_of(&owner, &id).await;
+    let session = match session.map_err(SessionError::from)? {
+        Some(session) => state.sessions.load(&owner, &session).await?,
+        None => None,
+    };
+    let items = session.map_or_else(Vec::new, |session| input_of(&session, &id));
+    Ok(Json(ItemPage::of(items, &query)?).into_response())
+}
+
+/// How many events of a response the client has, given the number of the last one.
+fn known_events(after: Option<&str>) -> Result<u64, RequestError> {
+    match after.map(str::parse::<u64>) {
+        // The log counts from 1.
+        Some(Ok(number)) => Ok(number.saturating_add(1)),
+        Some(Err(_)) => Err(invalid_number()),
+        None => Ok(0),
+    }
+}
+
+fn invalid_number() -> RequestError {
+    RequestError::invalid("starting_after", "must be the sequence_number of an event")
+}
+
+/// The events of a run after the known ones, and those to come.
+async fn events(
+    state: &AppState,
+    owner: &Owner,
+    id: &RunId,
+    known: u64,
+) -> Result<Response, ApiError> {
+    look_up(state, owner, id).await?;
+    match state.runs.follow(owner, id, known) {
+        Ok(follow) => {
+            let mut response = followed(state, follow);
+            turn::set_completion_id(response.headers_mut(), &id.response_id());
+            Ok(response)
+        }
+        Err(FollowError::PastEnd { .. }) => Err(invalid_number().into()),
+        Err(FollowError::Expired | FollowError::NotFound) => Err(ApiError::events_expired()),
+    }
+}
+
+/// The response of a run that has not ended.
+fn running(state: &AppState, owner: &Owner, id: &RunId) -> Option<Response> {
+    let status = state.runs.status(owner, id)?;
+    let body = match status.unfinished {
+        Some(unfinished) => Body::from(unfinished),
+        None => Body::from(unfinished_of(id, status.created)?),
+    };
+    Some(json_answer(body))
+}
+
+/// The response of a run that has ended, or its error.
+async fn ended(id: &RunId, answer: &Arc<RunAnswer>) -> Response {
+    match response_of(id, answer).await {
+        Some(response) => json_answer(response),
+        None => turn::whole(Some(answer), None).await,
+    }
+}
+
+async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<FoundRun, ApiError> {
+    let found = state.runs.look_up_shown(owner, id).await;
+    found.map_err(SessionError::from)?.ok_or_else(not_found)
+}
+
+/// Whether a session has no answer of another run.
+fn is_only_response(session: &StoredSession, run: &RunId) -> bool {
+    let answers = session
+        .messages
+        .iter()
+        .filter_map(|stored| stored.view.as_ref());
+    let mut others = answers.filter(|view| view.run.as_deref() != Some(run.as_str()));
+    others.next().is_none()
+}
+
+/// The id of a run that should exist. Text that cannot be an id belongs to none.
+fn run_id(text: &str) -> Result<RunId, ApiError> {
+    RunId::parse(text).map_err(|_| not_found())
+}
+
+fn not_found() -> ApiError {
+    ApiError::not_found("no response has this id")
+}

@@ -1,0 +1,255 @@
+//! Decodes a request of the Responses API into a turn.
+
+mod fields;
+mod include;
+mod input;
+pub mod names;
+mod native;
+mod references;
+mod schema;
+mod text;
+mod tools;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use self::fields::ResponseFields;
+use self::input::InputFields;
+use self::names::ToolNames;
+use crate::agent::event::{Notice, ToolKind};
+use crate::agent::inputs::{FileMember, FilePosition, PartIndex};
+use crate::agent::offer::ServerOffer;
+use crate::agent::options::OnLimit;
+use crate::agent::turn::{Caller, SessionMode, TurnRequest};
+use crate::chat::decode::{self as chat, Decision};
+use crate::openai::message::Message;
+use crate::openai::raw::RawObject;
+use crate::openai::request::{RequestError, body_object};
+
+pub use self::native::{IssuedIds, as_plain_chat};
+pub use self::references::{KnownHistory, NamedContainer, References};
+pub use self::schema::ResponseRequest;
+
+/// What of the head of a request decides on its answer.
+#[derive(Debug, Clone, Default)]
+pub struct RequestHead {
+    /// `x-loopwright-progress`.
+    pub progress: Option<String>,
+    /// `user-agent`.
+    pub user_agent: String,
+    /// The address under which the client reaches the server, such as `http://localhost:8080`.
+    pub origin: String,
+}
+
+/// Which calls of server-side tools are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ShownItems {
+    /// All, and events that OpenAI's API does not have.
+    Named,
+    All,
+    /// Those of hosted tools that the request declares.
+    Declared,
+    None,
+}
+
+/// What the encoder needs to know of a request.
+#[derive(Debug, Clone)]
+pub struct ResponseOptions {
+    /// Whether the answer is streamed.
+    pub stream: bool,
+    /// The answer is not waited for.
+    pub background: bool,
+    /// The response is stored.
+    pub store: bool,
+    /// The members of every response that follow from the request, without braces.
+    pub(super) echo: String,
+    /// Reasoning is sent as its summary.
+    pub(super) summary: bool,
+    pub(super) encrypted_reasoning: bool,
+    pub(super) logprobs: bool,
+    pub(super) web_sources: bool,
+    pub(super) web_results: bool,
+    pub(super) code_outputs: bool,
+    pub(super) on_limit: OnLimit,
+    pub(super) names: ToolNames,
+    /// What decoding has to say to the client.
+    pub(super) notices: Vec<Notice>,
+    pub(super) origin: String,
+    shown: ShownItems,
+    declares_web: bool,
+    declares_code: bool,
+    /// The container that the request names.
+    pub(super) container: Option<String>,
+    /// The labels of the MCP servers that the request declares.
+    servers: Vec<String>,
+    /// What is shown of them.
+    pub(super) listed: Vec<ListedServer>,
+    /// The input item of each message.
+    positions: Vec<usize>,
+}
+
+/// An MCP server that a request declares, with its tools.
+#[derive(Debug, Clone)]
+pub(super) struct ListedServer {
+    pub(super) label: String,
+    pub(super) tools: Value,
+    /// Why its tools are not offered.
+    pub(super) problem: Option<String>,
+}
+
+/// A turn, and the options of its answer.
+#[derive(Debug)]
+pub struct ResponseTurn {
+    /// The input of the loop.
+    pub turn: Box<TurnRequest>,
+    /// The options of the encoder.
+    pub options: ResponseOptions,
+}
+
+impl ResponseOptions {
+    /// Those of a request for this model that asked for nothing else.
+    ///
+    /// # Errors
+    /// Never: the request is a plain one.
+    pub fn plain(model: &str) -> Result<Self, RequestError> {
+        ResponseFields::plain(model)
+    }
+
+    /// Whether a server-side call of this kind is shown; `server` is the MCP server that has the tool.
+    pub(super) fn shows(&self, kind: ToolKind, server: Option<&str>) -> bool {
+        match self.shown {
+            ShownItems::Named | ShownItems::All => true,
+            ShownItems::None => false,
+            ShownItems::Declared => match kind {
+                ToolKind::WebSearch => self.declares_web,
+                ToolKind::CodeExecution => self.declares_code,
+                ToolKind::Custom => {
+                    server.is_some_and(|server| self.servers.iter().any(|label| label == server))
+                }
+            },
+        }
+    }
+
+    /// Whether the stream has events that OpenAI's API does not have.
+    pub(super) fn is_named(&self) -> bool {
+        self.shown == ShownItems::Named
+    }
+
+    /// The path of the field that names or holds a file, such as `input[0].content[1].file_id`.
+    pub fn file_path(&self, position: &FilePosition) -> String {
+        match position {
+            FilePosition::Part {
+                index: PartIndex { message, part },
+                member,
+                ..
+            } => {
+                let item = self.positions.get(*message).copied().unwrap_or_default();
+                let member = match member {
+                    FileMember::Id => "file_id",
+                    FileMember::Data => "file_data",
+                };
+                format!("input[{item}].content[{part}].{member}")
+            }
+            FilePosition::Field(param) => param.clone(),
+        }
+    }
+}
+
+/// The messages that `items` of a body come to; none if there is no such member.
+///
+/// # Errors
+/// When an item is not usable.
+pub fn item_messages(object: &RawObject<'_>) -> Result<Vec<Message>, RequestError> {
+    let Some(items) = object.get_some("items").filter(|items| items.get() != "[]") else {
+        return Ok(Vec::new());
+    };
+    if !items.get().starts_with('[') {
+        return Err(RequestError::invalid("items", "must be a list of items"));
+    }
+    let renamed = format!("{{\"input\":{}}}", items.get());
+    let of_items = |error: RequestError| RequestError {
+        param: error.param.map(|param| param.replacen("input", "items", 1)),
+        message: error.message.replacen("'input", "'items", 1),
+        ..error
+    };
+    let read = || -> Result<Vec<Message>, RequestError> {
+        let fields = InputFields::read(
+            &body_object(renamed.as_bytes())?,
+            &KnownHistory::default(),
+            false,
+        )?;
+        let parse = |json: &String| {
+            Message::parse(json).map_err(|problem| RequestError::invalid("input", &problem))
+        };
+        fields.messages.iter().map(parse).collect()
+    };
+    read().map_err(of_items)
+}
+
+/// Decodes a request, given the JSON text of its body.
+///
+/// # Errors
+/// When a field that loopwright acts on is invalid or not available.
+#[expect(clippy::too_many_arguments, reason = "what a request is decoded with")]
+pub async fn decode(
+    body: &Bytes,
+    caller: Caller,
+    offer: ServerOffer<'_>,
+    max_messages: usize,
+    head: RequestHead,
+    known: KnownHistory,
+) -> Result<ResponseTurn, RequestError> {
+    let object = body_object(body)?;
+    let is_named = caller.session_header.is_some() || object.get_some("session_id").is_some();
+    let fields = ResponseFields::read(&object, &offer, head, &known, is_named)?;
+    let ResponseFields {
+        chat,
+        instructions,
+        max_output_tokens,
+        unknown_calls,
+        truncates,
+        mut options,
+    } = fields;
+    let chat = Bytes::from(chat);
+    let decoded = match chat::decode(&chat, caller, offer, max_messages)? {
+        Decision::Turn(decoded) => decoded,
+        Decision::PassThrough(request) => request.into_turn()?,
+        Decision::Servers(request) => Box::pin(request.into_turn()).await?,
+    };
+    let mut turn = decoded.turn;
+    let options_of_turn = &mut turn.options;
+    options_of_turn.keep = !options_of_turn.ephemeral;
+    options_of_turn.background = options.background;
+    if let Some(session) = known.session {
+        let named = options_of_turn.session_id.as_ref();
+        if named.is_some_and(|named| *named != session) {
+            let problem = "names another session than the rest of the request; leave it out";
+            return Err(RequestError::invalid("session_id", problem));
+        }
+        options_of_turn.session_id = Some(session);
+        options_of_turn.session_mode = match known.appends {
+            true => SessionMode::Continue,
+            false => SessionMode::Replay,
+        };
+    }
+    options_of_turn.truncates = truncates;
+    options_of_turn.previous = known.previous;
+    options_of_turn.container = known.container;
+    turn.streams_arguments = options.stream;
+    turn.instructions = instructions;
+    turn.answered_calls = unknown_calls;
+    turn.options.limits.max_output_tokens = max_output_tokens;
+    if options.shown != ShownItems::None {
+        let listed = decoded.servers.iter().map(|server| ListedServer {
+            label: server.label().to_owned(),
+            tools: server.tools().into(),
+            problem: server.problem(),
+        });
+        options.listed = listed.collect();
+    }
+    options.on_limit = turn.options.on_limit;
+    Ok(ResponseTurn {
+        turn: Box::new(turn),
+        options,
+    })
+}

@@ -1,0 +1,173 @@
+//! The items of calls that the client runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use serde_json::json;
+
+use super::events::EventWriter;
+use super::items::ItemPlace;
+use crate::agent::event::ArgumentsPiece;
+use crate::ids::RunId;
+use crate::openai::raw::quoted;
+use crate::openai::tool::{CallKind, ToolCall};
+use crate::responses::decode::ResponseOptions;
+use crate::responses::decode::names::custom_input;
+
+/// The client's calls of a response.
+#[derive(Debug)]
+pub(super) struct ClientCalls {
+    run: RunId,
+    options: Arc<ResponseOptions>,
+    /// Calls whose arguments arrive, by their id.
+    arriving: HashMap<String, ArrivingCall>,
+}
+
+/// A call whose arguments arrive.
+#[derive(Debug)]
+struct ArrivingCall {
+    place: ItemPlace,
+    call_id: String,
+    /// As the model is offered it.
+    name: String,
+    is_custom: bool,
+    /// What of the arguments was sent. The input of a custom tool is known with its end.
+    sent: String,
+}
+
+impl ClientCalls {
+    pub(super) fn new(run: &RunId, options: Arc<ResponseOptions>) -> Self {
+        Self {
+            run: run.clone(),
+            options,
+            arriving: HashMap::new(),
+        }
+    }
+
+    /// A piece of the arguments of a call.
+    pub(super) fn arguments(
+        &mut self,
+        piece: &ArgumentsPiece,
+        items: &mut Vec<Option<String>>,
+        events: &mut EventWriter,
+        out: &mut BytesMut,
+    ) {
+        if !self.arriving.contains_key(&piece.call_id) {
+            let is_custom = self.options.names.is_custom(&piece.name);
+            let call = self.begin(&piece.call_id, &piece.name, is_custom, items, events, out);
+            self.arriving.insert(piece.call_id.clone(), call);
+        }
+        if let Some(call) = self.arriving.get_mut(&piece.call_id)
+            && !call.is_custom
+        {
+            call.sent.push_str(&piece.piece);
+            call.delta(&piece.piece, events, out);
+        }
+    }
+
+    /// A call whose arguments are complete.
+    pub(super) fn hand_over(
+        &mut self,
+        call: &ToolCall,
+        items: &mut Vec<Option<String>>,
+        events: &mut EventWriter,
+        out: &mut BytesMut,
+    ) {
+        let is_custom = call.kind == CallKind::Custom || self.options.names.is_custom(&call.name);
+        let text = match is_custom {
+            true => custom_input(&call.arguments),
+            false => call.arguments.clone(),
+        };
+        let open = match self.arriving.remove(&call.id) {
+            Some(open) => open,
+            None => self.begin(&call.id, &call.name, is_custom, items, events, out),
+        };
+        let rest = text.strip_prefix(&open.sent).unwrap_or_default();
+        if !rest.is_empty() {
+            open.delta(rest, events, out);
+        }
+        let (_, name) = self.options.names.split(&call.name);
+        let (members, whole) = (open.place.members(), quoted(&text));
+        let (kind, members) = match is_custom {
+            true => (
+                "response.custom_tool_call_input.done",
+                format!("{members},\"input\":{whole}"),
+            ),
+            false => (
+                "response.function_call_arguments.done",
+                format!("{members},\"name\":{},\"arguments\":{whole}", quoted(name)),
+            ),
+        };
+        events.write(kind, &members, out);
+        let item = self.item(&open, &text, "completed");
+        open.place.done(item, items, events, out);
+    }
+
+    /// Ends the calls that are not handed over after all.
+    pub(super) fn interrupt(
+        &mut self,
+        items: &mut [Option<String>],
+        events: &mut EventWriter,
+        out: &mut BytesMut,
+    ) {
+        let mut open: Vec<ArrivingCall> = self.arriving.drain().map(|(_, call)| call).collect();
+        open.sort_by_key(|call| call.place.index);
+        for call in open {
+            let item = self.item(&call, &call.sent, "incomplete");
+            call.place.done(item, items, events, out);
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the items, the writer and the buffer are the encoder's"
+    )]
+    fn begin(
+        &self,
+        call_id: &str,
+        name: &str,
+        is_custom: bool,
+        items: &mut Vec<Option<String>>,
+        events: &mut EventWriter,
+        out: &mut BytesMut,
+    ) -> ArrivingCall {
+        let prefix = if is_custom { "ctc" } else { "fc" };
+        let call = ArrivingCall {
+            place: ItemPlace::next(prefix, &self.run, items),
+            call_id: call_id.to_owned(),
+            name: name.to_owned(),
+            is_custom,
+            sent: String::new(),
+        };
+        let item = self.item(&call, "", "in_progress");
+        call.place.added(&item, events, out);
+        call
+    }
+
+    fn item(&self, call: &ArrivingCall, text: &str, status: &str) -> String {
+        let (namespace, name) = self.options.names.split(&call.name);
+        let (kind, key) = match call.is_custom {
+            true => ("custom_tool_call", "input"),
+            false => ("function_call", "arguments"),
+        };
+        let mut item = json!({
+            "type": kind, "id": call.place.id, "call_id": call.call_id, "name": name, "status": status, key: text,
+        });
+        if let Some(namespace) = namespace {
+            item["namespace"] = namespace.into();
+        }
+        item.to_string()
+    }
+}
+
+impl ArrivingCall {
+    fn delta(&self, text: &str, events: &mut EventWriter, out: &mut BytesMut) {
+        let kind = match self.is_custom {
+            true => "response.custom_tool_call_input.delta",
+            false => "response.function_call_arguments.delta",
+        };
+        let before = format!("{},\"delta\":", self.place.members());
+        events.write_text(kind, &before, text, "", out);
+    }
+}

@@ -1,0 +1,119 @@
+//! Messages of a history as the items that a request brings.
+
+use serde_json::{Value, json};
+
+use crate::openai::message::{Message, Role};
+
+/// The items of a message. `id` makes an id from the prefix of its type and what stands behind the place of the message.
+pub fn input_items(message: &Message, id: impl Fn(&str, &str) -> String) -> Vec<Value> {
+    if let Some(call) = message.tool_call_id() {
+        return vec![json!({
+            "type": "function_call_output", "id": id("fco", ""), "call_id": call,
+            "output": message.content_text(), "status": "completed",
+        })];
+    }
+    let item = |prefix: &str, content: Value| {
+        json!({
+            "type": "message", "id": id(prefix, ""), "role": message.role().as_str(),
+            "status": "completed", "content": content,
+        })
+    };
+    if *message.role() != Role::Assistant {
+        return vec![item("in", content(message))];
+    }
+    let mut items = Vec::new();
+    let text = message.content_text();
+    if !text.is_empty() {
+        let part = json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
+        items.push(item("msg", json!([part])));
+    }
+    let calls = message.tool_calls().iter().enumerate();
+    items.extend(calls.map(|(index, call)| {
+        json!({
+            "type": "function_call", "id": id("fc", &format!("x{index}")), "status": "completed",
+            "call_id": call.id, "name": call.name, "arguments": call.arguments,
+        })
+    }));
+    items
+}
+
+/// The parts of the content of an item.
+fn content(message: &Message) -> Value {
+    let value: Value = serde_json::from_str(message.json_str()).unwrap_or_default();
+    match &value["content"] {
+        Value::Array(parts) => parts.iter().map(part).collect(),
+        _ => json!([{"type": "input_text", "text": message.content_text()}]),
+    }
+}
+
+/// A part of a chat message as a part of an item.
+fn part(part: &Value) -> Value {
+    let detail = |image: &Value| match &image["detail"] {
+        Value::Null => json!("auto"),
+        detail => detail.clone(),
+    };
+    match part["type"].as_str() {
+        Some("text") => json!({"type": "input_text", "text": part["text"]}),
+        Some("image_url") => {
+            let image = &part["image_url"];
+            json!({"type": "input_image", "image_url": image["url"], "detail": detail(image)})
+        }
+        Some("image_file") => {
+            let image = &part["image_file"];
+            json!({"type": "input_image", "file_id": image["file_id"], "detail": detail(image)})
+        }
+        Some("file") => {
+            let mut item = json!({"type": "input_file"});
+            for key in ["file_id", "file_data", "filename"] {
+                if let Some(value) = part["file"].get(key) {
+                    item[key] = value.clone();
+                }
+            }
+            item
+        }
+        _ => part.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(message: &Value) -> Value {
+        let message = Message::parse(&message.to_string()).unwrap();
+        let id = |prefix: &str, rest: &str| format!("{prefix}_7{rest}");
+        input_items(&message, id).into()
+    }
+
+    #[test]
+    fn a_message_becomes_the_items_that_it_came_from() {
+        let parts = json!([
+            {"type": "text", "text": "a"},
+            {"type": "image_url", "image_url": {"url": "u", "detail": "low"}},
+            {"type": "image_file", "image_file": {"file_id": "f", "detail": "auto"}},
+            {"type": "file", "file": {"file_data": "d", "filename": "n"}},
+        ]);
+        assert_eq!(
+            items(&json!({"role": "user", "content": parts})),
+            json!([{"type": "message", "id": "in_7", "role": "user", "status": "completed", "content": [
+                {"type": "input_text", "text": "a"},
+                {"type": "input_image", "image_url": "u", "detail": "low"},
+                {"type": "input_image", "file_id": "f", "detail": "auto"},
+                {"type": "input_file", "file_data": "d", "filename": "n"},
+            ]}])
+        );
+        let call =
+            json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+        let found = items(&json!({"role": "assistant", "content": "b", "tool_calls": [call]}));
+        assert_eq!(found[0]["content"][0]["text"], "b");
+        assert_eq!(
+            (&found[1]["id"], &found[1]["call_id"]),
+            (&json!("fc_7x0"), &json!("c"))
+        );
+        let found = items(&json!({"role": "tool", "tool_call_id": "c", "content": "r"}));
+        assert_eq!(
+            (&found[0]["id"], &found[0]["output"]),
+            (&json!("fco_7"), &json!("r"))
+        );
+    }
+}
