@@ -1,0 +1,208 @@
+//! Connections: the pool, statements that are tried again on another connection, and errors.
+
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgConnection, PgPoolOptions, PgRow};
+use sqlx::query::Query;
+use sqlx::{Connection, Executor, PgPool, Postgres as Driver};
+use tokio::time::{Instant, timeout};
+
+use super::super::StoreError;
+use super::url::PostgresUrl;
+
+/// Longest wait for a connection, a new one included.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How long a statement is tried again after its connection was lost.
+const RETRY_LIMIT: Duration = Duration::from_secs(5);
+/// Pause before a further attempt.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Longest time of one statement; the server is told to end it 5 seconds earlier.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(35);
+/// Without use for so long, a connection is checked before it is used.
+const IDLE_CHECK: Duration = Duration::from_secs(20);
+/// Longest wait for the answer to that check.
+const CHECK_LIMIT: Duration = Duration::from_secs(2);
+
+/// The settings of each connection: bounds for statements, for waits for locks, and for transactions that were left open.
+const SETTINGS: &str = "SET statement_timeout = '30s'; SET lock_timeout = '15s';
+    SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = 'warning'";
+
+/// The error code of the functions in the schema for a record of another owner.
+pub(super) const OTHER_OWNER: &str = "LW001";
+
+/// A statement with its arguments.
+pub(super) type Statement<'q> = Query<'q, Driver, PgArguments>;
+
+/// The pool of the database's connections; cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct DatabasePool(PgPool);
+
+/// An error of the driver without its details, which may hold stored data.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct DatabaseError {
+    message: String,
+}
+
+impl DatabasePool {
+    pub(super) fn new(url: &PostgresUrl) -> Result<Self, StoreError> {
+        let options = url.options().map_err(failed)?;
+        let pool = PgPoolOptions::new()
+            .max_connections(url.pool)
+            .acquire_timeout(CONNECT_LIMIT)
+            .test_before_acquire(false)
+            .after_connect(|connection, _| {
+                Box::pin(async move { connection.execute(SETTINGS).await.map(drop) })
+            })
+            .before_acquire(|connection, meta| {
+                Box::pin(async move {
+                    if meta.idle_for < IDLE_CHECK {
+                        return Ok(true);
+                    }
+                    let checked = timeout(CHECK_LIMIT, connection.ping()).await;
+                    Ok(checked.is_ok_and(|answer| answer.is_ok()))
+                })
+            });
+        Ok(Self(pool.connect_lazy_with(options)))
+    }
+
+    pub(super) fn pool(&self) -> &PgPool {
+        &self.0
+    }
+
+    /// Runs one statement. It is made and run again if the connection was lost or the server resolved a deadlock, so it
+    /// must have the same effect if it runs twice.
+    pub(super) async fn rows<'q>(
+        &self,
+        statement: impl Fn() -> Statement<'q>,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        let deadline = Instant::now() + RETRY_LIMIT;
+        loop {
+            let mut connection = self.connection().await?;
+            match timeout(STATEMENT_LIMIT, statement().fetch_all(&mut *connection)).await {
+                Ok(Ok(rows)) => return Ok(rows),
+                Ok(Err(error)) => {
+                    let lost = is_lost(&error);
+                    if lost {
+                        connection.close_on_drop();
+                    }
+                    if !(lost || is_conflict(&error)) || Instant::now() >= deadline {
+                        return Err(failed(error));
+                    }
+                }
+                Err(_) => {
+                    connection.close_on_drop();
+                    return Err(StoreError::failed("the database did not answer in time"));
+                }
+            }
+            drop(connection);
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// As [`Self::rows`], for a statement that returns at most one row.
+    pub(super) async fn row<'q>(
+        &self,
+        statement: impl Fn() -> Statement<'q>,
+    ) -> Result<Option<PgRow>, StoreError> {
+        Ok(self.rows(statement).await?.into_iter().next())
+    }
+
+    /// As [`Self::rows`], for a statement that returns one row.
+    pub(super) async fn one<'q>(
+        &self,
+        statement: impl Fn() -> Statement<'q>,
+    ) -> Result<PgRow, StoreError> {
+        let row = self.row(statement).await?;
+        row.ok_or_else(|| StoreError::failed("the database returned no row"))
+    }
+
+    /// A connection for a transaction of several statements.
+    pub(super) async fn connection(&self) -> Result<PoolConnection<Driver>, StoreError> {
+        self.0.acquire().await.map_err(failed)
+    }
+
+    pub(super) async fn close(&self) {
+        self.0.close().await;
+    }
+}
+
+/// Runs a statement of a transaction within the limit of time.
+pub(super) async fn execute(
+    connection: &mut PgConnection,
+    statement: Statement<'_>,
+) -> Result<Vec<PgRow>, StoreError> {
+    match timeout(STATEMENT_LIMIT, statement.fetch_all(connection)).await {
+        Ok(done) => done.map_err(failed),
+        Err(_) => Err(StoreError::failed("the database did not answer in time")),
+    }
+}
+
+/// A value of a row.
+pub(super) fn column<'r, T>(row: &'r PgRow, index: usize) -> Result<T, StoreError>
+where
+    T: sqlx::Decode<'r, Driver> + sqlx::Type<Driver>,
+{
+    sqlx::Row::try_get(row, index).map_err(failed)
+}
+
+/// A text that is stored as bytes.
+pub(super) fn text_column(row: &PgRow, index: usize) -> Result<Option<String>, StoreError> {
+    let bytes: Option<Vec<u8>> = column(row, index)?;
+    bytes
+        .map(String::from_utf8)
+        .transpose()
+        .map_err(StoreError::failed)
+}
+
+/// A text that is stored as bytes and cannot be absent.
+pub(super) fn text_of(row: &PgRow, index: usize) -> Result<String, StoreError> {
+    text_column(row, index)?.ok_or_else(|| StoreError::failed("a stored text is missing"))
+}
+
+pub(super) fn failed(error: sqlx::Error) -> StoreError {
+    if let sqlx::Error::Database(database) = &error
+        && database.code().as_deref() == Some(OTHER_OWNER)
+    {
+        return StoreError::Exists;
+    }
+    let message = match error {
+        sqlx::Error::PoolTimedOut => {
+            "the database cannot be reached, or all connections are in use".to_owned()
+        }
+        other => other.to_string(),
+    };
+    StoreError::failed(DatabaseError { message })
+}
+
+/// Whether the connection cannot be used any more.
+fn is_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) => true,
+        // The server ends, or has been started again and recovers.
+        sqlx::Error::Database(error) => error.code().is_some_and(|code| {
+            ["57P01", "57P02", "57P03"].contains(&&*code) || code.starts_with("08")
+        }),
+        _ => false,
+    }
+}
+
+/// Whether the server has undone a statement because of another one.
+fn is_conflict(error: &sqlx::Error) -> bool {
+    let code = match error {
+        sqlx::Error::Database(error) => error.code(),
+        _ => None,
+    };
+    code.is_some_and(|code| ["40001", "40P01"].contains(&&*code))
+}
+
+/// A number for the database.
+pub(super) fn signed(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+/// A number from the database that cannot be negative.
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}

@@ -1,0 +1,87 @@
+//! The schema: migrations, applied in one transaction by one process at a time.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use sqlx::{Connection, Executor, PgConnection, query};
+use tokio::time::timeout;
+
+use super::super::StoreError;
+use super::connect::{DatabasePool, column, execute, failed};
+
+/// Longest time of all migrations, the wait for another process included.
+const LIMIT: Duration = Duration::from_secs(600);
+/// The number of the advisory lock.
+const LOCK: i64 = 0x6c6f_6f70_7772_6967;
+
+/// The SQL of each version, from 1. It must not change after a release.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_store.sql")];
+
+/// Applies the missing migrations.
+pub(super) async fn migrate(connections: &DatabasePool, location: &str) -> Result<(), StoreError> {
+    let mut connection = connections.connection().await?;
+    match timeout(LIMIT, apply(&mut connection, location, &MIGRATIONS)).await {
+        Ok(done) => done,
+        Err(_) => {
+            connection.close_on_drop();
+            Err(StoreError::failed(
+                "another process did not finish the schema in time",
+            ))
+        }
+    }
+}
+
+async fn apply(
+    connection: &mut PgConnection,
+    location: &str,
+    migrations: &[&'static str],
+) -> Result<(), StoreError> {
+    let mut transaction = connection.begin().await.map_err(failed)?;
+    let bounds = "SET LOCAL statement_timeout = '600s'; SET LOCAL lock_timeout = '600s'";
+    transaction.execute(bounds).await.map_err(failed)?;
+    execute(
+        &mut transaction,
+        query("SELECT pg_advisory_xact_lock($1)").bind(LOCK),
+    )
+    .await?;
+    let table = "CREATE TABLE IF NOT EXISTS loopwright_schema (
+        version bigint PRIMARY KEY, checksum bytea NOT NULL, installed_at timestamptz NOT NULL DEFAULT now())";
+    execute(&mut transaction, query(table)).await?;
+    let sql = "SELECT version, checksum FROM loopwright_schema ORDER BY version";
+    let applied = execute(&mut transaction, query(sql)).await?;
+    let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
+    let mut newest = 0;
+    for row in &applied {
+        newest = column(row, 0)?;
+    }
+    if newest > known {
+        return Err(StoreError::NewerSchema {
+            location: location.to_owned(),
+            found: newest,
+            known,
+        });
+    }
+    for (sql, version) in migrations.iter().zip(1_i64..) {
+        let checksum = Sha256::digest(sql).to_vec();
+        let mut found = None;
+        for row in &applied {
+            if column::<i64>(row, 0)? == version {
+                found = Some(column::<Vec<u8>>(row, 1)?);
+            }
+        }
+        match found {
+            Some(found) if found != checksum => {
+                return Err(StoreError::failed(format!(
+                    "migration {version} of the database differs from that of this binary"
+                )));
+            }
+            Some(_) => {}
+            None => {
+                transaction.execute(*sql).await.map_err(failed)?;
+                let sql = "INSERT INTO loopwright_schema (version, checksum) VALUES ($1, $2)";
+                execute(&mut transaction, query(sql).bind(version).bind(checksum)).await?;
+            }
+        }
+    }
+    transaction.commit().await.map_err(failed)
+}

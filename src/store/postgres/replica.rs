@@ -1,0 +1,103 @@
+//! The row that says that this process lives, and what is done for processes that do not live any more.
+
+use std::time::Duration;
+
+use sqlx::query;
+use tokio::time::{sleep, timeout};
+
+use super::super::StoreError;
+use super::Postgres;
+use super::connect::{column, signed};
+
+/// Pause after a failed renewal, at most.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
+/// Longest wait for each step of closing.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+impl Postgres {
+    /// Renews the row of this process, and with it all its leases.
+    pub(super) async fn renew_replica(&self) -> Result<(), StoreError> {
+        let sql = "INSERT INTO replicas (id, expires_at) VALUES ($1, now() + $2 * interval '1 millisecond')
+            ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at";
+        let lease = signed(self.0.lease.as_millis());
+        let renew = || query(sql).bind(&*self.0.replica).bind(lease);
+        self.0.connections.rows(renew).await.map(drop)
+    }
+
+    /// Marks the runs of processes that do not live any more as interrupted, frees their leases, and the idempotency keys
+    /// of runs that they never recorded.
+    pub(super) async fn bury(&self) -> Result<(), StoreError> {
+        // After a crash of the database, all processes get the time to renew their rows.
+        let sql = "WITH settled AS MATERIALIZED (
+                SELECT now() > pg_postmaster_start_time() + $1 * interval '1 millisecond' AS yes),
+            dead AS (DELETE FROM replicas WHERE (SELECT yes FROM settled) AND expires_at <= now() RETURNING id),
+            broken AS (UPDATE runs SET status = 'interrupted', ended_at = micros_1()
+                       WHERE (SELECT yes FROM settled) AND status = 'running' AND NOT is_alive_1(replica) RETURNING 1),
+            freed AS (DELETE FROM leases WHERE (SELECT yes FROM settled) AND NOT is_alive_1(replica) RETURNING 1),
+            unclaimed AS (DELETE FROM idempotency_keys
+                          WHERE (SELECT yes FROM settled) AND NOT recorded AND NOT is_alive_1(replica) RETURNING 1)
+            SELECT (SELECT count(*) FROM dead), (SELECT count(*) FROM broken), (SELECT count(*) FROM freed)";
+        let lease = signed(self.0.lease.as_millis());
+        let row = self.0.connections.one(|| query(sql).bind(lease)).await?;
+        let (replicas, runs, leases): (i64, i64, i64) =
+            (column(&row, 0)?, column(&row, 1)?, column(&row, 2)?);
+        if replicas > 0 || runs > 0 {
+            tracing::info!(
+                replicas,
+                runs,
+                leases,
+                "another process that uses the store is gone"
+            );
+        }
+        Ok(())
+    }
+
+    /// Renews the row of this process for ever.
+    pub(super) async fn live(&self) {
+        let period = self.0.lease / 3;
+        let mut failing = false;
+        loop {
+            sleep(if failing {
+                RENEWAL_PAUSE.min(period)
+            } else {
+                period
+            })
+            .await;
+            let renewed = match self.renew_replica().await {
+                Ok(()) => self.bury().await,
+                failed => failed,
+            };
+            match (&renewed, failing) {
+                (Ok(()), true) => tracing::info!("the session store can be reached again"),
+                (Err(error), false) => {
+                    tracing::error!(%error, "the leases of sessions could not be renewed");
+                }
+                (Ok(()), false) | (Err(_), true) => {}
+            }
+            failing = renewed.is_err();
+            if !failing {
+                self.release_left().await;
+            }
+        }
+    }
+
+    pub(in crate::store) async fn close(&self) {
+        self.0.stop.cancel();
+        self.0.tasks.close();
+        let tasks = timeout(CLOSE_LIMIT, self.0.tasks.wait()).await.is_ok();
+        let leave = async {
+            let delete = || query("DELETE FROM replicas WHERE id = $1").bind(&*self.0.replica);
+            self.0.connections.rows(delete).await?;
+            self.bury().await
+        };
+        let left = timeout(CLOSE_LIMIT, leave)
+            .await
+            .is_ok_and(|left| left.is_ok());
+        let closed = timeout(CLOSE_LIMIT, self.0.connections.close())
+            .await
+            .is_ok();
+        if !(tasks && left && closed) {
+            tracing::warn!(tasks, left, closed, "session store not closed in order");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Runs the conformance tests with PostgreSQL, and tests what is specific to it.
+
+#[path = "../../../tests/postgres/server.rs"]
+mod server;
+
+use sqlx::{AssertSqlSafe, query};
+
+use self::server::PostgresServer;
+use super::super::suite::{TestStore, append, id, owner, suite, user};
+use super::super::{Change, Growth, IdOrigin, RunRecordState, SessionLimits, Store, StoreUrl};
+use super::connect::signed;
+use super::*;
+use crate::ids::{FileId, Owner, RunId, SessionId};
+
+const LONG: Duration = Duration::from_secs(30);
+
+suite!([ignore = "needs PostgreSQL"] empty);
+
+async fn empty() -> TestStore {
+    let url = PostgresServer::shared().create_database().await;
+    TestStore {
+        store: open(&url).await.unwrap(),
+        directory: None,
+    }
+}
+
+async fn open(url: &str) -> Result<Store, StoreError> {
+    Store::open(&StoreUrl::Postgres(PostgresUrl::parse(url).unwrap())).await
+}
+
+impl Postgres {
+    /// Runs a statement; returns its first number.
+    async fn number(&self, sql: String) -> i64 {
+        let row = self
+            .0
+            .connections
+            .one(|| query(AssertSqlSafe(sql.clone())))
+            .await;
+        column(&row.unwrap(), 0).unwrap()
+    }
+
+    async fn change_rows(&self, sql: String) -> i64 {
+        let sql = format!("WITH changed AS ({sql} RETURNING 1) SELECT count(*) FROM changed");
+        self.number(sql).await
+    }
+
+    pub(in crate::store) async fn set_updated_at(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+        seconds: i64,
+    ) {
+        let (owner, id) = (owner.as_str(), id.as_str());
+        let sql = format!(
+            "UPDATE sessions SET updated_at = {seconds} * 1000000::bigint, written_at = 0
+             WHERE owner = '{owner}' AND session_id = '{id}'"
+        );
+        assert_eq!(self.change_rows(sql).await, 1);
+    }
+
+    pub(in crate::store) async fn age_runs(&self, seconds: i64) {
+        let micros = signed(seconds * 1_000_000);
+        for (table, column) in [("runs", "ended_at"), ("idempotency_keys", "created_at")] {
+            self.change_rows(format!("UPDATE {table} SET {column} = {column} - {micros}"))
+                .await;
+        }
+    }
+
+    pub(in crate::store) async fn stored_rows(&self) -> [i64; 3] {
+        [
+            self.count("sessions").await,
+            self.count("messages").await,
+            0,
+        ]
+    }
+
+    pub(in crate::store) async fn run_rows(&self) -> [i64; 3] {
+        [
+            self.count("runs").await,
+            self.count("run_bodies").await,
+            self.count("idempotency_keys").await,
+        ]
+    }
+
+    async fn count(&self, table: &str) -> i64 {
+        self.number(format!("SELECT count(*) FROM {table}")).await
+    }
+
+    pub(in crate::store) async fn set_unused_for(&self, id: &FileId, seconds: i64) {
+        let (id, micros) = (id.as_str(), seconds * 1_000_000);
+        let sql =
+            format!("UPDATE files SET last_used_at = last_used_at - {micros} WHERE id = '{id}'");
+        assert_eq!(self.change_rows(sql).await, 1);
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn processes_that_start_at_once_make_one_schema() {
+    let url = PostgresServer::shared().create_database().await;
+    let stores = futures_util::future::join_all((0..5).map(|_| open(&url))).await;
+    let mut names = Vec::new();
+    for store in &stores {
+        names.push(store.as_ref().unwrap().name().await.unwrap());
+    }
+    names.dedup();
+    assert_eq!(names.len(), 1);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn a_schema_of_a_newer_binary_is_refused() {
+    let url = PostgresServer::shared().create_database().await;
+    let Store::Postgres(store) = open(&url).await.unwrap() else {
+        panic!("not PostgreSQL");
+    };
+    let newer = "INSERT INTO loopwright_schema (version, checksum) VALUES (99, '')";
+    assert_eq!(store.change_rows(newer.to_owned()).await, 1);
+    let error = open(&url).await.unwrap_err();
+    let StoreError::NewerSchema {
+        found, location, ..
+    } = &error
+    else {
+        panic!("{error:?}");
+    };
+    assert_eq!(*found, 99);
+    assert!(location.starts_with("postgres:///test"), "{location}");
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn a_lease_is_taken_over_only_when_its_process_is_gone() {
+    let url = PostgresServer::shared().create_database().await;
+    let [first, second] = [open(&url).await.unwrap(), open(&url).await.unwrap()];
+    let (key, session) = (owner(), id("s"));
+    let lease = first.acquire(&key, &session, Duration::ZERO).await.unwrap();
+    let busy = second
+        .acquire(&key, &session, Duration::from_millis(600))
+        .await;
+    assert!(matches!(busy, Err(StoreError::Busy)), "{busy:?}");
+    // A release is announced, so that the wait ends at once.
+    let (next, ()) = tokio::join!(second.acquire(&key, &session, LONG), first.release(lease));
+    let next = next.unwrap();
+    let Store::Postgres(dying) = &second else {
+        panic!("not PostgreSQL");
+    };
+    // As if it had not renewed its row.
+    let expire =
+        "UPDATE replicas SET expires_at = now() - interval '1 second' WHERE id =".to_owned();
+    let expire = format!("{expire} '{}'", dying.0.replica);
+    assert_eq!(dying.change_rows(expire).await, 1);
+    let change = Arc::new(append(0, &[user("a")]));
+    let late = second.write(next.fence(), &change).await;
+    assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
+    let run = RunId::fresh();
+    let taken = first.acquire(&key, &session, Duration::ZERO).await.unwrap();
+    let change = Arc::new(Change {
+        run: Some(run.clone()),
+        ..append(0, &[user("b")])
+    });
+    first.write(taken.fence(), &change).await.unwrap();
+    // The process that comes back has lost it.
+    dying.renew_replica().await.unwrap();
+    let change = Arc::new(append(0, &[user("c")]));
+    let late = second.write(next.fence(), &change).await;
+    assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
+    assert!(matches!(
+        second.renew(&next).await,
+        Err(StoreError::LeaseLost)
+    ));
+    second.release(next).await;
+    first.renew(&taken).await.unwrap();
+    let stored = second.load(&key, &session).await.unwrap().unwrap();
+    assert_eq!(stored.messages, [user("b")]);
+    let seen = second.run(&key, &run).await.unwrap().unwrap();
+    assert_eq!(seen.state, RunRecordState::RunningElsewhere);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn a_lost_connection_is_made_again() {
+    let server = PostgresServer::start();
+    let url = server.create_database().await;
+    let store = open(&url).await.unwrap();
+    let (key, session) = (owner(), id("s"));
+    let lease = store.acquire(&key, &session, LONG).await.unwrap();
+    let change = Arc::new(append(0, &[user("a")]));
+    store.write(lease.fence(), &change).await.unwrap();
+    server.kill().await;
+    assert!(store.ping().await.is_err());
+    server.restart().await;
+    let change = Arc::new(append(1, &[user("b")]));
+    store.write(lease.fence(), &change).await.unwrap();
+    let stored = store.load(&key, &session).await.unwrap().unwrap();
+    assert_eq!(stored.messages, [user("a"), user("b")]);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn sessions_without_a_client_id_make_space_for_others() {
+    let subject = empty().await;
+    let limits = SessionLimits {
+        session_bytes: 60_000,
+        total_bytes: 100_000,
+        ..SessionLimits::default()
+    };
+    subject.store.limit_sessions(limits).await;
+    let large = |bytes: usize| append(0, &[user(&"x".repeat(bytes))]);
+    let write = async |name: &str, id_origin, bytes| {
+        let lease = subject
+            .store
+            .acquire(&owner(), &id(name), LONG)
+            .await
+            .unwrap();
+        let change = Change {
+            id_origin,
+            ..large(bytes)
+        };
+        subject.store.write(lease.fence(), &Arc::new(change)).await
+    };
+    write("old", IdOrigin::Nameless, 40_000).await.unwrap();
+    write("named", IdOrigin::Client, 40_000).await.unwrap();
+    write("new", IdOrigin::Client, 40_000).await.unwrap();
+    assert!(
+        subject
+            .store
+            .load(&owner(), &id("old"))
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let full = write("more", IdOrigin::Client, 40_000).await;
+    assert!(matches!(full, Err(StoreError::Full(_))), "{full:?}");
+    let large = write("large", IdOrigin::Client, 70_000).await;
+    assert!(
+        matches!(large, Err(StoreError::SessionTooLarge { .. })),
+        "{large:?}"
+    );
+    let growth = Growth {
+        before: None,
+        after: 40_000,
+    };
+    let full = subject
+        .store
+        .check_growth(&owner(), &id("more"), growth)
+        .await;
+    assert!(matches!(full, Err(StoreError::Full(_))), "{full:?}");
+    let growth = Growth {
+        before: None,
+        after: 10_000,
+    };
+    subject
+        .store
+        .check_growth(&owner(), &id("more"), growth)
+        .await
+        .unwrap();
+}

@@ -1,0 +1,259 @@
+//! Writes of sessions.
+
+use std::sync::Arc;
+
+use sqlx::postgres::PgRow;
+use sqlx::query;
+
+use super::super::StoreError;
+use super::super::clock::{MICROS_PER_SECOND, seconds};
+use super::super::lease::{Fence, Hold, Lease};
+use super::super::record::{Change, IdOrigin, Replaced, SessionSummary};
+use super::Postgres;
+use super::connect::{column, signed, text_column, unsigned};
+use crate::ids::{RunId, SessionId};
+
+/// The arguments of a write that are made once for all attempts.
+struct EncodedChange<'a> {
+    change: &'a Change,
+    instructions: Option<Vec<&'a [u8]>>,
+    views: Vec<Option<Vec<u8>>>,
+    sources: Vec<Option<Vec<u8>>>,
+    instruction_bytes: i64,
+    bytes: i64,
+}
+
+impl<'a> EncodedChange<'a> {
+    fn of(change: &'a Change) -> Result<Self, StoreError> {
+        let (mut views, mut sources) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
+        for message in &change.append {
+            let view = message.view.as_ref().map(serde_json::to_vec).transpose();
+            let view = view.map_err(StoreError::failed)?;
+            let found = match &*message.sources {
+                [] => None,
+                sources => Some(serde_json::to_vec(sources).map_err(StoreError::failed)?),
+            };
+            let texts = [
+                Some(message.message.json_str().len()),
+                view.as_ref().map(Vec::len),
+                message.full_text.as_ref().map(String::len),
+                found.as_ref().map(Vec::len),
+            ];
+            bytes += texts.into_iter().flatten().sum::<usize>();
+            views.push(view);
+            sources.push(found);
+        }
+        let instructions: Option<Vec<&[u8]>> = change.instructions.as_ref().map(|list| {
+            list.iter()
+                .map(|message| message.json_str().as_bytes())
+                .collect()
+        });
+        let of_instructions = instructions.iter().flatten().map(|json| json.len());
+        Ok(Self {
+            change,
+            instruction_bytes: signed(of_instructions.sum::<usize>()),
+            bytes: signed(bytes),
+            instructions,
+            views,
+            sources,
+        })
+    }
+}
+
+impl Postgres {
+    pub(in crate::store) async fn release(&self, lease: Lease) {
+        if let Hold::Row(hold) = lease.hold {
+            hold.release().await;
+        }
+    }
+
+    pub(in crate::store) async fn write(
+        &self,
+        fence: &Fence,
+        change: &Arc<Change>,
+    ) -> Result<(), StoreError> {
+        self.change(fence, None, change).await.map(drop)
+    }
+
+    pub(in crate::store) async fn replace(
+        &self,
+        fence: &Fence,
+        created_at: i64,
+        change: &Arc<Change>,
+    ) -> Result<Replaced, StoreError> {
+        let created_at = created_at.saturating_mul(MICROS_PER_SECOND);
+        Ok(match self.change(fence, Some(created_at), change).await? {
+            true => Replaced::Replaced,
+            false => Replaced::Created,
+        })
+    }
+
+    /// Changes a session, or replaces it where a time of creation is given; returns whether it existed.
+    async fn change(
+        &self,
+        fence: &Fence,
+        created_at: Option<i64>,
+        change: &Change,
+    ) -> Result<bool, StoreError> {
+        let encoded = &EncodedChange::of(change)?;
+        self.with_room(&fence.owner, &fence.id, |room| async move {
+            let row = self.attempt(fence, created_at, encoded, room).await?;
+            let existed: Option<bool> = column(&row, 3)?;
+            Ok(self.outcome(&row, 1, 2)?.map(|()| existed == Some(true)))
+        })
+        .await
+    }
+
+    async fn attempt(
+        &self,
+        fence: &Fence,
+        created_at: Option<i64>,
+        encoded: &EncodedChange<'_>,
+        room: u64,
+    ) -> Result<PgRow, StoreError> {
+        let sql = "SELECT outcome, after_bytes, added, existed FROM write_session_1(
+            $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
+        let EncodedChange {
+            change,
+            instructions,
+            views,
+            sources,
+            ..
+        } = encoded;
+        let json = change
+            .append
+            .iter()
+            .map(|stored| stored.message.json_str().as_bytes());
+        let json: Vec<&[u8]> = json.collect();
+        let hidden: Vec<bool> = change.append.iter().map(|stored| stored.hidden).collect();
+        let full_texts = change
+            .append
+            .iter()
+            .map(|stored| stored.full_text.as_deref());
+        let full_texts: Vec<Option<&[u8]>> =
+            full_texts.map(|text| text.map(str::as_bytes)).collect();
+        let calls: Vec<&[u8]> = change.client_calls.iter().map(String::as_bytes).collect();
+        let title = change.title.as_ref();
+        let title_text = title.and_then(|title| title.text.as_ref());
+        let most = self.0.sessions.limits().session_bytes;
+        let write = || {
+            query(sql)
+                .bind(fence.owner.as_str())
+                .bind(fence.id.as_str())
+                .bind(signed(fence.token))
+                .bind(&*self.0.replica)
+                .bind(created_at)
+                .bind(signed(change.keep))
+                .bind(instructions)
+                .bind(&json)
+                .bind(&hidden)
+                .bind(views)
+                .bind(&full_texts)
+                .bind(sources)
+                .bind(&calls)
+                .bind(title.map(|title| signed(title.index)))
+                .bind(title_text.map(String::as_bytes))
+                .bind(change.run.as_ref().map(RunId::as_str))
+                .bind(origin_column(change.id_origin))
+                .bind(change.metadata.as_deref())
+                .bind(encoded.instruction_bytes)
+                .bind(encoded.bytes)
+                .bind(signed(most))
+                .bind(signed(room))
+        };
+        self.0.connections.one(write).await
+    }
+
+    /// Reads the outcome of a function that writes a session. The inner error says how many bytes too many it would add.
+    fn outcome(
+        &self,
+        row: &PgRow,
+        after: usize,
+        added: usize,
+    ) -> Result<Result<(), u64>, StoreError> {
+        let outcome: &str = column(row, 0)?;
+        let number =
+            |index| column::<Option<i64>>(row, index).map(|number| unsigned(number.unwrap_or(0)));
+        let (bytes, added) = (number(after)?, number(added)?);
+        match outcome {
+            "done" => {
+                self.0.sessions.count_added(added);
+                Ok(Ok(()))
+            }
+            "full" => Ok(Err(added)),
+            "lost" => Err(StoreError::LeaseLost),
+            "not_found" => Err(StoreError::NotFound),
+            "exists" => Err(StoreError::Exists),
+            "too_large" => Err(StoreError::SessionTooLarge {
+                bytes,
+                limit: self.0.sessions.limits().session_bytes,
+            }),
+            other => Err(StoreError::failed(format!(
+                "a write had the outcome {other:?}"
+            ))),
+        }
+    }
+
+    pub(in crate::store) async fn fork(
+        &self,
+        source: &Fence,
+        before_message: Option<usize>,
+        new_id: &SessionId,
+    ) -> Result<SessionSummary, StoreError> {
+        let sql = "SELECT outcome, after_bytes, messages, forked_at, new_title
+            FROM fork_session_1($1, $2, $3, $4, $5, $6, $7)";
+        let most = self.0.sessions.limits().session_bytes;
+        let row = self.with_room(&source.owner, new_id, |room| async move {
+            let fork = || {
+                query(sql)
+                    .bind(source.owner.as_str())
+                    .bind(source.id.as_str())
+                    .bind(signed(source.token))
+                    .bind(before_message.map(signed))
+                    .bind(new_id.as_str())
+                    .bind(signed(most))
+                    .bind(signed(room))
+            };
+            let row = self.0.connections.one(fork).await?;
+            if column::<&str>(&row, 0)? == "past_end" {
+                let messages = unsigned(column(&row, 2)?);
+                return Err(StoreError::PastEnd { messages });
+            }
+            Ok(self.outcome(&row, 1, 1)?.map(|()| row))
+        });
+        let row = row.await?;
+        let forked_at = seconds(column(&row, 3)?);
+        Ok(SessionSummary {
+            id: new_id.clone(),
+            created_at: forked_at,
+            updated_at: forked_at,
+            message_count: unsigned(column(&row, 2)?),
+            title: text_column(&row, 4)?,
+            running: false,
+            last_run: None,
+        })
+    }
+
+    pub(in crate::store) async fn delete(&self, fence: &Fence) -> Result<bool, StoreError> {
+        let sql = "WITH fence AS MATERIALIZED (SELECT holds_lease_1($1, $2, $3) AS held),
+            gone AS (DELETE FROM sessions WHERE owner = $1 AND session_id = $2 AND (SELECT held FROM fence) RETURNING 1)
+            SELECT (SELECT held FROM fence), EXISTS (SELECT 1 FROM gone)";
+        let (owner, id, token) = (fence.owner.as_str(), fence.id.as_str(), signed(fence.token));
+        let delete = || query(sql).bind(owner).bind(id).bind(token);
+        let row = self.0.connections.one(delete).await?;
+        match column(&row, 0)? {
+            true => column(&row, 1),
+            false => Err(StoreError::LeaseLost),
+        }
+    }
+}
+
+/// How a session's row records who chose its id.
+fn origin_column(origin: IdOrigin) -> i16 {
+    match origin {
+        IdOrigin::Client => 0,
+        IdOrigin::Nameless => 1,
+        IdOrigin::Chat => 2,
+    }
+}
