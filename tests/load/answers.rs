@@ -11,7 +11,7 @@ pub(crate) const TOKEN: &str = "tok ";
 pub(crate) const LAST_WORDS: &str = "All lookups are done.";
 
 /// Rounds that the scripted model can ask for.
-pub(crate) const MAX_ROUNDS: usize = 8;
+pub(crate) const MAX_ROUNDS: usize = 100;
 
 const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n\
      cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -29,6 +29,12 @@ pub(crate) struct Answers {
     pub(crate) models: Vec<u8>,
     /// For a path that the script does not know.
     pub(crate) missing: Vec<u8>,
+    /// An error of the server.
+    pub(crate) error: Vec<u8>,
+    /// An answer to one request too many.
+    pub(crate) busy: Vec<u8>,
+    /// A stream whose events are no JSON.
+    pub(crate) garbage: Vec<u8>,
     /// Head of a stream and the chunk with the role.
     pub(crate) opening: Vec<u8>,
     /// One token, as a chunk of its own.
@@ -85,6 +91,18 @@ impl Answers {
                 "404 Not Found",
                 r#"{"error":{"message":"no such path","type":"invalid_request_error","param":null,"code":null}}"#,
             ),
+            error: answer(
+                "500 Internal Server Error",
+                r#"{"error":{"message":"on purpose","type":"server_error","param":null,"code":null}}"#,
+            ),
+            busy: b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n"
+                .to_vec(),
+            garbage: [
+                STREAM_HEAD.as_bytes(),
+                &event("{\"choices\":"),
+                &closing("stop", false),
+            ]
+            .concat(),
             opening: [
                 STREAM_HEAD.as_bytes(),
                 &event(&delta(r#"{"role":"assistant","content":""}"#, None)),

@@ -8,11 +8,16 @@
 #![expect(clippy::print_stdout, reason = "the report is the result")]
 #![expect(clippy::print_stderr, reason = "progress goes beside the report")]
 
+mod aims;
 mod answers;
+mod args;
 mod code;
+mod earlier;
 mod figures;
 mod generator;
+mod growth;
 mod interpreter;
+mod mcp;
 mod measure;
 mod memory;
 mod neighbours;
@@ -20,27 +25,32 @@ mod process;
 mod proxies;
 mod report;
 mod requests;
+mod rounds;
 mod scenarios;
 mod script;
+mod soak;
 mod tables;
 mod web;
 mod wire;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
+    args::{Args, Scenario},
     code::CodeBench,
+    earlier::Earlier,
+    mcp::McpBench,
     measure::Pace,
     neighbours::NeighbourBench,
-    proxies::{Launcher, Proxy, Role},
-    report::{Report, Table},
+    proxies::{Effect, Launcher, Proxy, Role, Store},
+    report::Report,
     scenarios::{Bench, Fleet},
     script::Script,
-    tables::{LOOP, LOOP_SQLITE, NGINX, PASS, tables},
+    tables::{LOOP, LOOP_SQLITE, NGINX, PASS, STORED_FIRST, STORED_FIRST_SQLITE},
     web::WebBench,
 };
 
@@ -57,83 +67,27 @@ const QUICK: Pace = Pace {
 /// Streams that are held open at once.
 const OPEN_STREAMS: usize = 1000;
 
+/// Runs at one time, and sessions that are stored, for the growth of costs.
+const HELD_RUNS: usize = 5000;
+const STORED_SESSIONS: usize = 10_000;
+const STORED_SESSIONS_QUICK: usize = 1000;
+
+/// Requests per second of the scenario with a fixed rate, and of the soak: about half of what two cores carry with everything on them.
+const FIXED_RATE: u32 = 10_000;
+const SOAK_RATE: u32 = 400;
+
+/// Each proxy on a core of its own, apart from the generator and the upstream.
+const APART: &str = "apart";
+/// All on one core.
+const ONE: &str = "one";
+
 /// Files that this process needs beside two for each stream.
 const SPARE_FILES: usize = 200;
 
-/// Measures loopwright beside a direct connection and nginx.
-#[derive(Debug, Parser)]
-struct Args {
-    /// Short slices: rough figures in well under a minute.
-    #[arg(long)]
-    quick: bool,
-    /// Only these scenarios.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME")]
-    only: Vec<Scenario>,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-    /// Where the sessions of the loop are stored.
-    #[arg(long, value_enum, env = "LOAD_STORE", default_value = "both")]
-    store: Store,
-    /// The loopwright binary, if not the one just built.
-    #[arg(long, env = "LOAD_LOOPWRIGHT", value_name = "PATH", default_value = env!("CARGO_BIN_EXE_loopwright"))]
-    loopwright: PathBuf,
-    /// A further argument for `loopwright serve`; may be repeated.
-    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
-    proxy_arg: Vec<String>,
-    /// The nginx program.
-    #[arg(long, env = "LOAD_NGINX", value_name = "PATH", default_value = "nginx")]
-    nginx: PathBuf,
-    /// The Python of code execution; plots are measured where it has matplotlib.
-    #[arg(
-        long,
-        env = "LOOPWRIGHT_TEST_CODE_PYTHON",
-        value_name = "PATH",
-        default_value = "python3"
-    )]
-    code_python: PathBuf,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Scenario {
-    PassThrough,
-    Loop,
-    History,
-    FirstToken,
-    Chunks,
-    Code,
-    Web,
-    Neighbours,
-    Memory,
-}
-
-impl Scenario {
-    fn what(self) -> &'static str {
-        match self {
-            Self::PassThrough => "pass-through",
-            Self::Loop => "loop",
-            Self::History => "length of history",
-            Self::FirstToken => "time to first token",
-            Self::Chunks => "streamed chunks",
-            Self::Code => "code",
-            Self::Web => "web",
-            Self::Neighbours => "neighbours",
-            Self::Memory => "memory of open streams",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Store {
-    Memory,
-    Sqlite,
-    Both,
-}
-
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(mcp::ECHO_SERVER) {
+        return mcp::echo_main().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     // `cargo test --benches` runs benchmarks too, to see that they start; only `cargo bench` passes this flag.
     if !std::env::args().any(|argument| argument == "--bench") {
         println!("the load test runs with `cargo bench --bench load`");
@@ -168,11 +122,13 @@ fn run(args: &Args) -> Result<()> {
     } else {
         print!("{}", report.text());
     }
+    ensure!(report.failures.is_empty(), "{}", report.failures.join("; "));
     Ok(())
 }
 
 async fn measure_all(args: &Args) -> Result<Report> {
-    let files = process::ensure_files(2 * OPEN_STREAMS + SPARE_FILES);
+    let files = process::ensure_files(2 * HELD_RUNS + SPARE_FILES);
+    let earlier = args.against.as_deref().map(Earlier::read).transpose()?;
     let script = Script::start()?;
     let directory = tempfile::tempdir().context("creating a temporary directory")?;
     let mut launcher = Launcher {
@@ -187,71 +143,116 @@ async fn measure_all(args: &Args) -> Result<Report> {
         cpu: None,
     };
     let mut report = Report::default();
+    report.earlier = earlier;
     describe(args, &launcher, &mut report);
-    let mut all = tables();
-    let all_cpus = process::allowed_cpus()?;
-    let one_cpu = all_cpus.split(['-', ',']).next().unwrap_or("0").to_owned();
-    let placements = [
-        ("any", all_cpus.clone(), None),
-        ("one", one_cpu.clone(), Some(one_cpu)),
-    ];
-    for (placement, cpus, cpu) in placements {
-        if let Err(error) = process::pin_self(&cpus)
-            && cpu.is_some()
+    let allowed = process::allowed_cpus()?;
+    for placement in placements(&allowed, &mut report) {
+        if let Err(error) = process::pin_self(&placement.own)
+            && placement.proxies.is_some()
         {
-            report.remark(format!("everything on one core: {error:#}"));
+            report.remark(format!("cores, {}: {error:#}", placement.name));
             continue;
         }
-        launcher.cpu = cpu;
-        measure_placement(args, &script, &launcher, (placement, &mut all), &mut report).await;
+        launcher.cpu.clone_from(&placement.proxies);
+        measure_placement(args, &script, &launcher, placement.name, &mut report).await;
     }
     launcher.cpu = None;
-    process::pin_self(&all_cpus).ok();
-    if let (true, Some(table)) = (wanted(args, Scenario::Memory), all.last_mut()) {
-        let streams = OPEN_STREAMS.min(files.saturating_sub(SPARE_FILES) / 2);
+    process::pin_self(&allowed).ok();
+    let room = files.saturating_sub(SPARE_FILES) / 2;
+    if args.wants(Scenario::Growth) {
+        let (pace, sessions) = if args.quick {
+            (QUICK, STORED_SESSIONS_QUICK)
+        } else {
+            (FULL, STORED_SESSIONS)
+        };
+        eprintln!("load: growth of the store");
+        growth::store(&launcher, pace, sessions, &mut report).await;
+        eprintln!("load: held runs");
+        growth::held_runs(&launcher, HELD_RUNS.min(room), &mut report).await;
+    }
+    if args.wants(Scenario::Memory) {
+        let streams = OPEN_STREAMS.min(room);
         if streams < OPEN_STREAMS {
             report.remark(format!(
                 "{OPEN_STREAMS} open streams: only {files} open files are allowed (`ulimit -n`), so {streams} were opened"
             ));
         }
         eprintln!("load: memory of open streams");
-        memory::open_streams(&launcher, streams, table, &mut report).await;
+        memory::open_streams(&launcher, streams, &mut report).await;
     }
-    report.tables = all;
+    if args.wants(Scenario::Soak) {
+        eprintln!("load: soak of {} minutes", args.minutes);
+        let load = (args.minutes, args.rate.unwrap_or(SOAK_RATE));
+        soak::run(&launcher, &script, load, &mut report).await;
+    }
+    aims::judge(&mut report);
     Ok(report)
+}
+
+/// Where the processes run.
+#[derive(Debug)]
+struct Placement {
+    name: &'static str,
+    /// The CPUs of this process.
+    own: String,
+    /// The CPU of the proxies, if they are bound to one.
+    proxies: Option<String>,
+}
+
+fn placements(allowed: &str, report: &mut Report) -> Vec<Placement> {
+    let cpus = process::cpu_numbers(allowed);
+    let placement = |name, own: &str, proxies: Option<&String>| Placement {
+        name,
+        own: own.to_owned(),
+        proxies: proxies.cloned(),
+    };
+    let mut all = vec![placement("any", allowed, None)];
+    if let Some(first) = cpus.first() {
+        all.push(placement(ONE, first, Some(first)));
+    }
+    match cpus.as_slice() {
+        [first, second, ..] => all.push(placement(APART, first, Some(second))),
+        _ => report.remark("a fixed rate: the proxy has no core of its own here".to_owned()),
+    }
+    all
 }
 
 async fn measure_placement(
     args: &Args,
     script: &Script,
     launcher: &Launcher,
-    (placement, tables): (&'static str, &mut [Table]),
+    placement: &'static str,
     report: &mut Report,
 ) {
-    let bench = Bench {
+    let mut bench = Bench {
         script,
-        fleet: fleet(args, launcher, report).await,
+        fleet: Fleet::default(),
         pace: if args.quick { QUICK } else { FULL },
         placement,
     };
-    let [pass, tool_loop, history, first, chunks, code @ ..] = tables else {
-        return;
-    };
-    let [cells, starts, calls, plots, web, neighbours, ..] = code else {
-        return;
-    };
     let repeats = |full| if args.quick { 3 } else { full };
-    for scenario in Scenario::value_variants() {
-        if !wanted(args, *scenario) || *scenario == Scenario::Memory {
-            continue;
-        }
+    let here = |scenario: &&Scenario| match scenario {
+        Scenario::FixedRate => placement == APART,
+        Scenario::Growth => placement == ONE,
+        // Measured once, without a placement.
+        Scenario::Memory | Scenario::Soak => false,
+        _ => placement != APART,
+    };
+    let all = Scenario::value_variants().iter().filter(here);
+    let all: Vec<Scenario> = all.copied().filter(|it| args.wants(*it)).collect();
+    bench.fleet = fleet(args, &all, launcher, report).await;
+    for scenario in all {
         eprintln!("load: {}, cores: {placement}", scenario.what());
         match scenario {
-            Scenario::PassThrough => bench.pass_through(pass, report).await,
-            Scenario::FirstToken => bench.first_token(first, report).await,
-            Scenario::Chunks => bench.chunks(chunks, report).await,
-            Scenario::Loop => bench.tool_loop(tool_loop, report).await,
-            Scenario::History => bench.history(history, report).await,
+            Scenario::PassThrough => bench.pass_through(report).await,
+            Scenario::FixedRate => {
+                let rate = args.rate.unwrap_or(FIXED_RATE);
+                bench.fixed_rate(rate, report).await;
+            }
+            Scenario::FirstToken => bench.first_token(report).await,
+            Scenario::ShortStream => bench.short_stream(report).await,
+            Scenario::Chunks => bench.chunks(report).await,
+            Scenario::Loop => bench.tool_loop(report).await,
             Scenario::Code => {
                 let bench = CodeBench {
                     launcher,
@@ -260,7 +261,7 @@ async fn measure_placement(
                     repeats: repeats(12),
                     placement,
                 };
-                bench.run([cells, starts, calls, plots], report).await;
+                bench.run(report).await;
             }
             Scenario::Web => {
                 let bench = WebBench {
@@ -268,7 +269,16 @@ async fn measure_placement(
                     repeats: repeats(9),
                     placement,
                 };
-                bench.run(web, report).await;
+                bench.run(report).await;
+            }
+            Scenario::Mcp => {
+                let bench = McpBench {
+                    program: &launcher.loopwright,
+                    directory: &launcher.directory,
+                    calls: if args.quick { 100 } else { 1000 },
+                    placement,
+                };
+                bench.run(report).await;
             }
             Scenario::Neighbours => {
                 let bench = NeighbourBench {
@@ -276,24 +286,24 @@ async fn measure_placement(
                     pace: bench.pace,
                     placement,
                 };
-                bench.run(neighbours, report).await;
+                bench.run(report).await;
             }
-            // Measured once, without a placement.
-            Scenario::Memory => {}
+            Scenario::Growth => bench.growth(report).await,
+            Scenario::Memory | Scenario::Soak => {}
         }
     }
 }
 
-/// Starts the proxies that the wanted scenarios need. One that does not start is remarked upon and left out.
-async fn fleet(args: &Args, launcher: &Launcher, report: &mut Report) -> Fleet {
-    let any = |scenarios: &[Scenario]| scenarios.iter().any(|one| wanted(args, *one));
-    let passing = any(&[
-        Scenario::PassThrough,
-        Scenario::FirstToken,
-        Scenario::Chunks,
-    ]);
-    let streaming = any(&[Scenario::FirstToken, Scenario::Chunks]);
-    let looping = any(&[Scenario::Loop, Scenario::History]);
+/// Starts the proxies that the scenarios need. One that does not start is remarked upon and left out.
+async fn fleet(
+    args: &Args,
+    scenarios: &[Scenario],
+    launcher: &Launcher,
+    report: &mut Report,
+) -> Fleet {
+    use Scenario::{Chunks, FirstToken, FixedRate, Growth, Loop, PassThrough, ShortStream};
+    let any = |all: &[Scenario]| all.iter().any(|one| scenarios.contains(one));
+    let passing = any(&[PassThrough, FixedRate, FirstToken, ShortStream, Chunks]);
     let mut keep = |name: &str, started: Result<Proxy>| {
         started
             .map_err(|error| report.remark(format!("{name}: {error:#}")))
@@ -306,17 +316,22 @@ async fn fleet(args: &Args, launcher: &Launcher, report: &mut Report) -> Fleet {
     if passing {
         fleet.pass = keep(PASS, launcher.loopwright(Role::PassThrough).await);
     }
-    if streaming || (looping && args.store != Store::Sqlite) {
-        fleet.memory = keep(LOOP, launcher.loopwright(Role::LoopInMemory).await);
-    }
-    if looping && args.store != Store::Memory {
-        fleet.sqlite = keep(LOOP_SQLITE, launcher.loopwright(Role::LoopInSqlite).await);
+    for (name, store, effect) in [
+        (LOOP, Store::Memory, Effect::Idempotent),
+        (LOOP_SQLITE, Store::Sqlite, Effect::Idempotent),
+        (STORED_FIRST, Store::Memory, Effect::Once),
+        (STORED_FIRST_SQLITE, Store::Sqlite, Effect::Once),
+    ] {
+        let needed = match effect {
+            Effect::Idempotent => any(&[Loop, FirstToken, ShortStream, Chunks, Growth]),
+            Effect::Once => any(&[Loop]),
+        };
+        if needed && args.store.is_none_or(|only| only == store) {
+            let started = launcher.loopwright(Role::Loop(store, effect)).await;
+            fleet.loops.extend(keep(name, started).map(|it| (name, it)));
+        }
     }
     fleet
-}
-
-fn wanted(args: &Args, scenario: Scenario) -> bool {
-    args.only.is_empty() || args.only.contains(&scenario)
 }
 
 fn describe(args: &Args, launcher: &Launcher, report: &mut Report) {
@@ -339,11 +354,30 @@ fn describe(args: &Args, launcher: &Launcher, report: &mut Report) {
     report.context = vec![
         format!("loopwright load test{}", if args.quick { ", quick: rough figures" } else { "" }),
         format!("{cores} cores, {model}; load average before: {busy}"),
+        format!("{}, profile: {}", args.loopwright.display(), profile(args)),
         format!(
             "nginx {}: one process, keep-alive to the upstream, proxy_buffering off, no access log",
             nginx.as_deref().unwrap_or("not installed")
         ),
-        "cores: any = wherever the scheduler puts them, one = generator, upstream and proxy on the same core".to_owned(),
+        "cores: any = wherever the scheduler puts them, one = generator, upstream and proxy on the same core, apart = the proxy on another".to_owned(),
         "direct = the generator talks to the scripted upstream; ÷direct, ÷nginx = this row's figure over that one's".to_owned(),
     ];
+}
+
+/// The build profile of the measured binary, as far as it shows.
+fn profile(args: &Args) -> String {
+    let built_here = args.loopwright.as_os_str() == env!("CARGO_BIN_EXE_loopwright");
+    if built_here && cfg!(debug_assertions) {
+        "dev, which is not what is deployed".to_owned()
+    } else if built_here {
+        "bench, with the settings of dist, which is deployed".to_owned()
+    } else {
+        let folder = args.loopwright.parent().and_then(|it| it.file_name());
+        let folder = folder.unwrap_or_default().to_string_lossy();
+        match folder.as_ref() {
+            "dist" => "dist, which is deployed".to_owned(),
+            "release" | "debug" => format!("{folder}, by its folder; dist is deployed"),
+            _ => "unknown; dist is deployed".to_owned(),
+        }
+    }
 }

@@ -20,10 +20,10 @@ use crate::{
     interpreter::{self, Bare},
     measure::{Pace, middle},
     proxies::{Launcher, Proxy},
-    report::{Report, Table},
+    report::Report,
     requests,
     script::Plan,
-    tables::{DIRECT, LOOP, NO_SPARE, SPARE},
+    tables::{self, DIRECT, LOOP, NO_SPARE, SPARE},
     wire::Peer,
 };
 
@@ -67,12 +67,11 @@ struct Calls {
 
 impl CodeBench<'_> {
     /// Fills the tables: cells in a warm session, starts, first calls, plots.
-    pub(crate) async fn run(&self, tables: [&mut Table; 4], report: &mut Report) {
-        let [cells, starts, calls, plots] = tables;
-        if let Err(error) = self.cells(cells).await {
+    pub(crate) async fn run(&self, report: &mut Report) {
+        if let Err(error) = self.cells(report).await {
             report.remark(format!("code, cells: {error:#}"));
         }
-        if let Err(error) = self.starts(starts, calls).await {
+        if let Err(error) = self.starts(report).await {
             report.remark(format!("code, first calls: {error:#}"));
         }
         if !interpreter::has_module(self.python, "matplotlib") {
@@ -80,13 +79,13 @@ impl CodeBench<'_> {
                 "code, plots: {} has no matplotlib; LOOPWRIGHT_TEST_CODE_PYTHON may name one that has it",
                 self.python.display()
             ));
-        } else if let Err(error) = self.plots(plots).await {
+        } else if let Err(error) = self.plots(report).await {
             report.remark(format!("code, plots: {error:#}"));
         }
     }
 
     /// Cells in a warm session.
-    async fn cells(&self, table: &mut Table) -> Result<()> {
+    async fn cells(&self, report: &mut Report) -> Result<()> {
         let proxy = self.proxy("spares = 0").await?;
         let address = proxy.address;
         let works = [ROUNDS, 1].map(|rounds| {
@@ -122,7 +121,12 @@ impl CodeBench<'_> {
             }
         }
         let [full, one, alone, looped, looped_one] = slices.map(|slices| middle(&slices).ok());
-        let row = |name, full, one| Rounds { name, full, one };
+        let row = |name, full, few| Rounds {
+            name,
+            full,
+            few,
+            between: ROUNDS - 1,
+        };
         let direct = row(DIRECT, full, one);
         for rounds in [row(DIRECT, full, one), row(LOOP, looped, looped_one)] {
             let own_cell = alone.filter(|_| rounds.name == DIRECT);
@@ -140,7 +144,7 @@ impl CodeBench<'_> {
                     full.map(|it| it.median),
                 ),
             ];
-            table.row(&[self.placement, rounds.name], &figures);
+            report.row(&tables::CELLS, &[self.placement, rounds.name], &figures);
         }
         Ok(())
     }
@@ -178,7 +182,7 @@ impl CodeBench<'_> {
     }
 
     /// Starts of interpreters, and first calls of sessions.
-    async fn starts(&self, starts: &mut Table, calls: &mut Table) -> Result<()> {
+    async fn starts(&self, report: &mut Report) -> Result<()> {
         let without = self.proxy("spares = 0").await?;
         let with = self.proxy("spares = 1").await?;
         let upstream = self.launcher.upstream;
@@ -215,7 +219,7 @@ impl CodeBench<'_> {
                 ratio(times.median(), empty.median()),
                 ratio(times.median(), ready.median()),
             ];
-            starts.row(&[self.placement, name], &figures);
+            report.row(&tables::STARTS, &[self.placement, name], &figures);
         }
         for (name, times) in [
             (DIRECT, &direct),
@@ -231,13 +235,13 @@ impl CodeBench<'_> {
                     .flatten(),
                 ratio(times.first.median(), direct.first.median()),
             ];
-            calls.row(&[self.placement, name], &figures);
+            report.row(&tables::FIRST_CALLS, &[self.placement, name], &figures);
         }
         Ok(())
     }
 
     /// Plots, with and without preloading.
-    async fn plots(&self, table: &mut Table) -> Result<()> {
+    async fn plots(&self, report: &mut Report) -> Result<()> {
         let upstream = self.launcher.upstream;
         let models = requests::client_cells(upstream, Plan::Plots(1), 1);
         let mut peer = Peer::connect(upstream).await?;
@@ -281,7 +285,7 @@ impl CodeBench<'_> {
                     beyond(|calls| &calls.next),
                     ratio(times.next.median(), direct.next.median()),
                 ];
-                table.row(&[self.placement, label, name], &figures);
+                report.row(&tables::PLOTS, &[self.placement, label, name], &figures);
             }
         }
         Ok(())

@@ -5,22 +5,24 @@ use crate::{generator::Slice, tables::DIRECT};
 /// Tool rounds of a loop.
 pub(crate) const ROUNDS: usize = 5;
 
-/// Requests with all tool rounds and with one, of one contender. The first round costs more than the others: it brings the
+/// Requests with many tool rounds and with few, of one contender. The first round costs more than the others: it brings the
 /// session into the store.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     /// Whose they are.
     pub(crate) name: &'static str,
-    /// With [`ROUNDS`] tool rounds.
+    /// With many tool rounds.
     pub(crate) full: Option<Slice>,
-    /// With one.
-    pub(crate) one: Option<Slice>,
+    /// With few.
+    pub(crate) few: Option<Slice>,
+    /// How many more.
+    pub(crate) between: usize,
 }
 
 impl Rounds {
     /// A figure per tool round, without what a request costs once.
     pub(crate) fn slope(&self, of: fn(Slice) -> f64) -> Option<f64> {
-        Some((of(self.full?) - of(self.one?)) / (ROUNDS - 1) as f64)
+        Some((of(self.full?) - of(self.few?)) / self.between as f64)
     }
 
     /// Time per tool round beyond what the direct connection takes for the same calls.

@@ -1,6 +1,8 @@
-//! The load generator: closed-loop connections that repeat a unit of work for a bounded time.
+//! The load generator: closed-loop connections that repeat a unit of work for a bounded time, and requests at a fixed rate.
 //!
 //! Owns clocks and samples. It knows neither which proxy it talks to nor what the figures are compared with.
+
+mod rate;
 
 use std::{
     net::SocketAddr,
@@ -15,6 +17,8 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
+
+pub(crate) use rate::{Rate, at_rate};
 
 use crate::{
     answers::TOKEN,
@@ -31,6 +35,12 @@ const MAX_UNITS: usize = 400_000;
 /// Between two attempts of a flood whose requests are refused, and its longest time.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
 const FLOOD_LIMIT: Duration = Duration::from_secs(60);
+
+/// Streams that are held open end within this time.
+pub(crate) const HOLD_LIMIT: Duration = Duration::from_secs(120);
+
+/// The end of a stream of chat completions.
+const END: &[u8] = b"[DONE]";
 
 /// Streams that are opened at the same time, well below a listen backlog.
 const OPENING: usize = 50;
@@ -144,12 +154,13 @@ pub(crate) async fn once(address: SocketAddr, work: &Work) -> Result<()> {
     Ok(())
 }
 
-/// Opens streams and keeps reading them for as long as the returned tasks live.
+/// Opens streams and keeps reading them for as long as the returned tasks live. A task returns whether its stream came to
+/// its proper end.
 pub(crate) async fn open(
     address: SocketAddr,
     request: &Arc<[u8]>,
     count: usize,
-) -> Result<JoinSet<()>> {
+) -> Result<JoinSet<bool>> {
     let mut held = JoinSet::new();
     let mut left = count;
     while left > 0 {
@@ -300,11 +311,18 @@ async fn open_one(address: SocketAddr, request: Arc<[u8]>) -> Result<Peer> {
     Ok(peer)
 }
 
-/// Takes whatever comes. Framing no longer matters, and the end of a stream is nothing to report.
-async fn drain(mut peer: Peer) {
-    let _ = peer
-        .body(Length::Fixed(usize::MAX), |_| ControlFlow::Continue(()))
-        .await;
+/// Takes whatever comes up to the end of the events. Framing no longer matters.
+async fn drain(mut peer: Peer) -> bool {
+    let mut last = Vec::new();
+    let read = peer.body(Length::Fixed(usize::MAX), |piece| {
+        last.extend_from_slice(piece);
+        if memmem::find(&last, END).is_some() {
+            return ControlFlow::Break(());
+        }
+        last.drain(..last.len().saturating_sub(END.len()));
+        ControlFlow::Continue(())
+    });
+    read.await.is_ok_and(|flow| flow.is_break())
 }
 
 fn excerpt(text: &[u8]) -> String {

@@ -8,8 +8,9 @@ use std::{net::SocketAddr, time::Duration};
 use anyhow::{Result, anyhow};
 
 use crate::{
-    generator::{self, Slice, Work},
+    generator::{self, Rate, Slice, Work},
     proxies::Proxy,
+    script::Script,
 };
 
 /// One way to the scripted upstream.
@@ -55,6 +56,35 @@ pub(crate) async fn compare(
     results
         .into_iter()
         .map(|result| result.and_then(|slices| middle(&slices)))
+        .collect()
+}
+
+/// Measures every contender at the same rate; returns also the CPU seconds of the script per request.
+pub(crate) async fn compare_at_rate(
+    contenders: &[Contender<'_>],
+    rate: Rate,
+    pace: Pace,
+    script: &Script,
+) -> Vec<Result<(Slice, f64)>> {
+    let mut results: Vec<Result<Vec<_>>> = contenders.iter().map(|_| Ok(Vec::new())).collect();
+    for _ in 0..pace.slices {
+        for (contender, result) in contenders.iter().zip(&mut results) {
+            let Ok(slices) = result else { continue };
+            let cpu = || contender.proxy.map(Proxy::cpu_time).unwrap_or_default();
+            match generator::at_rate(contender.address, &contender.work, rate, script, cpu).await {
+                Ok(slice) => slices.push(slice),
+                Err(error) => *result = Err(error),
+            }
+        }
+    }
+    results
+        .into_iter()
+        .map(|result| {
+            let (slices, mut scripts): (Vec<_>, Vec<f64>) = result?.into_iter().unzip();
+            scripts.sort_unstable_by(f64::total_cmp);
+            let script = scripts.get(scripts.len() / 2).copied();
+            Ok((middle(&slices)?, script.unwrap_or_default()))
+        })
         .collect()
 }
 

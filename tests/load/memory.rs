@@ -8,30 +8,32 @@ use tokio::time::sleep;
 use crate::{
     figures::ratio,
     generator::{self, Timing, Work},
-    proxies::{Launcher, Proxy, Role},
-    report::{Report, Table},
-    requests::{self, Tools},
+    proxies::{Effect, Launcher, Proxy, Role, Store},
+    report::Report,
+    requests::{self, Dialect, Tools},
     script::Plan,
-    tables::{LOOP, NGINX, PASS},
+    tables::{self, LOOP, NGINX, PASS},
 };
+
+/// An open stream ends by itself after this many tokens.
+const OPEN_TOKENS: usize = 120;
 
 /// How long open streams are left to flow before memory is read: long enough for two more tokens on each.
 const SETTLE: Duration = Duration::from_millis(1500);
 
 /// Memory of open streams. Starts proxies of its own, so that nothing served before is in the figure.
-pub(crate) async fn open_streams(
-    launcher: &Launcher,
-    streams: usize,
-    table: &mut Table,
-    report: &mut Report,
-) {
+pub(crate) async fn open_streams(launcher: &Launcher, streams: usize, report: &mut Report) {
     let mut nginx = None;
     for name in [NGINX, PASS, LOOP] {
         let proxy = match name {
             NGINX if launcher.nginx_version().is_none() => continue,
             NGINX => launcher.nginx().await,
             PASS => launcher.loopwright(Role::PassThrough).await,
-            _ => launcher.loopwright(Role::LoopInMemory).await,
+            _ => {
+                launcher
+                    .loopwright(Role::Loop(Store::Memory, Effect::Idempotent))
+                    .await
+            }
         };
         let tools = if name == LOOP {
             Tools::Lookup
@@ -48,7 +50,8 @@ pub(crate) async fn open_streams(
                 if name == NGINX {
                     nginx = Some(each);
                 }
-                table.row(
+                report.row(
+                    &tables::OPEN_STREAMS,
                     &[&streams.to_string(), name],
                     &[
                         Some(idle / 1024.0),
@@ -64,14 +67,19 @@ pub(crate) async fn open_streams(
 }
 
 async fn measure(proxy: &Proxy, tools: Tools, streams: usize) -> Result<(f64, f64)> {
-    let warm = requests::stream(proxy.address, Plan::Burst(20), tools);
+    let warm = requests::stream(proxy.address, Plan::Burst(20), (Dialect::Chat, tools));
     let warm = Work::single(warm, Timing::Whole, "[DONE]");
     for _ in 0..20 {
         generator::once(proxy.address, &warm).await?;
     }
     sleep(SETTLE / 4).await;
     let idle = proxy.memory_kib()?;
-    let request: Arc<[u8]> = requests::stream(proxy.address, Plan::Open, tools).into();
+    let request: Arc<[u8]> = requests::stream(
+        proxy.address,
+        Plan::Open(OPEN_TOKENS),
+        (Dialect::Chat, tools),
+    )
+    .into();
     let mut held = generator::open(proxy.address, &request, streams)
         .await
         .context("opening the streams")?;

@@ -13,9 +13,10 @@ use crate::{
     generator::{self, Slice, Timing, Work},
     measure::{Pace, middle},
     proxies::{Launcher, Proxy},
-    report::{Report, Table},
+    report::Report,
     requests::{self, Tools},
     script::Plan,
+    tables,
 };
 
 /// The settings of the two keys below.
@@ -47,14 +48,14 @@ pub(crate) struct NeighbourBench<'a> {
 
 impl NeighbourBench<'_> {
     /// Fills the table.
-    pub(crate) async fn run(&self, table: &mut Table, report: &mut Report) {
-        if let Err(error) = self.measure(table).await {
+    pub(crate) async fn run(&self, report: &mut Report) {
+        if let Err(error) = self.measure(report).await {
             report.remark(format!("neighbours: {error:#}"));
         }
     }
 
-    async fn measure(&self, table: &mut Table) -> Result<()> {
-        let proxy = self.launcher.loopwright_with(KEYS).await?;
+    async fn measure(&self, report: &mut Report) -> Result<()> {
+        let proxy = self.launcher.loopwright_with("memory:", KEYS).await?;
         let address = proxy.address;
         for (what, plan, tools, expects) in [
             ("plain", Plan::Plain, Tools::None, "lazy dog"),
@@ -84,7 +85,11 @@ impl NeighbourBench<'_> {
                     ratio(Some(slice.median), Some(idle.median)),
                     ratio(Some(slice.p99), Some(idle.p99)),
                 ];
-                table.row(&[self.placement, what, beside], &figures);
+                report.row(
+                    &tables::NEIGHBOURS,
+                    &[self.placement, what, beside],
+                    &figures,
+                );
             }
         }
         Ok(())

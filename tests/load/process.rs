@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -40,12 +41,11 @@ impl CpuTime {
             .into_iter()
             .flatten()
             .flatten()
-            .filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok())
-            .filter_map(|line| line.split(' ').next()?.parse::<f64>().ok())
+            .map(|thread| thread_seconds(&thread.path()))
             .sum::<f64>();
         Self {
             ticks: ticks / TICKS_PER_SECOND,
-            fine: fine / 1e9,
+            fine,
         }
     }
 
@@ -59,6 +59,13 @@ impl CpuTime {
             fine
         }
     }
+}
+
+/// CPU time of a thread in seconds, given its directory; zero for one that is gone.
+pub(crate) fn thread_seconds(directory: &Path) -> f64 {
+    let account = fs::read_to_string(directory.join("schedstat")).unwrap_or_default();
+    let nanos = account.split(' ').next().and_then(|it| it.parse().ok());
+    nanos.unwrap_or(0.0) / 1e9
 }
 
 /// Memory of a process in KiB: its proportional share, or its resident set where the kernel does not tell.
@@ -86,6 +93,15 @@ pub(crate) fn allowed_cpus() -> Result<String> {
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
         .context("the kernel does not tell the allowed CPUs")?;
     Ok(list.trim().to_owned())
+}
+
+/// The numbers in a list of CPUs.
+pub(crate) fn cpu_numbers(list: &str) -> Vec<String> {
+    let ranges = list.split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<usize>().ok()?..=last.parse().ok()?)
+    });
+    ranges.flatten().map(|cpu| cpu.to_string()).collect()
 }
 
 /// Binds all threads of this process to `cpus`.

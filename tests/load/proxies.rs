@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use tokio::{net::TcpStream, time::sleep};
 
 use crate::process::{CpuTime, memory_kib};
@@ -30,6 +31,8 @@ const PORT_ATTEMPTS: usize = 3;
 pub(crate) struct Proxy {
     /// Where it listens.
     pub(crate) address: SocketAddr,
+    /// Its configuration, log and data base.
+    pub(crate) directory: PathBuf,
     child: Child,
 }
 
@@ -55,16 +58,40 @@ pub(crate) struct Launcher {
 pub(crate) enum Role {
     /// No tools.
     PassThrough,
-    /// Tools behind the webhook, sessions in memory.
-    LoopInMemory,
-    /// Tools behind the webhook, sessions in SQLite.
-    LoopInSqlite,
+    /// Tools behind the webhook.
+    Loop(Store, Effect),
+}
+
+/// Where sessions are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Store {
+    /// In memory.
+    Memory,
+    /// In a file.
+    Sqlite,
+}
+
+/// What a call of the tool may do, which decides when it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It may be made twice: stored with its result, in one write.
+    Idempotent,
+    /// It may not: stored before it runs.
+    Once,
 }
 
 impl Proxy {
     /// CPU time used so far.
     pub(crate) fn cpu_time(&self) -> CpuTime {
         CpuTime::of(self.child.id())
+    }
+
+    /// How many files and sockets it has open, and how many threads.
+    pub(crate) fn descriptors_and_threads(&self) -> [f64; 2] {
+        ["fd", "task"].map(|kind| {
+            let entries = fs::read_dir(format!("/proc/{}/{kind}", self.child.id()));
+            entries.map_or(0.0, |entries| entries.count() as f64)
+        })
     }
 
     /// Memory in use, in KiB.
@@ -93,19 +120,28 @@ impl Launcher {
     pub(crate) async fn loopwright(&self, role: Role) -> Result<Proxy> {
         let directory = self.fresh_directory()?;
         let store = match role {
-            Role::PassThrough | Role::LoopInMemory => "memory:".to_owned(),
-            Role::LoopInSqlite => format!("sqlite:{}", directory.join("load.db").display()),
+            Role::PassThrough | Role::Loop(Store::Memory, _) => "memory:".to_owned(),
+            Role::Loop(Store::Sqlite, _) => {
+                format!("sqlite:{}", directory.join("load.db").display())
+            }
         };
-        let tools = format!("http://{}/tool", self.upstream);
-        let mut arguments = vec!["--session-store", &store];
-        if role != Role::PassThrough {
-            arguments.extend(["--tool-dispatch-url", &tools]);
-        }
+        let file = directory.join("load.toml");
+        let settings = match role {
+            Role::PassThrough => String::new(),
+            Role::Loop(_, effect) => format!(
+                "tool_dispatch_url = \"http://{}/tool\"\ndispatch_idempotent = {}\n",
+                self.upstream,
+                effect == Effect::Idempotent
+            ),
+        };
+        fs::write(&file, settings).context("writing a configuration file")?;
+        let file = file.display().to_string();
+        let arguments = ["--session-store", &store, "--config", &file];
         self.serve(&directory, &arguments).await
     }
 
-    /// Starts loopwright with tools behind the webhook, sessions in memory, and these lines in its file.
-    pub(crate) async fn loopwright_with(&self, lines: &str) -> Result<Proxy> {
+    /// Starts loopwright with tools behind the webhook, and these lines in its file.
+    pub(crate) async fn loopwright_with(&self, store: &str, lines: &str) -> Result<Proxy> {
         let directory = self.fresh_directory()?;
         let file = directory.join("load.toml");
         fs::write(&file, lines).context("writing a configuration file")?;
@@ -115,7 +151,7 @@ impl Launcher {
         );
         let arguments = [
             "--session-store",
-            "memory:",
+            store,
             "--tool-dispatch-url",
             &tools,
             "--config",
@@ -159,6 +195,7 @@ impl Launcher {
             .with_context(|| format!("starting {}", self.loopwright.display()))?;
         let mut proxy = Proxy {
             address: upstream,
+            directory: directory.to_owned(),
             child,
         };
         let deadline = Instant::now() + START_LIMIT;
@@ -211,7 +248,11 @@ impl Launcher {
             .stderr(Stdio::null())
             .spawn()
             .context("starting nginx")?;
-        let mut proxy = Proxy { address, child };
+        let mut proxy = Proxy {
+            address,
+            directory,
+            child,
+        };
         let deadline = Instant::now() + START_LIMIT;
         while TcpStream::connect(address).await.is_err() {
             let ended = proxy.child.try_wait()?;

@@ -15,16 +15,48 @@ pub(crate) enum Tools {
     Lookup,
 }
 
+/// The API that a request is one of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// Chat completions.
+    Chat,
+    /// The Responses API.
+    Responses,
+}
+
+/// How a request is put.
+pub(crate) type Asked = (Dialect, Tools);
+
+/// A request to be passed through.
+pub(crate) const CHAT: Asked = (Dialect::Chat, Tools::None);
+
 /// One request for a completion in one piece.
 pub(crate) fn plain(address: SocketAddr, plan: Plan, tools: Tools, history: usize) -> Vec<u8> {
     chat(address, &body(plan, tools, &messages(history)))
 }
 
 /// One request for a stream.
-pub(crate) fn stream(address: SocketAddr, plan: Plan, tools: Tools) -> Vec<u8> {
+pub(crate) fn stream(address: SocketAddr, plan: Plan, (dialect, tools): Asked) -> Vec<u8> {
     let mut body = body(plan, tools, &messages(0));
     body["stream"] = json!(true);
-    chat(address, &body)
+    match dialect {
+        Dialect::Chat => chat(address, &body),
+        Dialect::Responses => post(address, "/v1/responses", &as_response(body)),
+    }
+}
+
+/// The same request for a response.
+fn as_response(mut body: Value) -> Value {
+    body["input"] = body["messages"].take();
+    for tool in body["tools"].as_array_mut().into_iter().flatten() {
+        let mut function = tool["function"].take();
+        function["type"] = json!("function");
+        *tool = function;
+    }
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("messages");
+    }
+    body
 }
 
 /// What a client that runs the tools itself sends: a streamed model call and a webhook call for every round, then the last model call.
@@ -62,6 +94,20 @@ pub(crate) fn code(address: SocketAddr, plan: Plan, session: &str) -> Vec<u8> {
     body["enable_code_execution"] = json!(true);
     body["agent"] = json!({"session_mode": "replay"});
     chat(address, &body)
+}
+
+/// A request for the loop in a session. Sent again it takes the place of what it brought before.
+pub(crate) fn replayed(address: SocketAddr, plan: Plan, history: usize, session: &str) -> Vec<u8> {
+    let mut body = body(plan, Tools::Lookup, &messages(history));
+    body["session_id"] = json!(session);
+    body["agent"] = json!({"session_mode": "replay"});
+    chat(address, &body)
+}
+
+/// A request that stores a conversation of so many messages of 1 KB.
+pub(crate) fn import(address: SocketAddr, session: &str, history: usize) -> Vec<u8> {
+    let body = json!({"messages": messages(history)});
+    framed(address, ("PUT", &format!("/v1/sessions/{session}")), &body)
 }
 
 /// The model calls of a client that runs the cells itself.
@@ -132,9 +178,13 @@ fn chat(address: SocketAddr, body: &Value) -> Vec<u8> {
 }
 
 fn post(address: SocketAddr, path: &str, body: &Value) -> Vec<u8> {
+    framed(address, ("POST", path), body)
+}
+
+fn framed(address: SocketAddr, (method, path): (&str, &str), body: &Value) -> Vec<u8> {
     let body = body.to_string();
     format!(
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\nuser-agent: load\r\naccept: */*\r\n\
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nuser-agent: load\r\naccept: */*\r\n\
          authorization: Bearer load\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )

@@ -2,31 +2,32 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Result, ensure};
-
 use crate::{
     answers::LAST_WORDS,
-    figures::{ROUNDS, Rounds, added, micros, of, proxied, ratio},
-    generator::{self, Slice, Timing, Work},
-    measure::{Contender, Pace, compare},
+    figures::{added, micros, of, proxied, ratio},
+    generator::{Rate, Slice, Timing, Work},
+    measure::{self, Contender, Pace},
     proxies::Proxy,
-    report::{Report, Table},
-    requests::{self, Tools},
+    report::Report,
+    requests::{self, Asked, CHAT, Dialect, Tools},
     script::{Plan, Script},
-    tables::{DIRECT, LOOP, LOOP_SQLITE, NGINX, PASS},
+    tables::{
+        CHUNKS, DIRECT, FIRST_TOKEN, FIXED_RATE, FULL_SPEED, LOOP, LOOP_SQLITE, NGINX, PACED, PASS,
+        PASS_THROUGH, RESPONSES, RESPONSES_NO_TOOLS, SHORT_STREAM,
+    },
 };
 
 /// Numbers of connections that everything is measured at.
-const CONNECTIONS: [usize; 2] = [1, 32];
-
-/// Lengths of history, in messages of 1 KB.
-const HISTORIES: [usize; 3] = [10, 100, 1000];
+pub(crate) const CONNECTIONS: [usize; 2] = [1, 32];
 
 /// Tokens of a stream whose chunks are counted.
 const BURST: usize = 2000;
 
 /// Tokens of a stream that is paced, which takes a millisecond for each.
-const PACED: usize = 200;
+const SLOW: usize = 200;
+
+/// A slice at a fixed rate is longer than others by this factor.
+const RATE_SLICE: u32 = 3;
 
 /// The proxies that run while a placement is measured.
 #[derive(Debug, Default)]
@@ -35,10 +36,16 @@ pub(crate) struct Fleet {
     pub(crate) nginx: Option<Proxy>,
     /// loopwright without tools.
     pub(crate) pass: Option<Proxy>,
-    /// loopwright with tools, sessions in memory.
-    pub(crate) memory: Option<Proxy>,
-    /// loopwright with tools, sessions in SQLite.
-    pub(crate) sqlite: Option<Proxy>,
+    /// loopwright with tools, by the name of its row.
+    pub(crate) loops: Vec<(&'static str, Proxy)>,
+}
+
+impl Fleet {
+    /// The loop of that name.
+    fn looped(&self, name: &str) -> Option<&Proxy> {
+        let (_, proxy) = self.loops.iter().find(|(its, _)| *its == name)?;
+        Some(proxy)
+    }
 }
 
 /// What all scenarios share.
@@ -56,9 +63,9 @@ pub(crate) struct Bench<'a> {
 
 impl Bench<'_> {
     /// Requests per second, CPU and latency of plain requests.
-    pub(crate) async fn pass_through(&self, table: &mut Table, report: &mut Report) {
+    pub(crate) async fn pass_through(&self, report: &mut Report) {
         for connections in CONNECTIONS {
-            let contenders = self.contenders(Among::PassThrough, |address, _| {
+            let contenders = self.contenders(&[DIRECT, NGINX, PASS], |address, _| {
                 let request = requests::plain(address, Plan::Plain, Tools::None, 0);
                 Work::single(request, Timing::Whole, "lazy dog")
             });
@@ -85,69 +92,87 @@ impl Bench<'_> {
                         added(NGINX, nginx, direct, |it| it.median),
                     ),
                 ];
-                table.row(&[self.placement, &connections.to_string(), name], &cells);
-            }
-        }
-    }
-
-    /// The tool loop.
-    pub(crate) async fn tool_loop(&self, table: &mut Table, report: &mut Report) {
-        for connections in CONNECTIONS {
-            let rows = self.rounds(0, connections, report).await;
-            let direct = rows.first().and_then(|row| row.full);
-            for row in &rows {
-                let full = row.full;
-                let cells = [
-                    full.map(|it| it.rate),
-                    proxied(row.name, full).map(|it| it.cpu * 1e4),
-                    full.map(|it| it.median * 1e6),
-                    full.map(|it| it.p99 * 1e6),
-                    added(row.name, full, direct, |it| it.median).map(micros),
-                    added(row.name, full, direct, |it| it.p99).map(micros),
-                    row.own(rows.first()).map(micros),
-                    row.cpu().map(micros),
-                    ratio(full.map(|it| it.rate), direct.map(|it| it.rate)),
-                    ratio(full.map(|it| it.median), direct.map(|it| it.median)),
-                ];
-                table.row(
-                    &[self.placement, &connections.to_string(), row.name],
+                report.row(
+                    &PASS_THROUGH,
+                    &[self.placement, &connections.to_string(), name],
                     &cells,
                 );
             }
         }
     }
 
-    /// A round of the loop at growing lengths of history.
-    pub(crate) async fn history(&self, table: &mut Table, report: &mut Report) {
-        let mut shortest: Vec<(&str, Option<f64>)> = Vec::new();
-        for messages in HISTORIES {
-            let rows = self.rounds(messages, 1, report).await;
-            for row in &rows {
-                let own = if row.name == DIRECT {
-                    row.slope(|it| it.median)
-                } else {
-                    row.own(rows.first())
-                };
-                let first = shortest.iter().find(|(name, _)| *name == row.name);
-                let first = if let Some((_, first)) = first {
-                    *first
-                } else {
-                    shortest.push((row.name, own));
-                    own
-                };
-                table.row(
-                    &[self.placement, &messages.to_string(), row.name],
-                    &[own.map(micros), row.cpu().map(micros), ratio(own, first)],
-                );
+    /// CPU and latency of plain requests at a fixed rate.
+    pub(crate) async fn fixed_rate(&self, per_second: u32, report: &mut Report) {
+        let contenders = self.contenders(&[DIRECT, NGINX, PASS], |address, _| {
+            let request = requests::plain(address, Plan::Plain, Tools::None, 0);
+            Work::single(request, Timing::Whole, "lazy dog")
+        });
+        let [_, connections] = CONNECTIONS;
+        let rate = Rate {
+            per_second,
+            connections,
+            length: self.pace.length * RATE_SLICE,
+        };
+        let figures = measure::compare_at_rate(&contenders, rate, self.pace, self.script).await;
+        let mut measured = Vec::new();
+        for (contender, result) in contenders.iter().zip(figures) {
+            match result {
+                Ok((slice, script)) => measured.push((contender.name, Some(slice), script)),
+                Err(error) => {
+                    report.remark(format!("{}, at a fixed rate: {error:#}", contender.name));
+                }
             }
+        }
+        let slices: Vec<_> = measured.iter().map(|(name, it, _)| (*name, *it)).collect();
+        let [direct, nginx] = [DIRECT, NGINX].map(|name| of(&slices, name));
+        for (name, slice, script) in &measured {
+            let cpu = proxied(name, *slice).map(|it| it.cpu);
+            let cells = [
+                slice.map(|it| it.rate),
+                cpu.map(|cpu| cpu * 1e4),
+                Some(script * 1e4),
+                slice.map(|it| it.median * 1e6),
+                slice.map(|it| it.p99 * 1e6),
+                added(name, *slice, direct, |it| it.median).map(micros),
+                added(name, *slice, direct, |it| it.p99).map(micros),
+                ratio(cpu, nginx.map(|it| it.cpu)),
+            ];
+            let labels = [self.placement, &per_second.to_string(), name];
+            report.row(&FIXED_RATE, &labels, &cells);
+        }
+    }
+
+    /// A short stream: passed through, with a tool that is not called, and as a response.
+    pub(crate) async fn short_stream(&self, report: &mut Report) {
+        let all = [DIRECT, NGINX, PASS, LOOP, LOOP_SQLITE, RESPONSES_NO_TOOLS];
+        let contenders = self.contenders(&all, |address, asked| {
+            let request = requests::stream(address, Plan::Rounds(0), asked);
+            Work::single(request, Timing::Whole, LAST_WORDS)
+        });
+        let figures = self.figures(&contenders, 1, report).await;
+        let [direct, nginx, pass] = [DIRECT, NGINX, PASS].map(|name| of(&figures, name));
+        for (name, slice) in &figures {
+            let cpu = proxied(name, *slice).map(|it| it.cpu);
+            let own = slice.filter(|_| ![DIRECT, NGINX, PASS].contains(name));
+            let cells = [
+                slice.map(|it| it.median * 1e6),
+                slice.map(|it| it.p99 * 1e6),
+                added(name, *slice, direct, |it| it.median).map(micros),
+                added(name, own, pass, |it| it.median).map(micros),
+                cpu.map(micros),
+                ratio(cpu, nginx.map(|it| it.cpu)),
+                ratio(slice.map(|it| it.median), direct.map(|it| it.median)),
+            ];
+            report.row(&SHORT_STREAM, &[self.placement, name], &cells);
         }
     }
 
     /// Time to the first token of a stream.
-    pub(crate) async fn first_token(&self, table: &mut Table, report: &mut Report) {
+    pub(crate) async fn first_token(&self, report: &mut Report) {
         for connections in CONNECTIONS {
-            let contenders = self.contenders(Among::Streams, |address, tools| {
-                let request = requests::stream(address, Plan::FirstToken, tools);
+            let all = [DIRECT, NGINX, PASS, LOOP];
+            let contenders = self.contenders(&all, |address, asked| {
+                let request = requests::stream(address, Plan::FirstToken, asked);
                 Work::single(request, Timing::FirstToken, "[DONE]")
             });
             let figures = self.figures(&contenders, connections, report).await;
@@ -165,27 +190,30 @@ impl Bench<'_> {
                         added(NGINX, nginx, direct, |it| it.median),
                     ),
                 ];
-                table.row(&[self.placement, &connections.to_string(), name], &cells);
+                report.row(
+                    &FIRST_TOKEN,
+                    &[self.placement, &connections.to_string(), name],
+                    &cells,
+                );
             }
         }
     }
 
     /// Cost of streamed chunks.
-    pub(crate) async fn chunks(&self, table: &mut Table, report: &mut Report) {
-        let [one, many] = CONNECTIONS;
+    pub(crate) async fn chunks(&self, report: &mut Report) {
+        let [_, connections] = CONNECTIONS;
         let cases = [
-            (one, "full speed", Plan::Burst(BURST), BURST as f64),
-            (many, "full speed", Plan::Burst(BURST), BURST as f64),
-            (many, "1 ms apart", Plan::Paced(PACED), PACED as f64),
+            (FULL_SPEED, Plan::Burst(BURST), BURST as f64),
+            (PACED, Plan::Paced(SLOW), SLOW as f64),
         ];
-        for (connections, pace, plan, chunks) in cases {
-            let contenders = self.contenders(Among::Streams, |address, tools| {
-                let request = requests::stream(address, plan, tools);
-                Work::single(request, Timing::Whole, "[DONE]")
+        for (pace, plan, chunks) in cases {
+            let all = [DIRECT, NGINX, PASS, LOOP, RESPONSES];
+            let contenders = self.contenders(&all, |address, asked| {
+                let request = requests::stream(address, plan, asked);
+                Work::single(request, Timing::Whole, "tok ")
             });
             let figures = self.figures(&contenders, connections, report).await;
-            let direct = of(&figures, DIRECT);
-            let nginx = of(&figures, NGINX);
+            let [direct, nginx, looped] = [DIRECT, NGINX, LOOP].map(|name| of(&figures, name));
             for (name, slice) in &figures {
                 let cpu = proxied(name, *slice).map(|it| it.cpu);
                 let cells = [
@@ -193,8 +221,10 @@ impl Bench<'_> {
                     cpu.map(|cpu| cpu * 1e6 / chunks),
                     ratio(slice.map(|it| it.rate), direct.map(|it| it.rate)),
                     ratio(cpu, nginx.map(|it| it.cpu)),
+                    ratio(cpu.filter(|_| *name == RESPONSES), looped.map(|it| it.cpu)),
                 ];
-                table.row(
+                report.row(
+                    &CHUNKS,
                     &[self.placement, &connections.to_string(), pace, name],
                     &cells,
                 );
@@ -202,44 +232,46 @@ impl Bench<'_> {
         }
     }
 
+    /// Those of these rows whose proxy runs.
     fn contenders(
         &self,
-        among: Among,
-        work: impl Fn(SocketAddr, Tools) -> Work,
+        names: &[&'static str],
+        work: impl Fn(SocketAddr, Asked) -> Work,
     ) -> Vec<Contender<'_>> {
         let fleet = &self.fleet;
-        let looped = fleet.memory.as_ref().filter(|_| among == Among::Streams);
-        let proxies = [
-            (NGINX, fleet.nginx.as_ref(), Tools::None),
-            (PASS, fleet.pass.as_ref(), Tools::None),
-            (LOOP, looped, Tools::Lookup),
-        ];
-        let direct = Contender {
-            name: DIRECT,
-            address: self.script.address,
-            proxy: None,
-            work: work(self.script.address, Tools::None),
-        };
-        let proxied = proxies.into_iter().filter_map(|(name, proxy, tools)| {
-            let proxy = proxy?;
-            let work = work(proxy.address, tools);
+        let all = names.iter().filter_map(|&name| {
+            let (proxy, asked) = match name {
+                DIRECT => (None, CHAT),
+                NGINX => (Some(fleet.nginx.as_ref()?), CHAT),
+                PASS => (Some(fleet.pass.as_ref()?), CHAT),
+                RESPONSES => (
+                    Some(fleet.looped(LOOP)?),
+                    (Dialect::Responses, Tools::Lookup),
+                ),
+                RESPONSES_NO_TOOLS => (
+                    Some(fleet.pass.as_ref()?),
+                    (Dialect::Responses, Tools::None),
+                ),
+                _ => (Some(fleet.looped(name)?), (Dialect::Chat, Tools::Lookup)),
+            };
+            let address = proxy.map_or(self.script.address, |proxy| proxy.address);
             Some(Contender {
                 name,
-                address: proxy.address,
-                proxy: Some(proxy),
-                work,
+                address,
+                proxy,
+                work: work(address, asked),
             })
         });
-        std::iter::once(direct).chain(proxied).collect()
+        all.collect()
     }
 
-    async fn figures(
+    pub(crate) async fn figures(
         &self,
         contenders: &[Contender<'_>],
         connections: usize,
         report: &mut Report,
     ) -> Vec<(&'static str, Option<Slice>)> {
-        let results = compare(contenders, connections, self.pace).await;
+        let results = measure::compare(contenders, connections, self.pace).await;
         contenders
             .iter()
             .zip(results)
@@ -251,72 +283,4 @@ impl Bench<'_> {
             })
             .collect()
     }
-
-    /// Requests with all rounds and with one, side by side. The direct row comes first.
-    async fn rounds(&self, history: usize, connections: usize, report: &mut Report) -> Vec<Rounds> {
-        let fleet = &self.fleet;
-        let direct = self.script.address;
-        let mut contenders: Vec<Contender<'_>> = [ROUNDS, 1]
-            .map(|rounds| Contender {
-                name: DIRECT,
-                address: direct,
-                proxy: None,
-                work: Work {
-                    requests: requests::client_loop(direct, rounds, history).into(),
-                    timing: Timing::Whole,
-                    expects: LAST_WORDS,
-                },
-            })
-            .into();
-        for (name, proxy) in [(LOOP, &fleet.memory), (LOOP_SQLITE, &fleet.sqlite)] {
-            let Some(proxy) = proxy else { continue };
-            let address = proxy.address;
-            let [full, one] = [ROUNDS, 1].map(|rounds| {
-                let request =
-                    requests::plain(address, Plan::Rounds(rounds), Tools::Lookup, history);
-                Work::single(request, Timing::Whole, LAST_WORDS)
-            });
-            if let Err(error) = self.check_loop(address, &full).await {
-                report.remark(format!("{name}, {history} messages: {error:#}"));
-                continue;
-            }
-            contenders.extend([full, one].map(|work| Contender {
-                name,
-                address,
-                proxy: Some(proxy),
-                work,
-            }));
-        }
-        let figures = self.figures(&contenders, connections, report).await;
-        figures
-            .chunks_exact(2)
-            .filter_map(|pair| match pair {
-                [(name, full), (_, one)] => Some(Rounds {
-                    name,
-                    full: *full,
-                    one: *one,
-                }),
-                _ => None,
-            })
-            .collect()
-    }
-
-    /// Sees that a proxy really runs the loop: a figure for something else would look splendid.
-    async fn check_loop(&self, address: SocketAddr, work: &Work) -> Result<()> {
-        let (model_before, tool_before) = self.script.calls();
-        generator::once(address, work).await?;
-        let (model, tool) = self.script.calls();
-        let (model, tool) = (model - model_before, tool - tool_before);
-        ensure!(
-            (model, tool) == (ROUNDS as u64 + 1, ROUNDS as u64),
-            "a request made {model} model calls and {tool} webhook calls"
-        );
-        Ok(())
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Among {
-    PassThrough,
-    Streams,
 }

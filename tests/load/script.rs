@@ -5,15 +5,16 @@
 
 use std::{
     net::SocketAddr,
+    path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use memchr::memmem;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -23,12 +24,16 @@ use tokio::{
 
 use crate::{
     answers::{Answers, Form},
+    process, soak,
     wire::Peer,
 };
 
 /// Between the first token of a [`Plan::FirstToken`] stream and its end, so that whoever waits for more before passing
 /// it on is seen to wait.
 const STALL: Duration = Duration::from_millis(4);
+
+/// How long a stalled answer takes.
+const FAULT_STALL: Duration = Duration::from_secs(1);
 
 /// Between two tokens of a paced stream.
 const PACE: Duration = Duration::from_millis(1);
@@ -40,15 +45,14 @@ const TAIL_BYTES: usize = 64 * 1024;
 /// Between two tokens of an open stream.
 const OPEN_GAP: Duration = Duration::from_millis(500);
 
-/// An open stream ends by itself after this many tokens.
-const OPEN_TOKENS: usize = 120;
-
 /// A running scripted upstream; dropping it ends its thread.
 #[derive(Debug)]
 pub(crate) struct Script {
     /// Where it listens.
     pub(crate) address: SocketAddr,
     counters: Arc<Counters>,
+    /// The directory of its thread in `/proc`.
+    account: PathBuf,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,8 +74,10 @@ pub(crate) enum Plan {
     Paced(usize),
     /// `load-first-1`: a stream of one token that stalls before it ends.
     FirstToken,
-    /// `load-open-1`: a stream of slow tokens for as long as the client stays.
-    Open,
+    /// `load-flaky-N`: N requests for the tool where it is offered, then text; at random a fault instead.
+    Flaky(usize),
+    /// `load-open-N`: a stream of N slow tokens.
+    Open(usize),
 }
 
 impl Plan {
@@ -85,7 +91,8 @@ impl Plan {
             Self::Burst(tokens) => format!("load-burst-{tokens}"),
             Self::Paced(tokens) => format!("load-paced-{tokens}"),
             Self::FirstToken => "load-first-1".to_owned(),
-            Self::Open => "load-open-1".to_owned(),
+            Self::Flaky(rounds) => format!("load-flaky-{rounds}"),
+            Self::Open(tokens) => format!("load-open-{tokens}"),
         }
     }
 
@@ -102,7 +109,8 @@ impl Plan {
             "burst" => Some(Self::Burst(count)),
             "paced" => Some(Self::Paced(count)),
             "first" => Some(Self::FirstToken),
-            "open" => Some(Self::Open),
+            "flaky" => Some(Self::Flaky(count)),
+            "open" => Some(Self::Open(count)),
             _ => None,
         }
     }
@@ -112,6 +120,17 @@ impl Plan {
 struct Counters {
     model: AtomicU64,
     tool: AtomicU64,
+    /// The webhook fails at random.
+    faulty: AtomicBool,
+}
+
+impl Counters {
+    /// The fault of this call, which few have.
+    fn fault(&self) -> Option<u64> {
+        let calls = self.model.load(Ordering::Relaxed) + self.tool.load(Ordering::Relaxed);
+        let chance = soak::next(soak::next(calls)) >> 33;
+        chance.is_multiple_of(10).then_some(chance / 16)
+    }
 }
 
 impl Script {
@@ -128,9 +147,12 @@ impl Script {
         let counters = Arc::new(Counters::default());
         let counted = Arc::clone(&counters);
         let (stop, stopped) = oneshot::channel();
+        let (tell, account) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("script".to_owned())
             .spawn(move || {
+                // The start fails where nobody listens.
+                let _ = tell.send(std::fs::read_link("/proc/thread-self"));
                 runtime.block_on(async {
                     tokio::select! {
                         () = accept(listener, counted) => {}
@@ -139,12 +161,25 @@ impl Script {
                 });
             })
             .context("starting the thread of the scripted upstream")?;
+        let account = account.recv().context("starting the scripted upstream")?;
+        let account = account.context("finding the thread of the scripted upstream")?;
         Ok(Self {
             address,
+            account: Path::new("/proc").join(account),
             counters,
             stop: Some(stop),
             thread: Some(thread),
         })
+    }
+
+    /// Whether the webhook fails at random.
+    pub(crate) fn set_faulty(&self, faulty: bool) {
+        self.counters.faulty.store(faulty, Ordering::Relaxed);
+    }
+
+    /// CPU time of the script, in seconds.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        process::thread_seconds(&self.account)
     }
 
     /// Calls of the model and of the webhook so far.
@@ -200,11 +235,26 @@ async fn serve(stream: TcpStream, answers: Arc<Answers>, counters: Arc<Counters>
                     .sum();
                 let plan =
                     plan.ok_or_else(|| anyhow!("the model's name is not one of the script's"))?;
-                answer(&mut peer, &answers, plan, (form, done)).await?;
+                let offered = memmem::find(body, b"\"tools\":[").is_some();
+                match plan {
+                    Plan::Flaky(rounds) => {
+                        let fault = counters.fault();
+                        let asks = offered && done < rounds;
+                        let answer = if asks {
+                            answers.round(done, form)
+                        } else {
+                            answers.last(form)
+                        };
+                        answer_or_fail(&mut peer, &answers, answer, fault).await?;
+                    }
+                    _ => answer(&mut peer, &answers, plan, (form, done)).await?,
+                }
             }
             Route::Tool => {
                 counters.tool.fetch_add(1, Ordering::Relaxed);
-                peer.send(&answers.tool).await?;
+                let faulty = counters.faulty.load(Ordering::Relaxed);
+                let fault = counters.fault().filter(|_| faulty);
+                answer_or_fail(&mut peer, &answers, &answers.tool, fault).await?;
             }
             Route::Models => peer.send(&answers.models).await?,
             Route::Other => peer.send(&answers.missing).await?,
@@ -228,7 +278,9 @@ async fn answer(
         Plan::Rounds(rounds) if done < rounds => peer.send(answers.round(done, form)).await,
         Plan::Cells(rounds) if done < rounds => peer.send(answers.cell(done, form)).await,
         Plan::Plots(rounds) if done < rounds => peer.send(answers.plot(done, form)).await,
-        Plan::Rounds(_) | Plan::Cells(_) | Plan::Plots(_) => peer.send(answers.last(form)).await,
+        Plan::Rounds(_) | Plan::Cells(_) | Plan::Plots(_) | Plan::Flaky(_) => {
+            peer.send(answers.last(form)).await
+        }
         Plan::Burst(tokens) => {
             peer.send(&answers.opening).await?;
             for _ in 0..tokens {
@@ -252,13 +304,42 @@ async fn answer(
             tokio::time::sleep(STALL).await;
             peer.send(answers.closing(form)).await
         }
-        Plan::Open => {
+        Plan::Open(tokens) => {
             peer.send(&answers.opening).await?;
-            for _ in 0..OPEN_TOKENS {
+            for _ in 0..tokens {
                 peer.send(&answers.token).await?;
                 tokio::time::sleep(OPEN_GAP).await;
             }
             peer.send(answers.closing(form)).await
+        }
+    }
+}
+
+/// Sends the answer, or fails as servers do.
+async fn answer_or_fail(
+    peer: &mut Peer,
+    answers: &Answers,
+    answer: &[u8],
+    fault: Option<u64>,
+) -> Result<()> {
+    match fault.map(|kind| kind % 7) {
+        None => peer.send(answer).await,
+        Some(0) => peer.send(&answers.error).await,
+        Some(1) => peer.send(&answers.busy).await,
+        Some(2) => peer.send(&answers.garbage).await,
+        Some(3) => peer.reset(),
+        Some(4) => {
+            peer.send(&answers.opening).await?;
+            peer.reset()
+        }
+        Some(5) => {
+            peer.send(answer.get(..answer.len() / 2).unwrap_or_default())
+                .await?;
+            bail!("ended on purpose")
+        }
+        Some(_) => {
+            tokio::time::sleep(FAULT_STALL).await;
+            peer.send(answer).await
         }
     }
 }

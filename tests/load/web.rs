@@ -30,10 +30,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::{
-    figures::ratio,
-    report::{Report, Table},
-};
+use crate::{figures::ratio, report::Report, tables};
 
 /// How many pages a search reads.
 const COUNTS: [usize; 2] = [10, 100];
@@ -73,15 +70,15 @@ struct Sites {
 
 impl WebBench<'_> {
     /// Fills the table.
-    pub(crate) async fn run(&self, table: &mut Table, report: &mut Report) {
+    pub(crate) async fn run(&self, report: &mut Report) {
         for count in COUNTS {
-            if let Err(error) = self.pages(count, table).await {
+            if let Err(error) = self.pages(count, report).await {
                 report.remark(format!("web, {count} pages: {error:#}"));
             }
         }
     }
 
-    async fn pages(&self, count: usize, table: &mut Table) -> Result<()> {
+    async fn pages(&self, count: usize, report: &mut Report) -> Result<()> {
         let bodies = bodies()?;
         let sites = Sites::start(count, &bodies)?;
         let settings = self.settings(sites.provider)?;
@@ -147,7 +144,7 @@ impl WebBench<'_> {
                 ratio(runs.median(), fetch.median()),
                 ratio(runs.least(), parse.least()),
             ];
-            table.row(&[self.placement, &pages, name], &figures);
+            report.row(&tables::PAGES, &[self.placement, &pages, name], &figures);
         }
         Ok(())
     }

@@ -3,10 +3,11 @@
 //! Owns the framing of messages: heads, fixed lengths and chunks. It knows neither methods nor what a body means.
 //! It is written by hand so that the harness costs little beside what it measures.
 
-use std::{net::SocketAddr, ops::ControlFlow};
+use std::{net::SocketAddr, ops::ControlFlow, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
+use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -63,6 +64,14 @@ impl Peer {
     /// Sends bytes that are already framed.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).await.context("sending")
+    }
+
+    /// Ends the connection without a proper end.
+    pub(crate) fn reset(&self) -> Result<()> {
+        SockRef::from(&self.stream)
+            .set_linger(Some(Duration::ZERO))
+            .context("setting SO_LINGER")?;
+        bail!("reset on purpose")
     }
 
     /// Reads the next head. `None` when the other side has closed between two messages.
