@@ -21,6 +21,7 @@ pub mod settings;
 pub mod stop;
 mod token_estimate;
 mod transcript;
+mod truncation;
 pub mod turn;
 mod turn_bytes;
 mod turn_env;
@@ -87,6 +88,15 @@ pub enum AgentError {
     /// The session is busy or cannot be read.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// The session has no answer of the run that the turn is to follow.
+    #[error("the session has no such answer")]
+    NoPosition,
+    /// The request answers a call that the session does not hold.
+    #[error("the session has no such call")]
+    UnknownCall {
+        /// The id of the call.
+        call: String,
+    },
     /// A limit was reached, and the request asks for an error in this case (`on_limit: "error"`).
     #[error("the limit {} is reached", .0.as_str())]
     Limit(StopReason),
@@ -138,10 +148,11 @@ impl Agent {
         self.parts.settings.permission
     }
 
-    /// The models, tools and caps that the server has for a request.
-    pub fn offer(&self) -> ServerOffer<'_> {
+    /// The models, tools and caps that the server has for a request of an owner.
+    pub fn offer(&self, owner: &Owner) -> ServerOffer<'_> {
         let parts = &self.parts;
-        ServerOffer::new(&parts.router, parts.sources.snapshot(), &parts.settings)
+        let sources = parts.sources.snapshot_for(owner);
+        ServerOffer::new(&parts.router, sources, &parts.settings)
     }
 
     /// Whether a turn of this owner waits for the result of the call with this id.

@@ -22,8 +22,10 @@ use crate::session::Sessions;
 use crate::session::files::FileError;
 use crate::store::{Store, StoreError};
 use crate::tools::configured::{self, ConfiguredToolsError};
+use crate::tools::mcp::{McpServers, McpSetupError};
 use crate::tools::python::CodeExecution;
 use crate::tools::source::{Source, SourceList, Sources};
+use crate::tools::tool_search::ToolSearch;
 use crate::tools::web::WebAccess;
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
@@ -51,6 +53,7 @@ pub struct App {
     tasks: TaskTracker,
     sandbox: Option<Sandbox>,
     web: Option<Web>,
+    mcp: McpServers,
     sessions: Sessions,
     session_ttl: Option<Duration>,
     nameless_session_ttl: Option<Duration>,
@@ -85,6 +88,9 @@ pub enum AppError {
     /// A tool's definition cannot be used.
     #[error(transparent)]
     Tools(#[from] ConfiguredToolsError),
+    /// The HTTP client of MCP servers cannot be created.
+    #[error(transparent)]
+    Mcp(#[from] McpSetupError),
     /// An upstream cannot be used.
     #[error(transparent)]
     Router(#[from] RouterError),
@@ -137,7 +143,10 @@ impl App {
             sources.push(Source::Web(WebAccess::new(found.clone(), *by_default)));
             web = Some(found);
         }
+        let search = config.mcp.search_above.map(ToolSearch::new);
+        sources.extend(search.map(Source::ToolSearch));
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
+        let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
         let store = Store::open(&config.session.store).await?;
         let sessions = Sessions::open(store.clone(), &config.session).await?;
@@ -172,6 +181,7 @@ impl App {
             tasks,
             sandbox,
             web,
+            mcp,
             sessions,
             session_ttl: config.session.ttl,
             nameless_session_ttl: config.session.nameless_ttl,
@@ -194,6 +204,17 @@ impl App {
             Some(web) => web.check_parser().await,
             None => Ok(()),
         }
+    }
+
+    /// Why MCP servers do not run, for each that does not.
+    #[must_use]
+    pub fn down_mcp_servers(&self) -> Vec<String> {
+        let sources = self.state.sources.snapshot();
+        let reasons = sources.iter().filter_map(|source| match source {
+            Source::Mcp(offer) => offer.reason.clone(),
+            _ => None,
+        });
+        reasons.collect()
     }
 
     /// Serves until `shutdown` resolves, then drains and flushes.
@@ -245,7 +266,8 @@ impl App {
                     .await;
             }
         };
-        tokio::join!(connections.abort(), saving);
+        let ending = async { timeout_at(deadline, self.mcp.close()).await };
+        let (_, (), _ended_or_late) = tokio::join!(connections.abort(), saving, ending);
         if let Some(web) = &self.web {
             web.close();
         }
@@ -335,6 +357,7 @@ async fn expire(sessions: Sessions, lifetimes: Lifetimes) {
         }
         report("records of runs", sessions.expire_runs(answer_ttl).await);
         report("contents of deleted files", files.reap().await);
+        report("leftovers of files", files.sweep().await);
     }
 }
 

@@ -13,6 +13,7 @@ pub mod cli;
 mod file;
 mod http;
 mod locate;
+mod mcp;
 mod names;
 mod parse;
 mod quirks;
@@ -52,6 +53,8 @@ pub struct Config {
     pub retry: crate::upstream::retry::RetryPolicy,
     /// Server-side tools.
     pub tools: crate::tools::settings::Settings,
+    /// MCP servers.
+    pub mcp: crate::tools::settings::mcp::McpSettings,
     /// Code execution, if it is on.
     pub sandbox: Option<crate::sandbox::settings::Settings>,
     /// Web search, if it is on.
@@ -147,6 +150,7 @@ impl Config {
         let http = http::settings(&mut file, &mut checks)?;
         let retry = upstreams::retry(&file, &checks)?;
         let tools = tools::settings(&mut file, &mut checks)?;
+        let mcp = mcp::settings(&mut file, &mut checks)?;
         let sandbox = sandbox::settings(&mut file, &session, &mut checks)?;
         let agent = agent::agent(&file, &checks)?;
         Ok(Self {
@@ -154,6 +158,7 @@ impl Config {
             upstreams,
             retry,
             tools,
+            mcp,
             sandbox,
             web,
             session,

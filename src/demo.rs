@@ -2,10 +2,11 @@
 //!
 //! Starts a scripted model and a sample tool server on loopback ports, a real loopwright in front of them, sends a few
 //! requests through its HTTP API, prints the rounds of each answer, and then keeps serving. Web search finds sample pages
-//! that the sample tool server serves. Code execution and page reading are included if this host can isolate them;
-//! otherwise one line says why not.
+//! that the sample tool server serves, and an MCP server is this binary, started again. Code execution and page reading are
+//! included if this host can isolate them; otherwise one line says why not.
 
 mod corpus;
+mod mcp;
 mod model;
 mod script;
 mod tool;
@@ -25,6 +26,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
+pub use self::mcp::{MCP_SERVER, mcp_server_main};
 use self::script::Script;
 use self::tool::SampleTool;
 use self::tour::Tour;
@@ -88,6 +90,7 @@ impl Demo {
                 ..ServeFlags::default()
             };
             let mut config = serve_config(&flags, settings)?;
+            config.mcp.servers.push(mcp::settings());
             config.tools.http_tools = tools.iter().map(|tool| sample(tool, &tools_url)).collect();
             Ok::<_, ConfigError>(config)
         };
@@ -106,6 +109,8 @@ impl Demo {
         if let Err(error) = app.check_page_parser().await {
             missing.push(format!("Without page reading: {}", one_line(error)));
         }
+        let down = app.down_mcp_servers().into_iter();
+        missing.extend(down.map(|reason| format!("Without the MCP server: {reason}")));
         Ok(Self {
             app,
             model: (model, model::router(script)),

@@ -8,6 +8,7 @@ mod auth;
 mod body;
 mod chat;
 mod completions;
+mod containers;
 mod dialect;
 mod edge;
 pub mod error;
@@ -20,6 +21,7 @@ mod models;
 pub mod openapi;
 mod operations;
 mod path;
+mod responses;
 mod routes;
 pub mod server;
 mod sessions;
@@ -48,6 +50,7 @@ use body::BodyBudgets;
 use error::ApiError;
 use forward::ForwardRules;
 use operations::Readiness;
+use responses::RetriedRequests;
 use routes::Routes;
 use settings::Settings;
 
@@ -82,6 +85,8 @@ pub struct StateInner {
     readiness: Readiness,
     /// The memory of request bodies.
     bodies: BodyBudgets,
+    /// Requests that clients may send again.
+    retried: RetriedRequests,
     /// Most connections.
     max_connections: usize,
     /// The requests in progress, if several owners share the connections.
@@ -124,6 +129,7 @@ impl AppState {
             forward_rules,
             readiness: Readiness::default(),
             bodies,
+            retried: RetriedRequests::default(),
             max_connections,
             requests: is_shared.then(|| FairSemaphore::with_reserve(max_connections)),
             draining,
@@ -138,7 +144,7 @@ fn routes() -> Routes {
     const MODEL: &str = "/v1/models/{*id}";
     const SESSION: &str = "/v1/sessions/{id}";
     const FILE: &str = "/v1/files/{id}";
-    Routes::default()
+    conversation_routes(response_routes(Routes::default()))
         .post(
             "/v1/chat/completions",
             chat::complete,
@@ -195,6 +201,107 @@ fn routes() -> Routes {
         .any("/v1/{*path}", forward::forward, openapi::server::forwarded)
 }
 
+/// Adds the routes of the Responses API.
+fn response_routes(routes: Routes) -> Routes {
+    const RESPONSE: &str = "/v1/responses/{id}";
+    routes
+        .post(
+            "/v1/responses",
+            responses::create,
+            openapi::responses::create,
+        )
+        .post(
+            "/v1/responses/input_tokens",
+            responses::input_tokens,
+            openapi::responses::input_tokens,
+        )
+        .post(
+            "/v1/responses/compact",
+            responses::compact,
+            openapi::responses::compact,
+        )
+        .get(RESPONSE, responses::show, openapi::responses::show)
+        .delete(RESPONSE, responses::delete, openapi::responses::delete)
+        .post(
+            "/v1/responses/{id}/cancel",
+            responses::cancel,
+            openapi::responses::cancel,
+        )
+        .get(
+            "/v1/responses/{id}/input_items",
+            responses::input_items,
+            openapi::responses::input_items,
+        )
+        .get(
+            "/v1/containers/{id}",
+            containers::show,
+            openapi::containers::show,
+        )
+        .get(
+            "/v1/containers/{id}/files",
+            containers::list,
+            openapi::containers::list,
+        )
+        .get(
+            "/v1/containers/{id}/files/{file_id}",
+            containers::file,
+            openapi::containers::file,
+        )
+        .get(
+            "/v1/containers/{id}/files/{file_id}/content",
+            containers::content,
+            openapi::containers::content,
+        )
+}
+
+/// Adds the routes of the Conversations API.
+fn conversation_routes(routes: Routes) -> Routes {
+    const CONVERSATION: &str = "/v1/conversations/{id}";
+    const CONVERSATION_ITEMS: &str = "/v1/conversations/{id}/items";
+    const CONVERSATION_ITEM: &str = "/v1/conversations/{id}/items/{item_id}";
+    routes
+        .post(
+            "/v1/conversations",
+            responses::conversations::create,
+            openapi::conversations::create,
+        )
+        .get(
+            CONVERSATION,
+            responses::conversations::show,
+            openapi::conversations::show,
+        )
+        .post(
+            CONVERSATION,
+            responses::conversations::update,
+            openapi::conversations::update,
+        )
+        .delete(
+            CONVERSATION,
+            responses::conversations::delete,
+            openapi::conversations::delete,
+        )
+        .get(
+            CONVERSATION_ITEMS,
+            responses::conversations::items,
+            openapi::conversations::items,
+        )
+        .post(
+            CONVERSATION_ITEMS,
+            responses::conversations::add_items,
+            openapi::conversations::add_items,
+        )
+        .get(
+            CONVERSATION_ITEM,
+            responses::conversations::item,
+            openapi::conversations::item,
+        )
+        .delete(
+            CONVERSATION_ITEM,
+            responses::conversations::delete_item,
+            openapi::conversations::delete_item,
+        )
+}
+
 /// The routes as they are served, with the layers around them.
 pub fn router(state: AppState) -> axum::Router {
     let cors = cors(&state.settings);
@@ -204,11 +311,14 @@ pub fn router(state: AppState) -> axum::Router {
         .fallback(async || {
             ApiError::not_found("this path does not exist; the paths of the API begin with /v1")
         })
-        // The configured limit is applied where bodies are read.
-        .layer(DefaultBodyLimit::disable())
-        .layer(CatchPanicLayer::custom(edge::panic_response))
-        // Outside the panic layer, so that the response to a panic also gets a request id, a log line and a count.
-        .layer(middleware::from_fn_with_state(state.clone(), edge::guard));
+        // Together, because each call of `layer` boxes the service of every route once more.
+        .layer((
+            // Outside the panic layer, so that the response to a panic also gets a request id, a log line and a count.
+            middleware::from_fn_with_state(state.clone(), edge::guard),
+            CatchPanicLayer::custom(edge::panic_response),
+            // The configured limit is applied where bodies are read.
+            DefaultBodyLimit::disable(),
+        ));
     // The outermost layer, because a preflight request carries no key.
     let routes = match cors {
         Some(cors) => routes.layer(cors),

@@ -4,6 +4,7 @@
 //! (tool calls of a client, files) are random.
 
 mod chat;
+mod random;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,13 +17,11 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 pub use self::chat::{ChatId, ChatKey};
+pub use self::random::{fresh_call_id, fresh_delivery_id, fresh_traceparent};
+pub(crate) use self::random::{hex, random_hex};
 
 /// Longest session or request id accepted from outside, in characters.
 const MAX_ID_CHARS: usize = 128;
-/// Random characters in a tool-call id: 24 of 62 symbols, about 142 bits.
-const CALL_ID_CHARS: usize = 24;
-/// Length of a call id for servers that insist on nine alphanumeric characters (Mistral).
-const SHORT_CALL_ID_CHARS: usize = 9;
 /// The beginning of file ids, the same as OpenAI's.
 const FILE_ID_PREFIX: &str = "file-";
 /// Bytes of a file id, each two hexadecimal digits.
@@ -31,7 +30,6 @@ const FILE_ID_BYTES: usize = 16;
 const RUN_ID_PREFIXES: [&str; 3] = ["chatcmpl-", "resp_", "msg_"];
 /// Longest id of a run without its prefix, in characters.
 const MAX_RUN_ID_CHARS: usize = 64;
-const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -116,6 +114,11 @@ impl SessionId {
     /// Makes a fresh id.
     pub fn fresh() -> Self {
         Self(format!("sess_{}", Uuid::now_v7().simple()).into())
+    }
+
+    /// Makes a fresh id of a session that was made as a conversation. It cannot be guessed.
+    pub fn fresh_conversation() -> Self {
+        Self(format!("conv_{}", random_hex::<16>()).into())
     }
 
     /// Reads an id that the client chose: 1 to 128 characters of `A-Za-z0-9._:-`.
@@ -273,17 +276,6 @@ impl FileId {
     }
 }
 
-/// Hexadecimal digits of random bytes.
-pub(crate) fn random_hex<const BYTES: usize>() -> String {
-    let mut random = [0; BYTES];
-    rand::rng().fill(&mut random);
-    hex(&random)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 impl RunId {
     /// Makes a fresh id.
     pub fn fresh() -> Self {
@@ -313,41 +305,42 @@ impl RunId {
         &self.0
     }
 
+    /// The id of the run's response.
+    pub fn response_id(&self) -> String {
+        format!("resp_{}", self.0)
+    }
+
+    /// The id of an item of the run's response. It leads back to the run.
+    pub fn item_id(&self, prefix: &str, index: usize) -> String {
+        format!("{prefix}_{}_{index}", self.0)
+    }
+
+    /// The run that an item's id leads to. Text of another form leads to none.
+    pub fn of_item(id: &str) -> Option<Self> {
+        let mut parts = id.split('_');
+        let (prefix, run, index) = (parts.next()?, parts.next()?, parts.next()?);
+        let plain =
+            |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
+        let well_formed = plain(prefix) && plain(index) && parts.next().is_none();
+        (well_formed && plain(run) && run.len() <= MAX_RUN_ID_CHARS).then(|| Self(run.into()))
+    }
+
+    /// The run that a container's id leads to.
+    pub fn of_container(id: &str) -> Option<Self> {
+        let run = id.strip_prefix("cntr_")?;
+        let plain = run.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        (plain && (1..=MAX_RUN_ID_CHARS).contains(&run.len())).then(|| Self(run.into()))
+    }
+
+    /// The id of the container in which the code of the run's session runs.
+    pub fn container_id(&self) -> String {
+        format!("cntr_{}", self.0)
+    }
+
     /// The id of the run's chat completion.
     pub fn completion_id(&self) -> String {
         format!("chatcmpl-{}", self.0)
     }
-}
-
-/// Makes a fresh tool-call id that cannot be guessed.
-pub fn fresh_call_id(style: CallIdStyle) -> String {
-    match style {
-        CallIdStyle::Standard => format!("call_{}", random_text(CALL_ID_CHARS)),
-        CallIdStyle::Short => random_text(SHORT_CALL_ID_CHARS),
-    }
-}
-
-/// Makes the id of one webhook delivery, the same over its retries.
-pub fn fresh_delivery_id() -> String {
-    format!("msg_{}", random_text(CALL_ID_CHARS))
-}
-
-/// Makes a `traceparent` (W3C Trace Context, version 00) of a new trace that is marked as not sampled.
-pub fn fresh_traceparent() -> String {
-    let mut random = rand::rng();
-    // Zero is not allowed.
-    let (trace, span) = (
-        random.random_range(1..=u128::MAX),
-        random.random_range(1..=u64::MAX),
-    );
-    format!("00-{trace:032x}-{span:016x}-00")
-}
-
-fn random_text(chars: usize) -> String {
-    let mut random = rand::rng();
-    (0..chars)
-        .map(|_| char::from(ALPHANUMERIC[random.random_range(0..ALPHANUMERIC.len())]))
-        .collect()
 }
 
 fn check_length(text: &str) -> Result<(), IdError> {

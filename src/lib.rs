@@ -14,7 +14,7 @@
 //!   [`agent::machine`] what to do: call the model ([`upstream`], whose client decodes every server's dialect into
 //!   [`openai::event::ModelEvent`]s), run a batch of tools ([`tools::batch`]), or end. Each finished round is written to the
 //!   [`store`]. What happens comes out as a stream of [`agent::event::AgentEvent`]s, which [`chat::encode`] turns into chunks or
-//!   into one completion.
+//!   into one completion, and [`responses::encode`] into items.
 //!
 //! # Map, in reading order
 //!
@@ -23,7 +23,10 @@
 //! | [`ids`] | identifiers, how they are read and made |
 //! | [`fair`] | sharing what is scarce among owners |
 //! | [`media`] | media types of files |
-//! | [`net`] | outgoing HTTP: building clients, delays between attempts, bodies within a limit |
+//! | [`net`] | outgoing HTTP: building clients, connections to model servers and tools, delays between attempts, bodies within a limit |
+//! | [`polling`] | polling of futures whose parts wake each other |
+//! | [`ranking`] | comparing texts with a query |
+//! | [`blobs`] | the bytes of files: in a directory or in object storage |
 //! | [`parted`] | texts in parts, of which some are read from files as base64 |
 //! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
 //! | [`sse`] | decoding event streams |
@@ -31,11 +34,12 @@
 //! | [`tools`] | server-side tools: webhooks, code execution, argument repair, schemas, the gate, batches, result caps |
 //! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files; processes that only compute |
 //! | [`web`] | search and pages: providers, the guarded client, the reader, ranking within a budget |
-//! | [`store`] | what is kept: sessions, rows of files, leases, turns that wait for their client; SQLite |
+//! | [`store`] | what is kept: sessions, rows of files, leases, turns that wait for their client; SQLite, PostgreSQL |
 //! | [`session`] | conversations: the join of request and history, repair, export, files; the service over the store |
 //! | [`agent`] | the loop: what a turn is given, machine, policies, driver, events |
 //! | [`runs`] | running turns: their tasks, event logs, readers, cancellation |
 //! | [`chat`] | the dialect of chat completions: bodies of requests into turns, events into bytes |
+//! | [`responses`] | the dialect of the Responses API, which reads a request as the chat request that asks for the same |
 //! | [`http`] | the edge: routes and their description, keys, pass-through, encoders, errors |
 //! | [`metrics`], [`telemetry`], [`shutdown`] | what operators see and signals |
 //! | [`config`] | flags, environment and file, checked, as the settings types of every part |
@@ -56,6 +60,7 @@
 
 pub mod agent;
 pub mod app;
+pub mod blobs;
 pub mod chat;
 pub mod config;
 pub mod demo;
@@ -68,6 +73,9 @@ pub mod metrics;
 mod net;
 pub mod openai;
 pub mod parted;
+mod polling;
+pub mod ranking;
+pub mod responses;
 pub mod runs;
 pub mod sandbox;
 pub mod session;

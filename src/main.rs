@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 use loopwright::app::{App, AppError};
-use loopwright::config::cli::{Cli, Command, DemoFlags, ServeFlags};
+use loopwright::config::cli::{CheckFlags, Cli, Command, DemoFlags, ServeFlags};
 use loopwright::config::{Config, ConfigError, DemoConfig};
 use loopwright::demo;
 use loopwright::http::openapi;
@@ -19,6 +19,7 @@ use loopwright::sandbox::{SandboxError, launcher};
 use loopwright::shutdown::Signals;
 use loopwright::store::StoreError;
 use loopwright::telemetry::{self, Format};
+use loopwright::tools::mcp;
 use loopwright::web;
 
 /// Measured: fewer CPU seconds per request than the system's allocator.
@@ -42,6 +43,9 @@ fn main() -> ExitCode {
     match std::env::args_os().nth(1) {
         Some(first) if first == launcher::ARGUMENT => return launcher::main(),
         Some(first) if first == web::PAGE_PARSER => return web::page_parser_main(),
+        Some(first) if first == mcp::MCP_GUARD => return mcp::guard_main(),
+        Some(first) if first == mcp::MCP_EXEC => return mcp::exec_main(),
+        Some(first) if first == demo::MCP_SERVER => return demo::mcp_server_main(),
         Some(_) | None => {}
     }
     return_memory_early();
@@ -133,11 +137,34 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
     })
 }
 
-fn check(flags: &ServeFlags) -> anyhow::Result<()> {
-    let config = Config::load(flags, &environment)?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(config.summary().as_bytes())?;
-    Ok(())
+fn check(flags: &CheckFlags) -> anyhow::Result<()> {
+    let config = Config::load(&flags.serve, &environment)?;
+    std::io::stdout().write_all(config.summary().as_bytes())?;
+    match flags.connect {
+        true => run_to_end(connect(config)),
+        false => Ok(()),
+    }
+}
+
+/// Starts the MCP servers, and prints what they offer.
+async fn connect(config: Config) -> anyhow::Result<()> {
+    let offers = mcp::McpServers::try_all(config.mcp).await?;
+    let mut text = String::from("\n# MCP servers\n");
+    for offer in &offers {
+        let state = match &offer.reason {
+            None => format!("ready, {} tools", offer.tools.len()),
+            Some(reason) => format!("down: {reason}"),
+        };
+        text.push_str(&format!("# {}: {state}\n", offer.server));
+        for tool in offer.tools.iter() {
+            text.push_str(&format!("#   {}\n", tool.definition().name));
+        }
+    }
+    std::io::stdout().write_all(text.as_bytes())?;
+    match offers.iter().filter(|offer| offer.reason.is_some()).count() {
+        0 => Ok(()),
+        down => anyhow::bail!("{down} of {} MCP servers are down", offers.len()),
+    }
 }
 
 /// Prints a page of the manual, or the list of its subjects.

@@ -28,9 +28,19 @@ page!(
     "requests, answers, streams, limits, endpoints, errors"
 );
 page!(
+    RESPONSES,
+    "responses",
+    "the Responses API: fields, items, events"
+);
+page!(
     TOOLS,
     "tools",
     "webhooks, tools of the settings, client tools, retries"
+);
+page!(
+    MCP,
+    "mcp",
+    "MCP servers: settings, scopes, names, results, failures"
 );
 page!(
     SANDBOX,
@@ -59,14 +69,19 @@ page!(
 );
 
 page!(
+    REPLICAS,
+    "replicas",
+    "several processes with one store: what they share, balancers, upgrades"
+);
+page!(
     CHANGES,
     "changes",
     "changes that you may notice, and what restores the former"
 );
 
 /// All pages, in reading order.
-pub const PAGES: [ManualPage; 8] = [
-    API, TOOLS, SANDBOX, SEARCH, SESSIONS, FRONTENDS, OPERATIONS, CHANGES,
+pub const PAGES: [ManualPage; 11] = [
+    API, RESPONSES, TOOLS, MCP, SANDBOX, SEARCH, SESSIONS, FRONTENDS, OPERATIONS, REPLICAS, CHANGES,
 ];
 
 /// The page of a subject.

@@ -1,9 +1,11 @@
 //! Counters and histograms, as `GET /metrics` shows them.
 //!
-//! Owns the names, labels and buckets. Every label value comes from the configuration or from an enum, never from a
-//! request, so that no client can add series. Reads the counts and enums of other modules; none of those knows of it.
+//! Owns the names, labels and buckets. Every label value comes from the configuration, from an enum or from the tools that
+//! MCP servers list, of which there is a most; never from a request, so that no client can add series. Reads the counts and
+//! enums of other modules; none of those knows of it.
 
 mod figures;
+mod gauge;
 mod labels;
 #[cfg(test)]
 mod tests;
@@ -15,6 +17,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use ::http::StatusCode;
+use parking_lot::RwLock;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
@@ -25,8 +28,12 @@ use prometheus_client::registry::{Metric, Registry};
 
 use crate::tools::ToolStatus;
 use crate::tools::repair::Repair;
-use figures::{CodeMetrics, WebMetrics};
+use figures::{CodeMetrics, McpMetrics, WebMetrics};
+pub use gauge::GaugeGuard;
 pub use labels::{ModelOutcome, RouteLabel, ToolLabel};
+
+/// Most names of tools that are learnt after the start.
+const MAX_LEARNT_TOOLS: usize = 1000;
 
 /// The `content-type` of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -34,11 +41,6 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Every counter and histogram; clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
-
-/// One more in a gauge, until it is dropped.
-#[derive(Debug)]
-#[must_use = "it counts no longer once this is dropped"]
-pub struct GaugeGuard(Gauge);
 
 /// One label, its value from an enum.
 type Label = [(&'static str, &'static str); 1];
@@ -75,9 +77,13 @@ struct Inner {
     cell_seconds: Histogram,
     code: CodeMetrics,
     web: WebMetrics,
+    mcp: McpMetrics,
     tools: Names,
+    /// Tools that were not there at the start: those of MCP servers that came later or whose list has changed.
+    learnt_tools: RwLock<Names>,
     upstreams: Names,
     dispatch: Arc<str>,
+    mcp_request: Arc<str>,
     unknown: Arc<str>,
 }
 
@@ -139,19 +145,17 @@ impl Metrics {
     /// Counts a tool call.
     pub fn tool_finished(&self, tool: ToolLabel<'_>, status: ToolStatus, duration: Duration) {
         let tool = match tool {
-            ToolLabel::Configured(name) => self.0.tools.get(name).unwrap_or(&self.0.unknown),
-            ToolLabel::Dispatch => &self.0.dispatch,
-            ToolLabel::Unknown => &self.0.unknown,
+            ToolLabel::Configured(name) => self.0.tool(name),
+            ToolLabel::Dispatch => Arc::clone(&self.0.dispatch),
+            ToolLabel::McpRequest => Arc::clone(&self.0.mcp_request),
+            ToolLabel::Unknown => Arc::clone(&self.0.unknown),
         };
         let labels = ToolCallLabels {
-            tool: Arc::clone(tool),
+            tool: Arc::clone(&tool),
             status: status.as_str(),
         };
         self.0.tool_calls.get_or_create(&labels).inc();
-        let histogram = self
-            .0
-            .tool_seconds
-            .get_or_create(&[("tool", Arc::clone(tool))]);
+        let histogram = self.0.tool_seconds.get_or_create(&[("tool", tool)]);
         histogram.observe(duration.as_secs_f64());
     }
 
@@ -286,12 +290,31 @@ impl Inner {
             ),
             code: CodeMetrics::new(&mut page),
             web: WebMetrics::new(&mut page),
+            mcp: McpMetrics::new(&mut page),
             registry: page.0,
             tools,
+            learnt_tools: RwLock::default(),
             upstreams,
-            dispatch: "dispatch".into(),
-            unknown: "unknown".into(),
+            dispatch: ToolLabel::Dispatch.as_str().into(),
+            mcp_request: ToolLabel::McpRequest.as_str().into(),
+            unknown: ToolLabel::Unknown.as_str().into(),
         }
+    }
+
+    /// The label value of a tool.
+    fn tool(&self, name: &str) -> Arc<str> {
+        if let Some(known) = self.tools.get(name) {
+            return Arc::clone(known);
+        }
+        if let Some(known) = self.learnt_tools.read().get(name) {
+            return Arc::clone(known);
+        }
+        let mut learnt = self.learnt_tools.write();
+        if learnt.len() >= MAX_LEARNT_TOOLS {
+            return Arc::clone(&self.unknown);
+        }
+        let label = learnt.entry(name.to_owned()).or_insert_with(|| name.into());
+        Arc::clone(label)
     }
 
     /// Creates every series that is known beforehand: dashboards see zeros, and counting needs no exclusive lock.
@@ -305,7 +328,8 @@ impl Inner {
         for end in turn_ends {
             create(&self.turns, &[("stop_reason", end)]);
         }
-        for tool in self.tools.values().chain([&self.dispatch, &self.unknown]) {
+        let shared = [&self.dispatch, &self.mcp_request, &self.unknown];
+        for tool in self.tools.values().chain(shared) {
             for status in ToolStatus::ALL.map(ToolStatus::as_str) {
                 let tool = Arc::clone(tool);
                 create(&self.tool_calls, &ToolCallLabels { tool, status });
@@ -323,19 +347,6 @@ impl Inner {
             create(&self.model_seconds, &[("upstream", Arc::clone(upstream))]);
             create(&self.retries, &[("upstream", Arc::clone(upstream))]);
         }
-    }
-}
-
-impl GaugeGuard {
-    fn new(gauge: &Gauge) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for GaugeGuard {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
 

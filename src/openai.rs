@@ -9,6 +9,7 @@ pub mod event;
 pub mod file;
 pub mod fold;
 pub mod message;
+pub mod metadata;
 pub mod raw;
 pub mod request;
 pub mod tool;

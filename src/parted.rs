@@ -5,12 +5,12 @@
 
 mod read;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 pub use self::read::PartedBody;
+use crate::blobs::Blob;
 
 /// A text in parts; clones share the bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,18 +51,13 @@ pub struct PartedWriter {
 /// Texts of at least this length are shared instead of copied, in bytes.
 const SHARE_FROM_BYTES: usize = 2048;
 
-/// Bytes in memory or in a file.
+/// Bytes in memory or in a storage of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BinaryContent {
     /// In memory.
     Memory(Bytes),
     /// In a file.
-    File {
-        /// The file.
-        path: Arc<Path>,
-        /// Its length in bytes.
-        length: u64,
-    },
+    Stored(Blob),
 }
 
 impl PartedText {
@@ -206,7 +201,7 @@ impl BinaryContent {
     pub fn length(&self) -> u64 {
         match self {
             Self::Memory(bytes) => bytes.len() as u64,
-            Self::File { length, .. } => *length,
+            Self::Stored(blob) => blob.length(),
         }
     }
 }

@@ -18,6 +18,7 @@ mod task;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
@@ -73,6 +74,8 @@ pub struct RunStart {
     pub ephemeral: bool,
     /// The session that the request names.
     pub session_id: Option<SessionId>,
+    /// What the run is shown as while it runs, where its dialect has an object for that.
+    pub unfinished: Option<Bytes>,
     /// The memory that is reserved for the turn; released when it has ended.
     pub memory: Box<dyn Send>,
 }
@@ -109,6 +112,8 @@ pub struct RunStatus {
     pub session_id: Option<SessionId>,
     /// The round in progress, from 0.
     pub round: u32,
+    /// What it is shown as, where its dialect has an object for that.
+    pub unfinished: Option<Bytes>,
 }
 
 /// How a run is cancelled.

@@ -49,6 +49,7 @@ pub use self::outcome::{
 };
 use self::pool::{Pool, WorkerGuard};
 use self::settings::Settings;
+pub use crate::blobs::Blob;
 use crate::ids::WorkspaceId;
 
 /// The interpreters of all workspaces. Cheap to clone.
@@ -152,6 +153,12 @@ impl Sandbox {
         guard.with_notices(read, notices)
     }
 
+    /// Says that code has run in the workspace before. If that was not here, the next result says that its variables are
+    /// lost.
+    pub fn expect_earlier_calls(&self, workspace: &WorkspaceId) {
+        self.0.pool.expect_earlier_calls(workspace);
+    }
+
     /// Ends the workspace's interpreter and deletes its files.
     pub fn forget(&self, workspace: &WorkspaceId) {
         self.0.pool.forget(workspace);
@@ -198,14 +205,15 @@ fn log(report: &IsolationReport) {
 
 /// Places input files that are missing in the working directory. Returns notices about failures and changed names.
 async fn place_inputs(guard: &mut WorkerGuard, inputs: &[WorkFile]) -> Vec<String> {
+    let is_new = guard.take_is_new();
     let Some((worker, placed)) = guard.parts() else {
         return Vec::new();
     };
-    let new: Vec<WorkFile> = inputs
-        .iter()
-        .filter(|file| !placed.contains(&file.id))
-        .cloned()
-        .collect();
+    let missing = inputs.iter().filter(|file| !placed.contains(&file.id));
+    let (known, new): (Vec<&WorkFile>, Vec<&WorkFile>) =
+        missing.partition(|file| file.is_produced && !is_new);
+    let new: Vec<WorkFile> = new.into_iter().cloned().collect();
+    placed.extend(known.into_iter().map(|file| file.id.clone()));
     if new.is_empty() {
         return Vec::new();
     }

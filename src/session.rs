@@ -29,6 +29,9 @@ pub enum SessionMode {
     Append,
     /// The request holds the whole conversation as the client received it.
     Replay,
+    /// The request holds only what is new, instructions included: they follow those of the session and do not replace them.
+    #[serde(skip)]
+    Continue,
 }
 
 /// Why an operation on a session failed.
@@ -62,6 +65,9 @@ pub enum SessionError {
     /// There is no space for more bytes of sessions.
     #[error("session store full: {0}")]
     Full(StorageFull),
+    /// The run lost the lease of the session; another run may write to it.
+    #[error("the lease of the session was lost")]
+    LeaseLost,
     /// The store failed.
     #[error("session store failed")]
     Store(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -4,10 +4,13 @@
 //! not interpret conversations. Every write of a run carries the fence of its lease. A write whose lease has ended is
 //! refused.
 
+mod answer;
 mod clock;
+mod error;
 mod file;
 mod lease;
 mod limits;
+mod postgres;
 mod record;
 mod run;
 mod sqlite;
@@ -19,11 +22,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::error::StoreError;
 pub use self::file::{
     FileFilter, FileOrder, FilePage, FileRecord, FileUsage, InsertedFile, Purpose, StoredFile,
 };
 pub use self::lease::{Fence, Lease};
 pub use self::limits::{Growth, SessionLimits, StorageFull};
+pub use self::postgres::{Postgres, PostgresUrl};
 pub use self::record::{
     Change, IdOrigin, Replaced, SessionPage, SessionSummary, StoredMessage, StoredSession, Title,
     View,
@@ -40,6 +45,8 @@ pub enum StoreUrl {
     Sqlite(PathBuf),
     /// Memory; lost when the process ends.
     Memory,
+    /// A PostgreSQL database, which several processes may share.
+    Postgres(PostgresUrl),
 }
 
 impl StoreUrl {
@@ -47,7 +54,7 @@ impl StoreUrl {
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::Sqlite(path) => Some(path),
-            Self::Memory => None,
+            Self::Memory | Self::Postgres(_) => None,
         }
     }
 }
@@ -57,66 +64,8 @@ impl StoreUrl {
 pub enum Store {
     /// SQLite, in a file that belongs to this process or in memory.
     Sqlite(Sqlite),
-}
-
-/// Why an operation of the store failed.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Another run holds the lease and did not release it in time.
-    #[error("the session is leased to another run")]
-    Busy,
-    /// The lease of the write has ended; nothing was written.
-    #[error("the lease of the session was lost")]
-    LeaseLost,
-    /// The owner has no such record.
-    #[error("not found")]
-    NotFound,
-    /// A record with this id already exists.
-    #[error("already exists")]
-    Exists,
-    /// The index of a message is past the end of the session.
-    #[error("the session holds only {messages} messages")]
-    PastEnd {
-        /// Number of instructions and messages of the session.
-        messages: u64,
-    },
-    /// The session would exceed its limit; nothing is changed.
-    #[error("the session would have {bytes} bytes, and the limit is {limit}")]
-    SessionTooLarge {
-        /// Bytes of the session with the write.
-        bytes: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// There is no space for more bytes of sessions; nothing is changed.
-    #[error("the session store is full: {0}")]
-    Full(StorageFull),
-    /// Another process has the database file open.
-    #[error(
-        "{} is in use by another loopwright process; stop that process, or choose another file with --session-store",
-        path.display()
-    )]
-    InUse {
-        /// The database file.
-        path: PathBuf,
-    },
-    /// A newer version of the program has migrated the database.
-    #[error(
-        "{} has schema version {found}, but this binary supports versions up to {known}; run a newer loopwright, or \
-         choose another file with --session-store",
-        path.display()
-    )]
-    NewerSchema {
-        /// The database file.
-        path: PathBuf,
-        /// The version of its schema.
-        found: i64,
-        /// The newest version that this binary supports.
-        known: i64,
-    },
-    /// The database failed, or stored data is damaged.
-    #[error("the store failed")]
-    Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// PostgreSQL, which several processes may share.
+    Postgres(Postgres),
 }
 
 impl Store {
@@ -125,13 +74,19 @@ impl Store {
     /// # Errors
     /// `InUse`, `NewerSchema`; else when it cannot be opened or migrated.
     pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
-        Sqlite::open(url.file()).await.map(Self::Sqlite)
+        match url {
+            StoreUrl::Sqlite(_) | StoreUrl::Memory => {
+                Sqlite::open(url.file()).await.map(Self::Sqlite)
+            }
+            StoreUrl::Postgres(url) => Postgres::open(url).await.map(Self::Postgres),
+        }
     }
 
     /// Sets the limits on the bytes of sessions. Without this call there are none.
     pub async fn limit_sessions(&self, limits: SessionLimits) {
         match self {
             Self::Sqlite(sqlite) => sqlite.limit_sessions(limits).await,
+            Self::Postgres(postgres) => postgres.limit_sessions(limits),
         }
     }
 
@@ -149,6 +104,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.check_growth(owner, id, growth).await,
+            Self::Postgres(postgres) => Box::pin(postgres.check_growth(owner, id, growth)).await,
         }
     }
 
@@ -167,31 +123,26 @@ impl Store {
     ) -> Result<Lease, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.leases().acquire(owner, id, wait).await,
+            Self::Postgres(postgres) => Box::pin(postgres.acquire(owner, id, wait)).await,
         }
     }
 
-    /// Extends a lease.
+    /// Checks that a lease is held. The store itself keeps leases from expiring while the process lives.
     ///
     /// # Errors
     /// `LeaseLost` when the lease has ended; writes with its fence are refused.
-    #[expect(
-        clippy::unused_async,
-        reason = "a store that is shared between processes needs a request to its server"
-    )]
     pub async fn renew(&self, lease: &Lease) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.leases().pin(lease.fence()).map(drop),
+            Self::Postgres(postgres) => Box::pin(postgres.renew(lease.fence())).await,
         }
     }
 
     /// Releases a lease. Dropping the lease also releases it, without waiting.
-    #[expect(
-        clippy::unused_async,
-        reason = "a store that is shared between processes needs a request to its server"
-    )]
     pub async fn release(&self, lease: Lease) {
         match self {
             Self::Sqlite(_) => drop(lease),
+            Self::Postgres(postgres) => Box::pin(postgres.release(lease)).await,
         }
     }
 
@@ -206,6 +157,7 @@ impl Store {
     ) -> Result<Option<StoredSession>, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.load(owner, id).await,
+            Self::Postgres(postgres) => Box::pin(postgres.load(owner, id)).await,
         }
     }
 
@@ -221,6 +173,7 @@ impl Store {
     pub async fn write(&self, fence: &Fence, change: &Arc<Change>) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.write(fence, change).await,
+            Self::Postgres(postgres) => Box::pin(postgres.write(fence, change)).await,
         }
     }
 
@@ -240,6 +193,7 @@ impl Store {
     ) -> Result<Replaced, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.replace(fence, created_at, change).await,
+            Self::Postgres(postgres) => Box::pin(postgres.replace(fence, created_at, change)).await,
         }
     }
 
@@ -262,6 +216,9 @@ impl Store {
     ) -> Result<SessionSummary, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.fork(source, before_message, new_id).await,
+            Self::Postgres(postgres) => {
+                Box::pin(postgres.fork(source, before_message, new_id)).await
+            }
         }
     }
 
@@ -272,6 +229,7 @@ impl Store {
     pub async fn delete(&self, fence: &Fence) -> Result<bool, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.delete(fence).await,
+            Self::Postgres(postgres) => Box::pin(postgres.delete(fence)).await,
         }
     }
 
@@ -287,6 +245,7 @@ impl Store {
     ) -> Result<SessionPage, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.list(owner, limit, after).await,
+            Self::Postgres(postgres) => Box::pin(postgres.list(owner, limit, after)).await,
         }
     }
 
@@ -306,6 +265,7 @@ impl Store {
     ) -> Result<u64, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.expire(ttl, nameless_ttl).await,
+            Self::Postgres(postgres) => Box::pin(postgres.expire(ttl, nameless_ttl)).await,
         }
     }
 
@@ -321,6 +281,7 @@ impl Store {
     ) -> Result<Option<WaitingTurn>, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.waiting_turn(owner, call_id).await,
+            Self::Postgres(postgres) => Box::pin(postgres.waiting_turn(owner, call_id)).await,
         }
     }
 
@@ -331,6 +292,7 @@ impl Store {
     pub fn park(&self, owner: &Owner, calls: &[String], turn: UnstoredTurn, until: Instant) {
         match self {
             Self::Sqlite(sqlite) => sqlite.waiting().put(owner, calls, turn, until),
+            Self::Postgres(postgres) => postgres.waiting().put(owner, calls, turn, until),
         }
     }
 
@@ -338,6 +300,7 @@ impl Store {
     pub fn detach(&self, owner: &Owner, call_id: &str) {
         match self {
             Self::Sqlite(sqlite) => sqlite.waiting().detach(owner, call_id),
+            Self::Postgres(postgres) => postgres.waiting().detach(owner, call_id),
         }
     }
 
@@ -345,6 +308,7 @@ impl Store {
     pub fn expire_waiting(&self) {
         match self {
             Self::Sqlite(sqlite) => sqlite.waiting().drop_expired(),
+            Self::Postgres(postgres) => postgres.waiting().drop_expired(),
         }
     }
 
@@ -355,6 +319,7 @@ impl Store {
     pub async fn secret(&self) -> Result<[u8; 32], StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.secret().await,
+            Self::Postgres(postgres) => Box::pin(postgres.secret()).await,
         }
     }
 
@@ -365,6 +330,7 @@ impl Store {
     pub async fn name(&self) -> Result<String, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.name().await,
+            Self::Postgres(postgres) => Box::pin(postgres.name()).await,
         }
     }
 
@@ -375,6 +341,7 @@ impl Store {
     pub async fn ping(&self) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.ping().await,
+            Self::Postgres(postgres) => Box::pin(postgres.ping()).await,
         }
     }
 
@@ -382,12 +349,7 @@ impl Store {
     pub async fn close(&self) {
         match self {
             Self::Sqlite(sqlite) => sqlite.close().await,
+            Self::Postgres(postgres) => Box::pin(postgres.close()).await,
         }
-    }
-}
-
-impl StoreError {
-    fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Failed(error.into())
     }
 }

@@ -43,6 +43,9 @@ pub enum TelemetryError {
 const LEVEL_FORMS: &str =
     "write off, error, warn, info, debug or trace, or directives such as info,loopwright=debug";
 
+/// The directive for the MCP library.
+const QUIET: &str = "rmcp=off";
+
 /// The levels.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -102,7 +105,12 @@ pub fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
             return Err(refused());
         }
     }
-    EnvFilter::try_new(level).map_err(|_| refused())
+    let filter = EnvFilter::try_new(level).map_err(|_| refused())?;
+    // Its records hold what MCP servers send. Whoever looks for a fault in it names it.
+    match QUIET.parse() {
+        Ok(quiet) if !level.contains("rmcp") => Ok(filter.add_directive(quiet)),
+        Ok(_) | Err(_) => Ok(filter),
+    }
 }
 
 #[cfg(test)]

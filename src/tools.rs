@@ -11,6 +11,7 @@ pub mod gate;
 mod image_data;
 mod incoming;
 mod invocation;
+pub mod mcp;
 mod output;
 pub mod python;
 pub mod repair;
@@ -19,6 +20,7 @@ pub mod schema;
 pub mod set;
 pub mod settings;
 pub mod source;
+pub mod tool_search;
 pub mod web;
 pub mod webhook;
 
@@ -41,7 +43,7 @@ pub use output::{
 
 /// One server-side tool.
 ///
-/// An open set: webhooks, code execution and the web implement it, MCP will. Called by
+/// An open set: webhooks, code execution, the web and MCP servers implement it. Called by
 /// [`batch::run`] only, which bounds its time, catches its panics and drops the future to cancel it; everything that
 /// the call started must end with that drop.
 pub trait Tool: Send + Sync + std::fmt::Debug {
@@ -50,6 +52,11 @@ pub trait Tool: Send + Sync + std::fmt::Debug {
 
     /// How calls are to be run.
     fn policy(&self) -> &ToolPolicy;
+
+    /// The MCP server that has the tool, and its name there; `None` for a tool of no such server.
+    fn on_server(&self) -> Option<RemoteToolName> {
+        None
+    }
 
     /// Runs one call.
     fn call<'a>(
@@ -98,8 +105,19 @@ pub enum ToolSource {
     Dispatch,
     /// A `[[tools]]` entry of the configuration.
     Http,
+    /// An MCP server.
+    Mcp,
     /// loopwright itself.
     BuiltIn,
+}
+
+/// A tool as its MCP server names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteToolName {
+    /// The label of the server.
+    pub server: String,
+    /// The tool's name there.
+    pub name: String,
 }
 
 /// A shared tool.

@@ -84,6 +84,8 @@ pub struct ModelCall {
     pub stream_options: Option<Arc<str>>,
     /// The `tool_choice` value as JSON text, if it is to be sent.
     pub tool_choice: Option<Arc<str>>,
+    /// Most tokens that the model may write, if that is limited apart from `fields`.
+    pub max_output_tokens: Option<u64>,
     /// The messages.
     pub transcript: Transcript,
     /// Headers of the client's request for the upstream.
@@ -120,7 +122,7 @@ pub struct ForwardRequest {
     pub method: Method,
     /// Path below the base URL and query, such as `/embeddings?x=1`.
     pub path_and_query: String,
-    /// The headers, without hop-by-hop ones.
+    /// The headers. Those about the connection are not sent.
     pub headers: HeaderMap,
     /// The body.
     pub body: ForwardBody,

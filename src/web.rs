@@ -29,4 +29,5 @@ pub use extractor::{Extractor, PAGE_PARSER, page_parser_main};
 pub use outcome::{PageContent, SearchResult, SearchResults, SetupError, WebError};
 pub use query::{DomainFilter, Freshness, Location, PageQuery, SearchQuery};
 pub use search::Web;
+pub(crate) use stats::Tally;
 pub use stats::{Outcomes, WebStats};

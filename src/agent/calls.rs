@@ -8,7 +8,7 @@ use crate::openai::tool::{CallKind, ToolCall};
 use crate::tools::gate::{CallRefusal, Gate};
 use crate::tools::repair::{Repair, Repaired, match_name};
 use crate::tools::set::{Lookup, ToolSet};
-use crate::tools::{SharedTool, ToolKind, ToolStatus};
+use crate::tools::{RemoteToolName, SharedTool, ToolKind, ToolStatus};
 
 /// One call of the model with everything that is known about it.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(super) struct ResolvedCall {
     pub(super) repairs: Vec<Repair>,
     /// What kind of tool it is.
     pub(super) kind: ToolKind,
+    /// The MCP server of the tool, and its name there.
+    pub(super) on_server: Option<RemoteToolName>,
     /// Its tool changes nothing.
     pub(super) read_only: bool,
 }
@@ -132,9 +134,11 @@ impl Resolver<'_> {
             }
             Lookup::Server(tool) => {
                 let (kind, read_only) = (tool.policy().kind, tool.policy().read_only);
+                let on_server = tool.on_server();
                 let resolved = self.resolve_server(call, tool, repairs);
                 ResolvedCall {
                     kind,
+                    on_server,
                     read_only,
                     ..resolved
                 }
@@ -167,6 +171,7 @@ impl Resolver<'_> {
                 problem: String::new(),
                 repairs,
                 kind: ToolKind::default(),
+                on_server: None,
                 read_only: false,
             },
             Err(error) => {
@@ -199,6 +204,7 @@ fn not_runnable(
         problem,
         repairs,
         kind: ToolKind::default(),
+        on_server: None,
         read_only: false,
     }
 }

@@ -98,6 +98,16 @@ impl CitationLinks {
         linked
     }
 
+    /// Characters of the text with its links so far.
+    pub(super) fn written(&self) -> usize {
+        self.written
+    }
+
+    /// The citations so far.
+    pub(super) fn found(&self) -> &[UrlCitation] {
+        &self.found
+    }
+
     /// The citations of the text, in its order.
     pub(super) fn take_found(&mut self) -> Vec<UrlCitation> {
         std::mem::take(&mut self.found)

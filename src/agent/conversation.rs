@@ -52,6 +52,8 @@ pub(super) enum WriteFailure {
     TooLarge,
     /// The store failed or has no space.
     Store,
+    /// Another run may write to the session now.
+    LeaseLost,
 }
 
 /// The session of a run.
@@ -175,6 +177,7 @@ impl Conversation {
         tracing::error!(error = %error, cause = ?std::error::Error::source(&error), "session write failed");
         let failure = match error {
             SessionError::TooLarge { .. } => WriteFailure::TooLarge,
+            SessionError::LeaseLost => WriteFailure::LeaseLost,
             _ => WriteFailure::Store,
         };
         let mut append = change.append;

@@ -28,12 +28,16 @@ use super::options::TextMode;
 use super::policy::TurnFacts;
 use super::stop::StopReason;
 use super::transcript::AnswerText;
-use super::turn::TurnRequest;
+use super::truncation::Truncation;
+use super::turn::{ToolSet, TurnRequest};
 use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
 use super::{AgentError, AgentParts, RunError, block_in_place_if, unix_seconds};
+use crate::openai::message::{Message, Role};
 use crate::openai::usage::{FinishReason, Usage};
+use crate::session::SessionError;
 use crate::session::repair::repair;
+use crate::tools::tool_search::TOOL_SEARCH;
 use crate::upstream::{Transcript, messages};
 
 /// One turn of a conversation while it runs.
@@ -49,12 +53,16 @@ pub struct Run {
     turn_bytes: TurnBytes,
     machine: Machine,
     transcript: Transcript,
+    /// What can be left out of it, if the request allows that.
+    truncation: Option<Truncation>,
     phase: Phase,
     /// Events for the next calls of [`Self::next`].
     ready: VecDeque<AgentEvent>,
     answer_text: AnswerText,
     usage: Option<Usage>,
     usage_by_round: Vec<Option<Usage>>,
+    /// Tokens that the model has written.
+    output_tokens: u64,
     notices: Vec<Notice>,
     finish_reason: FinishReason,
     /// The buffered text of the last round. The client gets it if no other round follows.
@@ -75,6 +83,8 @@ pub struct Run {
     called: Instant,
     /// The turn is counted in the metrics.
     counted: bool,
+    /// Another run may write to the session now.
+    lease_lost: bool,
 }
 
 /// Resolves when the turn is aborted.
@@ -102,22 +112,32 @@ impl Run {
         let (mut conversation, history) =
             Conversation::open(&parts, &mut request, control.run()).await?;
         let owner = &request.caller.owner;
+        restore_found(&request.tools, &history);
         let files = InputFiles {
             parts: &parts,
             owner,
             session: conversation.as_ref().and_then(Conversation::session_id),
         };
         let runs_code = request.tools.runs_code();
+        let history = match &request.instructions {
+            Some(instructions) => with_instructions(instructions, history),
+            None => history,
+        };
         let (mut history, inputs) = files.resolve(history, &request.files, runs_code).await?;
         let images = NamedImages::of_history(&parts, &request, &mut history).await;
-        let turn_env = TurnEnv::new(&parts, owner, conversation.as_mut(), inputs);
+        let container = request.options.container.as_ref();
+        let turn_env = TurnEnv::new(&parts, owner, conversation.as_mut(), container, inputs);
         let quirks = &request.route.quirks;
         let bytes = history.iter().map(|message| message.json().len()).sum();
         let history = block_in_place_if(is_long(history.len(), bytes), || {
             messages::of_history(repair(history), quirks)
         });
+        let texts = history.iter().map(|message| images.render(message));
+        let texts: Vec<_> = texts.collect();
+        let truncates = request.options.truncates;
+        let truncation = truncates.then(|| Truncation::new(&history, &texts));
         let mut transcript = Transcript::default();
-        transcript.push(history.iter().map(|message| images.render(message)));
+        transcript.push(texts);
         let answer_text = AnswerText::new(request.options.citations, turn_env.sources());
         let turn_bytes = TurnBytes::new(parts.settings.max_turn_bytes);
         let machine = Machine::new(parts.policies.for_turn(TurnFacts {
@@ -143,11 +163,13 @@ impl Run {
             turn_bytes,
             machine,
             transcript,
+            truncation,
             phase: Phase::BeforeModelCall,
             ready: VecDeque::new(),
             answer_text,
             usage: None,
             usage_by_round: Vec::new(),
+            output_tokens: 0,
             notices: Vec::new(),
             finish_reason: FinishReason::Stop,
             last_buffered: Vec::new(),
@@ -160,6 +182,7 @@ impl Run {
             spent: started.elapsed(),
             called: started,
             counted: false,
+            lease_lost: false,
         })
     }
 
@@ -220,6 +243,9 @@ impl Run {
 
     async fn advance(&mut self, aborted: &mut Aborted) -> Result<Option<AgentEvent>, AgentError> {
         loop {
+            if self.lease_lost {
+                return Err(SessionError::LeaseLost.into());
+            }
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));
             }
@@ -267,6 +293,40 @@ impl Run {
             }
         }
     }
+}
+
+/// Offers the tools again that searches of the history found.
+fn restore_found(tools: &ToolSet, history: &[Message]) {
+    if !tools.is_searchable() {
+        return;
+    }
+    let calls = history.iter().flat_map(Message::tool_calls);
+    let searches = calls.filter(|call| call.name == TOOL_SEARCH);
+    let searches: HashSet<&str> = searches.map(|call| call.id.as_str()).collect();
+    for message in history {
+        let call = message.tool_call_id();
+        if call.is_some_and(|call| searches.contains(call)) {
+            tools.restore_found(&message.content_text());
+        }
+    }
+}
+
+/// The history with instructions of this turn before its own. Model servers want one leading message of them.
+fn with_instructions(instructions: &str, history: Vec<Message>) -> Vec<Message> {
+    let leading = history
+        .iter()
+        .take_while(|message| message.is_instruction())
+        .count();
+    let mut text = instructions.to_owned();
+    for message in history.iter().take(leading) {
+        text.push_str("\n\n");
+        text.push_str(&message.content_text());
+    }
+    let rest = history.into_iter().skip(leading);
+    [Message::text(Role::System, &text)]
+        .into_iter()
+        .chain(rest)
+        .collect()
 }
 
 fn buffer_mode(request: &TurnRequest) -> BufferMode {

@@ -13,7 +13,7 @@ use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
 use crate::parted::BinaryContent;
 use crate::tools::gate::GateWait;
-pub use crate::tools::{CodeDetail, ToolDetail, ToolKind, ToolStatus, WebDetail};
+pub use crate::tools::{CodeDetail, RemoteToolName, ToolDetail, ToolKind, ToolStatus, WebDetail};
 
 /// One event of a run.
 #[derive(Debug)]
@@ -23,8 +23,10 @@ pub enum AgentEvent {
         /// The upstream's `x-ratelimit-*` headers.
         headers: HeaderMap,
     },
-    /// Visible text. The answer is the concatenation of these texts.
+    /// Visible text. The answer is the concatenation of these texts and of those between rounds.
     Text(String),
+    /// What separates the text of a round from that of an earlier one, where the answer is one text.
+    BetweenRounds(String),
     /// Reasoning text.
     Reasoning {
         /// The text.
@@ -41,6 +43,11 @@ pub enum AgentEvent {
     },
     /// The model's own name for itself; comes before its first delta.
     Model(String),
+    /// The text of a round is complete. Comes before its calls, and before the end of the run.
+    RoundEnded(RoundEnd),
+    /// A piece of the arguments of a call that the client is to run, if the turn ends with that call. Only where the request
+    /// wants them as they arrive.
+    ClientArguments(Box<ArgumentsPiece>),
     /// A server-side call starts.
     Calling(Box<Calling>),
     /// A call waits at the gate before it runs.
@@ -85,6 +92,26 @@ pub enum ExtraLevel {
     Answer,
 }
 
+/// A piece of a call's arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArgumentsPiece {
+    /// The call's id.
+    pub call_id: String,
+    /// The tool.
+    pub name: String,
+    /// The piece.
+    pub piece: String,
+}
+
+/// The end of a round's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoundEnd {
+    /// The model asks for calls in this round.
+    pub has_calls: bool,
+    /// The sources that the round's text refers to. Their indexes count from the start of that text.
+    pub citations: Vec<UrlCitation>,
+}
+
 /// A server-side call before it has a result.
 #[derive(Debug, Clone)]
 pub struct Calling {
@@ -98,6 +125,8 @@ pub struct Calling {
     pub arguments: String,
     /// What kind of tool it is.
     pub kind: ToolKind,
+    /// The MCP server of the tool, and its name there.
+    pub on_server: Option<RemoteToolName>,
 }
 
 /// One finished server-side call.
@@ -194,7 +223,7 @@ pub struct ProducedFile {
 #[derive(Debug, Clone)]
 pub struct Notice {
     /// The class: `retry`, `limit_reached`, `tokens_estimated`, `session_store`, `session_too_large`, `interpreter_lost`,
-    /// `file_store`, `file_not_produced` or `turn_bytes`.
+    /// `file_store`, `file_not_produced`, `turn_bytes` or `mcp_server`.
     pub kind: &'static str,
     /// A text for people.
     pub message: String,

@@ -1,4 +1,4 @@
-//! The images of tools that a model is shown.
+//! The stored images that a model is shown: those of tools, and those that a user sends by the id of their file.
 //!
 //! The history names a stored image by the id of its file, in a content part of the type `image_file`. Upstreams are sent
 //! the image itself, as a data URL that is read from the file while the request is sent.
@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-pub(super) use self::history::{NamedImages, image_ids};
+pub(super) use self::history::{NamedImages, image_ids, input_images};
 use super::event::{KeptImage, ProducedFile};
 use crate::ids::FileId;
 use crate::openai::message::Message;
@@ -85,11 +85,17 @@ impl ShownImage {
 
 impl StoredImage {
     /// The content part with the image itself.
-    fn embedded(&self) -> EmbeddedContent {
+    fn embedded(&self, detail: Option<&str>) -> EmbeddedContent {
+        let after = match detail {
+            Some(detail) => {
+                format!(r#"","detail":{}}},"type":"image_url"}}"#, quoted(detail)).into()
+            }
+            None => PART_AFTER.into(),
+        };
         EmbeddedContent {
             before: part_before(&self.mime_type).into(),
             content: self.content.clone(),
-            after: PART_AFTER.into(),
+            after,
             lost: note_part(MISSING).into(),
         }
     }
@@ -169,6 +175,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::blobs::Blob;
 
     #[test]
     fn the_model_sees_a_few_frames_of_an_animation_from_its_beginning_to_its_end() {
@@ -182,10 +189,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         std::fs::write(&path, [0, 0, 0]).unwrap();
-        let file = |name: &str| BinaryContent::File {
-            path: directory.path().join(name).into(),
-            length: 3,
-        };
+        let file = |name: &str| BinaryContent::Stored(Blob::file(directory.path().join(name), 3));
         let image = |claimed: &'static str, stored: Option<(&str, &FileId, &str)>| {
             let kept = KeptImage {
                 mime_type: claimed.into(),

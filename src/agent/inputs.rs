@@ -51,6 +51,8 @@ pub(super) struct InputFiles<'a> {
 pub(super) struct Inputs {
     /// The files of the working directory.
     pub(super) files: Arc<[WorkFile]>,
+    /// Whether code has run in an earlier turn of the stored conversation.
+    pub(super) has_run_code: bool,
     /// Unstored files, which are deleted when this is dropped.
     _drafts: Vec<FileDraft>,
 }
@@ -82,11 +84,12 @@ impl InputFiles<'_> {
     /// The input file that a stored file becomes.
     fn input_file(&self, stored: StoredFile) -> InputFile {
         InputFile {
-            path: self.parts.sessions.files.path(&stored),
+            content: self.parts.sessions.files.content(&stored),
             id: stored.id.as_str().to_owned(),
             name: stored.name,
             mime_type: stored.mime_type,
             size: stored.bytes,
+            is_produced: false,
         }
     }
 }

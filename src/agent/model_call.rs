@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use http::StatusCode;
 
-use super::event::{AgentEvent, ExtraFields, ExtraLevel, Notice};
+use super::event::{AgentEvent, ArgumentsPiece, ExtraFields, ExtraLevel, Notice};
 use super::machine::Offer;
 use super::turn::TurnRequest;
 use super::{AgentError, AgentParts};
 use crate::metrics::ModelOutcome;
 use crate::openai::event::ModelEvent;
+use crate::tools::set::Lookup;
 use crate::upstream::assemble::ReplyAssembler;
 use crate::upstream::fail_over::FailOver;
 use crate::upstream::settings::FinalCall;
@@ -159,6 +160,14 @@ impl ActiveModelCall {
                         let upstream = self.fail_over.upstream().name();
                         parts.metrics.text_call(upstream, form.as_str());
                     }
+                    if request.streams_arguments
+                        && matches!(event, ModelEvent::ToolCall(_))
+                        && let Some(piece) = self.client_arguments(request)
+                    {
+                        self.passed_on = true;
+                        let event = AgentEvent::ClientArguments(Box::new(piece));
+                        return Ok(ModelCallStep::Event(event));
+                    }
                     Ok(self.take(event, buffer_mode))
                 }
                 Err(error) => {
@@ -180,6 +189,17 @@ impl ActiveModelCall {
                 Ok(ModelCallStep::Ended)
             }
         }
+    }
+
+    /// What has arrived of the arguments of a call that the client is to run.
+    fn client_arguments(&mut self, request: &TurnRequest) -> Option<ArgumentsPiece> {
+        let style = request.route.quirks.call_ids;
+        let (call_id, name, piece) = self.assembler.next_arguments(style)?;
+        matches!(request.tools.lookup(name), Lookup::Client).then(|| ArgumentsPiece {
+            call_id,
+            name: name.to_owned(),
+            piece: piece.to_owned(),
+        })
     }
 
     fn take(&mut self, event: ModelEvent, buffer_mode: BufferMode) -> ModelCallStep {

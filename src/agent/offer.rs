@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
+use url::Url;
+
+use super::event::Notice;
 use super::settings::Settings;
+use crate::ids::Owner;
 use crate::openai::request::RequestError;
 use crate::openai::tool::ToolDefinition;
+use crate::tools::mcp::{ConnectedServer, McpServerRequest};
 use crate::tools::requested::{Availability, Capability, RequestedTools};
 use crate::tools::set::{ToolFilter, ToolSet};
 use crate::tools::source::SourceList;
@@ -73,6 +78,42 @@ impl<'a> ServerOffer<'a> {
         self.sources.has(name)
     }
 
+    /// Whether a request may declare MCP servers.
+    pub fn connects_to_servers(&self) -> bool {
+        self.sources.requested_servers().is_some()
+    }
+
+    /// Whether the server has an MCP server of this name itself.
+    pub fn has_server(&self, name: &str) -> bool {
+        self.sources.has_server(name)
+    }
+
+    /// Checks the URL of an MCP server that a request declares.
+    ///
+    /// # Errors
+    /// When the server may not be connected to; the text is the problem, for the client.
+    pub fn server_url(&self, url: &str) -> Result<Url, String> {
+        match self.sources.requested_servers() {
+            Some(servers) => servers.check_url(url),
+            None => Err("names an MCP server, to which this server does not connect".to_owned()),
+        }
+    }
+
+    /// Connects to the MCP servers that a request declares; their tools are part of the offer from then on. Returns
+    /// the servers, with those that cannot be used.
+    pub async fn connect(
+        &mut self,
+        owner: &Owner,
+        servers: Vec<McpServerRequest>,
+    ) -> Vec<ConnectedServer> {
+        let Some(requested) = self.sources.requested_servers() else {
+            return Vec::new();
+        };
+        let connected = requested.connect(owner, servers).await;
+        self.sources = Arc::new(self.sources.with_servers(&connected));
+        connected
+    }
+
     /// Whether a request gets server-side tools without asking for any.
     pub fn offers_by_default(&self) -> bool {
         self.sources.offers_by_default()
@@ -97,4 +138,14 @@ impl<'a> ServerOffer<'a> {
     pub fn settings(&self) -> &Settings {
         self.settings
     }
+}
+
+/// What the client is told of a server that cannot be used.
+pub fn unavailable(server: &ConnectedServer) -> Option<Notice> {
+    let problem = server.problem()?;
+    let label = server.label();
+    Some(Notice {
+        kind: "mcp_server",
+        message: format!("the tools of the MCP server '{label}' are not offered: {problem}"),
+    })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 pub use super::settings::CitationStyle;
 use super::settings::Permission;
-use crate::ids::{ChatId, SessionId};
+use crate::ids::{ChatId, RunId, SessionId};
 use crate::session::SessionMode;
 
 /// The options of a turn. The server's caps are already applied.
@@ -38,6 +38,14 @@ pub struct Options {
     pub background: bool,
     /// `store: false`: the session is not stored.
     pub ephemeral: bool,
+    /// The turn is stored whether or not a server-side call starts, and its answer can be continued by its id.
+    pub keep: bool,
+    /// The run whose answer the turn follows. Where it is not the last one of the session, the session is forked there.
+    pub previous: Option<RunId>,
+    /// The oldest turns are left out of a prompt that is too long for the model.
+    pub truncates: bool,
+    /// The session in whose workspace the tools run; `None` for that of the turn.
+    pub container: Option<SessionId>,
 }
 
 /// Limits of one turn besides the rounds.
@@ -49,6 +57,8 @@ pub struct TurnLimits {
     pub max_duration: Option<Duration>,
     /// Most tokens of all model calls, in and out.
     pub max_total_tokens: Option<u64>,
+    /// Most tokens that the model writes in all model calls.
+    pub max_output_tokens: Option<u64>,
 }
 
 /// What happens when a limit is reached.

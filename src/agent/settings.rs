@@ -25,6 +25,9 @@ pub struct Settings {
     pub max_turn_bytes: u64,
     /// Models, as clients name them, that are offered no server-side tools.
     pub plain_models: Globs,
+    /// Types of hosted tools that are left out of a request of the Responses API instead of refused, where the server has
+    /// no such tool.
+    pub ignore_tools: Globs,
     /// What server-side tools may do.
     pub permission: Permission,
     /// How the marks of sources are written, unless a request says otherwise.
@@ -55,6 +58,7 @@ impl Default for Settings {
             repeat_override: false,
             max_turn_bytes: 64 * 1024 * 1024,
             plain_models: Globs::default(),
+            ignore_tools: Globs::default(),
             permission: Permission::Auto,
             citations: CitationStyle::Marks,
             images: ImageStyle::None,

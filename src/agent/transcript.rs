@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::citations::CitationLinks;
+use super::citations::{self, CitationLinks};
 use super::event::AgentEvent;
 use crate::openai::citation::{CitationStyle, UrlCitation};
 use crate::openai::message::{AssistantParts, Message, Role};
@@ -42,6 +42,8 @@ pub(super) struct AnswerText {
     /// The text of all rounds as the model wrote it, including text that was not sent.
     joined: String,
     last_round: String,
+    /// Where the text of the round begins among what was sent, in characters, if links are written.
+    round_start: usize,
     /// Writes links, with the sources that they lead to.
     links: Option<(CitationLinks, CitedSources)>,
 }
@@ -65,8 +67,13 @@ impl AnswerText {
 
     /// Queues the events for more text of a round. The beginning of what may become a link is held back.
     pub(super) fn send(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) {
+        let begins = !self.current_sent;
         if self.blank_line_needed() {
-            self.queue(BETWEEN_ROUNDS.to_owned(), false, ready);
+            let between = self.linked(BETWEEN_ROUNDS.to_owned(), false);
+            ready.push_back(AgentEvent::BetweenRounds(between));
+        }
+        if begins && let Some((links, _)) = &self.links {
+            self.round_start = links.written();
         }
         self.queue(text, false, ready);
     }
@@ -79,13 +86,33 @@ impl AnswerText {
     }
 
     fn queue(&mut self, text: String, ends: bool, ready: &mut VecDeque<AgentEvent>) {
-        let text = match &mut self.links {
-            Some((links, sources)) => links.push(&text, ends, |number| sources.find(number)),
-            None => text,
-        };
+        let text = self.linked(text, ends);
         if !text.is_empty() {
             ready.push_back(AgentEvent::Text(text));
         }
+    }
+
+    /// The text as it is sent.
+    fn linked(&mut self, text: String, ends: bool) -> String {
+        match &mut self.links {
+            Some((links, sources)) => links.push(&text, ends, |number| sources.find(number)),
+            None => text,
+        }
+    }
+
+    /// The citations of the last round's text as it was sent. Their indexes count from its start.
+    pub(super) fn round_citations(&self, sources: &CitedSources) -> Vec<UrlCitation> {
+        let Some((links, _)) = &self.links else {
+            return citations::find(&self.last_round, |number| sources.find(number));
+        };
+        let start = self.round_start;
+        let of_round = links.found().iter().filter(|one| one.start_index >= start);
+        let moved = |one: &UrlCitation| UrlCitation {
+            start_index: one.start_index - start,
+            end_index: one.end_index - start,
+            ..one.clone()
+        };
+        of_round.map(moved).collect()
     }
 
     /// The citations of the text that was sent, if marks are written as links.
@@ -142,7 +169,7 @@ mod tests {
                 answer_text.send((*text).to_owned(), &mut ready);
             }
             for event in ready {
-                if let AgentEvent::Text(text) = event {
+                if let AgentEvent::Text(text) | AgentEvent::BetweenRounds(text) = event {
                     sent.push_str(&text);
                 }
             }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
+use super::event::Notice;
 use super::options::Options;
 use crate::ids::{ChatId, Owner, RequestId, SessionId};
 use crate::openai::message::Message;
 
 // The types of the fields, so that a decoder imports only this module.
 pub use crate::session::SessionMode;
+pub use crate::tools::mcp::{ConnectedServer, McpServerRequest};
 pub use crate::tools::requested::{
     Availability, Capability, CodeOptions, ContextSize, RequestedTools, WantedFile, WebOptions,
 };
@@ -48,6 +50,12 @@ pub struct TurnRequest {
     pub options: Options,
     /// Whether the answer is streamed. If not, a model call that breaks off can be retried at any time.
     pub streamed: bool,
+    /// The client gets the arguments of its own calls as they arrive.
+    pub streams_arguments: bool,
+    /// Leading instructions of this turn alone, which are not stored.
+    pub instructions: Option<String>,
+    /// Calls whose results the request brings without the calls. If one is not in the session, the turn fails.
+    pub answered_calls: Vec<String>,
     /// The messages.
     pub messages: Vec<Message>,
     /// The tools of this request.
@@ -60,6 +68,8 @@ pub struct TurnRequest {
     pub call: CallTemplate,
     /// The upstreams that may answer.
     pub route: Arc<Route>,
+    /// What the client is told before the first model call.
+    pub notices: Vec<Notice>,
 }
 
 /// A stored file that the request names besides its messages.

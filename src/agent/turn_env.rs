@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::AgentParts;
 use super::conversation::Conversation;
 use super::inputs::Inputs;
-use crate::ids::{Owner, WorkspaceId};
+use crate::ids::{Owner, SessionId, WorkspaceId};
 use crate::tools::WorkFile;
 use crate::tools::cited_sources::CitedSources;
 use crate::tools::source::WorkspaceGuard;
@@ -21,16 +21,19 @@ pub(super) struct TurnEnv {
 }
 
 impl TurnEnv {
-    /// The environment of a turn. Its workspace is that of the stored session; without one it lasts as long as the turn.
+    /// The environment of a turn. Its workspace is that of the container or the stored session; without one it lasts as
+    /// long as the turn.
     pub(super) fn new(
         parts: &AgentParts,
         owner: &Owner,
         conversation: Option<&mut Conversation>,
+        container: Option<&SessionId>,
         inputs: Inputs,
     ) -> Self {
         let known = conversation.as_deref().map(Conversation::sources);
         let sources = CitedSources::of(known.unwrap_or_default());
         let session = conversation.as_deref().and_then(Conversation::session_id);
+        let session = container.or(session);
         let (workspace, guard) = match session {
             Some(session) => (WorkspaceId::of(owner, session), None),
             None => {
@@ -56,6 +59,10 @@ impl TurnEnv {
 
     pub(super) fn sources(&self) -> &CitedSources {
         &self.sources
+    }
+
+    pub(super) fn has_run_code(&self) -> bool {
+        self.inputs.has_run_code
     }
 
     pub(super) fn files(&self) -> &Arc<[WorkFile]> {

@@ -6,6 +6,8 @@
 mod body;
 mod code;
 mod extensions;
+mod mcp;
+mod object;
 mod schema;
 mod tool_choice;
 mod tools;
@@ -20,17 +22,21 @@ use self::code::CodeRequest;
 use self::extensions::{ExtensionFields, Extensions};
 use self::tool_choice::ToolChoice;
 use self::tools::DeclaredTools;
+use crate::agent::event::Notice;
 use crate::agent::offer::ServerOffer;
 use crate::agent::settings::ImageStyle;
 use crate::agent::turn::{
-    CallTemplate, Caller, Capability, NamedFile, RequestedTools, Route, ToolSet, TurnRequest,
+    CallTemplate, Caller, Capability, ConnectedServer, NamedFile, RequestedTools, Route, ToolSet,
+    TurnRequest,
 };
 use crate::ids::Owner;
 use crate::openai::raw::{RawObject, quoted};
 use crate::openai::request::{RequestError, body_object};
 
 pub use self::extensions::ProgressMode;
+pub use self::mcp::DeclaringServers;
 pub use self::schema::ChatRequest;
+pub use self::tools::capability;
 
 /// Members that every model call replaces by its own.
 const REWRITTEN: [&str; 6] = [
@@ -53,6 +59,8 @@ pub enum Decision<'a> {
     PassThrough(Box<PassThrough<'a>>),
     /// It is run as a turn.
     Turn(Box<ChatTurn>),
+    /// It is run as a turn once the MCP servers that it declares are connected.
+    Servers(Box<DeclaringServers<'a>>),
 }
 
 /// A turn, and the options of its answer.
@@ -62,6 +70,8 @@ pub struct ChatTurn {
     pub turn: TurnRequest,
     /// The options of the encoder.
     pub reply: ReplyOptions,
+    /// The MCP servers that the request declares, once they are connected to.
+    pub servers: Vec<ConnectedServer>,
 }
 
 /// How the client wants the answer.
@@ -112,6 +122,7 @@ struct PartialRequest<'a> {
     declared: DeclaredTools,
     has_functions: bool,
     max_messages: usize,
+    notices: Vec<Notice>,
 }
 
 /// Decides how a chat request is processed, given the JSON text of its body.
@@ -136,7 +147,7 @@ pub fn decode<'a>(
     let route = offer.route(&model)?;
     let offer = offer.for_model(&model);
     let entries = tools::entries(tool_fields.tools)?;
-    let server_tool = |kind: &str| tools::capability(kind).and_then(|kind| offer.tool_for(kind));
+    let server_tool = |kind: &str| capability(kind).and_then(|kind| offer.tool_for(kind));
     let has = |capability| offer.tool_for(capability).is_some();
     let code = code::read(
         tool_fields.enable_code_execution,
@@ -148,7 +159,12 @@ pub fn decode<'a>(
         true => web::read(tool_fields.web_search_options, &entries)?,
         false => None,
     };
-    let declared = DeclaredTools::check(entries, &route.quirks.hosted_tools, server_tool)?;
+    let servers = mcp::read(&entries, &offer)?;
+    let runs_here = |kind: &str| match kind {
+        mcp::MCP => offer.connects_to_servers(),
+        _ => server_tool(kind).is_some(),
+    };
+    let declared = DeclaredTools::check(entries, &route.quirks.hosted_tools, runs_here)?;
     let declines_code = code == CodeRequest::Declined;
     let (code, files) = match code {
         CodeRequest::Asked(ask, files) => (Some(ask), files),
@@ -160,7 +176,7 @@ pub fn decode<'a>(
         web,
     };
     let named = caller.session_header.is_some() || caller.chat_header.is_some();
-    let used = extensions.used() || named || asks.any();
+    let used = extensions.used() || named || asks.any() || !servers.is_empty();
     let without_rounds = !used && extensions.max_tool_rounds.is("0");
     // The legacy `functions` API has no tool messages, so only the client can run what it declares.
     let client_only = without_rounds || !offer.offers_by_default() || has_functions;
@@ -177,7 +193,13 @@ pub fn decode<'a>(
         declared,
         has_functions,
         max_messages,
+        notices: Vec::new(),
     };
+    if !servers.is_empty() {
+        let extensions = extensions.read(&request.caller, request.offer.settings())?;
+        let declaring = DeclaringServers::new(request, extensions, servers);
+        return Ok(Decision::Servers(Box::new(declaring)));
+    }
     let extensions = if used || !client_only {
         let (extensions, tools) = request.read_extensions(extensions)?;
         if used || tools.has_server_tools() {
@@ -239,10 +261,15 @@ impl PartialRequest<'_> {
         fields: ExtensionFields<'_>,
     ) -> Result<(Extensions, ToolSet), RequestError> {
         let extensions = fields.read(&self.caller, self.offer.settings())?;
+        let tools = self.tool_set(&extensions)?;
+        Ok((extensions, tools))
+    }
+
+    fn tool_set(&mut self, extensions: &Extensions) -> Result<ToolSet, RequestError> {
         let declared = std::mem::take(&mut self.declared.functions);
         let filter = &extensions.filter;
         let set = self.offer.tool_set(declared, &self.asks, filter)?;
-        Ok((extensions, set.with_hosted(&self.declared.hosted)))
+        Ok(set.with_hosted(&self.declared.hosted))
     }
 
     /// Reads the remaining fields.
@@ -250,13 +277,13 @@ impl PartialRequest<'_> {
         let fields = self.messages;
         refuse_several_choices(fields.n.read("a whole number")?, &tools)?;
         let offer = &self.offer;
-        let server_tool =
-            |kind: &str| tools::capability(kind).and_then(|kind| offer.tool_for(kind));
+        let server_tool = |kind: &str| capability(kind).and_then(|kind| offer.tool_for(kind));
         let tool_choice = ToolChoice::read(fields.tool_choice);
+        tools.find(&tool_choice.names());
         if !self.has_functions {
             let declared = &self.declared.names;
             let known = |name: &str| {
-                tools::capability(name).is_some()
+                capability(name).is_some()
                     || offer.has_tool(name)
                     || declared.iter().any(|declared| declared == name)
             };
@@ -305,14 +332,22 @@ impl PartialRequest<'_> {
             user,
             options: extensions.options,
             streamed: stream,
+            streams_arguments: false,
+            instructions: None,
+            answered_calls: Vec::new(),
             messages,
             tools,
             files: self.files,
             wanted: wanted.map(|file| file.name).collect(),
             call,
             route: self.route,
+            notices: self.notices,
         };
-        Ok(Box::new(ChatTurn { turn, reply }))
+        Ok(Box::new(ChatTurn {
+            turn,
+            reply,
+            servers: Vec::new(),
+        }))
     }
 }
 

@@ -10,6 +10,7 @@ mod schema;
 pub use self::chunks::{ChunkEncoder, ChunkOptions, fail};
 pub use self::completion::CompletionCollector;
 pub use self::progress::ProgressDelivery;
+pub use self::records::{AgentSummary, FileEntry};
 pub use self::replay::replay;
 pub use self::schema::{ChatCompletion, StreamedData};
 

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use super::ConfigError;
 use super::file::File;
-use super::text::Directory;
+use super::parse::FilesPlace;
+use super::text::{FilesDir, NamePattern};
 use super::validation::Validation;
 use super::value::{ByteSize, GIB};
-use crate::session::settings::{SessionLimits, default_files_dir};
+use crate::session::settings::{
+    BlobLocation, BucketSettings, SessionLimits, StoreUrl, default_files_dir,
+};
 use crate::tools::set::Globs;
 use crate::{agent, runs, session, telemetry};
 
@@ -23,10 +26,10 @@ pub(super) fn agent(
         let problem = "1 would hold back every call; write 2 or more, or 0 for no repeat guard";
         return Err(checks.error("repeat_threshold", problem));
     }
-    let plain: Vec<String> = file.plain_models.iter().cloned().map(Into::into).collect();
-    let plain_models = Globs::new(&plain);
-    let plain_models =
-        plain_models.map_err(|error| checks.error("plain_models", error.to_string()))?;
+    let globs = |key: &str, patterns: &[NamePattern]| {
+        let patterns: Vec<String> = patterns.iter().cloned().map(Into::into).collect();
+        Globs::new(&patterns).map_err(|error| checks.error(key, error.to_string()))
+    };
     Ok(agent::settings::Settings {
         max_tool_rounds: file.max_tool_rounds.into(),
         max_tool_calls: file.max_tool_calls.map(Into::into),
@@ -38,7 +41,8 @@ pub(super) fn agent(
         permission: file.agent_permission.0,
         citations: file.citations,
         images: file.images,
-        plain_models,
+        plain_models: globs("plain_models", &file.plain_models)?,
+        ignore_tools: globs("ignore_tools", &file.ignore_tools)?,
     })
 }
 
@@ -47,10 +51,10 @@ pub(super) fn session(
     checks: &Validation<'_>,
 ) -> Result<session::settings::Settings, ConfigError> {
     let store = file.session_store.0.clone();
-    let files_dir = file.files_dir.clone().map(Into::into);
+    let files_dir = files_dir(file, &store, checks)?;
     if let Some(path) = store.file() {
-        file.files_dir
-            .get_or_insert_with(|| Directory(default_files_dir(path)));
+        let default = || FilesDir(FilesPlace::Directory(default_files_dir(path)));
+        file.files_dir.get_or_insert_with(default);
     }
     let most = u64::from(file.max_file_bytes);
     // The defaults grow with the limit of one file or session, so that setting that limit alone is valid.
@@ -75,6 +79,34 @@ pub(super) fn session(
         max_file_bytes: most,
         max_total_file_bytes: total,
     })
+}
+
+/// Where the contents of files are; `None` is the default.
+fn files_dir(
+    file: &File,
+    store: &StoreUrl,
+    checks: &Validation<'_>,
+) -> Result<Option<BlobLocation>, ConfigError> {
+    let is_memory = *store == StoreUrl::Memory;
+    match file.files_dir.clone().map(|FilesDir(place)| place) {
+        Some(FilesPlace::Directory(path)) => Ok(Some(BlobLocation::Directory(path))),
+        Some(FilesPlace::Bucket(_)) if is_memory => {
+            let problem = "files in object storage would stay after sessions in memory are gone; write a directory, or \
+                           another session_store";
+            Err(checks.error("files_dir", problem))
+        }
+        Some(FilesPlace::Bucket(url)) => {
+            let settings = BucketSettings::new(url, checks.env);
+            let settings = checks.valid("files_dir", settings)?;
+            Ok(Some(BlobLocation::Bucket(settings)))
+        }
+        None if store.file().is_some() || is_memory => Ok(None),
+        None => {
+            let problem = "is missing, and with this session_store the files need a place that all replicas share; write \
+                           a directory that they share, or s3://bucket/prefix";
+            Err(checks.error("files_dir", problem))
+        }
+    }
 }
 
 fn session_limits(file: &mut File, checks: &Validation<'_>) -> Result<SessionLimits, ConfigError> {

@@ -37,7 +37,7 @@ pub enum Command {
     /// Show what loopwright does: starts a scripted model and a sample tool, sends a few requests and stays up
     Demo(DemoFlags),
     /// Check the settings and print the effective values without secrets
-    CheckConfig(ServeFlags),
+    CheckConfig(CheckFlags),
     /// Print the description of the API as an OpenAPI 3.1 document
     Openapi,
     /// Print a page of the manual, or the list of its subjects
@@ -47,7 +47,7 @@ pub enum Command {
     },
 }
 
-/// The flags of `serve` and `check-config`; `None` is a flag that was not given.
+/// The flags of the settings; `None` is a flag that was not given.
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct ServeFlags {
     /// TOML file with settings; config/loopwright.toml of the source shows all of them
@@ -69,6 +69,9 @@ pub struct ServeFlags {
     /// Names of the tools that go to that URL; the others stay with the client [default: *]
     #[arg(long, value_name = "GLOB,…")]
     pub dispatch_tools: Option<String>,
+    /// JSON file with MCP servers: the `mcpServers` that every MCP client has
+    #[arg(long, value_name = "PATH")]
+    pub mcp_config: Option<String>,
     /// Whether server-side tools may run: auto or deny [default: auto]
     #[arg(long, value_name = "auto|deny")]
     pub agent_permission: Option<String>,
@@ -93,12 +96,15 @@ pub struct ServeFlags {
     /// Address of the search provider: your SearXNG, or another address of the API
     #[arg(long, value_name = "URL")]
     pub search_url: Option<String>,
-    /// Session store: sqlite:PATH or memory: [default: sqlite:loopwright.db]
+    /// Session store: sqlite:PATH, a postgres: URL, or memory: [default: sqlite:loopwright.db]
     #[arg(long, value_name = "URL")]
     pub session_store: Option<String>,
-    /// Directory for the contents of uploaded and produced files [default: loopwright-files beside the session store]
-    #[arg(long, value_name = "PATH")]
+    /// Contents of uploaded and produced files: a directory or object storage [default: loopwright-files beside the session store]
+    #[arg(long, value_name = "PATH|s3://BUCKET/PREFIX")]
     pub files_dir: Option<String>,
+    /// Name of this replica, for the header x-loopwright-replica [default: the host name where replicas share the store]
+    #[arg(long, value_name = "NAME")]
+    pub replica_name: Option<String>,
     /// Allow a public address without any API key
     #[arg(long, value_name = SWITCH)]
     pub insecure_no_auth: Option<String>,
@@ -106,6 +112,17 @@ pub struct ServeFlags {
     #[command(flatten)]
     #[serde(flatten)]
     pub log: LogFlags,
+}
+
+/// The flags of `check-config`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CheckFlags {
+    /// The settings.
+    #[command(flatten)]
+    pub serve: ServeFlags,
+    /// Start the MCP servers too, and print what they offer
+    #[arg(long)]
+    pub connect: bool,
 }
 
 /// The flags of `demo`.
@@ -158,6 +175,10 @@ fn complete(arg: Arg) -> Arg {
     let (Some(name), Some(help)) = (arg.get_long(), arg.get_help()) else {
         return arg;
     };
+    if name == "connect" {
+        // Says what to do, and is no setting.
+        return arg;
+    }
     let help = format!("{help} [env: {}]", source::variable(name));
     let is_switch = arg
         .get_value_names()
@@ -217,7 +238,7 @@ mod tests {
     #[test]
     fn unknown_arguments_are_refused() {
         for (line, part) in [
-            ("serve --mcp-config x.json", "--mcp-config"),
+            ("serve --mcp-server x", "--mcp-server"),
             ("demo --upstream http://h/v1", "--upstream"),
             ("serve --enable-search true", "true"),
             ("frobnicate", "frobnicate"),

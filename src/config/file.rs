@@ -8,11 +8,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::mcp::section::{McpRequestsSection, McpServerSection};
 use super::quirks::QuirksSection;
 use super::text::{
-    AffinityHeader, BaseUrl, BrowserOrigin, Directory, EntryName, HostName, KeyDigest,
+    AffinityHeader, BaseUrl, BrowserOrigin, EntryName, FilesDir, HostName, KeyDigest,
     ListenAddress, LogFormat, LogLevel, ModuleName, NamePattern, ProviderName, PythonProgram,
-    ServiceUrl, SessionHeader, StoreLocation, ToolDescription, ToolMethod, ToolName,
+    ReplicaName, ServiceUrl, SessionHeader, StoreLocation, ToolDescription, ToolMethod, ToolName,
     ToolPermission, UserAgent, VariableName, WorkDir,
 };
 use super::value::{
@@ -43,6 +44,8 @@ pub(super) struct File {
     #[serde(default = "inference_paths")]
     pub(super) forward: Vec<NamePattern>,
     pub(super) shutdown_grace: Seconds<30_000, true>,
+    /// By default the host name, if replicas share the session store.
+    pub(super) replica_name: Option<ReplicaName>,
     pub(super) metrics_listen: Option<ListenAddress>,
 
     /// One model server; an entry of `upstreams` after the checks.
@@ -69,7 +72,12 @@ pub(super) struct File {
     pub(super) max_result_chars: Count<256, 48_000>,
     pub(super) max_turn_bytes: ByteSize<0, { 64 * MIB }>,
 
+    pub(super) mcp_config: Option<PathBuf>,
+    pub(super) mcp_start_timeout: Seconds<10_000>,
+    pub(super) tool_search_above: Option<Count<0, 40>>,
+
     pub(super) plain_models: Vec<NamePattern>,
+    pub(super) ignore_tools: Vec<NamePattern>,
     pub(super) agent_permission: ToolPermission,
     pub(super) max_tool_rounds: Count<0, 256>,
     pub(super) max_tool_calls: Option<Count<1, 0, TOML_MAX>>,
@@ -110,7 +118,7 @@ pub(super) struct File {
     pub(super) max_total_event_bytes: ByteSize<KIB, { 256 * MIB }>,
 
     /// By default beside the session store.
-    pub(super) files_dir: Option<Directory>,
+    pub(super) files_dir: Option<FilesDir>,
     pub(super) max_file_bytes: ByteSize<1, { 64 * MIB }>,
     /// By default 10 GiB, or `max_file_bytes` if that is more.
     pub(super) max_total_file_bytes: Option<ByteSize<1>>,
@@ -137,6 +145,10 @@ pub(super) struct File {
     pub(super) upstreams: Vec<UpstreamSection>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tools: Vec<ToolSection>,
+    /// After the checks: those of the JSON file as well.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) mcp_servers: BTreeMap<String, McpServerSection>,
+    pub(super) mcp_requests: McpRequestsSection,
     /// After the checks: only if code execution is on.
     pub(super) sandbox: Option<SandboxSection>,
     /// After the checks: only if web search is on.

@@ -7,9 +7,10 @@ use sha2::{Digest, Sha256};
 
 use super::ConfigError;
 use super::file::{ApiKeySection, File};
-use super::text::SessionHeader;
+use super::text::{ReplicaName, SessionHeader};
 use super::validation::Validation;
 use crate::http::settings::{ApiKey, Settings};
+use crate::session::settings::StoreUrl;
 
 /// Shortest API key in a variable, in bytes; a shorter one can be guessed.
 const MIN_KEY_CHARS: usize = 16;
@@ -31,6 +32,11 @@ pub(super) fn settings(
         checks.notices.push(notice.to_owned());
     }
     let session_headers = session_headers(file, checks);
+    let store = &file.session_store.0;
+    let is_shared = store.file().is_none() && *store != StoreUrl::Memory;
+    if is_shared && file.replica_name.is_none() {
+        file.replica_name = Settings::host_name().map(ReplicaName);
+    }
     Ok(Settings {
         listen,
         max_body_bytes: file.max_body_bytes.into(),
@@ -46,6 +52,7 @@ pub(super) fn settings(
         max_connections: file.max_connections.map(Into::into),
         shutdown_grace: file.shutdown_grace.into(),
         session_headers,
+        replica_name: file.replica_name.clone().map(Into::into),
         allowed_hosts: file.allowed_hosts.iter().cloned().map(Into::into).collect(),
         cors_origins: file.cors_origins.iter().cloned().map(Into::into).collect(),
         forward: file.forward.iter().cloned().map(Into::into).collect(),

@@ -171,6 +171,17 @@ pub(super) fn session_header(text: &str) -> Result<HeaderName, String> {
     Ok(name)
 }
 
+/// The name of a replica.
+pub(super) fn replica(text: &str) -> Result<HeaderValue, String> {
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    match HeaderValue::from_str(text) {
+        Ok(value) if (1..=128).contains(&text.len()) && text.bytes().all(is_valid) => Ok(value),
+        _ => Err(format!(
+            "`{text}` is not a name for a replica; write 1 to 128 letters, digits, -, . and _"
+        )),
+    }
+}
+
 fn any_header_name(text: &str) -> Result<HeaderName, String> {
     HeaderName::try_from(text)
         .map_err(|_| format!("`{text}` is not a header name; write letters, digits and -"))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use url::Url;
 
 use crate::agent::settings::Permission;
-use crate::session::settings::StoreUrl;
+use crate::session::settings::{BucketUrl, PostgresUrl, StoreUrl};
 use crate::telemetry::{self, Format};
 
 /// The longest time that can be set; a longer one most likely has the wrong unit.
@@ -88,10 +88,8 @@ pub(super) fn store(text: &str) -> Result<StoreUrl, String> {
             path => Ok(StoreUrl::Sqlite(path.into())),
         },
         "memory" if rest.is_empty() || rest == "//" => Ok(StoreUrl::Memory),
-        "postgres" | "postgresql" => {
-            Err("this version has no PostgreSQL yet; write sqlite:PATH or memory:".to_owned())
-        }
-        _ => Err("not a session store; write sqlite:PATH or memory:".to_owned()),
+        "postgres" | "postgresql" => PostgresUrl::parse(text).map(StoreUrl::Postgres),
+        _ => Err("not a session store; write sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE or memory:".to_owned()),
     }
 }
 
@@ -100,14 +98,34 @@ pub(super) fn store_text(store: &StoreUrl) -> String {
     match store {
         StoreUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
         StoreUrl::Memory => "memory:".to_owned(),
+        StoreUrl::Postgres(url) => url.location().to_owned(),
     }
 }
 
-/// A directory.
-pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
-    match text {
-        "" => Err("names no directory; write a path, such as /var/lib/loopwright/files".to_owned()),
-        path => Ok(path.into()),
+/// Where the contents of files are kept.
+#[derive(Debug, Clone)]
+pub(super) enum FilesPlace {
+    Directory(PathBuf),
+    Bucket(BucketUrl),
+}
+
+/// A directory, or an address in object storage.
+pub(super) fn files_place(text: &str) -> Result<FilesPlace, String> {
+    match text.split_once("://") {
+        _ if text.is_empty() => Err(
+            "names no directory; write a path, such as /var/lib/loopwright/files, or s3://bucket/prefix".to_owned(),
+        ),
+        Some(("s3", rest)) => BucketUrl::parse(rest).map(FilesPlace::Bucket),
+        Some(_) => Err("is a URL of another kind than s3; write a path, or s3://bucket/prefix".to_owned()),
+        None => Ok(FilesPlace::Directory(text.into())),
+    }
+}
+
+/// The text of a place for files.
+pub(super) fn files_place_text(place: &FilesPlace) -> String {
+    match place {
+        FilesPlace::Directory(path) => path.display().to_string(),
+        FilesPlace::Bucket(url) => url.to_string(),
     }
 }
 

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::CallIdStyle;
-use crate::upstream::settings::{EmptyContent, FinalCall, Quirks, RoleOrder, ServerKind};
+use crate::upstream::settings::{
+    EmptyContent, FinalCall, MaxTokensField, NativeApi, Quirks, RoleOrder, ServerKind,
+};
 
 /// A table whose keys are the fields of [`Quirks`].
 macro_rules! quirks {
@@ -41,4 +43,7 @@ quirks! {
     empty_content: EmptyContent,
     developer_role: bool,
     roles: RoleOrder,
+    mid_system: bool,
+    max_tokens_field: MaxTokensField,
+    native: Vec<NativeApi>,
 }

@@ -1,6 +1,7 @@
 //! Tests of the settings as a whole: the shipped file, the order of precedence, and every refusal.
 
 mod changes;
+mod limits;
 mod refusals;
 mod sandbox;
 mod search;
@@ -26,6 +27,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("DISPATCH_AUTHORIZATION", "Bearer dispatch-secret"),
     ("DISPATCH_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("TICKET_AUTHORIZATION", "Bearer ticket-secret"),
+    ("FILES_TOKEN", "files-secret"),
     ("TICKET_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("ALICE_API_KEY", "  alice-0123456789abcdef \n"),
     ("SHORT_KEY", "sesame"),
@@ -146,6 +148,12 @@ const SAMPLES: &[(&str, &str, &str, &str)] = &[
         "\"/var/files\"",
         "files_dir = \"/var/files\"",
     ),
+    (
+        "replica-name",
+        "gpu-1.a_b",
+        "\"gpu-1.a_b\"",
+        "replica_name = \"gpu-1.a_b\"",
+    ),
     ("insecure-no-auth", "true", "true", "0.0.0.0:1"),
     (
         "enable-code-execution",
@@ -203,7 +211,7 @@ fn every_flag_has_a_variable_and_a_key_that_mean_the_same() {
     let sampled: Vec<_> = SAMPLES.iter().map(|sample| sample.0).collect();
     for flag in &given {
         assert!(
-            *flag == "config" || *flag == "help" || sampled.contains(flag),
+            ["config", "help", "mcp-config"].contains(flag) || sampled.contains(flag),
             "{flag}"
         );
     }
@@ -292,36 +300,6 @@ fn values_are_read_in_every_form() {
         crate::session::settings::StoreUrl::Sqlite(path.into())
     );
     assert!(config.summary().contains("files_dir = \"/var/s-files\"\n"));
-}
-
-#[test]
-fn the_limits_of_files_go_together() {
-    let limits = |lines: &str| {
-        let session = load(&format!("{UPSTREAM}{lines}")).unwrap().session;
-        (session.max_file_bytes, session.max_total_file_bytes)
-    };
-    assert_eq!(limits(""), (64 << 20, 10 << 30));
-    assert_eq!(limits("max_file_bytes = \"20GiB\""), (20 << 30, 20 << 30));
-    let both = "max_file_bytes = 5\nmax_total_file_bytes = \"1KiB\"";
-    assert_eq!(limits(both), (5, 1024));
-}
-
-#[test]
-fn the_limits_of_sessions_go_together() {
-    let limits = |lines: &str| {
-        let session = load(&format!("{UPSTREAM}{lines}")).unwrap().session;
-        let limits = session.limits;
-        (
-            limits.session_bytes,
-            limits.total_bytes,
-            limits.min_free_disk,
-        )
-    };
-    assert_eq!(limits(""), (64 << 20, 20 << 30, 1 << 30));
-    let larger = "session_max_bytes = \"30GiB\"\nmin_free_disk = 0";
-    assert_eq!(limits(larger), (30 << 30, 30 << 30, 0));
-    let both = "session_max_bytes = 2048\nmax_total_session_bytes = \"3KiB\"";
-    assert_eq!(limits(both), (2048, 3072, 1 << 30));
 }
 
 #[test]

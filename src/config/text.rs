@@ -9,6 +9,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
 
+use super::parse::FilesPlace;
 use super::{names, parse};
 use crate::agent::settings::Permission;
 use crate::session::settings::StoreUrl;
@@ -87,6 +88,8 @@ texts! {
     SessionHeader(HeaderName) = names::session_header, ToString::to_string;
     /// The name of a header that carries the key of a session.
     AffinityHeader(HeaderName) = names::affinity_header, ToString::to_string;
+    /// The name of a replica.
+    ReplicaName(HeaderValue) = names::replica, |it| String::from_utf8_lossy(it.as_bytes()).into_owned();
     /// The name of an environment variable.
     VariableName(String) = names::variable_name, String::clone;
     /// The name of an API key or an upstream.
@@ -103,8 +106,8 @@ texts! {
     PythonProgram(PathBuf) = parse::interpreter, |it| it.display().to_string(), "python3".into();
     /// A module that Python can import.
     ModuleName(String) = names::module, String::clone;
-    /// A directory.
-    Directory(PathBuf) = parse::directory, |it| it.display().to_string();
+    /// Where the contents of files are kept.
+    FilesDir(FilesPlace) = parse::files_place, parse::files_place_text;
     /// A directory that is used for one thing only.
     WorkDir(PathBuf) = parse::work_directory, |it| it.display().to_string();
     /// The session store.

@@ -45,7 +45,7 @@ pub(super) fn router(tools: Arc<[SampleTool]>) -> Router {
 }
 
 /// Runs one call; a problem is a text for the model.
-fn answer<'a>(tools: &'a [SampleTool], call: &Value) -> Result<&'a Value, String> {
+pub(super) fn answer<'a>(tools: &'a [SampleTool], call: &Value) -> Result<&'a Value, String> {
     let Some(tool) = tools.iter().find(|tool| call["name"] == tool.name) else {
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         return Err(format!(

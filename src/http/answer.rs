@@ -12,7 +12,7 @@ pub(super) struct DeletedObject<'a> {
     /// The id of what is deleted.
     id: &'a str,
     /// What it was.
-    #[schemars(extend("enum" = ["chat.completion.deleted", "file", "session.deleted"]))]
+    #[schemars(extend("enum" = ["chat.completion.deleted", "conversation.deleted", "file", "response", "session.deleted"]))]
     object: &'static str,
 }
 

@@ -1,12 +1,14 @@
 //! Reading request bodies within limits of size, time and memory, and checking their content type.
 
 mod budget;
+mod encoding;
 
 use std::ops::Deref;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
@@ -48,7 +50,18 @@ pub(super) struct BodyBudgets {
 #[derive(Debug)]
 pub(super) struct HeldBody {
     bytes: Bytes,
+    /// The body as it came, if it was encoded and is kept for forwarding.
+    encoded: Option<Bytes>,
     memory: ReservedMemory,
+}
+
+/// A body to forward, as it came and as it is read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ForwardableBody {
+    /// Without its encoding.
+    pub(super) bytes: Bytes,
+    /// As it came, if it was encoded.
+    pub(super) encoded: Option<Bytes>,
 }
 
 impl BodyBudgets {
@@ -87,6 +100,14 @@ impl HeldBody {
         self.bytes
     }
 
+    /// The same for a request that is forwarded.
+    pub(super) fn into_forwardable(self) -> ForwardableBody {
+        ForwardableBody {
+            bytes: self.bytes,
+            encoded: self.encoded,
+        }
+    }
+
     /// The memory for what a running turn keeps of the body. Others can then have the rest of that for parsing it.
     pub(super) fn into_kept(mut self) -> ReservedMemory {
         self.memory.shrink_to(weight(self.bytes.len(), KEPT_FACTOR));
@@ -102,7 +123,7 @@ impl Deref for HeldBody {
     }
 }
 
-/// Reads a whole body that will be parsed. The memory for that is held as long as the result.
+/// Reads a whole body that will be parsed, without its encoding. The memory for that is held as long as the result.
 pub(super) async fn read(
     state: &AppState,
     owner: &Owner,
@@ -110,11 +131,57 @@ pub(super) async fn read(
     headers: &HeaderMap,
 ) -> Result<HeldBody, ApiError> {
     let mut arriving = state.bodies.arriving.empty(owner);
-    let bytes = read_whole(body, headers, &state.settings, &mut arriving).await?;
+    let bytes = read_decoded(body, headers, &state.settings, &mut arriving).await?;
+    held(state, owner, bytes, None).await
+}
+
+/// Reads a whole body that will be parsed, and may be forwarded as it came.
+pub(super) async fn read_forwardable(
+    state: &AppState,
+    owner: &Owner,
+    body: Body,
+    headers: &HeaderMap,
+) -> Result<HeldBody, ApiError> {
+    if !headers.contains_key(CONTENT_ENCODING) {
+        return read(state, owner, body, headers).await;
+    }
+    let mut arriving = state.bodies.arriving.empty(owner);
+    let settings = &state.settings;
+    let encoded = read_whole(body, headers, settings, &mut arriving).await?;
+    let mut decoding = state.bodies.arriving.empty(owner);
+    let copy = Body::from(encoded.clone());
+    let bytes = read_decoded(copy, headers, settings, &mut decoding).await?;
+    held(state, owner, bytes, Some(encoded)).await
+}
+
+async fn read_decoded(
+    body: Body,
+    headers: &HeaderMap,
+    settings: &Settings,
+    memory: &mut ReservedMemory,
+) -> Result<Bytes, ApiError> {
+    if !headers.contains_key(CONTENT_ENCODING) {
+        return read_whole(body, headers, settings, memory).await;
+    }
+    let (body, headers) = encoding::decoded(body, headers)?;
+    read_whole(body, &headers, settings, memory).await
+}
+
+/// A body with the memory for parsing it.
+async fn held(
+    state: &AppState,
+    owner: &Owner,
+    bytes: Bytes,
+    encoded: Option<Bytes>,
+) -> Result<HeldBody, ApiError> {
     let mut memory = state.bodies.parsing.empty(owner);
     let needed = weight(bytes.len(), PARSE_FACTOR).max(MIN_PARSE_BYTES);
     match memory.grow_to(needed, MEMORY_WAIT).await {
-        true => Ok(HeldBody { bytes, memory }),
+        true => Ok(HeldBody {
+            bytes,
+            encoded,
+            memory,
+        }),
         false => Err(ApiError::overloaded()),
     }
 }
@@ -262,6 +329,11 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }
 
+/// Whether a body with these headers can be read: it is not encoded, or in a known way.
+pub(super) fn is_readable(headers: &HeaderMap) -> bool {
+    encoding::decoded(Body::empty(), headers).is_ok()
+}
+
 /// The session id of the header for it.
 pub(super) fn session_header(headers: &HeaderMap) -> Result<Option<SessionId>, ApiError> {
     let value = headers.get(SESSION_ID);
@@ -320,88 +392,4 @@ async fn next(
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::stream;
-    use http::header::CONTENT_LENGTH;
-
-    use super::*;
-
-    /// A body of `count` pieces of `bytes` bytes, one after each `pause`.
-    fn slow(count: usize, bytes: usize, pause: Duration) -> Body {
-        let pieces = stream::unfold(0, move |sent| async move {
-            if sent == count {
-                return None;
-            }
-            tokio::time::sleep(pause).await;
-            Some((
-                Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; bytes])),
-                sent + 1,
-            ))
-        });
-        Body::from_stream(pieces)
-    }
-
-    fn declared(length: usize) -> HeaderMap {
-        HeaderMap::from_iter([(CONTENT_LENGTH, length.into())])
-    }
-
-    async fn read_from(body: Body, headers: &HeaderMap) -> Result<usize, ApiError> {
-        let settings = Settings {
-            body_timeout: Duration::from_secs(30),
-            max_body_bytes: 1 << 22,
-            ..Settings::for_tests()
-        };
-        let mut memory = MemoryBudget::new(1 << 30, false).empty(&Owner::everybody());
-        let read = read_whole(body, headers, &settings, &mut memory).await;
-        read.map(|bytes| bytes.len())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_body_has_a_total_time_by_its_length() {
-        let second = Duration::from_secs(1);
-        // One byte each second is never silent. It has 30 seconds and what its declared length allows.
-        for (length, most) in [(None, 30), (Some(640 * 1024), 40)] {
-            let headers = length.map_or_else(HeaderMap::new, declared);
-            let began = Instant::now();
-            let error = read_from(slow(1 << 20, 1, second), &headers).await;
-            assert_eq!(error.unwrap_err().status(), 408);
-            assert_eq!(began.elapsed().as_secs(), most, "{length:?}");
-        }
-        // At the least rate a body arrives however long it is.
-        let rate = usize::try_from(MIN_BODY_RATE).unwrap();
-        for headers in [HeaderMap::new(), declared(60 * rate)] {
-            let read = read_from(slow(60, rate, second), &headers).await;
-            assert_eq!(read.unwrap(), 60 * rate);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_body_that_falls_silent_is_refused() {
-        let began = Instant::now();
-        let silent = slow(2, 1, Duration::from_secs(31));
-        let error = read_from(silent, &declared(1 << 22)).await.unwrap_err();
-        assert_eq!(error.status(), 408);
-        assert_eq!(began.elapsed().as_secs(), 30);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn bodies_that_arrive_count_and_the_next_is_refused() {
-        let budget = MemoryBudget::new(1 << 20, false);
-        let owner = Owner::everybody();
-        let settings = Settings {
-            max_body_bytes: 1 << 22,
-            ..Settings::for_tests()
-        };
-        let headers = HeaderMap::new();
-        let read = async |memory: &mut ReservedMemory| {
-            let body = slow(10, 100_000, Duration::ZERO);
-            read_whole(body, &headers, &settings, memory).await
-        };
-        let (mut first, mut second) = (budget.empty(&owner), budget.empty(&owner));
-        assert_eq!(read(&mut first).await.unwrap().len(), 1_000_000);
-        let refused = read(&mut second).await.unwrap_err();
-        assert_eq!(refused.status(), 503);
-        drop(first);
-        assert!(read(&mut second).await.is_ok());
-    }
-}
+mod tests;

@@ -5,13 +5,14 @@ use std::time::Instant;
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use http::HeaderName;
+use http::header::CONTENT_ENCODING;
 
 use super::dialect::Reply;
 use super::error::ApiError;
 use super::turn::Delivery;
 use super::{AppState, body, forward, idempotency, turn};
 use crate::chat::decode::{ChatTurn, Decision, decode};
-use crate::ids::{Owner, RequestId};
+use crate::ids::{Owner, RequestId, RunId};
 use crate::runs::ConnectionRun;
 
 /// The header by which the official SDKs are recognised.
@@ -32,9 +33,10 @@ pub(super) async fn complete(
     }
     let body = body::read(&state, &owner, request_body, &head.headers).await?;
     let caller = turn::caller(&state, owner, request_id, &head.headers)?;
-    let offer = state.agent.offer();
+    let offer = state.agent.offer(&caller.owner);
     let decoded = match decode(&body, caller, offer, state.settings.max_messages)? {
         Decision::Turn(turn) => turn,
+        Decision::Servers(request) => Box::pin(request.into_turn()).await?,
         Decision::PassThrough(request) => {
             let waiting = match request.answered_call() {
                 Some(call) => state.agent.waits_for(request.owner(), &call).await,
@@ -46,13 +48,16 @@ pub(super) async fn complete(
                 drop(request);
                 let bytes = body.into_bytes();
                 let bytes = edited.unwrap_or(bytes);
-                return forward::chat(&state, &model, path_and_query, head.headers, bytes).await;
+                // The body is decoded.
+                let mut headers = head.headers;
+                headers.remove(CONTENT_ENCODING);
+                return forward::chat(&state, &model, path_and_query, headers, bytes).await;
             }
             request.into_turn()?
         }
     };
     let official_sdk = head.headers.contains_key(STAINLESS);
-    let ChatTurn { turn, reply } = *decoded;
+    let ChatTurn { turn, reply, .. } = *decoded;
     let reply = Reply::Chat {
         options: reply,
         official_sdk,
@@ -61,6 +66,8 @@ pub(super) async fn complete(
     // The server gives every request that of its connection.
     let connection = head.extensions.get::<ConnectionRun>().cloned();
     let delivery = Delivery {
+        headers: &head.headers,
+        run: RunId::fresh(),
         began,
         key,
         connection: connection.unwrap_or_default(),

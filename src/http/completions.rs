@@ -1,6 +1,7 @@
 //! `/v1/chat/completions/{id}`: answers by their id, while they are made and afterwards; always within the caller's own.
 
 use std::io;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
@@ -22,7 +23,8 @@ use super::stream::KEEP_ALIVE;
 use super::{AppState, body, turn};
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::request::{RequestError, body_member, body_object};
-use crate::runs::{CancelMode, Follow, FollowError, Followed, FoundRun, RunStatus};
+use crate::responses::encode::as_completion;
+use crate::runs::{CancelMode, Follow, FollowError, Followed, FoundRun, RunAnswer, RunStatus};
 use crate::session::SessionError;
 
 /// The last line that a reader of events has.
@@ -49,10 +51,31 @@ pub(super) async fn show(
         return Ok(still_running(&status));
     }
     match look_up(&state, &owner, &id).await? {
-        FoundRun::Ended(answer) => Ok(turn::whole(Some(&answer), None).await),
+        FoundRun::Ended(answer) => {
+            let answer = completion_of(&id, answer).await;
+            Ok(turn::whole(Some(&answer), None).await)
+        }
         FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
+        FoundRun::Elsewhere(status) => Ok(still_running(&status)),
         // It started in between.
         FoundRun::Running => Err(not_found()),
+    }
+}
+
+/// The answer of a run as a completion, also where its request was one of another dialect.
+async fn completion_of(id: &RunId, answer: Arc<RunAnswer>) -> Arc<RunAnswer> {
+    // Only answers of that dialect are kept as long as their session.
+    if !answer.kept {
+        return answer;
+    }
+    let body = answer.body.clone().whole().await.unwrap_or_default();
+    let body = std::str::from_utf8(&body).ok();
+    match body.and_then(|body| as_completion(id, body)) {
+        Some(completion) => Arc::new(RunAnswer {
+            body: completion.into(),
+            ..(*answer).clone()
+        }),
+        None => answer,
     }
 }
 

@@ -1,11 +1,14 @@
-//! The API dialects in which a turn can be answered. Each has an encoder for streams and a collector for whole answers.
+//! The API dialects in which a turn can be answered. Each has encoders of its events as lines of a stream and as one answer.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
+use super::completions::still_running;
 use super::error::{ApiError, ErrorParts};
 use crate::agent::event::AgentEvent;
 use crate::agent::inputs::FilePosition;
@@ -17,7 +20,10 @@ use crate::chat::encode::{
 use crate::chat::position::file_path;
 use crate::ids::RunId;
 use crate::metrics::Metrics;
-use crate::runs::{Encode, RunAnswer, RunReport};
+use crate::parted::PartedText;
+use crate::responses::decode::ResponseOptions;
+use crate::responses::encode::{self as responses, ResponseEncoder, ResponseFailure};
+use crate::runs::{Encode, RunAnswer, RunReport, RunStatus};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -31,18 +37,23 @@ pub(super) enum Reply {
         /// Whether the client is an official SDK.
         official_sdk: bool,
     },
+    /// As a response.
+    Responses(Arc<ResponseOptions>),
 }
 
-/// The encoder of a streamed answer.
+/// The encoder of the lines and the answer of a run.
 #[derive(Debug)]
-enum StreamEncoder {
-    Chat(ChunkEncoder),
-}
-
-/// The collector of an answer in one piece.
-#[derive(Debug)]
-enum AnswerCollector {
-    Chat(CompletionCollector),
+enum AnswerEncoder {
+    Chat {
+        stream: ChunkEncoder,
+        collector: Option<Box<CompletionCollector>>,
+    },
+    Responses {
+        encoder: Box<ResponseEncoder>,
+        options: Arc<ResponseOptions>,
+        /// The head of a stream may have been sent.
+        started: bool,
+    },
 }
 
 /// What the answer of a run is made with, besides what the request asked for.
@@ -61,6 +72,7 @@ impl Reply {
     pub(super) fn is_streamed(&self) -> bool {
         match self {
             Self::Chat { options, .. } => options.stream,
+            Self::Responses(options) => options.stream,
         }
     }
 
@@ -68,13 +80,33 @@ impl Reply {
     pub(super) fn id_of(&self, run: &RunId) -> String {
         match self {
             Self::Chat { .. } => run.completion_id(),
+            Self::Responses(_) => run.response_id(),
+        }
+    }
+
+    /// What the run is shown as while it runs, where the dialect has an object for that.
+    pub(super) fn unfinished(&self, run: &RunId, status: &str) -> Option<Bytes> {
+        match self {
+            Self::Chat { .. } => None,
+            Self::Responses(options) => {
+                let created = unix_seconds();
+                let response = ResponseEncoder::unfinished(run, created, status, options);
+                Some(response.into())
+            }
+        }
+    }
+
+    /// The answer to a request whose run goes on in the background.
+    pub(super) fn accepted(&self, status: &RunStatus) -> Response {
+        match self.unfinished(&status.id, "queued") {
+            Some(response) => ([(CONTENT_TYPE, JSON)], response).into_response(),
+            None => still_running(status),
         }
     }
 
     /// Turns what a run reports into lines and the answer.
     pub(super) fn encode(&self, run: &RunId, context: AnswerContext) -> Encode {
-        let (mut stream, collector) = self.encoders(run);
-        let mut collector = Some(collector);
+        let mut encoder = self.encoder(run);
         let mut first_text_seen = false;
         Box::new(move |report, out| match report {
             RunReport::Event(event) => {
@@ -84,35 +116,17 @@ impl Reply {
                     first_text_seen = true;
                     context.metrics.first_token(context.began.elapsed());
                 }
-                stream.encode(&event, out);
-                let ends = matches!(event, AgentEvent::Finished(_));
-                collector.as_mut()?.take(event);
-                match ends {
-                    true => Some(collector.take()?.finish()),
-                    false => None,
-                }
+                encoder.encode(event, out)
             }
             RunReport::Failed(error) => {
-                let waited = error.waited;
-                let side_effects = error.side_effects;
-                let error = ApiError::of_turn(error.error, |position| stream.file_path(position));
-                Some(failed(
-                    &stream,
-                    error,
-                    side_effects && !context.has_key,
-                    Some(waited),
-                    out,
-                ))
+                let waited = Some(error.waited);
+                let do_not_retry = error.side_effects && !context.has_key;
+                let error = ApiError::of_turn(error.error, |position| encoder.file_path(position));
+                Some(encoder.fail(error, do_not_retry, waited, out))
             }
             RunReport::Panicked { side_effects } => {
-                let error = ApiError::internal();
-                Some(failed(
-                    &stream,
-                    error,
-                    side_effects && !context.has_key,
-                    None,
-                    out,
-                ))
+                let do_not_retry = side_effects && !context.has_key;
+                Some(encoder.fail(ApiError::internal(), do_not_retry, None, out))
             }
         })
     }
@@ -123,11 +137,12 @@ impl Reply {
         let body = std::str::from_utf8(body).unwrap_or_default();
         match self {
             Self::Chat { options, .. } => encode::replay(body, options.include_usage, &mut out),
+            Self::Responses(_) => responses::replay(body, &mut out),
         }
         out.freeze()
     }
 
-    fn encoders(&self, run: &RunId) -> (StreamEncoder, AnswerCollector) {
+    fn encoder(&self, run: &RunId) -> AnswerEncoder {
         match self {
             Self::Chat {
                 options,
@@ -151,28 +166,116 @@ impl Reply {
                     images: options.images,
                     include_usage,
                 };
-                (
-                    StreamEncoder::Chat(ChunkEncoder::new(head.clone(), chunks)),
-                    AnswerCollector::Chat(CompletionCollector::new(head, options.images)),
-                )
+                AnswerEncoder::Chat {
+                    stream: ChunkEncoder::new(head.clone(), chunks),
+                    collector: Some(Box::new(CompletionCollector::new(head, options.images))),
+                }
             }
+            Self::Responses(options) => AnswerEncoder::Responses {
+                encoder: Box::new(ResponseEncoder::new(
+                    run.clone(),
+                    unix_seconds(),
+                    options.clone(),
+                )),
+                options: options.clone(),
+                started: false,
+            },
         }
     }
 }
 
-/// Ends the lines with an error, and returns it as the answer.
-fn failed(
-    stream: &StreamEncoder,
-    error: ApiError,
-    do_not_retry: bool,
-    waited: Option<Duration>,
-    out: &mut BytesMut,
-) -> RunAnswer {
-    let error = match do_not_retry {
-        true => error.after_side_effects(),
-        false => error,
+impl AnswerEncoder {
+    /// Encodes one event. Returns the answer with the last one.
+    fn encode(&mut self, event: AgentEvent, out: &mut BytesMut) -> Option<RunAnswer> {
+        match self {
+            Self::Chat { stream, collector } => {
+                stream.encode(&event, out);
+                let ends = matches!(event, AgentEvent::Finished(_));
+                collector.as_mut()?.take(event);
+                match ends {
+                    true => Some(answer(collector.take()?.finish())),
+                    false => None,
+                }
+            }
+            Self::Responses {
+                encoder,
+                options,
+                started,
+            } => {
+                *started |= matches!(event, AgentEvent::Started { .. });
+                let waited = match &event {
+                    AgentEvent::Finished(outcome) => outcome.waited,
+                    _ => Duration::ZERO,
+                };
+                let body = encoder.encode(event, out)?;
+                let mut answer = answer(Some((body.into(), waited)));
+                answer.kept = options.store;
+                Some(answer)
+            }
+        }
+    }
+
+    /// Ends the lines with an error, and returns it as the answer.
+    fn fail(
+        &mut self,
+        error: ApiError,
+        do_not_retry: bool,
+        waited: Option<Duration>,
+        out: &mut BytesMut,
+    ) -> RunAnswer {
+        let error = match do_not_retry {
+            true => error.after_side_effects(),
+            false => error,
+        };
+        match self {
+            Self::Chat { .. } => encode::fail(&error.envelope(), out),
+            Self::Responses {
+                encoder,
+                options,
+                started,
+            } => {
+                let failure = ResponseFailure::of_envelope(&error.envelope());
+                let response = encoder.fail(&failure, out);
+                // Nobody waits for the status any more. A run that the end of the process breaks off has no answer.
+                let is_told = options.background || (options.stream && *started);
+                let stops = error.status() == StatusCode::SERVICE_UNAVAILABLE;
+                if is_told && !stops {
+                    let mut answer = answer(Some((response.into(), waited.unwrap_or_default())));
+                    answer.kept = options.store;
+                    answer.cause = error.into_parts().cause;
+                    return answer;
+                }
+            }
+        }
+        failed(error, waited)
+    }
+
+    /// The path of an input file in the request.
+    fn file_path(&self, position: &FilePosition) -> String {
+        match self {
+            Self::Chat { .. } => file_path(position),
+            Self::Responses { options, .. } => options.file_path(position),
+        }
+    }
+}
+
+/// The answer with a body, and the time spent waiting for models and tools.
+fn answer(finished: Option<(PartedText, Duration)>) -> RunAnswer {
+    let Some((body, waited)) = finished else {
+        return failed(ApiError::internal(), None);
     };
-    stream.fail(&error, out);
+    RunAnswer {
+        status: StatusCode::OK,
+        headers: HeaderMap::from_iter([(CONTENT_TYPE, JSON)]),
+        body,
+        kept: false,
+        waited: Some(waited),
+        cause: None,
+    }
+}
+
+/// The answer of a run that failed.
+fn failed(error: ApiError, waited: Option<Duration>) -> RunAnswer {
     let ErrorParts {
         status,
         headers,
@@ -183,68 +286,8 @@ fn failed(
         status,
         headers,
         body: body.into(),
+        kept: false,
         waited,
         cause,
-    }
-}
-
-impl StreamEncoder {
-    /// The path of an input file in the request.
-    fn file_path(&self, position: &FilePosition) -> String {
-        match self {
-            Self::Chat(_) => file_path(position),
-        }
-    }
-
-    /// Encodes one event.
-    fn encode(&mut self, event: &AgentEvent, out: &mut BytesMut) {
-        match self {
-            Self::Chat(encoder) => encoder.encode(event, out),
-        }
-    }
-
-    /// Ends the stream with an error.
-    fn fail(&self, error: &ApiError, out: &mut BytesMut) {
-        match self {
-            Self::Chat(_) => encode::fail(&error.envelope(), out),
-        }
-    }
-}
-
-impl AnswerCollector {
-    /// Takes one event.
-    fn take(&mut self, event: AgentEvent) {
-        match self {
-            Self::Chat(collector) => collector.take(event),
-        }
-    }
-
-    /// The answer.
-    fn finish(self) -> RunAnswer {
-        let finished = match self {
-            Self::Chat(collector) => collector.finish(),
-        };
-        let Some((body, waited)) = finished else {
-            let ErrorParts {
-                status,
-                headers,
-                body,
-                cause,
-            } = ApiError::internal().into_parts();
-            return RunAnswer {
-                status,
-                headers,
-                body: body.into(),
-                waited: None,
-                cause,
-            };
-        };
-        RunAnswer {
-            status: StatusCode::OK,
-            headers: HeaderMap::from_iter([(CONTENT_TYPE, JSON)]),
-            body,
-            waited: Some(waited),
-            cause: None,
-        }
     }
 }

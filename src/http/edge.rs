@@ -19,6 +19,8 @@ use crate::runs::panic_text;
 
 /// The header with the request id, in requests and responses.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The header with the name of the replica.
+const REPLICA: HeaderName = HeaderName::from_static("x-loopwright-replica");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
 /// Health checks, which need no key and no allowed host. Without these they tell the status only.
 const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
@@ -145,6 +147,9 @@ fn finish(
     {
         response.headers_mut().insert(REQUEST_ID, value);
     }
+    if let Some(name) = &state.settings.replica_name {
+        response.headers_mut().insert(REPLICA, name.clone());
+    }
     let duration = info.began.elapsed();
     // The handler may have set another label, such as for a chat request that was passed through.
     let route = response
@@ -190,6 +195,13 @@ fn route(request: &Request) -> RouteLabel {
         Some("/v1/chat/completions") => RouteLabel::ChatLoop,
         Some("/v1/models/{*id}") if !matches!(*request.method(), Method::GET | Method::HEAD) => {
             RouteLabel::Forwarded
+        }
+        Some(path)
+            if path.starts_with("/v1/responses")
+                || path.starts_with("/v1/containers")
+                || path.starts_with("/v1/conversations") =>
+        {
+            RouteLabel::Responses
         }
         Some("/v1/models" | "/v1/models/{*id}") => RouteLabel::Models,
         Some("/healthz" | "/readyz" | "/metrics") => RouteLabel::Operations,

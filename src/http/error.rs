@@ -5,6 +5,7 @@
 mod access;
 mod files;
 mod inputs;
+mod runs;
 mod sessions;
 mod upstream;
 
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+pub(super) use self::inputs::unknown_call;
 use crate::agent::AgentError;
 use crate::agent::inputs::FilePosition;
 use crate::openai::error::{ErrorBody, ErrorDetail};
@@ -121,6 +123,16 @@ impl ApiError {
         )
     }
 
+    /// 415 for a body with an encoding that is not decoded.
+    pub fn unknown_encoding() -> Self {
+        let message = "the body has a content-encoding that is not known, or more than one; send it as it is, or with gzip or zstd";
+        Self::invalid(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Some("unsupported_encoding"),
+            message,
+        )
+    }
+
     /// 413 for a request body of more than `most_bytes` bytes.
     pub fn too_large(most_bytes: usize) -> Self {
         let message =
@@ -193,42 +205,6 @@ impl ApiError {
             StatusCode::BAD_REQUEST,
             None,
             "the request body is incomplete, because the connection failed; send it again",
-        )
-    }
-
-    /// 409 for a run that has ended.
-    pub fn not_running() -> Self {
-        let message = "this run has ended; there is nothing to cancel";
-        Self::invalid(StatusCode::CONFLICT, Some("not_running"), message)
-    }
-
-    /// 410 for a run whose lines are no longer kept.
-    pub fn events_expired() -> Self {
-        let message = "the events of this run are no longer kept; get its answer from /v1/chat/completions/{id}";
-        Self::invalid(StatusCode::GONE, Some("events_expired"), message)
-    }
-
-    /// 410 for an idempotency key whose answer is no longer kept.
-    pub fn answer_expired() -> Self {
-        let message = "the answer to this idempotency-key is no longer kept; send a new key to run the request again";
-        Self::invalid(StatusCode::GONE, Some("answer_expired"), message)
-    }
-
-    /// 410 for a run that the end of the process broke off.
-    pub fn run_interrupted() -> Self {
-        let message =
-            "the server stopped before this run had an answer; its session holds what was done";
-        Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
-    }
-
-    /// 422 for an idempotency key that came with another request before.
-    pub fn idempotency_key_reused() -> Self {
-        let message =
-            "this idempotency-key was used with another request body or path; send a new key";
-        Self::invalid(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            Some("idempotency_key_reused"),
-            message,
         )
     }
 
@@ -343,8 +319,11 @@ impl IntoResponse for ApiError {
 impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
         let (status, code) = match error.missing {
-            true => (StatusCode::NOT_FOUND, Some("model_not_found")),
-            false => (StatusCode::BAD_REQUEST, None),
+            true => (
+                StatusCode::NOT_FOUND,
+                error.code.or(Some("model_not_found")),
+            ),
+            false => (StatusCode::BAD_REQUEST, error.code),
         };
         let mut answer = Self::invalid(status, code, error.message);
         answer.0.param = error.param;
@@ -365,6 +344,8 @@ impl ApiError {
                 inputs::refused(error.problem, &file_path(&error.position))
             }
             AgentError::Files(error) => error.into(),
+            AgentError::UnknownCall { call } => unknown_call(&call).into(),
+            AgentError::NoPosition => Self::no_previous_response(),
             AgentError::Stopping => Self::shutting_down(),
             AgentError::Limit(reason) => {
                 let message = format!(

@@ -14,12 +14,13 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, Stream};
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST};
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Method};
 use http_body::Frame;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use self::routed::RoutedBody;
+pub(super) use self::routed::StartOfBody;
+use self::routed::{BodyToSend, RoutedBody};
 pub(super) use self::rules::ForwardRules;
 use super::auth::is_cross_origin;
 use super::error::ApiError;
@@ -29,7 +30,7 @@ use super::turn::SESSION_ID;
 use super::{AppState, body};
 use crate::chat::decode::with_model_name;
 use crate::ids::Owner;
-use crate::upstream::headers::strip_hop_by_hop;
+use crate::upstream::headers::remove_headers;
 use crate::upstream::router::Route;
 use crate::upstream::{
     ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, Upstream, UpstreamError,
@@ -39,7 +40,7 @@ use crate::upstream::{
 const PREFIX: &str = "/v1";
 
 /// The head of a request to forward.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct ForwardHead {
     method: Method,
     path_and_query: String,
@@ -99,7 +100,7 @@ async fn forward_routed(
         path_and_query: without_prefix(path_and_query),
         headers: upstream_headers(state, head.headers),
     };
-    let offer = state.agent.offer();
+    let offer = state.agent.offer(owner);
     let route = named.map(|name| offer.route(&name)).transpose()?;
     let response = match (route, body.held()) {
         (Some(route), Some(held)) => {
@@ -111,7 +112,8 @@ async fn forward_routed(
                 Some(route) => route.candidate(0),
                 None => state.router.default(),
             };
-            let request = head.with(body.for_upstream(upstream.as_ref()));
+            let (body, decoded) = body.for_upstream(upstream.as_ref());
+            let request = head.with(body, decoded);
             let forwarded = upstream.forward(request).await;
             forwarded.map_err(ApiError::from_forwarded)?
         }
@@ -120,14 +122,40 @@ async fn forward_routed(
 }
 
 impl ForwardHead {
-    fn with(self, body: ForwardBody) -> ForwardRequest {
+    /// The request with a body, which may be without the encoding that the headers name.
+    fn with(self, body: ForwardBody, decoded: bool) -> ForwardRequest {
+        let mut headers = self.headers;
+        if decoded {
+            headers.remove(CONTENT_ENCODING);
+        }
         ForwardRequest {
             method: self.method,
             path_and_query: self.path_and_query,
-            headers: self.headers,
+            headers,
             body,
         }
     }
+}
+
+/// Forwards a request for this model, or for any, that an upstream answers itself.
+pub(super) async fn native(
+    state: &AppState,
+    route: Arc<Route>,
+    path_and_query: &str,
+    headers: HeaderMap,
+    body: StartOfBody,
+) -> Result<Response, ApiError> {
+    let head = ForwardHead {
+        method: Method::POST,
+        path_and_query: without_prefix(path_and_query),
+        headers: upstream_headers(state, headers),
+    };
+    let response = forward_held(state, route, head, |upstream| body.for_upstream(upstream)).await?;
+    let mut answer = client_response(state, response);
+    answer
+        .extensions_mut()
+        .insert(crate::metrics::RouteLabel::Forwarded);
+    Ok(answer)
 }
 
 /// Forwards a chat request.
@@ -147,7 +175,10 @@ pub(super) async fn chat(
         path_and_query: without_prefix(path_and_query),
         headers: upstream_headers(state, headers),
     };
-    let body = |upstream: &dyn Upstream| with_model_name(&bytes, model, upstream.model_name(model));
+    let body = |upstream: &dyn Upstream| BodyToSend {
+        bytes: with_model_name(&bytes, model, upstream.model_name(model)),
+        decoded: false,
+    };
     let response = forward_held(state, route, head, body).await?;
     let mut answer = client_response(state, response);
     answer
@@ -161,17 +192,13 @@ async fn forward_held(
     state: &AppState,
     route: Arc<Route>,
     head: ForwardHead,
-    body: impl Fn(&dyn Upstream) -> Bytes,
+    body: impl Fn(&dyn Upstream) -> BodyToSend,
 ) -> Result<ForwardResponse, ApiError> {
     let mut fail_over = state.router.fail_over(route);
     loop {
         let upstream = fail_over.upstream().clone();
-        let request = ForwardRequest {
-            method: head.method.clone(),
-            path_and_query: head.path_and_query.clone(),
-            headers: head.headers.clone(),
-            body: ForwardBody::Full(body(upstream.as_ref())),
-        };
+        let BodyToSend { bytes, decoded } = body(upstream.as_ref());
+        let request = head.clone().with(ForwardBody::Full(bytes), decoded);
         match attempt(upstream.as_ref(), request).await {
             Ok(response) => return Ok(response),
             Err(error) => {
@@ -183,19 +210,15 @@ async fn forward_held(
     }
 }
 
-/// The headers of a request that are sent to an upstream: all except hop-by-hop headers, headers about this connection,
-/// session ids and API keys of this server.
+/// The headers of a request that are sent to an upstream: all except session ids and API keys of this server. The upstream
+/// leaves out those about the connection.
 pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> HeaderMap {
-    strip_hop_by_hop(&mut headers);
-    for name in [HOST, CONTENT_LENGTH, EXPECT, SESSION_ID] {
-        headers.remove(name);
-    }
-    for name in &state.settings.session_headers {
-        headers.remove(name);
-    }
-    if state.authenticator.has_keys() {
-        headers.remove(AUTHORIZATION);
-    }
+    let has_keys = state.authenticator.has_keys();
+    remove_headers(&mut headers, |name| {
+        *name == SESSION_ID
+            || state.settings.session_headers.contains(name)
+            || (has_keys && *name == AUTHORIZATION)
+    });
     headers
 }
 
@@ -251,7 +274,8 @@ fn client_response(state: &AppState, response: ForwardResponse) -> Response {
     let body = ClientBody {
         stream: response.body,
         remaining: size,
-        stopping: Box::pin(state.stopping.child_token().cancelled_owned()),
+        state: state.clone(),
+        stopping: None,
         pending_error: None,
     };
     let mut answer = Response::new(Body::new(body));
@@ -264,7 +288,9 @@ fn client_response(state: &AppState, response: ForwardResponse) -> Response {
 struct ClientBody {
     stream: BoxStream<'static, Result<Bytes, UpstreamError>>,
     remaining: Option<u64>,
-    stopping: Pin<Box<WaitForCancellationFutureOwned>>,
+    state: AppState,
+    /// Waits for the end of the server, once the body has waited for its upstream.
+    stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// The error of the upstream, returned with the next poll.
     pending_error: Option<UpstreamError>,
 }
@@ -281,7 +307,12 @@ impl http_body::Body for ClientBody {
             return Poll::Ready(Some(Err(error)));
         }
         let Poll::Ready(data) = Pin::new(&mut self.stream).poll_next(context) else {
-            ready!(self.stopping.as_mut().poll(context));
+            let Self {
+                state, stopping, ..
+            } = &mut *self;
+            let stopping =
+                stopping.get_or_insert_with(|| Box::pin(state.stopping.clone().cancelled_owned()));
+            ready!(stopping.as_mut().poll(context));
             let reason = "the server is shutting down".to_owned();
             return Poll::Ready(Some(Err(UpstreamError::Broken {
                 upstream: "".into(),

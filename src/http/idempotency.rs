@@ -1,10 +1,12 @@
 //! Requests that are sent again under an idempotency key: one run answers them all.
 
+use std::time::Duration;
+
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
-use super::completions::{followed, still_running};
+use super::completions::followed;
 use super::dialect::Reply;
 use super::error::ApiError;
 use super::{AppState, turn};
@@ -21,6 +23,8 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const MAX_KEY_CHARS: usize = 255;
 /// How often a key is claimed again because the run that held it has just gone.
 const MAX_CLAIMS: usize = 4;
+/// How often it is looked whether a run of another process has ended.
+const ELSEWHERE_POLL: Duration = Duration::from_millis(250);
 
 /// What a request under a key leads to.
 #[derive(Debug)]
@@ -93,6 +97,14 @@ pub(super) async fn attach(
                 // It has just ended.
                 None => continue,
             },
+            Some(FoundRun::Elsewhere(status)) => {
+                if request.background && !request.reply.is_streamed() {
+                    let response = request.reply.accepted(&status);
+                    return Ok(Attached::Answer(of_run(response, &held, request)));
+                }
+                end_elsewhere(state, owner, &held).await?;
+                continue;
+            }
             Some(FoundRun::Ended(answer)) => {
                 let response = replay(state, request, &held, &answer).await;
                 return Ok(Attached::Answer(of_run(response, &held, request)));
@@ -109,6 +121,17 @@ pub(super) async fn attach(
     Err(ApiError::answer_expired())
 }
 
+/// Waits until a run that another process runs has ended, or that process has.
+async fn end_elsewhere(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ApiError> {
+    loop {
+        let found = state.runs.look_up(owner, run).await;
+        match found.map_err(SessionError::from)? {
+            Some(FoundRun::Elsewhere(_)) => tokio::time::sleep(ELSEWHERE_POLL).await,
+            Some(_) | None => return Ok(()),
+        }
+    }
+}
+
 /// The answer of a run that has not ended, from its first event on.
 async fn running(state: &AppState, request: KeyedRequest<'_>, run: &RunId) -> Option<Response> {
     let KeyedRequest {
@@ -120,7 +143,7 @@ async fn running(state: &AppState, request: KeyedRequest<'_>, run: &RunId) -> Op
     let streamed = reply.is_streamed();
     if background && !streamed {
         let status = state.runs.status(owner, run)?;
-        return Some(still_running(&status));
+        return Some(reply.accepted(&status));
     }
     if streamed && let Ok(follow) = state.runs.follow(owner, run, 0) {
         return Some(followed(state, follow));

@@ -1,7 +1,7 @@
 //! `GET /v1/models`, which merges the lists of all upstreams, and `GET /v1/agent/tools`.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -12,7 +12,9 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::extract::Path;
 use super::{AppState, forward};
+use crate::ids::Owner;
 use crate::tools::gate::Permission;
+use crate::tools::mcp::McpOffer;
 use crate::tools::source::{Health, Source};
 use crate::tools::{SharedTool, ToolSource};
 use crate::upstream::models::{ModelEntry, merged};
@@ -40,8 +42,24 @@ pub(super) struct Model {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct OfferedTools {
     data: Vec<OfferedTool>,
+    /// The MCP servers that the caller may use, also those without any tool; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mcp_servers: Vec<OfferedMcpServer>,
     #[schemars(extend("const" = "list"))]
     object: &'static str,
+}
+
+/// An MCP server.
+#[derive(Debug, Serialize, JsonSchema)]
+struct OfferedMcpServer {
+    name: String,
+    /// Why calls cannot run; absent if they can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Whether calls can run at this moment.
+    state: Health,
+    /// The names of its tools.
+    tools: Vec<String>,
 }
 
 /// A server-side tool.
@@ -57,6 +75,18 @@ struct OfferedTool {
     source: ToolSource,
     /// Whether calls can run at this moment.
     state: Health,
+}
+
+impl From<&McpOffer> for OfferedMcpServer {
+    fn from(offer: &McpOffer) -> Self {
+        let tools = offer.tools.iter();
+        Self {
+            name: offer.server.to_string(),
+            reason: offer.reason.clone(),
+            state: offer.health,
+            tools: tools.map(|tool| tool.definition().name.clone()).collect(),
+        }
+    }
 }
 
 /// `GET /v1/models`
@@ -87,7 +117,10 @@ pub(super) async fn show(
 }
 
 /// `GET /v1/agent/tools`: the server-side tools with their JSON Schemas.
-pub(super) async fn tools(State(state): State<AppState>) -> Response {
+pub(super) async fn tools(
+    State(state): State<AppState>,
+    Extension(owner): Extension<Owner>,
+) -> Response {
     let permission = state.agent.permission();
     let entry = |source: &Source, tool: &SharedTool| {
         let definition = tool.definition();
@@ -101,13 +134,18 @@ pub(super) async fn tools(State(state): State<AppState>) -> Response {
             state: source.health(),
         }
     };
-    let sources = state.sources.snapshot();
+    let sources = state.sources.snapshot_for(&owner);
     let data = sources
         .iter()
         .flat_map(|source| source.tools().iter().map(|tool| entry(source, tool)))
         .collect();
+    let servers = sources.iter().filter_map(|source| match source {
+        Source::Mcp(mcp) => Some(OfferedMcpServer::from(mcp)),
+        _ => None,
+    });
     let list = OfferedTools {
         data,
+        mcp_servers: servers.collect(),
         object: "list",
     };
     Json(list).into_response()

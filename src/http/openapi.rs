@@ -2,9 +2,13 @@
 //! write.
 
 pub(super) mod chat;
+pub(super) mod containers;
+pub(super) mod conversations;
 mod errors;
 pub(super) mod files;
+mod headers;
 mod operation;
+pub(super) mod responses;
 pub(super) mod runs;
 pub(super) mod server;
 pub(super) mod sessions;
@@ -111,7 +115,7 @@ pub fn document() -> Value {
             "schemas": schemas.definitions(),
             "responses": schemas.responses,
             "parameters": operation::shared_parameters(),
-            "headers": operation::shared_headers(),
+            "headers": headers::shared_headers(),
             "securitySchemes": {"apiKey": {
                 "type": "http", "scheme": "bearer", "description": "Needed if the server has API keys.",
             }},

@@ -7,7 +7,7 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode, Uri};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -19,7 +19,7 @@ use crate::tools::source::Source;
 use crate::upstream::UpstreamError;
 use crate::upstream::models::merged;
 
-/// Longest wait for the upstream and the session store.
+/// Longest wait for the upstream, the session store and the storage of files.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the result of a probe is reused.
 const PROBE_MAX_AGE: Duration = Duration::from_secs(1);
@@ -29,7 +29,8 @@ pub(super) async fn healthz() -> Response {
     Json(json!({"status": "ok"})).into_response()
 }
 
-/// `GET /readyz`: 200 if an upstream and the session store are reachable and the server is not shutting down, else 503.
+/// `GET /readyz`: 200 if an upstream, the session store and the storage of files are reachable and the server is not
+/// shutting down, else 503.
 ///
 /// Anybody gets the status; the rest of the body is for those who may send requests.
 pub(super) async fn readyz(
@@ -37,21 +38,31 @@ pub(super) async fn readyz(
     headers: HeaderMap,
     uri: Uri,
 ) -> Response {
-    let Reachable { upstream, store } = state.readiness.check(&state).await;
+    let Reachable {
+        upstream,
+        store,
+        files,
+    } = state.readiness.check(&state).await;
     let draining = state.draining.is_cancelled();
     let word = |ok: bool| if ok { "ok" } else { "unreachable" };
-    let ready = upstream && store && !draining;
+    let ready = upstream && store && files && !draining;
     let status = match (ready, draining) {
         (true, _) => "ok",
         (false, true) => "shutting_down",
         (false, false) => "unavailable",
     };
     let mut body = json!({"status": status});
-    if state.authenticator.authenticate(&headers, &uri).is_ok() {
+    if let Ok(owner) = state.authenticator.authenticate(&headers, &uri) {
         body["upstream"] = word(upstream).into();
         body["session_store"] = word(store).into();
-        for (key, status) in state.sources.snapshot().iter().filter_map(Source::status) {
-            body[key] = status;
+        body["file_store"] = word(files).into();
+        let sources = state.sources.snapshot_for(&owner);
+        for (key, status) in sources.iter().filter_map(Source::status) {
+            match (body[key].as_object_mut(), status) {
+                // Several sources of one kind.
+                (Some(known), Value::Object(status)) => known.extend(status),
+                (_, status) => body[key] = status,
+            }
         }
     }
     let body = Json(body);
@@ -66,6 +77,7 @@ pub(super) async fn readyz(
 struct Reachable {
     upstream: bool,
     store: bool,
+    files: bool,
 }
 
 /// The last probe and its time. The endpoint needs no key, so a result is reused for [`PROBE_MAX_AGE`].
@@ -82,15 +94,23 @@ impl Readiness {
             return found;
         }
         let headers = HeaderMap::new();
-        let probe = async { tokio::join!(merged(&state.router, &headers), state.sessions.ping()) };
+        let probe = async {
+            tokio::join!(
+                merged(&state.router, &headers),
+                state.sessions.ping(),
+                state.sessions.files.ping()
+            )
+        };
         let found = match timeout(PROBE_TIMEOUT, probe).await {
-            Ok((models, ping)) => Reachable {
+            Ok((models, store, files)) => Reachable {
                 upstream: reachable(&models.map(drop)),
-                store: ping.is_ok(),
+                store: store.is_ok(),
+                files: files.is_ok(),
             },
             Err(_elapsed) => Reachable {
                 upstream: false,
                 store: false,
+                files: false,
             },
         };
         *last = Some((Instant::now(), found));

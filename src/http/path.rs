@@ -4,12 +4,15 @@
 //! them could read as another path is not forwarded, so that they see the path that is checked here.
 
 /// Paths of loopwright's own API, including those of later versions. These and all paths below them are not forwarded.
-const RESERVED: [&str; 6] = [
+const RESERVED: [&str; 9] = [
     "/v1/agent",
     "/v1/chat/completions",
+    "/v1/containers",
+    "/v1/conversations",
     "/v1/files",
     "/v1/models",
     "/v1/permissions",
+    "/v1/responses",
     "/v1/sessions",
 ];
 /// The prefix of all of them.

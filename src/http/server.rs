@@ -32,6 +32,7 @@ use self::write_timeout::WriteTimeout;
 use super::AppState;
 use super::edge::RequestPermit;
 use super::settings::Settings;
+use crate::polling::Repolling;
 use crate::runs::ConnectionRun;
 
 /// Delay after a failed accept, so that a lack of file descriptors does not cause a busy loop.
@@ -238,7 +239,8 @@ impl Acceptor {
         let (state, aborted) = (self.state.clone(), self.aborted.clone());
         let router = self.router.clone();
         let guard = self.activities.add();
-        async move {
+        // The server half of a connection and the handler of its request wake each other.
+        Repolling::run(async move {
             let _permit = permit;
             let served = served(stream, router, &state, &guard, &aborted);
             let ended = tokio::select! {
@@ -250,7 +252,7 @@ impl Acceptor {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::debug!(%error, cause, "connection ended early");
             }
-        }
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use ::http::{HeaderName, HeaderValue};
 
 /// The paths below `/v1/` that holders of API keys may have forwarded by default: inference, which keeps nothing at the
 /// upstream.
-pub const DEFAULT_FORWARD: [&str; 12] = [
+pub const DEFAULT_FORWARD: [&str; 11] = [
     "embeddings",
     "completions",
     "audio/*",
@@ -17,7 +17,6 @@ pub const DEFAULT_FORWARD: [&str; 12] = [
     "score",
     "tokenize",
     "detokenize",
-    "responses",
     "messages",
     "messages/count_tokens",
 ];
@@ -51,6 +50,8 @@ pub struct Settings {
     pub max_connections: Option<usize>,
     /// How long running requests may take after the shutdown has begun.
     pub shutdown_grace: Duration,
+    /// The name of this replica, which every response carries; `None` sends none.
+    pub replica_name: Option<HeaderValue>,
     /// Headers in which front ends send the id of a chat.
     pub session_headers: Vec<HeaderName>,
     /// Globs of host names that are accepted besides loopback names when no keys are configured.
@@ -61,6 +62,14 @@ pub struct Settings {
     pub forward: Vec<String>,
     /// The configured API keys; empty when requests need no key.
     pub api_keys: Vec<ApiKey>,
+}
+
+impl Settings {
+    /// The name of the machine, if it can stand in a header.
+    pub fn host_name() -> Option<HeaderValue> {
+        let system = rustix::system::uname();
+        HeaderValue::from_bytes(system.nodename().to_bytes()).ok()
+    }
 }
 
 /// One configured API key.
@@ -95,6 +104,7 @@ impl Settings {
             metrics_listen: None,
             max_connections: None,
             shutdown_grace: second,
+            replica_name: None,
             session_headers: Vec::new(),
             allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),

@@ -5,24 +5,27 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
+    HOST,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
 use super::body::ReservedMemory;
-use super::completions::still_running;
 use super::dialect::{AnswerContext, Reply};
 use super::error::{ApiError, Cause};
 use super::headers::upstream_rate_limits;
 use super::idempotency::{self, Attached, KeyedRequest};
 use super::stream::EventBody;
 use super::{AppState, body, forward};
-use crate::agent::options::OnDisconnect;
+use crate::agent::options::{OnDisconnect, Options};
 use crate::agent::turn::{Caller, TurnRequest};
 use crate::ids::{Owner, RequestId, RunId, fresh_traceparent};
 use crate::runs::{
     Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart,
 };
+use crate::upstream::headers::strip_headers;
 
 /// The header with the session id, in requests and responses.
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
@@ -31,7 +34,8 @@ const COMPLETION_ID: HeaderName = HeaderName::from_static("x-completion-id");
 const PROCESSING_MS: HeaderName = HeaderName::from_static("openai-processing-ms");
 const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-ms");
 
-/// The owner of the request and the data of its headers.
+/// The owner of the request and the sessions that its headers name. What model and tool calls get of the headers is added
+/// when a turn begins.
 pub(super) fn caller(
     state: &AppState,
     owner: Owner,
@@ -40,40 +44,54 @@ pub(super) fn caller(
 ) -> Result<Caller, ApiError> {
     let session_header = body::session_header(headers)?;
     let chat_header = body::chat_header(headers, &state.settings.session_headers)?;
-    let mut upstream = forward::upstream_headers(state, headers.clone());
-    // The loop writes the bodies of its model calls and reads the responses itself.
-    for name in [
-        ACCEPT,
-        ACCEPT_ENCODING,
-        CONTENT_TYPE,
-        idempotency::IDEMPOTENCY_KEY,
-    ] {
-        upstream.remove(name);
-    }
-    let trace = ["traceparent", "tracestate"]
-        .into_iter()
-        .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));
-    let mut trace: HeaderMap = trace.collect();
-    if !trace.contains_key("traceparent")
-        && let Ok(fresh) = HeaderValue::from_str(&fresh_traceparent())
-    {
-        // `tracestate` is meaningless without `traceparent`.
-        trace.clear();
-        trace.insert("traceparent", fresh);
-    }
     Ok(Caller {
         request_id,
         owner,
         session_header,
         chat_header,
-        trace,
-        headers: Arc::new(upstream),
+        trace: HeaderMap::new(),
+        headers: Arc::default(),
     })
+}
+
+/// Sets the headers that model and tool calls get.
+fn set_forwarded_headers(state: &AppState, caller: &mut Caller, headers: &HeaderMap) {
+    let mut upstream = forward::upstream_headers(state, headers.clone());
+    // The loop writes the bodies of its model calls and reads the responses itself.
+    strip_headers(&mut upstream, |name| {
+        [
+            HOST,
+            CONTENT_LENGTH,
+            EXPECT,
+            ACCEPT,
+            ACCEPT_ENCODING,
+            CONTENT_ENCODING,
+            CONTENT_TYPE,
+            idempotency::IDEMPOTENCY_KEY,
+        ]
+        .contains(name)
+    });
+    caller.headers = Arc::new(upstream);
+    let trace = ["traceparent", "tracestate"]
+        .into_iter()
+        .filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));
+    caller.trace = trace.collect();
+    if !caller.trace.contains_key("traceparent")
+        && let Ok(fresh) = HeaderValue::from_str(&fresh_traceparent())
+    {
+        // `tracestate` is meaningless without `traceparent`.
+        caller.trace.clear();
+        caller.trace.insert("traceparent", fresh);
+    }
 }
 
 /// How a turn is answered, besides its dialect.
 #[derive(Debug)]
-pub(super) struct Delivery {
+pub(super) struct Delivery<'a> {
+    /// The headers of the request.
+    pub(super) headers: &'a HeaderMap,
+    /// The id of the run.
+    pub(super) run: RunId,
     /// When the request came.
     pub(super) began: Instant,
     /// The key under which the request may be sent again.
@@ -84,32 +102,39 @@ pub(super) struct Delivery {
     pub(super) memory: ReservedMemory,
 }
 
+/// Whether a run goes on when its last reader leaves.
+fn finishes(options: &Options, has_key: bool) -> bool {
+    options.background
+        || match options.on_disconnect {
+            OnDisconnect::Auto => has_key,
+            OnDisconnect::Cancel => false,
+            OnDisconnect::Finish => true,
+        }
+}
+
 /// Starts a run and answers with what it reports, or with the run that the request's key leads to.
 pub(super) async fn answer(
     state: &AppState,
     mut request: TurnRequest,
     reply: Reply,
-    delivery: Delivery,
+    delivery: Delivery<'_>,
 ) -> Result<Response, ApiError> {
     let Delivery {
+        headers,
+        run: id,
         began,
         mut key,
         connection,
         memory,
     } = delivery;
-    let id = RunId::fresh();
+    set_forwarded_headers(state, &mut request.caller, headers);
     let owner = request.caller.owner.clone();
     let options = &request.options;
     if let Some(key) = &mut key {
         key.in_memory = options.ephemeral;
     }
     let background = options.background;
-    let finish = background
-        || match options.on_disconnect {
-            OnDisconnect::Auto => key.is_some(),
-            OnDisconnect::Cancel => false,
-            OnDisconnect::Finish => true,
-        };
+    let finish = finishes(options, key.is_some());
     // A turn that is not stored shows no session.
     let session_id = options.session_id.clone().filter(|_| !options.ephemeral);
     let streamed = reply.is_streamed();
@@ -127,6 +152,7 @@ pub(super) async fn answer(
         key: key.clone(),
         ephemeral: options.ephemeral,
         session_id: session_id.clone(),
+        unfinished: reply.unfinished(&id, "in_progress"),
         memory: Box::new(memory),
     };
     let prepared = state.runs.prepare(&owner, start);
@@ -146,11 +172,14 @@ pub(super) async fn answer(
             Attached::Answer(response) => return Ok(response),
         }
     }
-    let session = session_id.and_then(|id| HeaderValue::from_str(id.as_str()).ok());
+    // After an earlier response, a fork may take its place.
+    let is_named = request.options.previous.is_none();
+    let session = session_id.filter(|_| is_named);
+    let session = session.and_then(|id| HeaderValue::from_str(id.as_str()).ok());
     let reader = prepared.launch(request, &connection);
     let mut response = match (streamed, background) {
         (true, _) => stream_of(state, reader, began).await,
-        (false, true) => still_running(&reader.status()),
+        (false, true) => reply.accepted(&reader.status()),
         (false, false) => {
             let mut response = whole(reader.answer().await.as_deref(), Some(began)).await;
             let limits = reader.head().map(|head| upstream_rate_limits(&head));

@@ -1,14 +1,15 @@
 //! Counts that code execution and web search keep themselves: copied into metrics for each page.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::{Label, Metrics, Page, Total};
+use super::{Label, Metrics, NameLabel, Page, Total};
 use crate::sandbox::Stats;
 use crate::sandbox::settings::Tier;
-use crate::tools::source::Source;
+use crate::tools::source::{Health, Source};
 use crate::web::{Outcomes, WebStats};
 
 #[derive(Debug)]
@@ -71,6 +72,35 @@ impl WebMetrics {
     }
 }
 
+/// The figures of MCP servers.
+#[derive(Debug)]
+pub(super) struct McpMetrics {
+    up: Family<NameLabel, Gauge>,
+    restarts: Family<NameLabel, Total>,
+    requested: Family<Label, Total>,
+    connections: Gauge,
+}
+
+impl McpMetrics {
+    pub(super) fn new(page: &mut Page) -> Self {
+        Self {
+            up: page.metric("mcp_server_up", "Whether an MCP server runs"),
+            restarts: page.metric(
+                "mcp_server_restarts",
+                "Starts of an MCP server after the first",
+            ),
+            requested: page.metric(
+                "mcp_request_servers",
+                "MCP servers that requests declared, by whether their tools could be listed; no series where none may be declared",
+            ),
+            connections: page.metric(
+                "mcp_request_connections",
+                "Connections that are kept to MCP servers that requests declared",
+            ),
+        }
+    }
+}
+
 impl Metrics {
     /// Records how strong the isolation of code is.
     pub fn code_isolation(&self, level: Tier) {
@@ -84,6 +114,18 @@ impl Metrics {
             self.code_stats(&code.stats());
         } else if let Source::Web(web) = source {
             self.web_stats(&web.stats());
+        } else if let Source::Mcp(mcp) = source {
+            let labels = [("server", Arc::clone(&mcp.server))];
+            let up = i64::from(mcp.health == Health::Ready);
+            self.0.mcp.up.get_or_create(&labels).set(up);
+            raise(&self.0.mcp.restarts.get_or_create(&labels), mcp.restarts);
+        } else if let Source::McpRequests(servers) = source {
+            for (outcome, total) in by_outcome(servers.outcomes()) {
+                let labels = [("outcome", outcome)];
+                raise(&self.0.mcp.requested.get_or_create(&labels), total);
+            }
+            let connections = i64::try_from(servers.connections()).unwrap_or(i64::MAX);
+            self.0.mcp.connections.set(connections);
         }
     }
 

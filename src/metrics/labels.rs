@@ -7,6 +7,8 @@ use ::http::StatusCode;
 pub enum RouteLabel {
     /// Chat completions that the loop answered.
     ChatLoop,
+    /// The Responses API.
+    Responses,
     /// Chat completions that were passed through.
     ChatForwarded,
     /// Any other endpoint that was passed through.
@@ -53,6 +55,8 @@ pub enum ToolLabel<'a> {
     Configured(&'a str),
     /// A tool behind the dispatch URL, whatever its name.
     Dispatch,
+    /// A tool of an MCP server that a request declared, whatever its name.
+    McpRequest,
     /// A tool that does not exist.
     Unknown,
 }
@@ -62,8 +66,9 @@ pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"]
 
 impl RouteLabel {
     /// Every value.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::ChatLoop,
+        Self::Responses,
         Self::ChatForwarded,
         Self::Forwarded,
         Self::Models,
@@ -78,6 +83,7 @@ impl RouteLabel {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ChatLoop => "chat_loop",
+            Self::Responses => "responses",
             Self::ChatForwarded => "chat_forwarded",
             Self::Forwarded => "forwarded",
             Self::Models => "models",
@@ -96,6 +102,7 @@ impl<'a> ToolLabel<'a> {
         match self {
             Self::Configured(name) => name,
             Self::Dispatch => "dispatch",
+            Self::McpRequest => "mcp_request",
             Self::Unknown => "unknown",
         }
     }

@@ -116,13 +116,21 @@ fn a_stream_counts_as_open_until_its_guard_is_dropped() {
 }
 
 #[test]
-fn names_that_nobody_configured_add_no_series() {
+fn tools_that_come_later_get_series_up_to_a_bound() {
     let metrics = metrics();
-    let before = metrics.encode().lines().count();
-    for name in ["a", "b", "c\" d"] {
-        metrics.tool_finished(ToolLabel::Configured(name), ToolStatus::Ok, Duration::ZERO);
+    for number in 0..MAX_LEARNT_TOOLS + 3 {
+        let name = format!("t{number}");
+        let label = ToolLabel::Configured(&name);
+        metrics.tool_finished(label, ToolStatus::Ok, Duration::ZERO);
+        metrics.tool_finished(ToolLabel::Configured("t0"), ToolStatus::Ok, Duration::ZERO);
     }
-    assert_eq!(metrics.encode().lines().count(), before);
-    let series = r#"loopwright_tool_calls_total{tool="unknown",status="ok"}"#;
-    assert_eq!(value(&metrics.encode(), series), Some(3.0));
+    let page = metrics.encode();
+    let calls = |tool: &str| {
+        let series = format!(r#"loopwright_tool_calls_total{{tool="{tool}",status="ok"}}"#);
+        value(&page, &series)
+    };
+    assert_eq!(calls("t999"), Some(1.0));
+    assert_eq!(calls("t1000"), None);
+    assert_eq!(calls("unknown"), Some(3.0));
+    assert_eq!(calls("t0"), Some(1004.0));
 }

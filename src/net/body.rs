@@ -1,7 +1,9 @@
 //! Reading response bodies within a limit.
 
 use bytes::{Bytes, BytesMut};
-use reqwest::Response;
+use futures_util::StreamExt;
+
+use super::http_client::{ClientError, ReceivedBody};
 
 /// Memory reserved for a body at first, in bytes.
 const INITIAL_CAPACITY: usize = 64 * 1024;
@@ -9,7 +11,7 @@ const INITIAL_CAPACITY: usize = 64 * 1024;
 /// A response body that fails when it exceeds its limit.
 #[derive(Debug)]
 pub(crate) struct CappedBody {
-    response: Response,
+    body: ReceivedBody,
     remaining: usize,
     limit: usize,
 }
@@ -22,7 +24,7 @@ pub(crate) enum BodyError {
     TooLarge(usize),
     /// The connection failed before the body was complete.
     #[error("the connection failed")]
-    Broken(#[source] reqwest::Error),
+    Broken(#[source] ClientError),
 }
 
 impl CappedBody {
@@ -30,14 +32,15 @@ impl CappedBody {
     ///
     /// # Errors
     /// `TooLarge` if `content-length` exceeds the limit.
-    pub(crate) fn new(response: Response, limit: usize) -> Result<Self, BodyError> {
-        let announced = response.content_length();
+    pub(crate) fn new(body: impl Into<ReceivedBody>, limit: usize) -> Result<Self, BodyError> {
+        let body = body.into();
+        let announced = body.announced();
         if announced.is_some_and(|bytes| usize::try_from(bytes).map_or(true, |bytes| bytes > limit))
         {
             return Err(BodyError::TooLarge(limit));
         }
         Ok(Self {
-            response,
+            body,
             remaining: limit,
             limit,
         })
@@ -48,7 +51,12 @@ impl CappedBody {
     /// # Cancel safety
     /// A dropped future loses no data.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
-        let chunk = self.response.chunk().await.map_err(BodyError::Broken)?;
+        let chunk = self
+            .body
+            .next()
+            .await
+            .transpose()
+            .map_err(BodyError::Broken)?;
         let bytes = chunk.as_ref().map_or(0, Bytes::len);
         let remaining = self.remaining.checked_sub(bytes);
         self.remaining = remaining.ok_or(BodyError::TooLarge(self.limit))?;
@@ -57,7 +65,7 @@ impl CappedBody {
 
     /// Bytes that are still to come, if their number was announced.
     pub(crate) fn announced(&self) -> Option<usize> {
-        let announced = self.response.content_length();
+        let announced = self.body.announced();
         announced.and_then(|bytes| usize::try_from(bytes).ok())
     }
 
@@ -69,7 +77,7 @@ impl CappedBody {
 
     /// Reads the rest of the body.
     pub(crate) async fn whole(mut self) -> Result<Bytes, BodyError> {
-        let announced = self.response.content_length().unwrap_or_default();
+        let announced = self.body.announced().unwrap_or_default();
         let capacity = usize::try_from(announced).unwrap_or(INITIAL_CAPACITY);
         let mut body = BytesMut::with_capacity(capacity.min(INITIAL_CAPACITY));
         while let Some(chunk) = self.chunk().await? {

@@ -9,6 +9,8 @@ use reqwest::Client;
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
 
+use super::http_client::HttpClient;
+
 /// The options of a client. No client uses the proxy of the environment or sends a `referer`.
 #[derive(Debug)]
 pub(crate) struct ClientOptions {
@@ -66,6 +68,22 @@ impl fmt::Debug for UntrustedHosts {
 }
 
 impl ClientOptions {
+    /// Builds the client for model servers and tools; opens no connection. The options for untrusted hosts, a time for
+    /// whole requests, redirects and further headers are not for it.
+    ///
+    /// # Errors
+    /// As for [`build`](Self::build).
+    pub(crate) fn build_http(self) -> Result<HttpClient, reqwest::Error> {
+        let user_agent = self.user_agent.clone();
+        let (connect_timeout, idle_timeout) = (self.connect_timeout, self.pool_idle_timeout);
+        let secure = match self.tls {
+            true => Some(self.build()?),
+            false => None,
+        };
+        let client = HttpClient::new(secure, user_agent, connect_timeout, idle_timeout);
+        Ok(client)
+    }
+
     /// Builds the client; opens no connection.
     ///
     /// # Errors

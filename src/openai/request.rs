@@ -14,6 +14,8 @@ pub struct RequestError {
     pub message: String,
     /// Whether the field names an object that does not exist, so that the status is 404.
     pub missing: bool,
+    /// The code of the error, where the API has one for the case.
+    pub code: Option<&'static str>,
 }
 
 impl RequestError {
@@ -23,6 +25,7 @@ impl RequestError {
             param: Some(param.to_owned()),
             message: message.into(),
             missing: false,
+            code: None,
         }
     }
 
@@ -37,6 +40,7 @@ impl RequestError {
             param: None,
             message: message.into(),
             missing: false,
+            code: None,
         }
     }
 }

@@ -11,14 +11,22 @@ use std::task::{Context, Poll, ready};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::io::AsyncReadExt;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{BinaryContent, EmbeddedContent, PartedText, TextPart};
+use crate::blobs::{Blob, BlobReader};
 
 /// Bytes of a content that are encoded at a time; a multiple of three, so that their texts can be joined. The allocator keeps
 /// megabytes for each thread that allocates more than 64 KiB at once, and pieces are read on many threads.
 const PIECE: usize = 36 * 1024;
+
+/// Objects that are looked for at a time.
+const LOOK_UPS: usize = 16;
 
 /// A text while it is read, as a body of known length.
 #[derive(Debug)]
@@ -37,11 +45,24 @@ enum BodyPart {
 }
 
 /// A content while it is read.
-#[derive(Debug)]
 enum Reading {
     Memory(Bytes),
     /// The next piece of a file is read on a blocking thread.
     File(JoinHandle<io::Result<FilePiece>>),
+    /// The next piece of an object. The lock is never taken; it makes the body one that threads can share.
+    Object(Mutex<BoxFuture<'static, io::Result<ObjectPiece>>>),
+}
+
+/// An object while it is read.
+struct OpenObject {
+    reader: BlobReader,
+    left: u64,
+}
+
+/// A piece of an object as base64, and the rest of the object.
+struct ObjectPiece {
+    text: Bytes,
+    rest: Option<OpenObject>,
 }
 
 /// A file while it is read.
@@ -62,23 +83,39 @@ impl PartedText {
     /// The text without the contents of files that were deleted.
     #[must_use]
     pub async fn without_lost(mut self) -> Self {
-        let files = self.parts.iter().enumerate();
-        let files = files.filter_map(|(index, part)| match part {
-            TextPart::Content(embedded) => Some((index, embedded.content.as_file()?)),
-            TextPart::Text(_) => None,
-        });
-        let files: Vec<(usize, (Arc<Path>, u64))> = files.collect();
-        if files.is_empty() {
+        let (mut files, mut objects) = (Vec::new(), Vec::new());
+        for (index, part) in self.parts.iter().enumerate() {
+            let TextPart::Content(embedded) = part else {
+                continue;
+            };
+            if let BinaryContent::Stored(blob) = &embedded.content {
+                match blob.as_file() {
+                    Some(path) => files.push((index, path.clone(), blob.length())),
+                    None => objects.push((index, blob.clone())),
+                }
+            }
+        }
+        if files.is_empty() && objects.is_empty() {
             return self;
         }
         // All at once: there may be thousands.
-        let lost = spawn_blocking(move || {
+        let lost_files = spawn_blocking(move || {
             let lost = files
                 .iter()
-                .filter(|(_, (path, length))| !is_there(path, *length));
-            lost.map(|(index, _)| *index).collect::<Vec<_>>()
+                .filter(|(_, path, length)| !is_there(path, *length));
+            lost.map(|(index, ..)| *index).collect::<Vec<_>>()
         });
-        for index in lost.await.unwrap_or_default() {
+        let looked_for = stream::iter(objects).map(async |(index, object)| {
+            let exists = object.exists().await;
+            (!exists).then_some(index)
+        });
+        let mut lost: Vec<usize> = looked_for
+            .buffer_unordered(LOOK_UPS)
+            .filter_map(std::future::ready)
+            .collect()
+            .await;
+        lost.extend(lost_files.await.unwrap_or_default());
+        for index in lost {
             if let Some(part) = self.parts.get_mut(index)
                 && let TextPart::Content(embedded) = part
             {
@@ -159,6 +196,13 @@ impl PartedBody {
                     self.reading = rest.map(|rest| Reading::File(rest.read()));
                     break text;
                 }
+                Some(Reading::Object(reading)) => {
+                    let read = ready!(reading.get_mut().as_mut().poll(context));
+                    self.reading = None;
+                    let ObjectPiece { text, rest } = read?;
+                    self.reading = rest.map(|rest| Reading::object(rest.piece()));
+                    break text;
+                }
                 None => {}
             }
             self.reading = match self.parts.next() {
@@ -167,9 +211,7 @@ impl PartedBody {
                 Some(BodyPart::Base64(BinaryContent::Memory(bytes))) => {
                     Some(Reading::Memory(bytes))
                 }
-                Some(BodyPart::Base64(BinaryContent::File { path, length })) => {
-                    Some(Reading::File(open(path, length)))
-                }
+                Some(BodyPart::Base64(BinaryContent::Stored(blob))) => Some(Reading::open(blob)),
             };
         };
         self.left = self.left.saturating_sub(piece.len() as u64);
@@ -201,20 +243,50 @@ impl Body for PartedBody {
 impl BinaryContent {
     /// Whether the bytes can still be read: a file may have been deleted.
     pub async fn exists(&self) -> bool {
-        match self.as_file() {
-            None => true,
-            Some((path, length)) => spawn_blocking(move || is_there(&path, length))
-                .await
-                .unwrap_or(true),
+        match self {
+            Self::Memory(_) => true,
+            Self::Stored(blob) => blob.exists().await,
+        }
+    }
+}
+
+impl Reading {
+    fn open(blob: Blob) -> Self {
+        match blob.as_file() {
+            Some(path) => Self::File(open(path.clone(), blob.length())),
+            None => Self::object(async move {
+                let left = blob.length();
+                let reader = blob.read(0..left).await?;
+                OpenObject { reader, left }.piece().await
+            }),
         }
     }
 
-    /// The path and the length of the file.
-    fn as_file(&self) -> Option<(Arc<Path>, u64)> {
-        match self {
-            Self::Memory(_) => None,
-            Self::File { path, length } => Some((path.clone(), *length)),
-        }
+    fn object(piece: impl Future<Output = io::Result<ObjectPiece>> + Send + 'static) -> Self {
+        Self::Object(Mutex::new(Box::pin(piece)))
+    }
+}
+
+impl std::fmt::Debug for Reading {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Memory(_) => "Memory",
+            Self::File(_) => "File",
+            Self::Object(_) => "Object",
+        })
+    }
+}
+
+impl OpenObject {
+    async fn piece(mut self) -> io::Result<ObjectPiece> {
+        let length = usize::try_from(self.left).unwrap_or(usize::MAX).min(PIECE);
+        let mut bytes = vec![0; length];
+        self.reader.read_exact(&mut bytes).await?;
+        self.left -= length as u64;
+        Ok(ObjectPiece {
+            text: STANDARD.encode(bytes).into(),
+            rest: (self.left > 0).then_some(self),
+        })
     }
 }
 
@@ -258,10 +330,7 @@ mod tests {
             let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
             let path = directory.path().join("content");
             std::fs::write(&path, &bytes).unwrap();
-            let file = BinaryContent::File {
-                path: path.as_path().into(),
-                length: length as u64,
-            };
+            let file = BinaryContent::Stored(Blob::file(path.as_path(), length as u64));
             let mut text = PartedText::from("\"".to_owned());
             text.push_base64(BinaryContent::Memory(bytes.clone().into()));
             text.push_text("\",\"");
@@ -280,10 +349,7 @@ mod tests {
         let path = directory.path().join("content");
         std::fs::write(&path, "abc").unwrap();
         let mut text = PartedText::from("[\"");
-        text.push_base64(BinaryContent::File {
-            path: path.as_path().into(),
-            length: 3,
-        });
+        text.push_base64(BinaryContent::Stored(Blob::file(path.as_path(), 3)));
         text.push_text("\"]");
         assert_eq!(text.whole().await.unwrap(), "[\"YWJj\"]");
         std::fs::remove_file(&path).unwrap();
@@ -296,10 +362,7 @@ mod tests {
         });
         text.push_embedded(EmbeddedContent {
             before: "(".into(),
-            content: BinaryContent::File {
-                path: path.as_path().into(),
-                length: 3,
-            },
+            content: BinaryContent::Stored(Blob::file(path.as_path(), 3)),
             after: ")".into(),
             lost: "lost".into(),
         });

@@ -35,6 +35,8 @@ pub struct RunAnswer {
     pub headers: HeaderMap,
     /// The body.
     pub body: PartedText,
+    /// It is kept as long as the session of its run.
+    pub kept: bool,
     /// Time that went to models and tools, where it is known.
     pub waited: Option<Duration>,
     /// The cause of an error, for the log.

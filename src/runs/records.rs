@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::answer::RunAnswer;
 use super::state::RunState;
-use super::{Follow, FollowError, Runs};
+use super::{Follow, FollowError, RunStatus, Runs};
 use crate::agent::control::AbortReason;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::store::{KeyClaim, RunRecord, RunRecordState, StoreError, StoredAnswer};
@@ -32,6 +32,8 @@ pub struct IdempotencyKey {
 pub enum FoundRun {
     /// It has not ended.
     Running,
+    /// It has not ended, and another process that shares the store runs it.
+    Elsewhere(RunStatus),
     /// It has ended with this answer.
     Ended(Arc<RunAnswer>),
     /// The end of the process broke it off; its session, if it has one.
@@ -67,11 +69,22 @@ impl Runs {
             return Ok(None);
         };
         let RunRecord {
-            session_id, state, ..
+            id,
+            session_id,
+            created_at,
+            state,
+            ..
         } = record;
         Ok(Some(match state {
             RunRecordState::Ended(stored) => FoundRun::Ended(Arc::new(answer_of(stored))),
-            // A run that is not in memory does not run.
+            RunRecordState::RunningElsewhere => FoundRun::Elsewhere(RunStatus {
+                id,
+                created: created_at,
+                session_id,
+                round: 0,
+                unfinished: None,
+            }),
+            // A run of this process that is not in memory does not run.
             RunRecordState::Running | RunRecordState::Interrupted => {
                 FoundRun::Interrupted(session_id)
             }
@@ -243,6 +256,7 @@ fn stored_answer(answer: &RunAnswer) -> StoredAnswer {
         status: answer.status.as_u16(),
         headers: answer.headers.iter().filter_map(header).collect(),
         body: answer.body.clone(),
+        kept: answer.kept,
     }
 }
 
@@ -258,6 +272,7 @@ fn answer_of(stored: StoredAnswer) -> RunAnswer {
         status: StatusCode::from_u16(stored.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         headers,
         body: stored.body,
+        kept: stored.kept,
         waited: None,
         cause: None,
     }

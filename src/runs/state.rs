@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -35,6 +36,7 @@ pub(super) struct RunState {
     pub(super) key: Option<IdempotencyKey>,
     /// Nothing of the run may be written to the store.
     ephemeral: bool,
+    unfinished: Option<Bytes>,
     readers: AtomicUsize,
     /// The answer leaves the memory once nobody reads it: the store has it, or there is no room for it.
     released: AtomicBool,
@@ -76,6 +78,7 @@ impl RunState {
             recorded: start.recorded && !start.ephemeral,
             key: start.key.clone(),
             ephemeral: start.ephemeral,
+            unfinished: start.unfinished.clone(),
             readers: AtomicUsize::new(0),
             released: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
@@ -224,6 +227,7 @@ impl RunState {
             created: self.created,
             session_id: progress.session_id.clone(),
             round: progress.round,
+            unfinished: self.unfinished.clone(),
         }
     }
 

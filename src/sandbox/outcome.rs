@@ -1,12 +1,12 @@
 //! The requests to an interpreter and their results.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
 
 use super::settings::Tier;
+use crate::blobs::Blob;
 
 /// One piece of code to run.
 #[derive(Debug, Clone, Copy)]
@@ -28,10 +28,10 @@ pub struct WorkFile {
     pub id: String,
     /// The file name to give it. An existing file is not overwritten; the name gets a number instead.
     pub name: String,
-    /// The size in bytes.
-    pub size: u64,
-    /// Path of the content.
-    pub path: PathBuf,
+    /// The content.
+    pub content: Blob,
+    /// Whether code of the workspace made it, so that only an interpreter without the workspace's files lacks it.
+    pub is_produced: bool,
 }
 
 /// Receives the output of a cell while it runs, piece by piece and without control sequences. Must not block.

@@ -57,6 +57,10 @@ pub(super) struct Pool {
     closing: CancellationToken,
 }
 
+/// The notice for the model if earlier calls ran on another server, or what they left was deleted.
+const NEW_HERE: &str = "the interpreter is new: variables and imports of earlier calls are lost; files that earlier calls \
+    handed over and files that the user sent are in the working directory, other files are lost";
+
 /// Totals since the start.
 #[derive(Debug, Default)]
 struct Counters {
@@ -140,6 +144,7 @@ impl Pool {
             slot.permitted = Some(permitted);
             slot.was_spare = was_spare;
             slot.restart = pool.restore(&id, &mut slot).await;
+            slot.is_new = slot.restart.is_none();
             pool.guard(&id, workspace, slot)
         });
         preparing.await
@@ -153,6 +158,25 @@ impl Pool {
     ) -> WorkerGuard {
         self.busy.fetch_add(1, Ordering::Relaxed);
         WorkerGuard::new(self.clone(), id.clone(), workspace, slot)
+    }
+
+    /// Leaves a notice for the next call of a workspace that has neither an interpreter nor saved files here.
+    pub(super) fn expect_earlier_calls(&self, id: &WorkspaceId) {
+        if self.saved.knows(id) {
+            return;
+        }
+        // A closed pool rejects the call that follows.
+        let Ok(workspace) = self.workspace(id) else {
+            return;
+        };
+        // A locked one is in use.
+        if let Ok(mut slot) = workspace.slot.try_lock()
+            && slot.permitted.is_none()
+            && slot.retired.is_none()
+            && slot.pending_notices.is_empty()
+        {
+            slot.pending_notices.push(NEW_HERE.to_owned());
+        }
     }
 
     /// Runs a future to completion even if the caller is dropped: stopping halfway would lose files or leak an

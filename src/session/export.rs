@@ -22,6 +22,7 @@ use super::{SessionError, StoredMessage, StoredSession, View};
 use crate::ids::{RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
+use crate::openai::metadata::metadata;
 use crate::openai::raw::{RawObject, push_entry, quoted};
 
 /// The role of results in OpenAI's older form of tool calls, which servers still accept.
@@ -97,6 +98,9 @@ pub fn export(
         .collect();
     push_entry(&mut json, "files", &format!("[{}]", files.join(",")));
     push_entry(&mut json, "stats", &stats);
+    if let Some(metadata) = &session.metadata {
+        push_entry(&mut json, "metadata", metadata);
+    }
     let agent = format!(r#"{{"message_meta":[{}]}}"#, meta.join(","));
     push_entry(&mut json, "agent", &agent);
     json.push('}');
@@ -173,7 +177,10 @@ fn session(
                 sources: meta.sources,
             }
         });
+    let metadata = metadata(object).map_err(|error| invalid("metadata", &error.message))?;
+    let metadata = metadata.filter(|metadata| !metadata.is_empty());
     Ok(StoredSession {
+        metadata: metadata.map(|metadata| Value::Object(metadata).to_string()),
         messages: rest.collect(),
         instructions: messages.into_iter().map(|(message, _)| message).collect(),
         created_at: read_time(object, "created_at")?,

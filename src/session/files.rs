@@ -1,9 +1,10 @@
-//! Input and output files of tools: rows in the store, contents on disk.
+//! Input and output files of tools: rows in the store, contents in a directory or in object storage.
 //!
 //! A file is visible only to its owner. A file created for a session is deleted with the last session that uses it. Any
 //! other file is deleted when it was not used for a configured time. If the files exceed the total limit, the least
-//! recently used ones are deleted. The content is on disk before its row is written and is removed after its row is
-//! deleted, so every row has its content. Leftovers of a crash are removed at the next start.
+//! recently used ones are deleted. The content is in its place before its row is written and is removed after its row is
+//! deleted, so every row has its content. Leftovers of a crash are removed at the next start, or a day later if other
+//! processes use the same place.
 
 mod blobs;
 mod draft;
@@ -15,15 +16,18 @@ mod reap;
 mod tests;
 
 use std::io;
-use std::path::PathBuf;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
 
 use self::blobs::{Blobs, blocking};
 pub use self::draft::FileDraft;
 pub use self::new::{FileSource, NewFile};
+use crate::blobs::{Blob, BlobReader};
 use crate::ids::{FileId, Owner, SessionId};
 pub use crate::store::{FileFilter, FileOrder, FilePage, FileUsage, Purpose, StoredFile};
 use crate::store::{Store, StoreError};
@@ -42,6 +46,8 @@ struct Inner {
     store: Store,
     blobs: Arc<Blobs>,
     limits: FileLimits,
+    /// When leftovers are looked for next; never if nobody else uses the storage.
+    next_sweep: Mutex<Option<Instant>>,
 }
 
 /// The limits of the file store.
@@ -59,7 +65,7 @@ pub enum FileError {
     /// The owner has no file with this id.
     #[error("file not found")]
     NotFound,
-    /// The row exists, but the content does not: the directory was changed by another program, or a backup has only one
+    /// The row exists, but the content does not: the storage was changed by another program, or a backup has only one
     /// of both.
     #[error("the content of the file is missing")]
     ContentMissing,
@@ -75,11 +81,11 @@ pub enum FileError {
     /// Its content could not be read.
     #[error("content cannot be read")]
     Source(#[source] io::Error),
-    /// The directory of files cannot be used.
-    #[error("cannot use the directory {} for files", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
+    /// The storage of files cannot be used.
+    #[error("cannot use {location} for files")]
+    Storage {
+        /// The directory or the bucket.
+        location: String,
         /// The cause.
         #[source]
         source: io::Error,
@@ -102,8 +108,8 @@ impl FileStore {
     /// Stores a file.
     ///
     /// # Errors
-    /// `TooLarge`, `Full`, `Source` when the content cannot be read; else when the disk or the database fails. Nothing
-    /// is stored then.
+    /// `TooLarge`, `Full`, `Source` when the content cannot be read; else when the storage or the database fails.
+    /// Nothing is stored then.
     ///
     /// # Cancel safety
     /// If the future is dropped, the file is stored completely or not at all.
@@ -216,21 +222,22 @@ impl FileStore {
         Ok(self.list(owner, &filter).await?.data)
     }
 
-    /// Opens the content of a file. It can be read to its end even if the file is deleted meanwhile.
+    /// Opens a range of the content of a file. In a directory, it can be read to its end even if the file is deleted
+    /// meanwhile.
     ///
     /// # Errors
-    /// `NotFound`, `ContentMissing`; else when the disk or the database fails.
+    /// `NotFound`, `ContentMissing`; else when the storage or the database fails.
     pub async fn open_content(
         &self,
         owner: &Owner,
-        id: &FileId,
-    ) -> Result<(StoredFile, tokio::fs::File), FileError> {
-        let stored = self.get(owner, id).await?;
-        let file = match tokio::fs::File::open(self.path(&stored)).await {
-            Ok(file) => file,
+        file: &StoredFile,
+        range: Range<u64>,
+    ) -> Result<BlobReader, FileError> {
+        let reader = match self.content(file).read(range).await {
+            Ok(reader) => reader,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // The file may have been deleted after its row was read.
-                self.get(owner, id).await?;
+                self.get(owner, &file.id).await?;
                 return Err(FileError::ContentMissing);
             }
             Err(source) => {
@@ -238,16 +245,16 @@ impl FileStore {
                 return Err(FileError::Io { doing, source });
             }
         };
-        if let Err(error) = self.touch(owner, id).await {
+        if let Err(error) = self.touch(owner, &file.id).await {
             // Reading must work even if the store cannot be written.
             tracing::debug!(%error, "the time of use of a file was not updated");
         }
-        Ok((stored, file))
+        Ok(reader)
     }
 
-    /// The path of the content of a file, for reading only. The content is removed after the file is deleted.
-    pub fn path(&self, file: &StoredFile) -> PathBuf {
-        self.blobs().path(&file.blob)
+    /// The content of a file, for reading only. It is removed after the file is deleted.
+    pub fn content(&self, file: &StoredFile) -> Blob {
+        self.blobs().storage.blob(&file.blob, file.bytes)
     }
 
     /// Adds a file to a session. The file is kept at least as long as the session. The session is created if it does
@@ -292,11 +299,21 @@ impl FileStore {
         &self.0.limits
     }
 
-    /// Deletes the directory if it is temporary.
+    /// Checks that the storage responds.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ping(&self) -> Result<(), FileError> {
+        let answer = self.blobs().storage.ping().await;
+        answer.map_err(|source| FileError::Io {
+            doing: "reach the storage of files",
+            source,
+        })
+    }
+
+    /// Ends running uploads, and deletes what is temporary.
     pub(super) async fn close(&self) {
-        let blobs = self.blobs().clone();
-        let deleted = blocking("delete temporary files", move || blobs.delete_temporary());
-        if let Err(error) = deleted.await {
+        if let Err(error) = self.blobs().storage.close().await {
             tracing::warn!(%error, "temporary files could not be deleted");
         }
     }
@@ -313,10 +330,7 @@ impl FileStore {
             Err(FileError::NotFound) => return Ok(None),
             Err(error) => return Err(error),
         };
-        if !tokio::fs::try_exists(self.path(&stored))
-            .await
-            .unwrap_or(true)
-        {
+        if !self.content(&stored).exists().await {
             // The content is missing; the caller stores it again.
             self.delete(owner, id).await?;
             return Ok(None);

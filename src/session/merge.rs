@@ -34,11 +34,14 @@ pub fn plan(stored: &StoredSession, mut incoming: Vec<Message>, mode: SessionMod
         .iter()
         .take_while(|message| message.is_instruction())
         .count();
+    if mode == SessionMode::Continue {
+        return continued(stored, incoming, leading);
+    }
     let rest = incoming.split_off(leading);
     let instructions =
         (!incoming.is_empty() && incoming != stored.instructions).then_some(incoming);
     let appends = match mode {
-        SessionMode::Append => true,
+        SessionMode::Append | SessionMode::Continue => true,
         SessionMode::Replay => false,
         SessionMode::Auto => {
             !stored.messages.is_empty() && !rest.iter().any(|one| one.role() == &Role::Assistant)
@@ -51,6 +54,38 @@ pub fn plan(stored: &StoredSession, mut incoming: Vec<Message>, mode: SessionMod
     };
     MergePlan {
         instructions,
+        keep,
+        new,
+    }
+}
+
+/// Appends all of the request's messages, of which the first `leading` are instructions. Those at the beginning of a
+/// conversation become a part of its instructions.
+fn continued(stored: &StoredSession, mut incoming: Vec<Message>, leading: usize) -> MergePlan {
+    let first = incoming.get(..leading).unwrap_or_default();
+    let rest = incoming.get(leading..).unwrap_or_default();
+    // The retry of the first request of a conversation.
+    let is_known = stored.instructions.ends_with(first) && is_repeated(&stored.messages, rest);
+    if stored.messages.is_empty() || is_known {
+        let rest = incoming.split_off(leading);
+        let instructions = (!is_known && leading > 0).then(|| {
+            stored
+                .instructions
+                .iter()
+                .cloned()
+                .chain(incoming)
+                .collect()
+        });
+        let (keep, new) = append(&stored.messages, rest);
+        return MergePlan {
+            instructions,
+            keep,
+            new,
+        };
+    }
+    let (keep, new) = append(&stored.messages, incoming);
+    MergePlan {
+        instructions: None,
         keep,
         new,
     }

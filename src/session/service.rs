@@ -101,7 +101,9 @@ impl Sessions {
         });
         let instructions = change.instructions.as_deref().map_or(0, bytes_of);
         let new = change.append.iter().map(StoredMessage::stored_bytes);
-        let after = (kept + instructions + new.sum::<usize>()) as u64;
+        let stored = stored.and_then(|stored| stored.metadata.as_ref());
+        let metadata = change.metadata.as_ref().or(stored).map_or(0, String::len);
+        let after = (kept + instructions + metadata + new.sum::<usize>()) as u64;
         let growth = Growth { before, after };
         Ok(self.store.check_growth(owner, id, growth).await?)
     }
@@ -140,6 +142,7 @@ impl Sessions {
             title: title::of(&session.messages),
             instructions: Some(session.instructions),
             append: session.messages,
+            metadata: session.metadata,
             ..Change::default()
         });
         let replaced = self
@@ -285,6 +288,7 @@ impl From<StoreError> for SessionError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Busy => Self::Busy,
+            StoreError::LeaseLost => Self::LeaseLost,
             StoreError::NotFound => Self::NotFound,
             StoreError::Exists => Self::Exists,
             StoreError::SessionTooLarge { bytes, limit } => Self::TooLarge { bytes, limit },

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use crate::store::{SessionLimits, StoreUrl};
+pub use crate::blobs::settings::{BlobLocation, BucketSettings, BucketUrl};
+pub use crate::store::{PostgresUrl, SessionLimits, StoreUrl};
 
 /// The settings of sessions and their files.
 #[derive(Debug, Clone)]
@@ -21,14 +22,18 @@ pub struct Settings {
     pub max_messages: usize,
     /// The limits on the bytes of sessions.
     pub limits: SessionLimits,
-    /// The directory for the contents of files; `None` is [`default_files_dir`]. With a store in memory, the files are
-    /// in a new subdirectory of it, or of the system's directory for temporary files, and are deleted on exit.
-    pub files_dir: Option<PathBuf>,
+    /// Where the contents of files are; `None` is [`default_files_dir`]. With a store in memory, they are in a new
+    /// subdirectory of it, or of the system's directory for temporary files, and are deleted on exit.
+    pub files_dir: Option<BlobLocation>,
     /// Largest file, in bytes.
     pub max_file_bytes: u64,
     /// Most bytes over all files; the least recently used files are deleted first.
     pub max_total_file_bytes: u64,
 }
+
+/// The default directory for files beside a database that is not a file. The processes that share the database have to
+/// share it too.
+pub const SHARED_FILES_DIR: &str = "loopwright-files";
 
 /// The default directory for files: next to the database file, with the suffix `-files`.
 pub fn default_files_dir(database: &Path) -> PathBuf {

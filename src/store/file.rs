@@ -142,6 +142,7 @@ impl Store {
     pub async fn file(&self, owner: &Owner, id: &FileId) -> Result<Option<StoredFile>, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.file(owner, id).await,
+            Self::Postgres(postgres) => Box::pin(postgres.file(owner, id)).await,
         }
     }
 
@@ -156,6 +157,7 @@ impl Store {
     ) -> Result<FilePage, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.files(owner, filter).await,
+            Self::Postgres(postgres) => Box::pin(postgres.files(owner, filter)).await,
         }
     }
 
@@ -174,6 +176,7 @@ impl Store {
     ) -> Result<InsertedFile, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.insert_file(file, max_total_bytes).await,
+            Self::Postgres(postgres) => Box::pin(postgres.insert_file(file, max_total_bytes)).await,
         }
     }
 
@@ -193,6 +196,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.attach_file(owner, id, session).await,
+            Self::Postgres(postgres) => Box::pin(postgres.attach_file(owner, id, session)).await,
         }
     }
 
@@ -203,6 +207,7 @@ impl Store {
     pub async fn touch_file(&self, owner: &Owner, id: &FileId) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.touch_file(owner, id).await,
+            Self::Postgres(postgres) => Box::pin(postgres.touch_file(owner, id)).await,
         }
     }
 
@@ -213,6 +218,7 @@ impl Store {
     pub async fn delete_file(&self, owner: &Owner, id: &FileId) -> Result<bool, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.delete_file(owner, id).await,
+            Self::Postgres(postgres) => Box::pin(postgres.delete_file(owner, id)).await,
         }
     }
 
@@ -226,6 +232,7 @@ impl Store {
     pub async fn expire_files(&self, ttl: Duration) -> Result<u64, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.expire_files(ttl).await,
+            Self::Postgres(postgres) => Box::pin(postgres.expire_files(ttl)).await,
         }
     }
 
@@ -236,6 +243,7 @@ impl Store {
     pub async fn file_usage(&self) -> Result<FileUsage, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.file_usage().await,
+            Self::Postgres(postgres) => Box::pin(postgres.file_usage()).await,
         }
     }
 
@@ -246,6 +254,7 @@ impl Store {
     pub async fn dead_blobs(&self) -> Result<Vec<String>, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.dead_blobs().await,
+            Self::Postgres(postgres) => Box::pin(postgres.dead_blobs()).await,
         }
     }
 
@@ -256,6 +265,7 @@ impl Store {
     pub async fn forget_blobs(&self, blobs: Vec<String>) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.forget_blobs(blobs).await,
+            Self::Postgres(postgres) => Box::pin(postgres.forget_blobs(blobs)).await,
         }
     }
 
@@ -266,6 +276,7 @@ impl Store {
     pub async fn blobs_without_row(&self, blobs: Vec<String>) -> Result<Vec<String>, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.blobs_without_row(blobs).await,
+            Self::Postgres(postgres) => Box::pin(postgres.blobs_without_row(blobs)).await,
         }
     }
 }

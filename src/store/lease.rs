@@ -1,4 +1,4 @@
-//! Leases in memory, for a store that only one process uses: at most one run can write to a session at a time.
+//! Leases: at most one run can write to a session at a time. Those of one process are in memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::StoreError;
+use super::postgres::RowHold;
 use crate::ids::{Owner, SessionId};
 
 /// Number of shards of the table. Each has its own lock, to reduce contention.
@@ -21,8 +22,18 @@ type Shard = Mutex<HashMap<Key, Entry>>;
 /// The right to write to a session, until it is released or dropped.
 #[derive(Debug)]
 pub struct Lease {
-    fence: Fence,
-    _hold: Arc<LeaseHold>,
+    pub(super) fence: Fence,
+    pub(super) hold: Hold,
+}
+
+/// What is released with a lease.
+#[derive(Debug)]
+#[expect(dead_code, reason = "a lease in memory is released when it is dropped")]
+pub(super) enum Hold {
+    /// The place in the table of this process.
+    Memory(Arc<LeaseHold>),
+    /// A row of a database.
+    Row(RowHold),
 }
 
 /// The proof of a lease that every write carries. The store refuses a write whose token is not that of the current
@@ -32,7 +43,7 @@ pub struct Fence {
     pub(super) owner: Owner,
     pub(super) id: SessionId,
     /// Increases with every lease.
-    token: u64,
+    pub(super) token: u64,
 }
 
 /// The leases of one process; cheap to clone.
@@ -110,7 +121,7 @@ impl Leases {
         }
         Ok(Lease {
             fence: Fence { owner, id, token },
-            _hold: hold,
+            hold: Hold::Memory(hold),
         })
     }
 

@@ -32,6 +32,9 @@ pub struct View {
     /// The ids of the client tool calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub call_ids: Vec<String>,
+    /// The run that the response came from, where the client may name the response to continue after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
 }
 
 /// A stored conversation.
@@ -47,6 +50,8 @@ pub struct StoredSession {
     pub updated_at: i64,
     /// The run that wrote it last. Its record may have been deleted.
     pub last_run: Option<RunId>,
+    /// The metadata of the conversation, as the JSON text of an object.
+    pub metadata: Option<String>,
 }
 
 /// One change of a stored conversation. It is applied atomically.
@@ -66,6 +71,8 @@ pub struct Change {
     pub run: Option<RunId>,
     /// If the change creates the session: who chose its id. A session that exists keeps its mark.
     pub id_origin: IdOrigin,
+    /// The new metadata of the conversation, as the JSON text of an object; `None` leaves the stored one.
+    pub metadata: Option<String>,
 }
 
 /// Who chose the id of a session. It decides how long the session is kept.
@@ -165,6 +172,7 @@ impl StoredSession {
     pub fn stored_bytes(&self) -> usize {
         let instructions = self.instructions.iter().map(|message| message.json().len());
         let messages = self.messages.iter().map(StoredMessage::stored_bytes);
-        instructions.chain(messages).sum()
+        let metadata = self.metadata.as_ref().map_or(0, String::len);
+        instructions.chain(messages).sum::<usize>() + metadata
     }
 }

@@ -29,6 +29,8 @@ pub struct RunRecord {
 pub enum RunRecordState {
     /// It has not ended.
     Running,
+    /// It has not ended, and another process that shares the store runs it.
+    RunningElsewhere,
     /// The process ended before the run.
     Interrupted,
     /// It has ended with this answer.
@@ -44,6 +46,8 @@ pub struct StoredAnswer {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: PartedText,
+    /// It is kept as long as the session of its run.
+    pub kept: bool,
 }
 
 /// Who has an idempotency key.
@@ -97,6 +101,7 @@ impl Store {
     pub fn limit_answers(&self, total: u64) {
         match self {
             Self::Sqlite(sqlite) => sqlite.limit_answers(AnswerLimits::within(total)),
+            Self::Postgres(postgres) => postgres.limit_answers(AnswerLimits::within(total)),
         }
     }
 
@@ -116,6 +121,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.begin_run(run, owner, session).await,
+            Self::Postgres(postgres) => Box::pin(postgres.begin_run(run, owner, session)).await,
         }
     }
 
@@ -137,6 +143,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.end_run(run, owner, answer).await,
+            Self::Postgres(postgres) => Box::pin(postgres.end_run(run, owner, answer)).await,
         }
     }
 
@@ -147,6 +154,7 @@ impl Store {
     pub async fn run(&self, owner: &Owner, run: &RunId) -> Result<Option<RunRecord>, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.run(owner, run).await,
+            Self::Postgres(postgres) => Box::pin(postgres.run(owner, run)).await,
         }
     }
 
@@ -160,6 +168,7 @@ impl Store {
     pub async fn delete_run(&self, owner: &Owner, run: &RunId) -> Result<bool, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.delete_run(owner, run).await,
+            Self::Postgres(postgres) => Box::pin(postgres.delete_run(owner, run)).await,
         }
     }
 
@@ -182,6 +191,9 @@ impl Store {
     ) -> Result<KeyClaim, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.claim_key(owner, key, fingerprint, run).await,
+            Self::Postgres(postgres) => {
+                Box::pin(postgres.claim_key(owner, key, fingerprint, run)).await
+            }
         }
     }
 
@@ -197,6 +209,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.release_key(owner, key, run).await,
+            Self::Postgres(postgres) => Box::pin(postgres.release_key(owner, key, run)).await,
         }
     }
 
@@ -219,6 +232,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.reclaim_key(owner, key, from, to).await,
+            Self::Postgres(postgres) => Box::pin(postgres.reclaim_key(owner, key, from, to)).await,
         }
     }
 
@@ -233,6 +247,7 @@ impl Store {
     pub async fn expire_runs(&self, age: Duration) -> Result<u64, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.expire_runs(age).await,
+            Self::Postgres(postgres) => Box::pin(postgres.expire_runs(age)).await,
         }
     }
 }

@@ -8,6 +8,7 @@ mod checkpoint;
 mod connections;
 mod files;
 mod fork;
+mod instructions;
 mod messages;
 mod migrate;
 mod open;
@@ -21,6 +22,7 @@ mod size;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod write;
 
 use std::fs::File;
@@ -95,17 +97,7 @@ impl Sqlite {
             lock: Mutex::new(opened.lock),
         }));
         if opened.leftovers {
-            // Leftovers of interrupted deletions and writes in chunks. Their removal must not delay the start.
-            let sweeper = store.clone();
-            store.0.tasks.spawn(async move {
-                let swept = match sweeper.sweep().await {
-                    Ok(()) => sweeper.sweep_runs().await,
-                    failed => failed,
-                };
-                if let Err(error) = swept {
-                    tracing::warn!(%error, "leftovers in the session store could not be removed yet");
-                }
-            });
+            store.sweep_leftovers();
         }
         Ok(store)
     }
@@ -153,6 +145,7 @@ impl Sqlite {
             while let Some(from) = next {
                 match read(ReadCursor::Resume { from, version }).await? {
                     Some(more) if more.version == version => {
+                        session.instructions.extend(more.session.instructions);
                         session.messages.extend(more.session.messages);
                         next = more.next;
                     }
@@ -243,7 +236,7 @@ impl Sqlite {
         let fence = fence.clone();
         let deleted = self.0.writer.run(Executor::Thread, move |connection, _| {
             let _hold = &hold;
-            write::hide(connection, &fence.owner, &fence.id)
+            sweep::hide(connection, &fence.owner, &fence.id)
         });
         let deleted = deleted.await?;
         if deleted {
@@ -267,30 +260,6 @@ impl Sqlite {
             entry.running = self.0.leases.is_leased(owner, &entry.id);
         }
         Ok(page)
-    }
-
-    pub(super) async fn expire(
-        &self,
-        ttl: Option<Duration>,
-        nameless_ttl: Option<Duration>,
-    ) -> Result<u64, StoreError> {
-        let mut total = 0;
-        for (nameless, ttl) in [(false, ttl), (true, nameless_ttl)] {
-            let Some(ttl) = ttl else { continue };
-            let cutoff = self.cutoff(ttl);
-            loop {
-                let hidden = self.0.writer.run(Executor::Thread, move |connection, _| {
-                    write::hide_expired(connection, nameless, cutoff)
-                });
-                let hidden = hidden.await?;
-                total += hidden;
-                self.sweep().await?;
-                if hidden < write::EXPIRE_BATCH {
-                    break;
-                }
-            }
-        }
-        Ok(total)
     }
 
     pub(super) async fn waiting_turn(
@@ -376,19 +345,6 @@ impl Sqlite {
         running.await.map_err(StoreError::failed)?
     }
 
-    /// Removes hidden sessions, one chunk at a time.
-    async fn sweep(&self) -> Result<(), StoreError> {
-        while self
-            .0
-            .writer
-            .run(Executor::Thread, |connection, _| sweep::sweep(connection))
-            .await?
-        {
-            self.count_written(CHUNK);
-        }
-        Ok(())
-    }
-
     /// Runs work in one transaction.
     async fn transact<T: Send + 'static>(
         &self,
@@ -396,7 +352,7 @@ impl Sqlite {
         work: impl Fn(&Connection, Executor) -> Result<T, StatementError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let done = self.0.writer.run(executor, move |connection, executor| {
-            let transaction = write::begin(connection)?;
+            let transaction = transaction::begin(connection)?;
             let done = work(&transaction, executor)?;
             transaction.commit()?;
             Ok(done)
@@ -404,16 +360,6 @@ impl Sqlite {
         let done = done.await?;
         self.count_written(Extent::default());
         Ok(done)
-    }
-
-    /// Removes hidden sessions in a task of its own.
-    fn sweep_later(&self) {
-        let sweeper = self.clone();
-        self.0.tasks.spawn(async move {
-            if let Err(error) = sweeper.sweep().await {
-                tracing::warn!(%error, "leftovers in the session store could not be removed yet");
-            }
-        });
     }
 
     /// Counts what was written, and starts a checkpoint when the log is large enough.

@@ -1,5 +1,5 @@
 //! Conformance tests for every kind of store. A store runs them with [`suite`] and a function that opens an empty
-//! store.
+//! store. An attribute in brackets before it, such as `[ignore]`, is that of each test.
 
 #![expect(
     clippy::cognitive_complexity,
@@ -35,7 +35,10 @@ pub(super) struct TestStore {
 /// Defines the conformance tests for a function that opens an empty store.
 macro_rules! suite {
     ($open:path) => {
-        $crate::store::suite::cases! { $open;
+        $crate::store::suite::suite!([cfg(test)] $open);
+    };
+    ($attribute:tt $open:path) => {
+        $crate::store::suite::cases! { $attribute $open;
             files::a_file_is_known_to_its_owner_until_it_is_deleted,
             files::a_file_that_is_known_takes_no_second_row,
             files::files_are_deleted_with_the_last_session_that_uses_them,
@@ -99,6 +102,7 @@ macro_rules! suite {
         }
 
         #[test]
+        # $attribute
         fn changes_have_the_effect_of_list_operations() {
             $crate::store::suite::properties::changes_have_the_effect_of_list_operations(|| {
                 Box::pin($open())
@@ -109,9 +113,10 @@ macro_rules! suite {
 
 /// Defines one test for each function.
 macro_rules! cases {
-    ($open:path; $($module:ident::$name:ident),* $(,)?) => {
+    ($attribute:tt $open:path; $($module:ident::$name:ident),* $(,)?) => {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            # $attribute
             async fn $name() {
                 $crate::store::suite::$module::$name($open().await).await;
             }
@@ -126,6 +131,7 @@ impl Store {
     async fn set_updated_at(&self, owner: &Owner, id: &SessionId, seconds: i64) {
         match self {
             Self::Sqlite(sqlite) => sqlite.set_updated_at(owner, id, seconds).await,
+            Self::Postgres(postgres) => postgres.set_updated_at(owner, id, seconds).await,
         }
     }
 
@@ -133,6 +139,7 @@ impl Store {
     async fn age_runs(&self, seconds: i64) {
         match self {
             Self::Sqlite(sqlite) => sqlite.age_runs(seconds).await,
+            Self::Postgres(postgres) => postgres.age_runs(seconds).await,
         }
     }
 
@@ -149,6 +156,10 @@ impl Store {
                 sqlite.limit_answers(limits);
                 sqlite.end_run(run, owner, answer).await.unwrap();
             }
+            Self::Postgres(postgres) => {
+                postgres.limit_answers(limits);
+                postgres.end_run(run, owner, answer).await.unwrap();
+            }
         }
     }
 
@@ -156,6 +167,15 @@ impl Store {
     async fn run_rows(&self) -> [i64; 3] {
         match self {
             Self::Sqlite(sqlite) => sqlite.run_rows().await,
+            Self::Postgres(postgres) => postgres.run_rows().await,
+        }
+    }
+
+    /// The number of rows of sessions, messages and pieces of long messages; of hidden sessions too.
+    async fn stored_rows(&self) -> [i64; 3] {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.stored_rows().await,
+            Self::Postgres(postgres) => postgres.stored_rows().await,
         }
     }
 
@@ -163,11 +183,21 @@ impl Store {
     pub(crate) async fn set_unused_for(&self, id: &FileId, seconds: i64) {
         match self {
             Self::Sqlite(sqlite) => sqlite.set_unused_for(id, seconds).await,
+            Self::Postgres(postgres) => postgres.set_unused_for(id, seconds).await,
         }
     }
 }
 
 impl TestStore {
+    /// How many short writes run at least during a long one that is made in chunks.
+    fn short_writes_between(&self, chunks: usize) -> usize {
+        match &self.store {
+            Store::Sqlite(_) => chunks,
+            // Long writes are single statements, which others do not wait for.
+            Store::Postgres(_) => 0,
+        }
+    }
+
     /// Writes a change under a new lease.
     async fn write(&self, session: &SessionId, change: Change) {
         self.write_as(&owner(), session, change).await;
@@ -246,6 +276,7 @@ pub(super) fn user(text: &str) -> StoredMessage {
 pub(super) fn answer(text: &str) -> StoredMessage {
     StoredMessage {
         view: Some(View {
+            run: None,
             text: text.to_owned(),
             final_text: text.to_owned(),
             call_ids: vec!["call_1".to_owned()],

@@ -46,6 +46,8 @@ pub struct CallContext {
     pub workspace: WorkspaceId,
     /// Files of the conversation that belong among the working files.
     pub files: Arc<[WorkFile]>,
+    /// Whether code has run in an earlier turn of the stored conversation.
+    pub has_run_code: bool,
     /// The owner of the request.
     pub owner: Owner,
     /// The sources of the conversation and their numbers.
@@ -101,6 +103,7 @@ impl CallContext {
             trace: HeaderMap::new(),
             workspace: WorkspaceId::fresh(),
             files: Arc::default(),
+            has_run_code: false,
             owner: Owner::everybody(),
             sources: CitedSources::default(),
             permission: Permission::Auto,

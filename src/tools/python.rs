@@ -211,6 +211,9 @@ impl Tool for CodeTool {
         invocation: &'a ToolInvocation,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         let interpreters = &self.interpreters;
+        if invocation.context.has_run_code {
+            interpreters.expect_earlier_calls(&invocation.context.workspace);
+        }
         match &self.action {
             Action::Execute(wanted) => execute::execute(interpreters, wanted, invocation).boxed(),
             Action::Reset => files::reset(interpreters, invocation).boxed(),

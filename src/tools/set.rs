@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 pub use self::filter::{FilterError, Globs, ToolFilter};
 use super::configured::Dispatch;
+use super::tool_search::{SearchableTools, TOOL_SEARCH, ToolSearch};
 use super::{SharedTool, ToolKind};
 use crate::openai::tool::ToolDefinition;
 
@@ -48,6 +49,7 @@ pub struct ToolSet {
     by_name: Arc<HashMap<String, Lookup>>,
     json: Option<Arc<str>>,
     has_server_tools: bool,
+    searchable: SearchableTools,
 }
 
 /// Which side runs a call.
@@ -79,47 +81,67 @@ impl ToolSet {
     pub fn is_read_only(&self, name: &str) -> bool {
         match self.by_name.get(name) {
             Some(Lookup::Server(tool)) => tool.policy().read_only,
-            Some(Lookup::Client | Lookup::Unknown) | None => false,
+            Some(Lookup::Client | Lookup::Unknown) => false,
+            // Also one that is still to be found: an earlier turn may have called it.
+            None => {
+                let tool = self.searchable.get(name);
+                tool.is_some_and(|tool| tool.policy().read_only)
+            }
         }
     }
 
-    /// The JSON text of `tools[]` that is sent upstream, identical in all model calls of a run; `None` if there are no
-    /// tools.
+    /// The JSON text of `tools[]` that is sent upstream; `None` if there are no tools. It is the same in all model calls of
+    /// a run, but for tools that a search appends at its end.
     pub fn tools_json(&self) -> Option<Arc<str>> {
-        self.json.clone()
+        let found = self.searchable.found();
+        let found = found.iter().map(|tool| &*tool.definition().json);
+        appended(self.json.as_ref(), found)
+    }
+
+    /// Whether tools can be found by searching.
+    pub fn is_searchable(&self) -> bool {
+        !self.searchable.is_empty()
+    }
+
+    /// Offers tools that are to be found, as if a search had found them.
+    pub fn find(&self, names: &[&str]) {
+        self.searchable.find(names);
+    }
+
+    /// Offers the tools again that an earlier search found; holds its result.
+    pub fn restore_found(&self, result: &str) {
+        self.searchable.restore(result);
     }
 
     /// Whether the model is offered a tool of this name.
     pub fn offers(&self, name: &str) -> bool {
-        self.by_name.contains_key(name)
+        self.by_name.contains_key(name) || self.found(name).is_some()
     }
 
     /// Which side runs calls of this name.
     pub fn lookup(&self, name: &str) -> Lookup {
-        self.by_name.get(name).cloned().unwrap_or(Lookup::Unknown)
+        let offered = self.by_name.get(name).cloned();
+        offered
+            .or_else(|| self.found(name).cloned().map(Lookup::Server))
+            .unwrap_or(Lookup::Unknown)
+    }
+
+    fn found(&self, name: &str) -> Option<&SharedTool> {
+        let mut found = self.searchable.found().into_iter();
+        found.find(|tool| tool.definition().name == name)
     }
 
     /// The names that the model is offered, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(String::as_str)
+        let found = self.searchable.found().into_iter();
+        let found = found.map(|tool| tool.definition().name.as_str());
+        self.names.iter().map(String::as_str).chain(found)
     }
 
     /// Appends entries of `tools[]` that the upstream runs itself, as JSON texts.
     #[must_use]
     pub fn with_hosted(mut self, entries: &[String]) -> Self {
-        if !entries.is_empty() {
-            let mut list = self
-                .json
-                .as_deref()
-                .and_then(|json| json.strip_suffix(']'))
-                .unwrap_or("[")
-                .to_owned();
-            for entry in entries {
-                push_item(&mut list, entry);
-            }
-            list.push(']');
-            self.json = Some(list.into());
-        }
+        self.json = appended(self.json.as_ref(), entries.iter().map(String::as_str));
         self
     }
 }
@@ -133,6 +155,7 @@ pub(super) struct ToolSetBuilder<'a> {
     by_name: HashMap<String, Lookup>,
     list: String,
     has_server_tools: bool,
+    searchable: SearchableTools,
 }
 
 impl<'a> ToolSetBuilder<'a> {
@@ -146,7 +169,16 @@ impl<'a> ToolSetBuilder<'a> {
             by_name: HashMap::new(),
             list: String::new(),
             has_server_tools: false,
+            searchable: SearchableTools::default(),
         }
+    }
+
+    /// Has many tools of MCP servers found by searching, unless the request does without the search.
+    pub(super) fn searched(mut self, search: Option<&ToolSearch>) -> Self {
+        if let Some(search) = search.filter(|_| self.filter.offers(TOOL_SEARCH)) {
+            self.searchable = search.replace(&mut self.offered);
+        }
+        self
     }
 
     /// Adds the declared tools and completes the set.
@@ -158,9 +190,11 @@ impl<'a> ToolSetBuilder<'a> {
         declared: Vec<ToolDefinition>,
         dispatch: Option<&Dispatch>,
     ) -> Result<ToolSet, ToolSetError> {
+        let to_be_found = self.searchable.all();
         let taken: HashSet<String> = self
             .offered
             .iter()
+            .chain(to_be_found)
             .map(|tool| tool.definition().name.clone())
             .collect();
         let mut seen = HashSet::with_capacity(declared.len());
@@ -221,8 +255,25 @@ impl<'a> ToolSetBuilder<'a> {
             by_name: Arc::new(self.by_name),
             json,
             has_server_tools: self.has_server_tools,
+            searchable: self.searchable,
         }
     }
+}
+
+/// A JSON array with further entries; the same one if there are none.
+fn appended<'a>(
+    list: Option<&Arc<str>>,
+    entries: impl Iterator<Item = &'a str>,
+) -> Option<Arc<str>> {
+    let mut entries = entries.peekable();
+    if entries.peek().is_none() {
+        return list.cloned();
+    }
+    let unfinished = list.and_then(|json| json.strip_suffix(']'));
+    let mut list = unfinished.unwrap_or("[").to_owned();
+    entries.for_each(|entry| push_item(&mut list, entry));
+    list.push(']');
+    Some(list.into())
 }
 
 /// Appends an entry to an unfinished JSON array, after a comma if it is not the first.

@@ -1,5 +1,7 @@
 //! Settings of server-side tools.
 
+pub mod mcp;
+
 use std::time::Duration;
 
 use ::http::{HeaderMap, Method};

@@ -2,6 +2,8 @@
 //!
 //! A request uses a snapshot of the list, so its tools do not change while it runs.
 
+mod workspace;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -10,11 +12,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+pub use self::workspace::WorkspaceGuard;
 use super::SharedTool;
 use super::configured::Dispatch;
+use super::mcp::{ConnectedServer, McpOffer, RequestedServers};
 use super::python::{CodeExecution, EXECUTE_PYTHON};
 use super::requested::{Availability, Capability, RequestedTools};
 use super::set::{ToolFilter, ToolSet, ToolSetBuilder, ToolSetError};
+use super::tool_search::ToolSearch;
 use super::web::{WEB_SEARCH, WebAccess};
 use crate::ids::{Owner, WorkspaceId};
 use crate::openai::tool::ToolDefinition;
@@ -30,6 +35,12 @@ pub enum Source {
     Python(CodeExecution),
     /// Web search and page reading.
     Web(WebAccess),
+    /// An MCP server, as it is now.
+    Mcp(McpOffer),
+    /// The search that stands for the tools of MCP servers where there are many.
+    ToolSearch(ToolSearch),
+    /// The MCP servers that requests declare.
+    McpRequests(RequestedServers),
 }
 
 /// A list of tools that every request is offered.
@@ -52,7 +63,7 @@ pub enum Health {
 }
 
 /// The sources of the server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sources {
     current: RwLock<Arc<SourceList>>,
 }
@@ -63,13 +74,6 @@ pub struct SourceList {
     sources: Vec<Source>,
     /// The names of all their tools.
     names: HashSet<String>,
-}
-
-/// The workspace of a turn that is not stored. When this is dropped, the sources delete what they keep for it.
-#[derive(Debug)]
-pub struct WorkspaceGuard {
-    workspace: WorkspaceId,
-    sources: Arc<SourceList>,
 }
 
 /// Two tools of one name.
@@ -100,9 +104,11 @@ impl Source {
     pub fn tools(&self) -> &[SharedTool] {
         match self {
             Self::Fixed(fixed) => &fixed.tools,
-            Self::Dispatch(_) => &[],
+            Self::Dispatch(_) | Self::McpRequests(_) => &[],
             Self::Python(code) => code.tools(),
             Self::Web(web) => web.tools(),
+            Self::Mcp(mcp) => &mcp.tools,
+            Self::ToolSearch(search) => search.tools(),
         }
     }
 
@@ -111,7 +117,9 @@ impl Source {
         match self {
             _ if self.health() == Health::Down => Vec::new(),
             Self::Fixed(fixed) => fixed.tools.to_vec(),
-            Self::Dispatch(_) => Vec::new(),
+            Self::Mcp(mcp) => mcp.tools.to_vec(),
+            // The search is added once it is known what there is to find.
+            Self::Dispatch(_) | Self::ToolSearch(_) | Self::McpRequests(_) => Vec::new(),
             Self::Python(code) => match &requested.code {
                 Some(ask) => code.tools_for(&ask.wanted),
                 None if code.is_offered_by_default() && !requested.declines_code => {
@@ -131,7 +139,9 @@ impl Source {
     fn offers_by_default(&self) -> bool {
         match self {
             Self::Fixed(fixed) => !fixed.tools.is_empty(),
+            Self::Mcp(mcp) => mcp.health == Health::Ready && !mcp.tools.is_empty(),
             Self::Dispatch(_) => true,
+            Self::ToolSearch(_) | Self::McpRequests(_) => false,
             Self::Python(code) => code.is_offered_by_default(),
             Self::Web(web) => web.is_offered_by_default(),
         }
@@ -142,7 +152,16 @@ impl Source {
         match (self, capability) {
             (Self::Python(_), Capability::Code) => Some(EXECUTE_PYTHON),
             (Self::Web(_), Capability::Web) => Some(WEB_SEARCH),
-            (Self::Fixed(_) | Self::Dispatch(_) | Self::Python(_) | Self::Web(_), _) => None,
+            (
+                Self::Fixed(_)
+                | Self::Dispatch(_)
+                | Self::Python(_)
+                | Self::Web(_)
+                | Self::Mcp(_)
+                | Self::ToolSearch(_)
+                | Self::McpRequests(_),
+                _,
+            ) => None,
         }
     }
 
@@ -159,7 +178,12 @@ impl Source {
     pub fn health(&self) -> Health {
         match self {
             Self::Fixed(fixed) => fixed.health,
-            Self::Dispatch(_) | Self::Python(_) | Self::Web(_) => Health::Ready,
+            Self::Mcp(mcp) => mcp.health,
+            Self::Dispatch(_)
+            | Self::Python(_)
+            | Self::Web(_)
+            | Self::ToolSearch(_)
+            | Self::McpRequests(_) => Health::Ready,
         }
     }
 
@@ -167,7 +191,12 @@ impl Source {
     pub fn status(&self) -> Option<(&'static str, Value)> {
         match self {
             Self::Python(code) => Some(("code_execution", code.status())),
-            Self::Fixed(_) | Self::Dispatch(_) | Self::Web(_) => None,
+            Self::Mcp(mcp) => Some(("mcp_servers", mcp.status())),
+            Self::Fixed(_)
+            | Self::Dispatch(_)
+            | Self::Web(_)
+            | Self::ToolSearch(_)
+            | Self::McpRequests(_) => None,
         }
     }
 
@@ -175,7 +204,12 @@ impl Source {
     fn forget(&self, workspace: &WorkspaceId) {
         match self {
             Self::Python(code) => code.forget(workspace),
-            Self::Fixed(_) | Self::Dispatch(_) | Self::Web(_) => {}
+            Self::Fixed(_)
+            | Self::Dispatch(_)
+            | Self::Web(_)
+            | Self::Mcp(_)
+            | Self::ToolSearch(_)
+            | Self::McpRequests(_) => {}
         }
     }
 }
@@ -195,6 +229,23 @@ impl Sources {
     /// The sources as they are now.
     pub fn snapshot(&self) -> Arc<SourceList> {
         self.current.read().clone()
+    }
+
+    /// The sources of an owner as they are now: without those that are for others only.
+    pub fn snapshot_for(&self, owner: &Owner) -> Arc<SourceList> {
+        let all = self.snapshot();
+        let hidden = |source: &&Source| matches!(source, Source::Mcp(mcp) if !mcp.is_for(owner));
+        if !all.sources.iter().any(|source| hidden(&source)) {
+            return all;
+        }
+        let visible = all.sources.iter().filter(|source| !hidden(source));
+        let visible: Vec<Source> = visible.cloned().collect();
+        let tools = visible.iter().flat_map(Source::tools);
+        let names = tools.map(|tool| tool.definition().name.clone()).collect();
+        Arc::new(SourceList {
+            sources: visible,
+            names,
+        })
     }
 
     /// Changes the list for the requests to come; requests under way keep theirs.
@@ -218,10 +269,13 @@ impl SourceList {
                 let name = &tool.definition().name;
                 if !names.insert(name.clone()) {
                     return Err(match source {
-                        Source::Fixed(_) | Source::Dispatch(_) => {
-                            SourceError::Duplicate(name.clone())
+                        Source::Fixed(_)
+                        | Source::Dispatch(_)
+                        | Source::Mcp(_)
+                        | Source::McpRequests(_) => SourceError::Duplicate(name.clone()),
+                        Source::Python(_) | Source::Web(_) | Source::ToolSearch(_) => {
+                            SourceError::BuiltIn(name.clone())
                         }
-                        Source::Python(_) | Source::Web(_) => SourceError::BuiltIn(name.clone()),
                     });
                 }
             }
@@ -237,6 +291,31 @@ impl SourceList {
     /// Whether a source has a tool of this name. Tools that run at the dispatch URL are declared by requests and do not count.
     pub fn has(&self, name: &str) -> bool {
         self.names.contains(name)
+    }
+
+    /// What connects to the MCP servers that requests declare, if they may declare any.
+    pub fn requested_servers(&self) -> Option<&RequestedServers> {
+        self.sources.iter().find_map(|source| match source {
+            Source::McpRequests(servers) => Some(servers),
+            _ => None,
+        })
+    }
+
+    /// Whether an MCP server of the settings has this name.
+    pub fn has_server(&self, name: &str) -> bool {
+        let is_named = |source: &Source| matches!(source, Source::Mcp(mcp) if *mcp.server == *name);
+        self.sources.iter().any(is_named)
+    }
+
+    /// These sources, and the MCP servers that a request declares.
+    #[must_use]
+    pub fn with_servers(&self, connected: &[ConnectedServer]) -> Self {
+        let (mut sources, mut names) = (self.sources.clone(), self.names.clone());
+        for server in connected {
+            let offer = McpOffer::of_request(server, &mut names);
+            sources.push(Source::Mcp(offer));
+        }
+        Self { sources, names }
     }
 
     /// Whether requests can get server-side tools without asking for them.
@@ -277,9 +356,15 @@ impl SourceList {
             .flat_map(|source| source.offer(requested));
         let dispatch = self.sources.iter().find_map(|source| match source {
             Source::Dispatch(dispatch) => Some(dispatch),
-            Source::Fixed(_) | Source::Python(_) | Source::Web(_) => None,
+            _ => None,
         });
-        ToolSetBuilder::new(offered.collect(), filter).build(declared, dispatch)
+        let search = self.sources.iter().find_map(|source| match source {
+            Source::ToolSearch(search) => Some(search),
+            _ => None,
+        });
+        ToolSetBuilder::new(offered.collect(), filter)
+            .searched(search)
+            .build(declared, dispatch)
     }
 
     /// A new workspace of an owner, for a turn that is not stored.
@@ -295,19 +380,6 @@ impl SourceList {
         self.sources
             .iter()
             .for_each(|source| source.forget(workspace));
-    }
-}
-
-impl WorkspaceGuard {
-    /// The workspace.
-    pub fn workspace(&self) -> &WorkspaceId {
-        &self.workspace
-    }
-}
-
-impl Drop for WorkspaceGuard {
-    fn drop(&mut self) {
-        self.sources.session_deleted(&self.workspace);
     }
 }
 

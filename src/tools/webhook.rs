@@ -3,7 +3,7 @@
 //! Defines the request of a call, its signature, the meaning of a response and the retries. The total time of a call is
 //! not bounded here: [`super::batch`] drops a call that takes too long, which closes its connection.
 
-mod parts;
+pub(in crate::tools) mod parts;
 mod request;
 mod response;
 mod result;
@@ -23,7 +23,7 @@ use self::request::{PreparedCall, Signer};
 use self::retry::{AttemptError, RetryCondition, RetryDelays, WebhookError};
 use super::settings::{DispatchSettings, EndpointSettings, HttpToolSettings, Settings};
 use super::{Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy, ToolSource};
-use crate::net::ClientOptions;
+use crate::net::{ClientOptions, HttpClient};
 use crate::openai::tool::ToolDefinition;
 
 pub use self::request::WebhookCall;
@@ -37,7 +37,7 @@ const USER_AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"));
 
 /// The HTTP client that all tools share; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct WebhookClient(reqwest::Client);
+pub struct WebhookClient(HttpClient);
 
 /// An HTTP endpoint and how it is called; shared by all tools that it runs.
 pub struct Endpoint {
@@ -95,7 +95,7 @@ impl WebhookClient {
             tls: urls.any(|url| url.scheme() == "https"),
             ..ClientOptions::default()
         };
-        options.build().map(Self)
+        options.build_http().map(Self)
     }
 }
 

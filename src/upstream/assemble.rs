@@ -83,6 +83,10 @@ struct OpenCall {
     whole: bool,
     /// The arguments are an empty object. Some servers send one before the actual pieces.
     placeholder: bool,
+    /// The id of the call, if it is known before the reply ends.
+    fresh_id: Option<String>,
+    /// How much of the arguments was passed on, in bytes.
+    passed_on: usize,
     scan: ObjectScan,
     kind: CallKind,
 }
@@ -135,6 +139,22 @@ impl ReplyAssembler {
         Ok(())
     }
 
+    /// What has arrived of the last call's arguments since the last time: the call's id, its name and the piece. Nothing while
+    /// the arguments may still be replaced.
+    pub fn next_arguments(&mut self, style: CallIdStyle) -> Option<(String, &str, &str)> {
+        let call = self.calls.last_mut()?;
+        if call.whole || call.placeholder || call.name.is_empty() {
+            return None;
+        }
+        let piece = call.arguments.get(call.passed_on..)?;
+        if piece.is_empty() {
+            return None;
+        }
+        call.passed_on = call.arguments.len();
+        let id = call.fresh_id.get_or_insert_with(|| fresh_call_id(style));
+        Some((id.clone(), &call.name, piece))
+    }
+
     /// Whether any tool call has begun.
     pub fn has_calls(&self) -> bool {
         !self.calls.is_empty()
@@ -148,7 +168,7 @@ impl ReplyAssembler {
             .filter(|call| !(call.name.is_empty() && call.arguments.is_empty()))
             .map(|call| AssembledCall {
                 call: ToolCall {
-                    id: fresh_call_id(style),
+                    id: call.fresh_id.unwrap_or_else(|| fresh_call_id(style)),
                     name: call.name,
                     arguments: call.arguments,
                     kind: call.kind,

@@ -1,35 +1,51 @@
 //! Removes the hop-by-hop headers, which a proxy must not forward.
 
-use ::http::header::{CONNECTION, HeaderMap, HeaderName};
+use ::http::header::{
+    CONNECTION, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
 
 /// Hop-by-hop headers of HTTP/1.1.
-const HOP_BY_HOP: [&str; 9] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
+static HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
 ];
 
 /// Removes the hop-by-hop headers: the known ones and those that `connection` names.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> = headers
-            .get_all(CONNECTION)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .filter_map(|name| name.trim().parse().ok())
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
-    }
-    for name in HOP_BY_HOP {
+    strip_headers(headers, |_| false);
+}
+
+/// Removes the hop-by-hop headers, and those that `is_unwanted` selects.
+pub fn strip_headers(headers: &mut HeaderMap, is_unwanted: impl Fn(&HeaderName) -> bool) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    remove_headers(headers, |name| {
+        HOP_BY_HOP.contains(name) || named.contains(name) || is_unwanted(name)
+    });
+}
+
+/// Removes the headers that `is_unwanted` selects. Most are not there, so looking at those that are is cheaper than a
+/// search for each.
+pub fn remove_headers(headers: &mut HeaderMap, is_unwanted: impl Fn(&HeaderName) -> bool) {
+    let unwanted: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_unwanted(name))
+        .cloned()
+        .collect();
+    for name in unwanted {
         headers.remove(name);
     }
 }

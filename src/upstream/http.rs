@@ -15,26 +15,25 @@ use ::http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT,
     HOST,
 };
-use ::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use secrecy::ExposeSecret;
 use tokio::time::{Instant, timeout, timeout_at};
-use url::Url;
 
 use self::events::{BodyEncoding, ResponseEvents};
 use self::reader::{BodyReader, ForwardedBody};
 use self::request::{Upload, chat_body, function_names, join_url};
 use self::response::{client_headers, is_whole_body, read_capped};
 use super::decode::ChunkDecoder;
-use super::headers::strip_hop_by_hop;
+use super::headers::{remove_headers, strip_headers, strip_hop_by_hop};
 use super::settings::{Quirks, Settings};
 use super::{
     BoxError, ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, ModelCall,
     ModelStream, Upstream, UpstreamError,
 };
-use crate::net::ClientOptions;
+use crate::net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBody};
 use crate::sse::SseDecoder;
 
 /// Path of chat requests below the base URL.
@@ -53,8 +52,8 @@ const NOT_FOUND_BODY: &str = r#"{"error":{"message":"unknown path","type":"inval
 #[derive(Debug)]
 pub struct HttpUpstream {
     name: Arc<str>,
-    client: reqwest::Client,
-    chat_url: Url,
+    client: HttpClient,
+    chat_uri: Uri,
     authorization: Option<HeaderValue>,
     settings: Settings,
 }
@@ -105,14 +104,18 @@ impl HttpUpstream {
             tls: chat_url.scheme() == "https",
             ..ClientOptions::default()
         };
-        let client = options.build().map_err(|error| HttpUpstreamError::Client {
-            upstream: settings.name.clone(),
-            source: Box::new(error),
-        })?;
+        let chat_uri = Uri::try_from(chat_url.as_str())
+            .map_err(|_| HttpUpstreamError::BaseUrl(settings.name.clone()))?;
+        let client = options
+            .build_http()
+            .map_err(|error| HttpUpstreamError::Client {
+                upstream: settings.name.clone(),
+                source: Box::new(error),
+            })?;
         Ok(Self {
             name: settings.name.as_str().into(),
             client,
-            chat_url,
+            chat_uri,
             authorization,
             settings,
         })
@@ -120,9 +123,10 @@ impl HttpUpstream {
 
     async fn call(&self, call: &ModelCall) -> Result<ModelStream, UpstreamError> {
         let quirks = &self.settings.quirks;
-        let mut request = reqwest::Request::new(Method::POST, self.chat_url.clone());
+        let mut request = Request::new(chat_body(call, &self.settings).await);
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.chat_uri.clone();
         *request.headers_mut() = self.call_headers(call);
-        *request.body_mut() = Some(chat_body(call, &self.settings).await);
         // Without streaming, the head arrives only when the whole response is ready.
         let wait = if quirks.streams {
             self.settings.first_byte_timeout
@@ -163,7 +167,7 @@ impl HttpUpstream {
             let largest = usize::try_from(self.settings.max_stream_bytes).unwrap_or(usize::MAX);
             BodyEncoding::Sse(SseDecoder::new(largest))
         };
-        let reader = BodyReader::new(response.bytes_stream(), self.settings.idle_timeout);
+        let reader = BodyReader::new(response.into_body(), self.settings.idle_timeout);
         let mut decoder = ChunkDecoder::new(quirks);
         if let Some(tools) = call.tools.as_deref().filter(|_| quirks.text_calls) {
             decoder = decoder.with_text_calls(function_names(tools));
@@ -185,37 +189,38 @@ impl HttpUpstream {
         &self,
         request: ForwardRequest,
     ) -> Result<ForwardResponse, UpstreamError> {
-        let url = match request.path_and_query.as_str() {
+        let uri = match request.path_and_query.as_str() {
             // The common case. It saves the few microseconds of parsing a URL.
-            CHAT_PATH => Some(self.chat_url.clone()),
-            other => join_url(&self.settings.base_url, other),
+            CHAT_PATH => Some(self.chat_uri.clone()),
+            other => join_url(&self.settings.base_url, other)
+                .and_then(|url| Uri::try_from(url.as_str()).ok()),
         };
-        let Some(url) = url else {
+        let Some(uri) = uri else {
             return Err(self.not_found());
         };
         let mut headers = request.headers;
-        strip_hop_by_hop(&mut headers);
-        for name in [HOST, CONTENT_LENGTH, EXPECT] {
-            headers.remove(name);
-        }
+        strip_headers(&mut headers, |name| {
+            [HOST, CONTENT_LENGTH, EXPECT].contains(name)
+        });
         self.set_configured_headers(&mut headers);
-        let mut outgoing = reqwest::Request::new(request.method, url);
         let upload = Arc::new(Upload::new());
-        *outgoing.body_mut() = Some(match request.body {
+        let mut outgoing = Request::new(match request.body {
             ForwardBody::Full(bytes) => bytes.into(),
             ForwardBody::Stream { stream, length } => {
                 if let Some(length) = length {
                     headers.insert(CONTENT_LENGTH, length.into());
                 }
-                reqwest::Body::wrap_stream(upload.clone().watch(stream))
+                RequestBody::wrap_stream(upload.clone().watch(stream))
             }
         });
+        *outgoing.method_mut() = request.method;
+        *outgoing.uri_mut() = uri;
         *outgoing.headers_mut() = headers;
         let mut response = self.head_after_upload(outgoing, &upload).await?;
         let status = response.status();
         let mut headers = std::mem::take(response.headers_mut());
         strip_hop_by_hop(&mut headers);
-        let reader = BodyReader::new(response.bytes_stream(), self.settings.idle_timeout);
+        let reader = BodyReader::new(response.into_body(), self.settings.idle_timeout);
         Ok(ForwardResponse {
             status,
             headers,
@@ -226,9 +231,9 @@ impl HttpUpstream {
     /// Waits for the response head. The time-out starts again whenever a part of the client's body arrives.
     async fn head_after_upload(
         &self,
-        request: reqwest::Request,
+        request: Request<RequestBody>,
         upload: &Upload,
-    ) -> Result<reqwest::Response, UpstreamError> {
+    ) -> Result<Response<ReceivedBody>, UpstreamError> {
         let limit = self.settings.first_byte_timeout;
         let mut answer = std::pin::pin!(self.client.execute(request));
         loop {
@@ -245,9 +250,9 @@ impl HttpUpstream {
 
     fn call_headers(&self, call: &ModelCall) -> HeaderMap {
         let mut headers = HeaderMap::clone(&call.headers);
-        for name in [HOST, CONTENT_LENGTH, ACCEPT_ENCODING, EXPECT] {
-            headers.remove(name);
-        }
+        remove_headers(&mut headers, |name| {
+            [HOST, CONTENT_LENGTH, ACCEPT_ENCODING, EXPECT].contains(name)
+        });
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let accept = if self.settings.quirks.streams {
             "text/event-stream"
@@ -285,33 +290,29 @@ impl HttpUpstream {
         }
     }
 
-    /// Classifies the error of a request that got no response head. Removes the URL from it.
-    fn request_error(&self, error: reqwest::Error) -> UpstreamError {
-        let error = error.without_url();
-        if error.is_connect() && error.is_timeout() {
-            return self.timeout_error("connect", self.settings.connect_timeout);
-        }
+    /// Classifies the error of a request that got no response head.
+    fn request_error(&self, error: ClientError) -> UpstreamError {
         let upstream = self.name.clone();
-        if error.is_connect() {
-            UpstreamError::Connect {
+        match error {
+            ClientError::ConnectTimeout(limit) => self.timeout_error("connect", limit),
+            ClientError::Connect(_) => UpstreamError::Connect {
                 upstream,
                 source: Box::new(error),
-            }
-        } else {
-            UpstreamError::Broken {
+            },
+            ClientError::Uri | ClientError::Broken(_) => UpstreamError::Broken {
                 upstream,
                 reason: reader::root_cause(&error),
-            }
+            },
         }
     }
 
     /// The error for an error status, with the response's headers and the start of its body.
-    async fn error_status(&self, mut response: reqwest::Response) -> UpstreamError {
+    async fn error_status(&self, mut response: Response<ReceivedBody>) -> UpstreamError {
         let status = response.status();
         let mut headers = std::mem::take(response.headers_mut());
         strip_hop_by_hop(&mut headers);
         let wait = ERROR_BODY_WAIT.min(self.settings.idle_timeout);
-        let (body, whole) = read_capped(response.bytes_stream(), MAX_ERROR_BODY_BYTES, wait).await;
+        let (body, whole) = read_capped(response.into_body(), MAX_ERROR_BODY_BYTES, wait).await;
         if !whole {
             headers.remove(CONTENT_LENGTH);
         }

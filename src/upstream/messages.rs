@@ -2,6 +2,7 @@
 //!
 //! The same message has the same form in every call of a conversation, so that the server's prompt cache stays valid.
 
+mod instructions;
 mod roles;
 
 use serde_json::value::RawValue;
@@ -22,6 +23,7 @@ const REASONING_FIELDS: [&str; 4] = [
 pub fn of_history(history: Vec<Message>, quirks: &Quirks) -> Vec<Message> {
     let messages = history.into_iter();
     let messages = messages.map(|message| adapted(message, quirks)).collect();
+    let messages = instructions::placed(messages, quirks.mid_system);
     match quirks.roles {
         RoleOrder::Any => messages,
         RoleOrder::Alternate => roles::of_history(messages, true),

@@ -18,6 +18,17 @@ const BILLING_WORDS: [&str; 3] = [
 ];
 /// Error codes of a request that is too long, which some servers report with a 5xx status.
 const TOO_LONG_WORDS: [&str; 1] = ["context_length_exceeded"];
+/// Words with which servers refuse a prompt that is too long.
+const LONG_PROMPT_WORDS: [&str; 8] = [
+    "context_length_exceeded",
+    "exceed_context_size",
+    "context length",
+    "context size",
+    "context window",
+    "prompt is too long",
+    "input is too long",
+    "too many tokens",
+];
 /// Words of transient errors inside a stream.
 const TRANSIENT_WORDS: [&str; 12] = [
     "server_error",
@@ -78,6 +89,16 @@ pub enum Remedy {
     NextUpstream,
     /// Nothing: the request itself is at fault.
     None,
+}
+
+/// Whether the upstream refused a prompt because it is too long for the model.
+pub fn is_too_long(error: &UpstreamError) -> bool {
+    let UpstreamError::Status { status, body, .. } = error else {
+        return false;
+    };
+    let refuses = [400, 413, 422].contains(&status.as_u16()) || status.is_server_error();
+    let body = String::from_utf8_lossy(body).to_lowercase();
+    refuses && LONG_PROMPT_WORDS.iter().any(|word| body.contains(word))
 }
 
 impl Default for RetryPolicy {
@@ -500,5 +521,31 @@ mod tests {
             .map(|attempt| attempt.delay)
             .sum();
         assert_eq!(waited, Duration::from_secs(50));
+    }
+
+    #[test]
+    fn servers_say_in_many_ways_that_a_prompt_is_too_long() {
+        for (code, body, expected) in [
+            (400, r#"{"error":{"code":"context_length_exceeded"}}"#, true),
+            (
+                400,
+                r#"{"object":"error","message":"This model's maximum context length is 8192 tokens."}"#,
+                true,
+            ),
+            (
+                400,
+                r#"{"error":{"type":"exceed_context_size_error"}}"#,
+                true,
+            ),
+            (500, r#"{"error":{"code":"context_length_exceeded"}}"#, true),
+            (400, r#"{"error":{"message":"no such field"}}"#, false),
+            (
+                429,
+                r#"{"error":{"message":"too many tokens per minute"}}"#,
+                false,
+            ),
+        ] {
+            assert_eq!(is_too_long(&status(code, &[], body)), expected, "{body}");
+        }
     }
 }

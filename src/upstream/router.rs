@@ -31,7 +31,7 @@ pub struct Route {
     first: Arc<dyn Upstream>,
     upstreams: Vec<Arc<dyn Upstream>>,
     /// Quirks with which the messages and calls of a turn suit every candidate. The quirks that only concern the encoding for
-    /// one upstream (`streams`, `stream_options`, `think_tags`, `split_names`) are those of the first candidate.
+    /// one upstream (`streams`, `stream_options`, `think_tags`, `split_names`, `max_tokens_field`) are those of the first candidate.
     pub quirks: Quirks,
 }
 
@@ -192,6 +192,8 @@ impl Route {
             quirks.images &= other.images;
             quirks.developer_role &= other.developer_role;
             quirks.roles = quirks.roles.max(other.roles);
+            quirks.mid_system &= other.mid_system;
+            quirks.native.retain(|api| other.native.contains(api));
             if quirks.empty_content != other.empty_content {
                 // Servers that refuse one of the other forms take this one.
                 quirks.empty_content = EmptyContent::Empty;

@@ -76,6 +76,12 @@ pub struct Quirks {
     pub developer_role: bool,
     /// The order of roles that the server takes.
     pub roles: RoleOrder,
+    /// The server takes system messages after the first message of the user.
+    pub mid_system: bool,
+    /// The field that limits what the model writes in one call.
+    pub max_tokens_field: MaxTokensField,
+    /// APIs that the server speaks besides chat completions.
+    pub native: Vec<NativeApi>,
 }
 
 /// A server whose quirks are known.
@@ -135,6 +141,25 @@ pub enum RoleOrder {
     AlternateWithoutSystem,
 }
 
+/// The field that limits what the model writes in one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MaxTokensField {
+    /// OpenAI's name.
+    #[default]
+    MaxCompletionTokens,
+    /// The older one, which some servers know alone.
+    MaxTokens,
+}
+
+/// An API that a server may speak besides chat completions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NativeApi {
+    /// The Responses API.
+    Responses,
+}
+
 /// How the final call prevents the model from calling tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -154,6 +179,16 @@ impl Settings {
     }
 }
 
+impl MaxTokensField {
+    /// The name of the field.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxCompletionTokens => "max_completion_tokens",
+            Self::MaxTokens => "max_tokens",
+        }
+    }
+}
+
 impl Quirks {
     /// The quirks of a kind of server.
     pub fn of(kind: ServerKind) -> Self {
@@ -168,17 +203,21 @@ impl Quirks {
                 developer_role: false,
                 // Templates of llama-cpp-python fail without `content`, and it refuses `null`.
                 empty_content: EmptyContent::Empty,
+                // llama-cpp-python ignores the other one.
+                max_tokens_field: MaxTokensField::MaxTokens,
                 ..defaults
             },
             ServerKind::Ollama => Self {
                 developer_role: false,
                 // `tool_choice` has no effect there.
                 final_call: FinalCall::RemoveTools,
+                max_tokens_field: MaxTokensField::MaxTokens,
                 ..defaults
             },
             // Reasoning is no part of its messages.
             ServerKind::OpenAi => Self {
                 send_reasoning: false,
+                mid_system: true,
                 ..defaults
             },
             ServerKind::Mistral => Self {
@@ -188,6 +227,8 @@ impl Quirks {
                 stream_options: false,
                 call_ids: CallIdStyle::Short,
                 roles: RoleOrder::Alternate,
+                // It refuses fields that it does not know.
+                max_tokens_field: MaxTokensField::MaxTokens,
                 ..defaults
             },
         }
@@ -210,6 +251,9 @@ impl Default for Quirks {
             empty_content: EmptyContent::default(),
             developer_role: true,
             roles: RoleOrder::default(),
+            mid_system: false,
+            max_tokens_field: MaxTokensField::default(),
+            native: Vec::new(),
         }
     }
 }

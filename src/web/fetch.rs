@@ -11,6 +11,7 @@
 mod address;
 mod body;
 mod error;
+mod guarded;
 mod hosts;
 mod media;
 mod resolver;
@@ -32,6 +33,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 pub use self::error::FetchError;
+pub use self::guarded::{GuardedHosts, HostRefusal};
 
 use self::address::is_public;
 use self::body::{BodyKind, BodyLimits, MinimumRate};

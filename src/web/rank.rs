@@ -1,7 +1,6 @@
 //! The best passages of several texts, packed into a budget of tokens.
 //!
-//! Texts are cut into passages ([`passages`]) and ranked against the query by BM25 (Robertson and Zaragoza, *The
-//! Probabilistic Relevance Framework: BM25 and Beyond*, 2009; the `bm25` crate). If an upstream has embeddings, a second
+//! Texts are cut into passages ([`passages`]) and ranked against the query by BM25. If an upstream has embeddings, a second
 //! ranking by them is joined by reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009). Further passages of one
 //! source count for less than the first, and near duplicates are left out.
 
@@ -12,7 +11,6 @@ mod score;
 #[cfg(test)]
 mod tests;
 mod tokens;
-mod words;
 
 use std::sync::Arc;
 
@@ -20,6 +18,7 @@ use self::embed::Embeddings;
 use self::passages::Passage;
 use super::SetupError;
 use super::settings::EmbeddingSettings;
+use crate::ranking::order;
 
 /// Most passages that are ranked. Of more, the first ones of each text are taken.
 const MAX_PASSAGES: usize = 4096;
@@ -179,11 +178,4 @@ fn fused(count: usize, by_words: &[usize], similarity: &[f32]) -> Vec<f32> {
         }
     }
     fused
-}
-
-/// The indices of the scores, best first; equal ones keep their order.
-fn order(scores: &[f32]) -> Vec<usize> {
-    let mut order: Vec<(usize, f32)> = scores.iter().copied().enumerate().collect();
-    order.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    order.into_iter().map(|(index, _)| index).collect()
 }

@@ -22,13 +22,13 @@ pub struct Outcomes {
 
 /// Counts outcomes.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     ok: AtomicU64,
     error: AtomicU64,
 }
 
 impl Tally {
-    pub(super) fn count<T, E>(&self, outcome: &Result<T, E>) {
+    pub(crate) fn count<T, E>(&self, outcome: &Result<T, E>) {
         let counter = match outcome {
             Ok(_) => &self.ok,
             Err(_) => &self.error,
@@ -36,7 +36,7 @@ impl Tally {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn outcomes(&self) -> Outcomes {
+    pub(crate) fn outcomes(&self) -> Outcomes {
         Outcomes {
             ok: self.ok.load(Ordering::Relaxed),
             error: self.error.load(Ordering::Relaxed),

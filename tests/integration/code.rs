@@ -7,9 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::files::uploaded_for;
 use super::support::app::{Builder, TestApp};
 use super::support::ask::{ask, ask_with, user, with};
 use super::support::script::{Reply, calls, text};
+use super::support::storage::Storage;
 use super::support::upstream::{MODEL, ScriptedUpstream};
 
 fn builder(upstream: &ScriptedUpstream) -> Builder {
@@ -581,7 +583,7 @@ async fn files_that_were_uploaded_for_a_session_or_named_by_the_tool_are_there()
     ])
     .await;
     let app = builder(&upstream).start().await;
-    super::files::uploaded_for(app.client(), "s", "own.txt", b"own").await;
+    uploaded_for(app.client(), "s", "own.txt", b"own").await;
     let first = in_session(with_code(ask("x")), "s");
     let first = app.post_chat(first).await.completion();
     assert_eq!(results(&first), ["result:\n'own'"]);
@@ -625,4 +627,39 @@ async fn a_file_that_nobody_gets_is_told_to_the_model_and_the_client() {
     upstream.assert_same_results(&answer["agentic_tool_calls"]);
     let notices = answer["agent"]["notices"].to_string();
     assert!(notices.contains("'big.bin' is too large"), "{notices}");
+}
+
+#[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
+async fn code_of_a_session_that_ran_elsewhere_finds_its_files_and_the_model_is_told_of_the_rest() {
+    let storage = Storage::start().await;
+    let upstream = ScriptedUpstream::start([
+        run("x = 1\nopen('plot.txt', 'w').write('old')"),
+        text("one"),
+        run("open('plot.txt', 'w').write('new'), open('other.txt', 'w').write('y')"),
+        text("two"),
+        run("import os\nsorted(os.listdir()), open('plot.txt').read(), 'x' in globals()"),
+        text("three"),
+        run("sorted(os.listdir())"),
+        text("four"),
+    ])
+    .await;
+    let mut app = storage.keep_files(builder(&upstream)).start().await;
+    uploaded_for(app.client(), "s", "sent.csv", b"1,2").await;
+    let ask = |words: &str| in_session(with_code(ask(words)), "s");
+    for words in ["one", "two"] {
+        app.post_chat(ask(words)).await.completion();
+    }
+    // What is on another replica: the sessions and the stored files, but no interpreter and no working files.
+    app.terminate().await;
+    app.wait_exit().await;
+    std::fs::remove_dir_all(app.dir().join("sessions-work")).unwrap();
+    app.restart().await;
+    let told = results(&app.post_chat(ask("three")).await.completion());
+    let expected = "result:\n(['other.txt', 'plot.txt', 'sent.csv'], 'new', False)";
+    assert!(told[0].starts_with(expected), "{}", told[0]);
+    let notice = "variables and imports of earlier calls are lost";
+    assert!(told[0].contains(notice), "{}", told[0]);
+    let told = results(&app.post_chat(ask("four")).await.completion());
+    assert_eq!(told, ["result:\n['other.txt', 'plot.txt', 'sent.csv']"]);
 }

@@ -1,6 +1,6 @@
 //! Connections: clients that stop reading, and more clients than there may be.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,6 +53,19 @@ fn slow_body(key: &str) -> String {
     )
 }
 
+/// A chat request in progress: its body is awaited, and a part of it is missing.
+async fn in_progress(app: &TestApp, key: &str) -> TcpStream {
+    const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
+    let head = slow_body(key).replacen("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n", 1);
+    let mut socket = sent(app, &head).await;
+    let mut answer = [0; CONTINUE.len()];
+    within("the wait for a body", socket.read_exact(&mut answer))
+        .await
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), CONTINUE);
+    socket
+}
+
 /// Sends one byte after the other, and gives what came back until the end of the connection.
 async fn trickle(mut socket: TcpStream) -> String {
     let mut pace = tokio::time::interval(Duration::from_millis(20));
@@ -84,9 +97,8 @@ async fn connections_beyond_the_limit_wait_until_one_ends() {
     let upstream = ScriptedUpstream::start([]).await;
     let builder = TestApp::builder().upstream(&upstream);
     let app = builder.toml("max_connections = 2").start().await;
-    // Their requests are in progress.
-    let first = sent(&app, &slow_body("")).await;
-    let _second = sent(&app, &slow_body("")).await;
+    let first = in_progress(&app, "").await;
+    let _second = in_progress(&app, "").await;
     let third = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let mut third = sent(&app, third).await;
     let mut answer = [0; 12];
@@ -109,7 +121,7 @@ async fn idle_connections_and_slow_heads_make_room_for_requests() {
     let upstream = ScriptedUpstream::start([]).await;
     let builder = TestApp::builder().upstream(&upstream);
     let app = builder.toml("max_connections = 4").start().await;
-    let answering = sent(&app, &slow_body("")).await;
+    let answering = in_progress(&app, "").await;
     let idle = sent(&app, "").await;
     let slow_head = sent(&app, "GET /healthz HTTP/1.1\r\nhost: loc").await;
     let mut kept_alive = sent(&app, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
@@ -151,14 +163,10 @@ async fn a_key_leaves_connections_to_others() {
         .await;
     let mut flood = Vec::new();
     for _ in 0..4 {
-        flood.push(sent(&app, &slow_body("alice-alice-alice")).await);
+        flood.push(in_progress(&app, "alice-alice-alice").await);
     }
     let alice = app.client().key("alice-alice-alice");
-    let refused = eventually("the excess to be refused", || async {
-        let answer = alice.get("/v1/sessions").await;
-        (answer.status == 429).then_some(answer)
-    })
-    .await;
+    let refused = alice.get("/v1/sessions").await;
     refused.assert_error(429, Some("rate_limit_exceeded"));
     assert!(refused.header("retry-after").is_some());
     let bob = app.client().key("bob-bob-bob-bob-bob");
@@ -263,21 +271,24 @@ async fn the_soft_limit_of_descriptors_is_raised_and_a_burst_of_failures_is_one_
         logs.contains("max_connections is not below").then_some(())
     })
     .await;
+    let began = Instant::now();
     let mut open = Vec::new();
     let failures = || app.logs().matches("accepting connections fails").count();
-    while failures() == 0 {
+    // More than it may have descriptors.
+    for _ in 0..64 {
         open.push(
             within("a connection", TcpStream::connect(address(&app)))
                 .await
                 .unwrap(),
         );
-        tokio::task::yield_now().await;
     }
-    drop(open);
-    eventually("an answer", || async {
-        let answer = tokio::time::timeout(Duration::from_secs(1), app.get("/healthz")).await;
-        answer.ok().filter(|answer| answer.status == 200)
+    eventually("the failure in the log", || async {
+        (failures() > 0).then_some(())
     })
     .await;
-    assert_eq!(failures(), 1, "{}", app.logs());
+    drop(open);
+    assert_eq!(app.get("/healthz").await.status, 200);
+    // One in ten seconds.
+    let most = 1 + began.elapsed().as_secs() / 10;
+    assert!(failures() as u64 <= most, "{}", app.logs());
 }

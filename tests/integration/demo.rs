@@ -63,6 +63,8 @@ async fn the_demo_stops_cleanly_in_the_middle_of_its_tour_and_after_it() {
                 "by the engineer Ines Halloran [1].",
                 "The tower is 38 metres tall",
                 "cited      [1] Gannet Head, the lighthouse of Velmouth",
+                "-> harbour__get_tides {\"harbour\":\"Velmouth\"}",
+                "- Velmouth: high water at 06:12 and 18:37, low water at 12:21",
             ] {
                 assert!(shown.contains(part), "{part}\n{shown}");
             }

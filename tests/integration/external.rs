@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio_util::task::TaskTracker;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const UNSHARE: &[&str] = &["unshare", "-r", "-n", "-p", "-f", "--mount-proc"];
 

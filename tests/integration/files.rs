@@ -68,9 +68,14 @@ fn upload(client: &Client, body: impl Into<reqwest::Body>) -> reqwest::RequestBu
     request.header("content-type", kind).body(body)
 }
 
-pub(crate) async fn uploaded(client: &Client, name: &str, content: &[u8]) -> Value {
+/// Uploads a file, whatever comes of it.
+pub(crate) async fn tried(client: &Client, name: &str, content: &[u8]) -> Answer {
     let form = Form::default().file(name, "application/octet-stream", content);
-    let answer = form.send(client).await;
+    form.send(client).await
+}
+
+pub(crate) async fn uploaded(client: &Client, name: &str, content: &[u8]) -> Value {
+    let answer = tried(client, name, content).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()
 }
@@ -100,7 +105,7 @@ fn on_disk(app: &mut TestApp) -> BTreeSet<PathBuf> {
     contents(&app.dir().join("sessions-files"))
 }
 
-fn contents(root: &Path) -> BTreeSet<PathBuf> {
+pub(crate) fn contents(root: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -116,7 +121,7 @@ fn contents(root: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-async fn get_with(client: &Client, path: &str, headers: &[(&str, &str)]) -> Answer {
+pub(crate) async fn get_with(client: &Client, path: &str, headers: &[(&str, &str)]) -> Answer {
     let headers = headers.iter();
     let client = headers.fold(client.clone(), |client, (name, value)| {
         client.header(name, value)

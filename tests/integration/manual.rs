@@ -6,14 +6,17 @@ use std::process::{Command, Output};
 const README: &str = include_str!("../../README.md");
 /// A reader's patience.
 const MOST_README_LINES: usize = 220;
-const SUBJECTS: [&str; 8] = [
+const SUBJECTS: [&str; 11] = [
     "api",
+    "responses",
     "tools",
+    "mcp",
     "sandbox",
     "search",
     "sessions",
     "frontends",
     "operations",
+    "replicas",
     "changes",
 ];
 

@@ -12,12 +12,25 @@ use serde_json::{Value, json};
 use super::support::described::{self, Asked};
 
 /// What the document must describe.
-const ENDPOINTS: [(&str, &[&str]); 19] = [
+const ENDPOINTS: [(&str, &[&str]); 32] = [
     ("/v1/chat/completions", &["post"]),
     ("/v1/chat/completions/{id}", &["get", "delete"]),
     ("/v1/chat/completions/{id}/messages", &["get"]),
     ("/v1/chat/completions/{id}/events", &["get"]),
     ("/v1/chat/completions/{id}/cancel", &["post"]),
+    ("/v1/containers/{id}", &["get"]),
+    ("/v1/containers/{id}/files", &["get"]),
+    ("/v1/containers/{id}/files/{file_id}", &["get"]),
+    ("/v1/containers/{id}/files/{file_id}/content", &["get"]),
+    ("/v1/conversations", &["post"]),
+    ("/v1/conversations/{id}", &["get", "delete"]),
+    ("/v1/conversations/{id}/items", &["get", "post"]),
+    ("/v1/conversations/{id}/items/{item_id}", &["get"]),
+    ("/v1/responses", &["post"]),
+    ("/v1/responses/input_tokens", &["post"]),
+    ("/v1/responses/{id}", &["get", "delete"]),
+    ("/v1/responses/{id}/cancel", &["post"]),
+    ("/v1/responses/{id}/input_items", &["get"]),
     ("/v1/models", &["get"]),
     ("/v1/models/{id}", &["get", "delete"]),
     ("/v1/sessions", &["get"]),

@@ -180,7 +180,10 @@ async fn roles_alternate_where_the_server_insists() {
         say("user", "G"),
     ]);
     let pair = |role: &str, content: &str| (role.to_owned(), json!(content));
-    let shared = [pair("assistant", "E"), pair("user", "F\n\nG")];
+    let shared = [
+        pair("assistant", "E"),
+        pair("user", "<system-reminder>\nF\n</system-reminder>\n\nG"),
+    ];
     for (roles, first) in [
         (
             "alternate",

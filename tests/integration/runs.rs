@@ -23,16 +23,13 @@ use super::support::app::{Builder, TestApp};
 use super::support::ask::{ask, ask_with, tool, user, with};
 use super::support::client::{Answer, Client};
 use super::support::collect::TOOL_PROGRESS;
-use super::support::eventually;
 use super::support::recorded::Recorded;
 use super::support::script::{self, Reply, calls, text, text_and_calls};
 use super::support::server::Gate;
 use super::support::stalled::StalledClient;
 use super::support::upstream::{MODEL, ScriptedUpstream};
 use super::support::webhook::{self, Webhook};
-
-/// A second, on a busy machine.
-const AT_ONCE: Duration = Duration::from_secs(3);
+use super::support::{AT_ONCE, eventually};
 
 /// Two API keys.
 const KEYS: &str =

@@ -12,11 +12,14 @@ pub(crate) mod collect;
 pub(crate) mod described;
 pub(crate) mod dispatch_contract;
 pub(crate) mod events;
+#[path = "../postgres/server.rs"]
+pub(crate) mod postgres;
 pub(crate) mod protocol;
 pub(crate) mod recorded;
 pub(crate) mod script;
 pub(crate) mod server;
 pub(crate) mod stalled;
+pub(crate) mod storage;
 pub(crate) mod stream_check;
 pub(crate) mod upstream;
 pub(crate) mod webhook;
@@ -24,10 +27,13 @@ pub(crate) mod webhook;
 use std::time::Duration;
 
 /// Longest wait for anything that should happen at once, in a test run on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What happens at once takes less, also on a busy machine; what waits for a time-out in vain takes longer.
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(20);
 
 /// Longest wait for the last words of a process that has ended.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// Pause between two looks of [`eventually`].
 const POLL: Duration = Duration::from_millis(10);

@@ -1,6 +1,7 @@
 //! Search and pages over HTTP: a scripted search engine and a scripted site, on loopback addresses alone.
 
 mod answers;
+mod items;
 mod life;
 mod links;
 mod options;

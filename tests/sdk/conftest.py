@@ -42,6 +42,9 @@ class Servers:
     """Loopwright without keys, with a dispatch URL."""
     keyed_url: str
     """Loopwright with keys, with a tool of its own."""
+    responses_url: str
+    keyed_responses_url: str
+    """The two behind a proxy that checks the answers of the Responses API."""
     upstream: str
     webhook: str
 
@@ -69,5 +72,5 @@ def fetch(url):
 
 @pytest.fixture(scope="session")
 def servers():
-    names = ("URL", "KEYED_URL", "UPSTREAM", "WEBHOOK")
+    names = ("URL", "KEYED_URL", "RESPONSES_URL", "KEYED_RESPONSES_URL", "UPSTREAM", "WEBHOOK")
     return Servers(*(os.environ[f"LOOPWRIGHT_TEST_{name}"] for name in names))

@@ -13,6 +13,18 @@ The first word of the last user message chooses the scenario:
     search          one round of web_search, then text that cites its first source
     pay             one round of charge_card, then text
     charge          one round of charge_card, after which the server is broken
+    shell           one round of the client's shell, whatever its name and form, then text that quotes the result
+    note            one round of take_note, a tool that takes text, then text that quotes the result
+    clock           one round of get_local_time in the namespace `clock`, then text that quotes the result
+    pair            one round of two calls of get_ticket after reasoning and text, then text that quotes both results
+    hours           one round of get_hours of the MCP server `desk`, for the day that is the second word, then text that
+                    quotes the result
+    slow            text that takes seconds
+    fail            one round of get_ticket with a number that there is not, then text that quotes the result
+    cut             text that ends at the limit of its length
+    decline         a refusal
+    break           text, in the middle of which the connection ends
+    odd             text; a request with this word may break the protocol
     refuse          400 for a parameter
     down            503
 
@@ -40,6 +52,8 @@ OWN_FIELDS = (
 )
 
 ARGUMENT_PIECE = 7
+# Its output is not its text.
+SHELL_COMMAND = "echo $((6 * 7)) apples"
 
 # Adds up the column of a file, prints as it goes, and writes a file.
 CODE = """\
@@ -62,11 +76,14 @@ class Refused(Exception):
 class Answer:
     """What the model says."""
 
-    def __init__(self, text="", calls=(), reasoning=""):
-        self.text, self.calls, self.reasoning = text, list(calls), reasoning
+    def __init__(self, text="", calls=(), reasoning="", refusal="", breaks=False, cut=False, pause=0):
+        self.text, self.calls, self.reasoning, self.refusal = text, list(calls), reasoning, refusal
+        self.breaks, self.cut, self.pause = breaks, cut, pause
 
     @property
     def finish_reason(self):
+        if self.cut:
+            return "length"
         return "tool_calls" if self.calls else "stop"
 
 
@@ -161,12 +178,18 @@ def text_of(content):
     return content or ""
 
 
+def is_reminder(message):
+    return text_of(message.get("content")).startswith("<system-reminder>")
+
+
 class Turn:
     """The conversation from the last user message on."""
 
     def __init__(self, messages):
         self.messages = messages
-        start = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=0)
+        # What a client says as the system in the middle of a conversation is no question.
+        asked = [at for at, message in enumerate(messages) if message["role"] == "user" and not is_reminder(message)]
+        start = max(asked, default=0)
         self.prompt = text_of(messages[start].get("content"))
         self.scenario = (self.prompt.split() or [""])[0].strip(".,:!?").lower()
         since = messages[start + 1 :]
@@ -184,7 +207,19 @@ class Turn:
         return next((content for called, content in reversed(self.results) if called == name), None)
 
 
-def script(turn):
+def shell_call(tools):
+    """A call of the shell that a client offers, in the form that its schema asks for."""
+    for tool in tools:
+        function = tool["function"]
+        properties = (function.get("parameters") or {}).get("properties") or {}
+        for name in ("cmd", "command"):
+            if name in properties and re.search("shell|exec", function["name"]):
+                listed = properties[name].get("type") == "array"
+                return [(function["name"], {name: ["bash", "-c", SHELL_COMMAND] if listed else SHELL_COMMAND})]
+    return [("shell", {})]
+
+
+def script(turn, tools):
     """The answer of the model, whatever tools it may use."""
     match turn.scenario:
         case "think":
@@ -226,6 +261,38 @@ def script(turn):
             return Answer("", [("charge_card", {"reference": turn.prompt})])
         case "charge":
             raise Refused(500, "the engine died", "InternalServerError")
+        case "shell" if turn.rounds == 0:
+            return Answer("I look.", shell_call(tools))
+        case "shell":
+            return Answer(f"It printed: {turn.results[-1][1]}")
+        case "note" if turn.rounds == 0:
+            return Answer("", [("take_note", {"input": "buy milk\nand bread"})])
+        case "note":
+            return Answer(f"Noted: {turn.result('take_note')}")
+        case "clock" if turn.rounds == 0:
+            return Answer("", [("clock__get_local_time", {"city": "Oslo"})])
+        case "clock":
+            return Answer(f"It is {turn.results[-1][1]}.")
+        case "pair" if turn.rounds == 0:
+            return Answer("Both. ", [("get_ticket", {"id": 1}), ("get_ticket", {"id": 2})], reasoning="I need both.")
+        case "pair":
+            return Answer(f"They say: {' '.join(content for _, content in turn.results)}")
+        case "hours" if turn.rounds == 0:
+            return Answer("", [("desk__get_hours", {"day": turn.prompt.split()[1]})])
+        case "hours":
+            return Answer(f"It is open: {turn.result('desk__get_hours')}")
+        case "slow":
+            return Answer("and on " * 200, pause=0.02)
+        case "fail" if turn.rounds == 0:
+            return Answer("", [("get_ticket", {"id": -1})])
+        case "fail":
+            return Answer(f"It says: {turn.result('get_ticket')}")
+        case "cut":
+            return Answer("The capital of Norway", cut=True)
+        case "decline":
+            return Answer(refusal="I will not say that.")
+        case "break":
+            return Answer("The capital of Norway", breaks=True)
         case "refuse":
             raise Refused(400, "temperature must be below 2", "BadRequestError", "temperature")
         case "down":
@@ -236,7 +303,7 @@ def script(turn):
 
 def answer(body):
     """The answer of the model with the tools that it was offered."""
-    planned = script(Turn(body["messages"]))
+    planned = script(Turn(body["messages"]), body.get("tools") or [])
     if any(name not in offered(body) for name, _ in planned.calls) or body.get("tool_choice") == "none":
         names = ", ".join(name for name, _ in planned.calls)
         return Answer(f"I may not call {names}.") if planned.calls else planned
@@ -248,6 +315,7 @@ class Spelling:
 
     def __init__(self, body, planned, number):
         self.planned, self.number = planned, number
+        self.with_logprobs = body.get("logprobs")
         self.envelope = {
             "id": f"chatcmpl-{number:032x}",
             "created": int(time.time()),
@@ -268,13 +336,14 @@ class Spelling:
 
     def whole(self):
         planned = self.planned
-        message = {"role": "assistant", "content": planned.text or None, "refusal": None}
+        message = {"role": "assistant", "content": planned.text or None, "refusal": planned.refusal or None}
         if planned.reasoning:
             message["reasoning_content"] = planned.reasoning
         if planned.calls:
             calls = enumerate(planned.calls)
             message["tool_calls"] = [self.call(index, name, json.dumps(given)) for index, (name, given) in calls]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": planned.finish_reason}
+        logprobs = self.logprobs(planned.text)
+        choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": planned.finish_reason}
         return {**self.envelope, "object": "chat.completion", "choices": [choice], "usage": self.usage}
 
     def chunks(self, include_usage):
@@ -283,19 +352,32 @@ class Spelling:
         for word in re.findall(r"\S+\s*", planned.reasoning):
             yield self.chunk({"reasoning_content": word})
         for word in re.findall(r"\S+\s*", planned.text):
-            yield self.chunk({"content": word})
+            yield self.chunk({"content": word}, logprobs=self.logprobs(word))
+            time.sleep(planned.pause)
+        for word in re.findall(r"\S+\s*", planned.refusal):
+            yield self.chunk({"refusal": word})
         for index, (name, given) in enumerate(planned.calls):
             yield self.chunk({"tool_calls": [{"index": index, **self.call(index, name, "")}]})
             arguments = json.dumps(given)
             for start in range(0, len(arguments), ARGUMENT_PIECE):
                 function = {"arguments": arguments[start : start + ARGUMENT_PIECE]}
                 yield self.chunk({"tool_calls": [{"index": index, "function": function}]})
+        if planned.breaks:
+            raise ConnectionResetError
         yield self.chunk({"content": ""}, planned.finish_reason)
         if include_usage:
             yield {**self.envelope, "object": "chat.completion.chunk", "choices": [], "usage": self.usage}
 
-    def chunk(self, delta, finish_reason=None):
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    def logprobs(self, text):
+        """A word each, where they were asked for."""
+        if not self.with_logprobs:
+            return None
+        words = re.findall(r"\S+\s*", text)
+        each = [{"token": word, "logprob": -0.25, "bytes": list(word.encode())} for word in words]
+        return {"content": [{**one, "top_logprobs": [one]} for one in each], "refusal": None}
+
+    def chunk(self, delta, finish_reason=None, logprobs=None):
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
         return {**self.envelope, "object": "chat.completion.chunk", "choices": [choice]}
 
 
@@ -323,6 +405,10 @@ class Upstream(Handler):
 
     def chat(self, body):
         found = violations(body)
+        if found and "odd" in json.dumps(body.get("messages")):
+            # What such a request sends on is its own business.
+            self.send_error_json(400, "; ".join(found))
+            return
         if found:
             self.violated("; ".join(found))
             return

@@ -131,10 +131,7 @@ impl BatchContext {
 
     /// The content of a stored file.
     fn content_of(&self, file: &StoredFile) -> BinaryContent {
-        BinaryContent::File {
-            path: self.parts.sessions.files.path(file).into(),
-            length: file.bytes,
-        }
+        BinaryContent::Stored(self.parts.sessions.files.content(file))
     }
 
     fn unstored(&self, file: ToolFile, inline: bool) -> ProducedFile {

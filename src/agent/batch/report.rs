@@ -18,8 +18,13 @@ const CANCELLED_BEFORE: &str = "This call was not run: the turn was cancelled be
 
 /// The label of a tool in logs and metrics. Names that come from a request are not used.
 pub(super) fn label<'a>(parts: &AgentParts, call: &'a ResolvedCall) -> ToolLabel<'a> {
-    if parts.sources.snapshot().has(&call.call.name) {
+    let sources = parts.sources.snapshot();
+    let server = call.on_server.as_ref();
+    // A tool of a configured server may have gone from its list since the turn began.
+    if sources.has(&call.call.name) || server.is_some_and(|it| sources.has_server(&it.server)) {
         ToolLabel::Configured(&call.call.name)
+    } else if server.is_some() {
+        ToolLabel::McpRequest
     } else if call.shown() {
         ToolLabel::Dispatch
     } else {
@@ -43,6 +48,7 @@ pub(super) fn calling_without_arguments(context: &BatchContext, call: &ResolvedC
         tool_call_id: call.call.id.clone(),
         arguments: String::new(),
         kind: call.kind,
+        on_server: call.on_server.clone(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Opening the conversation of a run.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::super::inputs::{InputFiles, has_files};
@@ -77,10 +78,11 @@ impl Conversation {
             conversation.answered_call = pending_call;
             return Ok((Some(conversation), history));
         }
+        let answers = std::mem::take(&mut request.answered_calls);
         let (named, id_origin) = named_session(parts, request, &incoming, waiting);
         let has_tools = request.tools.has_server_tools();
         let session = match named {
-            None if request.options.ephemeral || !has_tools => None,
+            None if request.options.ephemeral || !(has_tools || request.options.keep) => None,
             None => {
                 let id = SessionId::fresh();
                 Some(LeasedSession {
@@ -97,6 +99,13 @@ impl Conversation {
                 id_origin,
             }),
         };
+        let session = match (session, &request.options.previous) {
+            (Some(session), Some(previous)) => Some(after(parts, &owner, session, previous).await?),
+            (session, _) => session,
+        };
+        if let Some(session) = &session {
+            holds_calls(session, answers)?;
+        }
         if request.options.ephemeral {
             let stored = session.and_then(|session| session.found);
             let incoming = accept_unstored(incoming).await?;
@@ -104,7 +113,8 @@ impl Conversation {
                 Self::unstored(parts, request, stored.unwrap_or_default(), incoming);
             return Ok((Some(conversation), history));
         }
-        let is_kept = |session: &LeasedSession| has_tools || !session.is_new();
+        let keeps = has_tools || request.options.keep;
+        let is_kept = |session: &LeasedSession| keeps || !session.is_new();
         let Some(session) = session.filter(is_kept) else {
             return Ok((None, accept_unstored(incoming).await?));
         };
@@ -137,7 +147,7 @@ impl Conversation {
         let has_files = has_files(&incoming);
         let incoming = files.accept(incoming).await?;
         // Inline files are stored for the session.
-        let deferred = is_new && !has_files;
+        let deferred = is_new && !has_files && !request.options.keep;
         let is_read_only = |name: &str| request.tools.is_read_only(name);
         let interrupted = interrupted_results(&stored, is_read_only);
         let before = stored.messages.len();
@@ -207,6 +217,22 @@ impl Conversation {
     }
 }
 
+/// Checks that a session holds these calls.
+fn holds_calls(session: &LeasedSession, calls: Vec<String>) -> Result<(), AgentError> {
+    let stored = session.found.iter().flat_map(|found| &found.messages);
+    let known: HashSet<&str> = match calls.is_empty() {
+        true => HashSet::new(),
+        false => stored
+            .flat_map(|stored| stored.message.tool_calls())
+            .map(|call| call.id.as_str())
+            .collect(),
+    };
+    let unknown = calls
+        .into_iter()
+        .find(|call| !known.contains(call.as_str()));
+    unknown.map_or(Ok(()), |call| Err(AgentError::UnknownCall { call }))
+}
+
 /// The session that a request names or continues, and who chose its id.
 fn named_session(
     parts: &AgentParts,
@@ -224,8 +250,48 @@ fn named_session(
             (Some(id), IdOrigin::Chat)
         }
         (None, None, Some(WaitingTurn::Stored(id))) => (Some(id), IdOrigin::Client),
+        // It lives as long as one that the client named, but can be deleted to make space.
+        (None, None, _) if options.keep => (None, IdOrigin::Chat),
         (None, None, _) => (None, IdOrigin::Nameless),
     }
+}
+
+/// The session in which the turn follows the answer of the run `previous`: the session itself where that is its last answer,
+/// else a fork.
+async fn after(
+    parts: &AgentParts,
+    owner: &Owner,
+    session: LeasedSession,
+    previous: &RunId,
+) -> Result<LeasedSession, AgentError> {
+    let Some(stored) = &session.found else {
+        return Err(AgentError::NoPosition);
+    };
+    let is_answer = |stored: &StoredMessage| stored.view.is_some();
+    let is_of_run = |stored: &StoredMessage| {
+        let view = stored.view.as_ref();
+        view.is_some_and(|view| view.run.as_deref() == Some(previous.as_str()))
+    };
+    let place = stored.messages.iter().position(is_of_run);
+    let last = stored.messages.iter().rposition(is_answer);
+    let place = match place {
+        Some(place) => place,
+        // An answer of another dialect can only be followed while it is the last one.
+        None if stored.last_run.as_ref() == Some(previous) => return Ok(session),
+        None => return Err(AgentError::NoPosition),
+    };
+    if last == Some(place) {
+        return Ok(session);
+    }
+    let before = stored.instructions.len() + place + 1;
+    let fork = parts.sessions.fork(&session.lease, Some(before), None);
+    let id = fork.await?.id;
+    Ok(LeasedSession {
+        lease: parts.sessions.lease(owner, &id).await?,
+        found: parts.sessions.load(owner, &id).await?,
+        id,
+        id_origin: IdOrigin::Client,
+    })
 }
 
 /// The id of the last tool call whose result the request brings. It identifies the waiting turn.

@@ -5,7 +5,7 @@ use super::super::batch::millis;
 use super::super::calls::ResolvedCall;
 use super::super::citations;
 use super::super::conversation::WriteFailure;
-use super::super::event::{AgentEvent, Notice, Outcome};
+use super::super::event::{AgentEvent, Notice, Outcome, RoundEnd};
 use super::super::options::TextMode;
 use super::super::stop::{StopReason, TurnEnd};
 use super::super::transcript;
@@ -51,6 +51,20 @@ impl Run {
                 rest
             }
         }
+    }
+
+    /// Reports that the text of a round is complete.
+    pub(super) fn report_round_end(&mut self, has_calls: bool) {
+        let sources = self.turn_env.sources();
+        let citations = match sources.is_empty() {
+            true => Vec::new(),
+            false => self.answer_text.round_citations(sources),
+        };
+        let end = RoundEnd {
+            has_calls,
+            citations,
+        };
+        self.ready.push_back(AgentEvent::RoundEnded(end));
     }
 
     /// Adds a text to the answer that is not from the model.
@@ -101,6 +115,7 @@ impl Run {
         if let Some(conversation) = &self.conversation {
             conversation.detach_answered();
         }
+        self.report_round_end(false);
         self.note_missing_files(reason);
         self.annotate();
         let finish_reason = finish_reason(reason, &self.finish_reason);
@@ -142,6 +157,11 @@ impl Run {
             text: self.answer_text.joined().to_owned(),
             final_text: self.answer_text.last_round().to_owned(),
             call_ids: client_calls.clone(),
+            run: self
+                .request
+                .options
+                .keep
+                .then(|| self.control.run().as_str().to_owned()),
         };
         if let Some(last) = end.last_mut() {
             last.view = Some(view);
@@ -170,7 +190,7 @@ impl Run {
         }
     }
 
-    /// Reports that a session write failed.
+    /// Reports that a session write failed. The turn ends if another run may write to the session now.
     pub(super) fn write_failed(&mut self, failure: WriteFailure) {
         self.parts.metrics.session_store_failed();
         let (kind, message) = match failure {
@@ -178,6 +198,10 @@ impl Run {
                 "session_store",
                 "the session could not be saved; this turn may be missing from the history",
             ),
+            WriteFailure::LeaseLost => {
+                self.lease_lost = true;
+                return;
+            }
             WriteFailure::TooLarge => (
                 "session_too_large",
                 "the session has reached its size limit, session_max_bytes; this turn is missing from the history",
@@ -270,6 +294,9 @@ impl Run {
                 none => *none = Some(usage.clone()),
             }
         }
+        let written = reply.usage.as_ref().map(Usage::completion_tokens);
+        let written = written.unwrap_or_else(|| estimated_output(reply));
+        self.output_tokens = self.output_tokens.saturating_add(written);
         self.usage_by_round.push(reply.usage.clone());
         let reported = reply.usage.as_ref().map(Usage::total_tokens);
         match reported.filter(|tokens| *tokens > 0) {
@@ -290,4 +317,12 @@ fn finish_reason(reason: StopReason, last: &FinishReason) -> FinishReason {
         (StopReason::Completed, last) => last.clone(),
         _ => FinishReason::Stop,
     }
+}
+
+/// The tokens of a reply whose upstream reports none: characters / 4.
+fn estimated_output(reply: &ModelReply) -> u64 {
+    let reasoning = reply.reasoning.as_ref().map_or(0, |(text, _)| text.len());
+    let calls = reply.calls.iter().map(|call| call.call.arguments.len());
+    let bytes = reply.text.len() + reasoning + calls.sum::<usize>();
+    u64::try_from(bytes / 4).unwrap_or(u64::MAX)
 }

@@ -6,12 +6,13 @@ use super::super::AgentError;
 use super::super::batch::{Batch, BatchContext};
 use super::super::block_in_place_if;
 use super::super::calls::{CallEffect, ResolvedCall, Resolver};
-use super::super::event::AgentEvent;
+use super::super::event::{AgentEvent, Notice};
 use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer, ReplyFacts};
 use super::super::model_call::ActiveModelCall;
 use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::transcript;
+use super::super::truncation::Truncation;
 use super::{Aborted, Phase, Run};
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
@@ -19,6 +20,7 @@ use crate::session::StoredMessage;
 use crate::upstream::ModelCall;
 use crate::upstream::assemble::ModelReply;
 use crate::upstream::messages;
+use crate::upstream::retry::is_too_long;
 use crate::upstream::settings::FinalCall;
 
 /// If an answer has more calls than this, their validation may take long.
@@ -39,6 +41,10 @@ impl Run {
         if self.control.stops_after_round() {
             return self.abort().await;
         }
+        let output_left = self.output_left();
+        if output_left == Some(0) {
+            return self.stop_at_limit(StopReason::Length).await;
+        }
         let offer = match self.machine.before_model_call(self.started.elapsed()) {
             BeforeModelCall::Call(offer) => offer,
             BeforeModelCall::Finish(reason) => return self.stop_at_limit(reason).await,
@@ -51,16 +57,20 @@ impl Run {
             self.limit_notice(reason);
         }
         self.last_buffered.clear();
-        let call = self.model_call(offer);
-        let waiting_since = Instant::now();
-        let opened = tokio::select! {
-            biased;
-            () = aborted => None,
-            opened = ActiveModelCall::open(&self.parts, &self.request, call, offer) => Some(opened),
-        };
-        self.waited += waiting_since.elapsed();
-        let Some(opened) = opened else {
-            return self.abort().await;
+        let opened = loop {
+            let call = self.model_call(offer, output_left);
+            let waiting_since = Instant::now();
+            let opened = tokio::select! {
+                biased;
+                () = &mut *aborted => None,
+                opened = ActiveModelCall::open(&self.parts, &self.request, call, offer) => Some(opened),
+            };
+            self.waited += waiting_since.elapsed();
+            match opened {
+                None => return self.abort().await,
+                Some(Err(error)) if self.shorten(&error) => {}
+                Some(opened) => break opened,
+            }
         };
         let (call, notices) = opened?;
         if !self.started_queued {
@@ -68,6 +78,8 @@ impl Run {
             self.ready.push_back(AgentEvent::Started {
                 headers: call.headers(),
             });
+            let at_start = std::mem::take(&mut self.request.notices);
+            at_start.into_iter().for_each(|notice| self.notify(notice));
         }
         notices.into_iter().for_each(|notice| self.notify(notice));
         self.answer_text.begin_round();
@@ -75,7 +87,33 @@ impl Run {
         Ok(())
     }
 
-    fn model_call(&self, offer: Offer) -> ModelCall {
+    /// Leaves the oldest turns out of a prompt that was refused as too long. Returns whether there were any.
+    fn shorten(&mut self, error: &AgentError) -> bool {
+        let is_too_long = matches!(error, AgentError::Upstream(error) if is_too_long(error));
+        let truncation = self.truncation.as_mut().filter(|_| is_too_long);
+        let Some(transcript) = truncation.and_then(Truncation::shorten) else {
+            return false;
+        };
+        self.transcript = transcript;
+        let left_out = Notice {
+            kind: "truncated",
+            message: "the prompt was too long for the model; its oldest turns were left out"
+                .to_owned(),
+        };
+        match self.started_queued {
+            true => self.notify(left_out),
+            false => self.request.notices.push(left_out),
+        }
+        true
+    }
+
+    /// How many tokens the model may still write, if that is limited.
+    fn output_left(&self) -> Option<u64> {
+        let most = self.request.options.limits.max_output_tokens?;
+        Some(most.saturating_sub(self.output_tokens))
+    }
+
+    fn model_call(&self, offer: Offer, output_left: Option<u64>) -> ModelCall {
         let tools = self.request.tools.tools_json();
         let template = &self.request.call;
         let removes_tools = self.request.route.quirks.final_call == FinalCall::RemoveTools;
@@ -88,15 +126,16 @@ impl Run {
             Offer::Withheld(_) => (tools, Some("\"none\"".into())),
         };
         let fields = match tools {
-            Some(_) => &template.fields,
-            None => &template.fields_without_tools,
+            Some(_) => template.fields.clone(),
+            None => template.fields_without_tools.clone(),
         };
         ModelCall {
             model: self.request.model.clone(),
-            fields: fields.clone(),
+            fields,
             stream_options: template.stream_options.clone(),
             tools,
             tool_choice,
+            max_output_tokens: output_left,
             transcript: self.transcript.clone(),
             headers: self.request.caller.headers.clone(),
             session: self.turn_env.workspace().clone(),
@@ -187,6 +226,7 @@ impl Run {
         mut decisions: Vec<CallDecision>,
     ) -> Result<(), AgentError> {
         let buffered = self.end_round(&reply.text, buffered);
+        self.report_round_end(true);
         self.write_calls(&reply, &resolved, &mut decisions).await;
         let session_id = self.session_id().cloned();
         let context = BatchContext::new(
@@ -262,8 +302,11 @@ impl Run {
         let round = finished.messages.iter().map(|stored| &stored.message);
         let round = messages::of_round(round, &self.request.route.quirks);
         let images = &finished.images;
-        self.transcript
-            .push(round.iter().map(|message| images.render(message)));
+        let texts: Vec<_> = round.iter().map(|message| images.render(message)).collect();
+        if let Some(truncation) = &mut self.truncation {
+            truncation.push(&texts);
+        }
+        self.transcript.push(texts);
         match next {
             AfterBatch::Continue if self.control.stops_after_round() => {
                 self.queue_events(finished.buffered);

@@ -44,14 +44,16 @@ impl NamedImages {
             let mut texts: Vec<String> = content.iter().map(|part| part.get().to_owned()).collect();
             let mut is_changed = false;
             for (part, text) in content.iter().zip(&mut texts).rev() {
-                let Some(id) = image_id(part) else {
+                let Some(image) = NamedImage::read(part) else {
                     continue;
                 };
                 mentions += 1;
+                // What a user sends is for the model server to refuse.
+                let is_shown = request.route.quirks.images || image.detail.is_some();
                 let note = match mentions <= MOST_MENTIONS {
-                    _ if !request.route.quirks.images => Some(UNSEEN),
+                    _ if !is_shown => Some(UNSEEN),
                     false => Some(EARLIER),
-                    true => found.admit(parts, owner, id, &mut room).await,
+                    true => found.admit(parts, owner, image.id, &mut room).await,
                 };
                 if let Some(note) = note {
                     *text = note_part(note);
@@ -98,13 +100,15 @@ impl NamedImages {
         let mut text = PartedText::default();
         let mut done = 0;
         for part in image_parts(message) {
-            let image = image_id(part).and_then(|id| self.by_file.get(&id));
+            let named = NamedImage::read(part);
+            let image = named.as_ref().and_then(|named| self.by_file.get(&named.id));
+            let detail = named.as_ref().and_then(|named| named.detail.as_deref());
             let start = part.get().as_ptr().addr().checked_sub(json.as_ptr().addr());
             if let (Some(image), Some(start)) = (image, start)
                 && let Some(before) = json.get(done..start)
             {
                 text.push_text(json.slice_ref(before));
-                text.push_embedded(image.embedded());
+                text.push_embedded(image.embedded(detail));
                 done = start + part.get().len();
             }
         }
@@ -121,10 +125,7 @@ impl NamedImages {
 async fn stored_image(parts: &AgentParts, owner: &Owner, id: &FileId) -> Option<StoredImage> {
     let files = &parts.sessions.files;
     let stored = files.get(owner, id).await.ok()?;
-    let content = BinaryContent::File {
-        path: files.path(&stored).into(),
-        length: stored.bytes,
-    };
+    let content = BinaryContent::Stored(files.content(&stored));
     let is_image = stored.mime_type.starts_with("image/");
     (is_image && content.exists().await).then(|| StoredImage {
         mime_type: stored.mime_type.into(),
@@ -136,7 +137,18 @@ async fn stored_image(parts: &AgentParts, owner: &Owner, id: &FileId) -> Option<
 pub(in super::super) fn image_ids(message: &Message) -> Vec<FileId> {
     image_parts(message)
         .into_iter()
-        .filter_map(image_id)
+        .filter_map(NamedImage::read)
+        .map(|image| image.id)
+        .collect()
+}
+
+/// The stored images that a user sends with a message, by the number of their part.
+pub(in super::super) fn input_images(message: &Message) -> Vec<(usize, FileId)> {
+    let parts = image_parts(message).into_iter().enumerate();
+    let images = parts.filter_map(|(index, part)| Some((index, NamedImage::read(part)?)));
+    images
+        .filter(|(_, image)| image.detail.is_some())
+        .map(|(index, image)| (index, image.id))
         .collect()
 }
 
@@ -153,16 +165,28 @@ fn image_parts(message: &Message) -> Vec<&RawValue> {
     parts().unwrap_or_default()
 }
 
-/// The file that a content part names as an image.
-fn image_id(part: &RawValue) -> Option<FileId> {
-    let part = RawObject::parse(part.get()).ok()?;
-    let kind: String = serde_json::from_str(part.get_some("type")?.get()).ok()?;
-    if kind != "image_file" {
-        return None;
+/// A stored image that a content part names.
+struct NamedImage {
+    id: FileId,
+    /// How closely the model is to look. Only images that a user sends have it.
+    detail: Option<String>,
+}
+
+impl NamedImage {
+    fn read(part: &RawValue) -> Option<Self> {
+        let part = RawObject::parse(part.get()).ok()?;
+        let text = |object: &RawObject<'_>, key: &str| -> Option<String> {
+            serde_json::from_str(object.get_some(key)?.get()).ok()
+        };
+        if text(&part, "type")? != "image_file" {
+            return None;
+        }
+        let file = RawObject::parse(part.get_some("image_file")?.get()).ok()?;
+        Some(Self {
+            id: FileId::parse(&text(&file, "file_id")?)?,
+            detail: text(&file, "detail"),
+        })
     }
-    let file = RawObject::parse(part.get_some("image_file")?.get()).ok()?;
-    let id: String = serde_json::from_str(file.get_some("file_id")?.get()).ok()?;
-    FileId::parse(&id)
 }
 
 #[cfg(test)]

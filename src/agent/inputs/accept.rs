@@ -3,7 +3,10 @@
 use serde_json::json;
 
 use super::super::AgentError;
-use super::error::{FileMember, FilePosition, InputFileError, InputFileProblem, PartIndex};
+use super::super::images::input_images;
+use super::error::{
+    FileMember, FilePosition, InputFileError, InputFileProblem, PartForm, PartIndex,
+};
 use super::part::{FilePart, InlineFile, file_parts, with_parts};
 use super::{InputFiles, decode};
 use crate::openai::message::Message;
@@ -19,13 +22,11 @@ impl InputFiles<'_> {
         self,
         messages: Vec<Message>,
     ) -> Result<Vec<Message>, AgentError> {
-        if self
-            .parts
-            .sources
-            .snapshot()
-            .tool_for(Capability::Code)
-            .is_none()
-        {
+        for (index, message) in messages.iter().enumerate() {
+            self.check_images(index, message).await?;
+        }
+        let sources = self.parts.sources.snapshot();
+        if sources.tool_for(Capability::Code).is_none() {
             return Ok(messages);
         }
         let mut accepted = Vec::with_capacity(messages.len());
@@ -51,6 +52,24 @@ impl InputFiles<'_> {
             });
         }
         Ok(accepted)
+    }
+
+    /// Checks the stored images that a message brings, and attaches them to the session.
+    async fn check_images(&self, message: usize, brings: &Message) -> Result<(), AgentError> {
+        for (part, id) in input_images(brings) {
+            let index = PartIndex { message, part };
+            let position = FilePosition::Part {
+                index,
+                form: PartForm::InputFile,
+                member: FileMember::Id,
+            };
+            let stored = self.find_stored(position.clone(), id.clone()).await?;
+            if !stored.mime_type.starts_with("image/") {
+                let problem = InputFileProblem::NotAnImage { id };
+                return Err(InputFileError { position, problem }.into());
+            }
+        }
+        Ok(())
     }
 
     /// Checks one content part, and stores its file if there is a stored session. Returns the part that replaces it, if any.

@@ -67,6 +67,12 @@ pub enum InputFileProblem {
         /// The id.
         id: FileId,
     },
+    /// The file is to be shown as an image and is none.
+    #[error("the file '{id}' is no image")]
+    NotAnImage {
+        /// The id.
+        id: FileId,
+    },
     /// The text does not have the form of a file id.
     #[error("the id is not a file id")]
     NotAnId,

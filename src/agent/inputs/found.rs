@@ -1,9 +1,9 @@
 //! The list of a turn's input files, with unique names for the working directory.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::blobs::Blob;
 use crate::session::files::FileDraft;
 use crate::tools::WorkFile;
 
@@ -16,8 +16,9 @@ pub(super) struct InputFile {
     pub(super) mime_type: String,
     /// The size in bytes.
     pub(super) size: u64,
-    /// Where the server has the content.
-    pub(super) path: PathBuf,
+    pub(super) content: Blob,
+    /// Whether code of the session made it.
+    pub(super) is_produced: bool,
 }
 
 /// The input files found so far. Ids and names are unique.
@@ -65,8 +66,8 @@ impl FoundFiles {
         let work_file = |input: &InputFile| WorkFile {
             id: input.id.clone(),
             name: input.name.clone(),
-            size: input.size,
-            path: input.path.clone(),
+            content: input.content.clone(),
+            is_produced: input.is_produced,
         };
         self.files.iter().map(work_file).collect()
     }
@@ -82,7 +83,8 @@ mod tests {
             name: name.into(),
             mime_type: "text/csv".into(),
             size: 1_234_567,
-            path: PathBuf::from("/blob").join(id),
+            content: Blob::file(std::path::PathBuf::from("/blob").join(id), 1_234_567),
+            is_produced: false,
         }
     }
 
@@ -118,6 +120,6 @@ mod tests {
         );
         let files = found.work_files();
         assert_eq!(files.len(), 8);
-        assert_eq!(files[1].path, PathBuf::from("/blob/2"));
+        assert_eq!(files[1].content, input("2", "").content);
     }
 }

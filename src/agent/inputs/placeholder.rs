@@ -46,9 +46,8 @@ fn grouped(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
+    use crate::blobs::Blob;
 
     #[test]
     fn a_location_part_says_where_a_file_is_and_how_large() {
@@ -57,7 +56,8 @@ mod tests {
             name: "sales.csv".into(),
             mime_type: "text/csv".into(),
             size: 1_234_567,
-            path: PathBuf::from("/blob/1"),
+            content: Blob::file(std::path::PathBuf::from("/blob/1"), 1_234_567),
+            is_produced: false,
         };
         assert_eq!(
             location_part(&input),

@@ -1,5 +1,7 @@
 //! Finds the input files of a turn, and rewrites the messages of the history for the model.
 
+use std::collections::HashSet;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -16,9 +18,12 @@ use super::{InputFiles, Inputs, decode};
 use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::session::files::{FileError, Purpose, StoredFile, name};
+use crate::tools::python::EXECUTE_PYTHON;
 
 /// Largest file that is sent to a model inline, in bytes.
 const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
+/// Most files made by code that a new interpreter gets; of more, the last ones.
+const MAX_PRODUCED: usize = 200;
 
 impl InputFiles<'_> {
     /// Finds the input files of a turn, and rewrites the messages for the upstream: with `runs_code` they say where in the
@@ -32,6 +37,7 @@ impl InputFiles<'_> {
         named: &[NamedFile],
         runs_code: bool,
     ) -> Result<(Vec<Message>, Inputs), AgentError> {
+        let has_run_code = self.session.is_some() && history.iter().any(runs_code_in);
         let mut found = FoundFiles::default();
         let mut rewritten_history = Vec::with_capacity(history.len());
         for message in history {
@@ -70,10 +76,11 @@ impl InputFiles<'_> {
             found.add(self.input_file(stored));
         }
         if runs_code {
-            self.add_uploaded(&mut found).await;
+            self.add_of_session(&mut found).await;
         }
         let inputs = Inputs {
             files: found.work_files(),
+            has_run_code,
             _drafts: found.drafts,
         };
         Ok((rewritten_history, inputs))
@@ -122,17 +129,18 @@ impl InputFiles<'_> {
         let written = async {
             let mut draft = self.parts.sessions.files.draft().await?;
             draft.write(&content).await?;
-            let path = draft.flush().await?;
-            Ok::<_, FileError>((draft, path))
+            let stored = draft.flush().await?;
+            Ok::<_, FileError>((draft, stored))
         };
         match written.await {
-            Ok((draft, path)) => {
+            Ok((draft, content)) => {
                 let input = InputFile {
                     id,
                     mime_type: draft.media_type(&name, mime_type.as_deref()),
                     name,
                     size,
-                    path,
+                    content,
+                    is_produced: false,
                 };
                 found.drafts.push(draft);
                 Some(location_part(&found.add(input)))
@@ -149,20 +157,17 @@ impl InputFiles<'_> {
         if stored.bytes > MAX_INLINE_BYTES {
             return None;
         }
-        let opened = self
-            .parts
-            .sessions
-            .files
-            .open_content(self.owner, &stored.id)
-            .await;
-        let (_, file) = opened.ok()?;
+        let files = &self.parts.sessions.files;
+        let opened = files.open_content(self.owner, stored, 0..stored.bytes);
+        let mut file = opened.await.ok()?;
         let mut content = Vec::new();
-        let read = file.take(MAX_INLINE_BYTES).read_to_end(&mut content).await;
+        let read = file.read_to_end(&mut content).await;
         read.ok().map(|_| content.into())
     }
 
-    /// Adds the files that were uploaded for the session. Those that messages name are in the list already.
-    async fn add_uploaded(&self, found: &mut FoundFiles) {
+    /// Adds the files that were uploaded for the session, and those that its code made. Those that messages name are in the
+    /// list already.
+    async fn add_of_session(&self, found: &mut FoundFiles) {
         let Some(session) = self.session else { return };
         match self
             .parts
@@ -172,15 +177,42 @@ impl InputFiles<'_> {
             .await
         {
             Ok(files) => {
-                let uploaded = files
+                let (produced, uploaded): (Vec<_>, Vec<_>) = files
                     .into_iter()
-                    .filter(|file| file.purpose != Purpose::AssistantsOutput);
+                    .partition(|file| file.purpose == Purpose::AssistantsOutput);
                 for file in uploaded {
                     found.add(self.input_file(file));
+                }
+                for file in last_of_code(produced) {
+                    let input = self.input_file(file);
+                    let is_produced = true;
+                    found.add(InputFile {
+                        is_produced,
+                        ..input
+                    });
                 }
             }
             // The turn runs without these files.
             Err(error) => tracing::error!(%error, "the files of a session could not be listed"),
         }
     }
+}
+
+/// Whether a message asks for code to be run.
+fn runs_code_in(message: &Message) -> bool {
+    let mut calls = message.tool_calls().iter();
+    calls.any(|call| call.name == EXECUTE_PYTHON)
+}
+
+/// Of the files that tools made, oldest first: those that code made, the last of each name.
+fn last_of_code(produced: Vec<StoredFile>) -> Vec<StoredFile> {
+    let mut names = HashSet::new();
+    let of_code = produced
+        .into_iter()
+        .rev()
+        .filter(|file| file.tool.as_deref() == Some(EXECUTE_PYTHON));
+    let last = of_code.filter(|file| names.insert(file.name.clone()));
+    let mut last: Vec<StoredFile> = last.take(MAX_PRODUCED).collect();
+    last.reverse();
+    last
 }

@@ -110,6 +110,7 @@ mod tests {
             max_tool_calls: tool_calls,
             max_duration: seconds.map(Duration::from_secs),
             max_total_tokens: tokens,
+            max_output_tokens: None,
         }
     }
 

@@ -130,6 +130,7 @@ impl<'a> ExtensionFields<'a> {
                 max_tool_calls: lowest(max_tool_calls, settings.max_tool_calls),
                 max_duration: lowest(agent.limits.max_duration, settings.max_duration),
                 max_total_tokens: lowest(agent.limits.max_total_tokens, settings.max_total_tokens),
+                max_output_tokens: None,
             },
             on_disconnect: agent.on_disconnect,
             background: agent.background,
@@ -147,6 +148,10 @@ impl<'a> ExtensionFields<'a> {
             text: agent.text,
             citations: agent.citations.unwrap_or(settings.citations),
             ephemeral: self.store.read::<bool>("true or false")? == Some(false),
+            keep: false,
+            previous: None,
+            truncates: false,
+            container: None,
         };
         if options.background && options.ephemeral {
             let problem = "needs a stored answer; leave out 'store' or send \"store\": true";

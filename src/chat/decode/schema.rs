@@ -9,6 +9,7 @@ use super::code::{MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_WANTED};
 use super::extensions::agent::{
     CITATIONS, IMAGES, ON_DISCONNECT, ON_LIMIT, PROGRESS, SESSION_MODE, TEXT, TOOL_EXECUTION,
 };
+use super::mcp::MAX_LABEL_BYTES;
 use super::web::MAX_DOMAINS;
 use crate::ids::SessionId;
 
@@ -129,9 +130,29 @@ enum ChatTool {
         r#type: String,
         custom: DeclaredCustomTool,
     },
+    /// An MCP server on a host that the operator permits. Its tools are server-side tools of this request.
+    Mcp {
+        #[schemars(extend("const" = "mcp"))]
+        r#type: String,
+        /// Stands, with two underscores, before the names of its tools.
+        #[schemars(length(min = 1, max = MAX_LABEL_BYTES))]
+        server_label: String,
+        /// The URL of its streamable HTTP or SSE endpoint.
+        server_url: Option<String>,
+        /// What the server is for; added to the descriptions of its tools.
+        server_description: Option<String>,
+        /// An access token.
+        authorization: Option<String>,
+        /// Further headers.
+        headers: Option<BTreeMap<String, String>>,
+        /// The tools that are offered: their names, or an object with them as `tool_names`. By default all.
+        allowed_tools: Option<Value>,
+        /// Has to be `never`, or `{"always": {"tool_names": []}}`, in this version.
+        require_approval: Option<Value>,
+    },
     /// A hosted tool, such as `code_interpreter` or `web_search`.
     Hosted {
-        #[schemars(extend("not" = {"enum": ["function", "custom"]}))]
+        #[schemars(extend("not" = {"enum": ["function", "custom", "mcp"]}))]
         r#type: String,
     },
 }

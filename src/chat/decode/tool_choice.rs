@@ -30,6 +30,18 @@ impl ToolChoice {
         }))
     }
 
+    /// The tools that the choice names.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let Some(Choice { value, .. }) = &self.0 else {
+            return Vec::new();
+        };
+        let allowed = value["allowed_tools"]["tools"].as_array();
+        let choices = allowed.into_iter().flatten().chain([value]);
+        choices
+            .filter_map(|choice| choice["function"]["name"].as_str())
+            .collect()
+    }
+
     /// Refuses a choice that names a function which is neither offered nor `known`. A function that the filters of the
     /// request exclude is known; the choice is then dropped with it.
     ///

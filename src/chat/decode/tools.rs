@@ -36,7 +36,7 @@ pub(super) struct DeclaredTools {
 }
 
 /// The capability that a type of `tools[]` or `tool_choice` stands for.
-pub(super) fn capability(kind: &str) -> Option<Capability> {
+pub fn capability(kind: &str) -> Option<Capability> {
     match kind {
         code::CODE_INTERPRETER => Some(Capability::Code),
         kind if web::is_web_search(kind) => Some(Capability::Web),
@@ -59,15 +59,15 @@ pub(super) fn entries(field: Field<'_>) -> Result<Vec<ToolEntry<'_>>, RequestErr
 }
 
 impl DeclaredTools {
-    /// Checks the entries. A hosted tool is run by the server-side tool that `server_tool` gives for its type, or by the
-    /// upstream if `upstream_types` has its type.
+    /// Checks the entries. A hosted tool is run here if `runs_here` says so of its type, or by the upstream if
+    /// `upstream_types` has its type.
     ///
     /// # Errors
     /// When an entry is invalid, or neither the server nor the upstream runs its hosted tool.
     pub(super) fn check(
         entries: Vec<ToolEntry<'_>>,
         upstream_types: &[String],
-        server_tool: impl Fn(&str) -> Option<&'static str>,
+        runs_here: impl Fn(&str) -> bool,
     ) -> Result<Self, RequestError> {
         let unusable = entries
             .iter()
@@ -87,7 +87,7 @@ impl DeclaredTools {
                     checked.functions.push(definition);
                 }
                 ToolEntry::Hosted { kind, json } => {
-                    if server_tool(&kind).is_some() {
+                    if runs_here(&kind) {
                         continue;
                     }
                     if !upstream_types.contains(&kind) {

@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 use url::Host;
 
 use super::body::Field;
+use super::object::RequestObject;
 use super::tools::ToolEntry;
 use crate::agent::turn::{ContextSize, DomainFilter, Location, WebOptions};
-use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 
 /// The field that requests web search.
@@ -108,42 +108,6 @@ fn read_options(value: &RawValue, path: &str) -> Result<WebOptions, RequestError
     })
 }
 
-/// An object of the request, and the path that names it in errors.
-#[derive(Debug)]
-struct RequestObject<'a> {
-    path: &'a str,
-    members: RawObject<'a>,
-}
-
-impl<'a> RequestObject<'a> {
-    /// Reads the object; an error shows `example`, the JSON text of a valid one.
-    fn read(value: &'a RawValue, path: &'a str, example: &str) -> Result<Self, RequestError> {
-        let members = RawObject::parse(value.get()).map_err(|_| {
-            RequestError::invalid(path, &format!("must be an object such as {example}"))
-        })?;
-        Ok(Self { path, members })
-    }
-
-    /// A member as a type; `None` if it is absent or `null`. `shape` is the problem in the error, such as
-    /// `must be a string`.
-    fn member<T: Deserialize<'a>>(
-        &self,
-        name: &str,
-        shape: &str,
-    ) -> Result<Option<T>, RequestError> {
-        self.members
-            .get_some(name)
-            .map(|value| serde_json::from_str(value.get()))
-            .transpose()
-            .map_err(|_| self.invalid(name, shape))
-    }
-
-    /// An error about a member.
-    fn invalid(&self, member: &str, problem: &str) -> RequestError {
-        RequestError::invalid(&format!("{}.{member}", self.path), problem)
-    }
-}
-
 #[derive(Deserialize)]
 struct RawLocation {
     #[serde(rename = "type")]
@@ -229,6 +193,7 @@ mod tests {
     use super::super::body::ChatFields;
     use super::super::tools::entries;
     use super::*;
+    use crate::openai::raw::RawObject;
 
     fn read(json: &str) -> Result<Option<WebOptions>, RequestError> {
         let object = RawObject::parse(json).unwrap();

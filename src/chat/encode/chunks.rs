@@ -64,14 +64,19 @@ impl ChunkEncoder {
     /// Encodes one event.
     pub fn encode(&mut self, event: &AgentEvent, out: &mut BytesMut) {
         match event {
-            AgentEvent::Started { .. } | AgentEvent::Waiting { .. } => {}
+            AgentEvent::Started { .. }
+            | AgentEvent::Waiting { .. }
+            | AgentEvent::RoundEnded(_)
+            | AgentEvent::ClientArguments(_) => {}
             AgentEvent::Model(model) => {
                 if self.head.is_none() {
                     self.answer.model.clone_from(model);
                 }
                 self.begin(out);
             }
-            AgentEvent::Text(text) => self.delta(out, "content", &quoted(text)),
+            AgentEvent::Text(text) | AgentEvent::BetweenRounds(text) => {
+                self.delta(out, "content", &quoted(text));
+            }
             AgentEvent::Reasoning { text, field } => self.delta(out, field, &quoted(text)),
             AgentEvent::Extra { level, fields } => self.extra(*level, fields, out),
             AgentEvent::Calling(calling) => self.progress(out, || ProgressEvent::calling(calling)),

@@ -59,7 +59,7 @@ impl CompletionCollector {
             AgentEvent::Model(model) if !self.model_known => {
                 (self.head.model, self.model_known) = (model, true);
             }
-            AgentEvent::Text(text) => self.text.push_str(&text),
+            AgentEvent::Text(text) | AgentEvent::BetweenRounds(text) => self.text.push_str(&text),
             AgentEvent::Reasoning { text, field } => {
                 self.reasoning.push_str(&text);
                 self.reasoning_field = field;
@@ -85,6 +85,8 @@ impl CompletionCollector {
             AgentEvent::Finished(outcome) => self.outcome = Some(outcome),
             AgentEvent::Started { .. }
             | AgentEvent::Model(_)
+            | AgentEvent::RoundEnded(_)
+            | AgentEvent::ClientArguments(_)
             | AgentEvent::Calling(_)
             | AgentEvent::Waiting { .. }
             | AgentEvent::ToolOutput { .. }

@@ -227,6 +227,7 @@ mod tests {
             tool_call_id: "call_1".into(),
             arguments: arguments.into(),
             kind,
+            on_server: None,
         }
     }
 

@@ -106,6 +106,8 @@ fn the_shipped_file_shows_every_key() {
         "[[upstreams]]",
         "[upstreams.quirks]",
         "[[tools]]",
+        "[mcp_servers.files]",
+        "[mcp_requests]",
         "[[api_keys]]",
     ] {
         let parent = if header == "[upstreams.quirks]" {
@@ -127,6 +129,8 @@ fn the_shipped_file_shows_every_key() {
                 "retry",
                 "upstreams",
                 "tools",
+                "mcp_servers",
+                "mcp_requests",
                 "api_keys",
                 "quirks",
             ]
@@ -143,6 +147,7 @@ fn the_shipped_file_shows_every_key() {
 const OTHER_THAN_DEFAULT: &[&str] = &[
     "api_keys",
     "dispatch_headers",
+    "mcp_requests.hosts",
     "search.pages.user_agent",
     "search.providers",
     "upstreams[0].base_url",
@@ -167,7 +172,7 @@ fn every_example_of_the_shipped_file_is_the_default() {
     let examples = table(&without_short_forms(&shipped_examples()));
     let defaults = table(
         "[sandbox]\n[search]\n[[upstreams]]\nname = \"u\"\nbase_url = \"http://u\"\n\
-         [[tools]]\nname = \"t\"\ndescription = \"d\"\nurl = \"http://t\"",
+         [[tools]]\nname = \"t\"\ndescription = \"d\"\nurl = \"http://t\"\n[mcp_servers.files]",
     );
     let mut compared = 0;
     compare(&defaults, &examples, "", &mut compared);

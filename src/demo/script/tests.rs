@@ -3,13 +3,14 @@ use serde_json::json;
 use super::super::tour::Tour;
 use super::*;
 
-const TOOLS: [&str; 6] = [
+const TOOLS: [&str; 7] = [
     "get_weather",
     "get_ticket",
     "list_comments",
     "execute_python",
     "web_search",
     "read_page",
+    "harbour__get_tides",
 ];
 
 fn script() -> Script {

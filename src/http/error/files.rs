@@ -54,7 +54,7 @@ impl From<FileError> for ApiError {
                 "the uploads that are running would exceed the storage for files; try again later",
             ),
             FileError::Source(_)
-            | FileError::Directory { .. }
+            | FileError::Storage { .. }
             | FileError::Io { .. }
             | FileError::Store(_) => {
                 let message = "the file store is not available; try again later";

@@ -10,6 +10,9 @@ pub(super) fn refused(problem: InputFileProblem, param: &str) -> ApiError {
         InputFileProblem::NotFound { id } => {
             format!("there is no file '{id}'; upload it with POST /v1/files, or send it inline")
         }
+        InputFileProblem::NotAnImage { id } => {
+            format!("the file '{id}' is no image; send it as a file")
+        }
         InputFileProblem::NotAnId => format!(
             "'{param}' is not the id of a file of this server; upload the file with POST /v1/files"
         ),
@@ -21,6 +24,17 @@ pub(super) fn refused(problem: InputFileProblem, param: &str) -> ApiError {
         }
     };
     RequestError::field(param, message).into()
+}
+
+/// The answer to the output of a call that nothing of this server holds.
+pub(in super::super) fn unknown_call(call: &str) -> RequestError {
+    let message = format!(
+        "'input' has an output for the call '{call}', which neither the input nor the history holds; send the call with it"
+    );
+    RequestError {
+        code: Some("no_tool_call_found"),
+        ..RequestError::field("input", message)
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,18 @@ impl From<SessionError> for ApiError {
                 )
             }
             SessionError::Full(full) => storage_full(full),
+            SessionError::LeaseLost => {
+                let message = "the turn lost its session, because the session store could not be reached for too long; \
+                               send the request again";
+                let mut answer = Self::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "server_error",
+                    Some("session_store_unavailable"),
+                    message,
+                );
+                answer.0.retry_after = Some(RETRY_AFTER_SECONDS);
+                answer
+            }
             SessionError::Store(source) => {
                 let message = "the session store is not available; try again later";
                 let mut answer = Self::new(

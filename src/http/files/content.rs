@@ -1,7 +1,5 @@
 //! `GET /v1/files/{id}/content`: a file or a range of its bytes, with headers that keep browsers from running it.
 
-use std::io::SeekFrom;
-
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
@@ -11,7 +9,6 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio_util::io::ReaderStream;
 
 use super::super::AppState;
@@ -19,9 +16,9 @@ use super::super::error::ApiError;
 use super::super::extract::Path;
 use super::path_id;
 use crate::ids::Owner;
-use crate::session::files::{FileError, StoredFile};
+use crate::session::files::StoredFile;
 
-/// The size of one read from the disk, in bytes.
+/// The size of one read, in bytes.
 const READ_BYTES: usize = 128 * 1024;
 
 /// `GET /v1/files/{id}/content`
@@ -33,7 +30,7 @@ pub(in super::super) async fn content(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let files = &state.sessions.files;
-    let (stored, mut file) = files.open_content(&owner, &path_id(&id)?).await?;
+    let stored = files.get(&owner, &path_id(&id)?).await?;
     // The content of an id never changes, so the id is its validator.
     let etag = format!("\"{}\"", stored.id);
     if if_none_match_holds(&headers, &etag) {
@@ -50,12 +47,13 @@ pub(in super::super) async fn content(
         RequestedRange::Part { start, length } => (StatusCode::PARTIAL_CONTENT, start, length),
         RequestedRange::Unsatisfiable => return Err(ApiError::range_not_satisfiable(stored.bytes)),
     };
-    let seek = file.seek(SeekFrom::Start(start)).await;
-    seek.map_err(|source| FileError::Io {
-        doing: "read a file",
-        source,
-    })?;
-    let body = Body::from_stream(ReaderStream::with_capacity(file.take(length), READ_BYTES));
+    // The answer to HEAD has no body.
+    let read = match method == Method::HEAD {
+        true => start..start,
+        false => start..start.saturating_add(length),
+    };
+    let content = files.open_content(&owner, &stored, read).await?;
+    let body = Body::from_stream(ReaderStream::with_capacity(content, READ_BYTES));
     let mut response = (status, head(&stored, &etag, length), body).into_response();
     if let RequestedRange::Part { start, length } = range {
         let content_range = format!("bytes {start}-{}/{}", start + length - 1, stored.bytes);

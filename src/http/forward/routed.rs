@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http::header::TRANSFER_ENCODING;
 
 use super::super::AppState;
-use super::super::body::{self, ReservedMemory};
+use super::super::body::{self, ForwardableBody, ReservedMemory};
 use super::super::error::ApiError;
 use super::super::headers::declared_length;
 use super::model::{BodyFormat, NamedModel};
@@ -29,9 +29,17 @@ pub(super) struct RoutedBody {
 
 /// What has arrived of a body, and the model that it names.
 #[derive(Debug, Default)]
-pub(super) struct StartOfBody {
-    bytes: Bytes,
+pub(in super::super) struct StartOfBody {
+    body: ForwardableBody,
     model: Option<NamedModel>,
+}
+
+/// What an upstream is sent of a body that has arrived.
+#[derive(Debug)]
+pub(super) struct BodyToSend {
+    pub(super) bytes: Bytes,
+    /// It is without the encoding that the headers name.
+    pub(super) decoded: bool,
 }
 
 /// The part of a body that is forwarded while it arrives.
@@ -59,19 +67,22 @@ impl RoutedBody {
         if length.unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING) {
             return Ok(routed);
         }
-        let format = BodyFormat::of(headers);
+        let format = match body::is_readable(headers) {
+            true => BodyFormat::of(headers),
+            // It is for the upstream to read.
+            false => BodyFormat::Other,
+        };
         let (rest, memory) = match format {
             BodyFormat::Json => {
-                let held = body::read(state, owner, body, headers).await?;
-                routed.start.model = format.model(&held);
-                routed.start.bytes = held.into_bytes();
+                let held = body::read_forwardable(state, owner, body, headers).await?;
+                routed.start = StartOfBody::of_json(held.into_forwardable());
                 (None, None)
             }
             BodyFormat::Form(_) => {
                 let start = body::read_start(state, owner, body, headers, FORM_START_BYTES);
                 let start = start.await?;
                 routed.start.model = format.model(&start.bytes);
-                routed.start.bytes = start.bytes;
+                routed.start.body.bytes = start.bytes;
                 (start.rest, Some(start.memory))
             }
             BodyFormat::Other => (Some(body), None),
@@ -95,13 +106,13 @@ impl RoutedBody {
     }
 
     /// The body for an upstream.
-    pub(super) fn for_upstream(self, upstream: &dyn Upstream) -> ForwardBody {
-        let bytes = self.start.for_upstream(upstream);
+    pub(super) fn for_upstream(self, upstream: &dyn Upstream) -> (ForwardBody, bool) {
+        let BodyToSend { bytes, decoded } = self.start.for_upstream(upstream);
         let Some(rest) = self.rest else {
-            return ForwardBody::Full(bytes);
+            return (ForwardBody::Full(bytes), decoded);
         };
         let length = rest.length.map(|length| {
-            let length = length.saturating_sub(self.start.bytes.len());
+            let length = length.saturating_sub(self.start.body.bytes.len());
             length.saturating_add(bytes.len()) as u64
         });
         let stream = if bytes.is_empty() {
@@ -114,16 +125,35 @@ impl RoutedBody {
             });
             start.chain(rest.stream).boxed()
         };
-        ForwardBody::Stream { stream, length }
+        (ForwardBody::Stream { stream, length }, decoded)
     }
 }
 
 impl StartOfBody {
-    /// The bytes, with the upstream's name of the model.
-    pub(super) fn for_upstream(&self, upstream: &dyn Upstream) -> Bytes {
-        match &self.model {
-            Some(model) => model.renamed(&self.bytes, upstream.model_name(&model.name)),
-            None => self.bytes.clone(),
+    /// A whole body of JSON.
+    pub(in super::super) fn of_json(body: ForwardableBody) -> Self {
+        Self {
+            model: BodyFormat::Json.model(&body.bytes),
+            body,
+        }
+    }
+
+    /// The body as it came, or with the upstream's name of the model where that is another one.
+    pub(super) fn for_upstream(&self, upstream: &dyn Upstream) -> BodyToSend {
+        let renamed = self.model.as_ref().and_then(|model| {
+            let name = upstream.model_name(&model.name);
+            (name != model.name).then(|| model.renamed(&self.body.bytes, name))
+        });
+        let ForwardableBody { bytes, encoded } = &self.body;
+        match (renamed, encoded) {
+            (Some(renamed), _) => BodyToSend {
+                bytes: renamed,
+                decoded: encoded.is_some(),
+            },
+            (None, whole) => BodyToSend {
+                bytes: whole.as_ref().unwrap_or(bytes).clone(),
+                decoded: false,
+            },
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use super::operation::HeaderKind::{OptionalNumber, OptionalText, Text};
-use super::operation::{HeaderOf, Operation};
-use super::{errors, runs};
+use super::headers::HeaderKind::{OptionalNumber, OptionalText, Text};
+use super::headers::HeaderOf;
+use super::operation::Operation;
+use super::runs;
 use crate::chat::decode::ChatRequest;
 use crate::chat::encode::{ChatCompletion, StreamedData};
 use crate::http::completions::RunningCompletion;
@@ -21,8 +22,11 @@ const REPLAYED: HeaderOf = (
     OptionalText,
     "`true` if an earlier request with the same `idempotency-key` led to the answer.",
 );
+/// What `idempotency-key` does.
+pub(super) const REPLAYED_HEADER_NOTE: &str =
+    "A request that is sent again under the same key leads to the run of the first one.";
 /// Of answers of the loop, errors included.
-const OF_LOOP: [HeaderOf; 5] = [
+pub(super) const OF_LOOP: [HeaderOf; 5] = [
     (
         "x-completion-id",
         OptionalText,
@@ -63,7 +67,7 @@ pub(in crate::http) fn complete(operation: Operation<'_>) -> Operation<'_> {
         .header(
             "idempotency-key",
             json!({"type": "string", "pattern": "^[!-~]{1,255}$"}),
-            "A request that is sent again under the same key leads to the run of the first one.",
+            REPLAYED_HEADER_NOTE,
         )
         .header(
             "x-session-id",
@@ -87,16 +91,5 @@ pub(in crate::http) fn complete(operation: Operation<'_>) -> Operation<'_> {
             ],
         )
         .leads_to(202, &OF_ID)
-        .fails(errors::MODEL)
-        .fails(errors::TURN)
-        .fails(errors::FAILED)
-        .fails(errors::SESSION_BUSY)
-        .fails(errors::STORAGE)
-        .fails(errors::SESSION_STORE)
-        .fails(errors::FILE_STORE)
-        .fails(errors::FILE_STORE_FULL)
-        .fails(errors::DRAINING)
-        .fails(errors::UPSTREAM)
-        .with_error_headers(&OF_LOOP)
-        .passes_on_answers()
+        .fails_as_turn()
 }

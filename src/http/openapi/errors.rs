@@ -1,5 +1,8 @@
 //! The cases in which requests fail.
 
+use super::chat::OF_LOOP;
+use super::operation::Operation;
+
 /// A case in which a request fails.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ErrorCase {
@@ -15,6 +18,39 @@ impl ErrorCase {
             Some(code) => format!("`{code}`: {}.", self.when),
             None => format!("No code: {}.", self.when),
         }
+    }
+}
+
+impl Operation<'_> {
+    /// The cases in which a turn fails.
+    pub(super) fn fails_as_turn(self) -> Self {
+        self.fails(MODEL)
+            .fails(TURN)
+            .fails(FAILED)
+            .fails(SESSION_BUSY)
+            .fails(STORAGE)
+            .fails(SESSION_STORE)
+            .fails(FILE_STORE)
+            .fails(FILE_STORE_FULL)
+            .fails(DRAINING)
+            .fails(UPSTREAM)
+            .with_error_headers(&OF_LOOP)
+            .passes_on_answers()
+    }
+
+    /// The cases in which there is no answer of a run, and those in which the run itself failed.
+    pub(super) fn fails_as_kept_run(self) -> Self {
+        self.fails(NOT_FOUND)
+            .fails(INTERRUPTED)
+            .fails(SESSION_STORE)
+            .fails(FAILED)
+            .fails(INVALID)
+            .fails(SESSION_BUSY)
+            .fails(STORAGE)
+            .fails(FILE_STORE)
+            .fails(DRAINING)
+            .fails(UPSTREAM)
+            .passes_on_answers()
     }
 }
 
@@ -72,11 +108,18 @@ pub(super) const BODY: &[ErrorCase] = &[
     error(503, "overloaded", "too many large requests are being read"),
 ];
 /// Of endpoints that read bodies of one media type.
-pub(super) const MEDIA_TYPE: &[ErrorCase] = &[error(
-    415,
-    "unsupported_media_type",
-    "the content type is not the documented one",
-)];
+pub(super) const MEDIA_TYPE: &[ErrorCase] = &[
+    error(
+        415,
+        "unsupported_media_type",
+        "the content type is not the documented one",
+    ),
+    error(
+        415,
+        "unsupported_encoding",
+        "the body has a content encoding other than gzip or zstd, or several",
+    ),
+];
 /// Of requests that are forwarded to a model server.
 pub(super) const FORWARDED: &[ErrorCase] = &[
     ErrorCase {
@@ -204,3 +247,32 @@ pub(super) const RANGE: &[ErrorCase] = &[error(
     "range_not_satisfiable",
     "the range is outside the file",
 )];
+/// Of requests of the Responses API.
+pub(super) const RESPONSES: &[ErrorCase] = &[
+    error(
+        400,
+        "unsupported_tool",
+        "the server does not offer a type of `tools`; `param` names the entry",
+    ),
+    error(
+        400,
+        "previous_response_not_found",
+        "`previous_response_id` names no stored response",
+    ),
+    error(404, "conversation_not_found", "`conversation` names none"),
+    error(
+        404,
+        "container_not_found",
+        "`container` of a tool names none; `param` names the field",
+    ),
+    error(
+        400,
+        "no_tool_call_found",
+        "the input answers a call that is not known",
+    ),
+    error(
+        404,
+        "item_not_found",
+        "the input refers to an item that does not exist",
+    ),
+];

@@ -7,25 +7,10 @@ use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
 use super::errors::{self, ErrorCase};
+use super::headers::{HeaderKind, HeaderOf};
 use super::{DescribedRoute, Schemas};
 
 const JSON: &str = "application/json";
-
-/// A header of an answer: its name, schema and description.
-pub(super) type HeaderOf = (&'static str, HeaderKind, &'static str);
-
-/// What the value of a header is, and whether it is always there.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum HeaderKind {
-    /// A text that is always there.
-    Text,
-    /// A text that may be absent.
-    OptionalText,
-    /// A number that is always there.
-    Number,
-    /// A number that may be absent.
-    OptionalNumber,
-}
 
 /// One operation; made for a route, and completed by the route's description.
 #[derive(Debug)]
@@ -247,7 +232,10 @@ impl<'a> Operation<'a> {
 
     fn answer_of(&mut self, status: u16, description: &str) -> &mut Value {
         let answer = self.answers.entry(status).or_insert_with(|| {
-            json!({"description": "", "headers": {"x-request-id": {"$ref": "#/components/headers/RequestId"}}})
+            json!({"description": "", "headers": {
+                "x-request-id": {"$ref": "#/components/headers/RequestId"},
+                "x-loopwright-replica": {"$ref": "#/components/headers/Replica"},
+            }})
         });
         if !description.is_empty() {
             answer["description"] = description.into();
@@ -337,6 +325,7 @@ impl<'a> Operation<'a> {
         let mut headers = json!({
             "x-request-id": {"$ref": "#/components/headers/RequestId"},
             "x-should-retry": {"$ref": "#/components/headers/ShouldRetry"},
+            "x-loopwright-replica": {"$ref": "#/components/headers/Replica"},
         });
         let retry = match (status, self.passes_on) {
             (_, true) => Some(HeaderKind::OptionalNumber),
@@ -356,18 +345,6 @@ impl<'a> Operation<'a> {
     }
 }
 
-impl HeaderKind {
-    fn described(self, description: &str) -> Value {
-        let (kind, required) = match self {
-            Self::Text => ("string", true),
-            Self::OptionalText => ("string", false),
-            Self::Number => ("number", true),
-            Self::OptionalNumber => ("number", false),
-        };
-        json!({"description": description, "required": required, "schema": {"type": kind}})
-    }
-}
-
 /// The parameters that every operation has.
 pub(super) fn shared_parameters() -> Value {
     let parameter = |name: &str, description: &str| {
@@ -383,13 +360,4 @@ pub(super) fn shared_parameters() -> Value {
         ),
         "ClientRequestId": parameter("x-client-request-id", "The same, if there is no `x-request-id`."),
     })
-}
-
-/// The headers that several answers have.
-pub(super) fn shared_headers() -> Value {
-    json!({
-        "ShouldRetry": HeaderKind::OptionalText.described(
-            "`false` where the request must not be sent again as it is; the OpenAI SDKs heed it."
-        ),
-"RequestId": HeaderKind::Text.described("The id of the request; of an answer that is passed on, the model server's.")})
 }

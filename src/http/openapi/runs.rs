@@ -4,8 +4,9 @@ use serde_json::json;
 
 use super::chat::TAG;
 use super::errors;
-use super::operation::HeaderKind::Number;
-use super::operation::{HeaderOf, Operation};
+use super::headers::HeaderKind::Number;
+use super::headers::HeaderOf;
+use super::operation::Operation;
 use crate::chat::encode::{ChatCompletion, StreamedData};
 use crate::http::answer::DeletedObject;
 use crate::http::completions::{
@@ -28,17 +29,7 @@ pub(in crate::http) fn show(operation: Operation<'_>) -> Operation<'_> {
         .answers::<ChatCompletion>(200, "The answer.")
         .answers::<RunningCompletion<'_>>(202, "The run has not ended.")
         .with_headers(202, &[RETRY])
-        .fails(errors::NOT_FOUND)
-        .fails(errors::INTERRUPTED)
-        .fails(errors::SESSION_STORE)
-        .fails(errors::FAILED)
-        .fails(errors::INVALID)
-        .fails(errors::SESSION_BUSY)
-        .fails(errors::STORAGE)
-        .fails(errors::FILE_STORE)
-        .fails(errors::DRAINING)
-        .fails(errors::UPSTREAM)
-        .passes_on_answers()
+        .fails_as_kept_run()
 }
 
 pub(in crate::http) fn delete(operation: Operation<'_>) -> Operation<'_> {

@@ -1,13 +1,16 @@
 //! Models, tools, the endpoints of operators, and what is forwarded.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
 use super::errors;
-use super::operation::HeaderKind::Number;
+use super::headers::HeaderKind::Number;
 use super::operation::Operation;
 use crate::http::models::{Model, ModelList, OfferedTools};
 use crate::metrics;
+use crate::tools::source::Health;
 
 const MODELS: &str = "Models";
 const OPERATIONS: &str = "Operations";
@@ -92,9 +95,30 @@ struct Readiness {
     upstream: Option<String>,
     #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
     session_store: Option<String>,
+    /// Where the contents of files are kept.
+    #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
+    file_store: Option<String>,
     /// The isolation of the code, and how many interpreters there are; absent if code execution is switched off.
     #[schemars(with = "Map<String, Value>", skip_serializing_if = "Option::is_none")]
     code_execution: Option<Map<String, Value>>,
+    /// The MCP servers that the caller may use, by name; absent if there are none.
+    #[schemars(
+        with = "BTreeMap<String, McpReadiness>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    mcp_servers: Option<BTreeMap<String, McpReadiness>>,
+}
+
+/// Whether calls of an MCP server's tools can run.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct McpReadiness {
+    state: Health,
+    /// How many tools it has.
+    tools: usize,
+    /// Why calls cannot run; absent if they can.
+    #[schemars(with = "String", skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 pub(in crate::http) fn healthz(operation: Operation<'_>) -> Operation<'_> {

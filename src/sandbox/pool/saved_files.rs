@@ -174,6 +174,11 @@ impl SavedFiles {
         Ok(Some(RestoredFiles { placed, note }))
     }
 
+    /// Whether there are saved files of a workspace, or a note of what became of them.
+    pub(super) fn knows(&self, id: &WorkspaceId) -> bool {
+        self.0.index.lock().knows(id.as_str())
+    }
+
     /// Deletes the saved files of a workspace.
     pub(super) fn delete(&self, id: &WorkspaceId) -> io::Result<()> {
         self.0.index.lock().remove(id.as_str());

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 
 use super::start::REFILL_PAUSE;
 use super::*;
+use crate::blobs::Blob;
 use crate::ids::SessionId;
 use crate::sandbox::settings::{InterpreterLimits, Network, Settings, Tier};
 use crate::sandbox::{Cell, CellOutcome, FileRange, Sandbox, WorkFile};
@@ -181,8 +182,8 @@ async fn files_that_were_deleted_to_evict_idle_are_told_of() {
     let inputs = [WorkFile {
         id: "file-1".to_owned(),
         name: "input.txt".to_owned(),
-        size: 4,
-        path: folder.join("input"),
+        content: Blob::file(folder.join("input"), 4),
+        is_produced: false,
     }];
     let (first, second) = (WorkspaceId::fresh(), WorkspaceId::fresh());
     let make = "import os; _ = open('made', 'wb').write(os.urandom(700_000))";
@@ -339,8 +340,8 @@ async fn a_file_that_got_another_name_is_told_whatever_call_placed_it() {
         [WorkFile {
             id: format!("file-{number}"),
             name: "a.txt".to_owned(),
-            size: 4,
-            path,
+            content: Blob::file(path, 4),
+            is_produced: false,
         }]
     };
     let (first, second, third) = (input(1), input(2), input(3));

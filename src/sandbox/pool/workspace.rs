@@ -38,6 +38,8 @@ pub(crate) struct Slot {
     pub(super) placed: BTreeSet<String>,
     /// Set if the interpreter is new but the workspace is not: its variables are lost.
     pub(super) restart: Option<Restart>,
+    /// Set if the interpreter is new and had no files of the workspace to restore.
+    pub(super) is_new: bool,
     /// Notices of calls that failed; the next successful call reports them.
     pub(super) pending_notices: Vec<String>,
     /// The interpreter was a spare, and this is its first call.
@@ -180,6 +182,12 @@ impl WorkerGuard {
     /// Takes the report of a replaced interpreter; later calls return `None`.
     pub(crate) fn take_restart(&mut self) -> Option<Restart> {
         self.slot.as_mut()?.restart.take()
+    }
+
+    /// Whether no call has used the interpreter since it was started without files; later calls return `false`.
+    pub(crate) fn take_is_new(&mut self) -> bool {
+        let slot = self.slot.as_mut();
+        slot.is_some_and(|slot| std::mem::take(&mut slot.is_new))
     }
 
     /// Takes the notices that failed calls left behind.

@@ -88,19 +88,20 @@ impl Worker {
         let owner = self.reservation.owner();
         let placed = match self.files() {
             Files::Descriptor(files) => {
-                let placing = spawn_blocking(move || {
-                    let reservation = |file: WorkFile| {
-                        let result = files.place(&file.name, &file.path, owner);
-                        (file, result)
-                    };
-                    new.into_iter().map(reservation).collect()
-                });
-                placing.await.unwrap_or_default()
+                let mut placed = Vec::with_capacity(new.len());
+                for file in new {
+                    let result = place(&files, &file, owner).await;
+                    placed.push((file, result));
+                }
+                placed
             }
             Files::Frames(mut remote) => {
-                let mut placed = Vec::new();
+                let mut placed = Vec::with_capacity(new.len());
                 for file in new {
-                    let result = within(remote.place(&file.name, &file.path)).await;
+                    let result = match file.content.local().await {
+                        Ok(content) => within(remote.place(&file.name, content.path())).await,
+                        Err(error) => Err(error),
+                    };
                     placed.push((file, result));
                 }
                 placed
@@ -183,6 +184,17 @@ impl Worker {
         self.refresh_snapshot().await;
         Ok(())
     }
+}
+
+async fn place(
+    files: &Arc<WorkDir>,
+    file: &WorkFile,
+    owner: Option<(u32, u32)>,
+) -> io::Result<String> {
+    let content = file.content.local().await?;
+    let (files, name) = (files.clone(), file.name.clone());
+    let placing = spawn_blocking(move || files.place(&name, content.path(), owner));
+    placing.await.map_err(io::Error::other)?
 }
 
 async fn within<T>(exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {

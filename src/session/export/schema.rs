@@ -27,6 +27,9 @@ pub struct SessionExport {
     /// The files of the session, without their contents.
     files: Vec<StoredFile>,
     stats: SessionStats,
+    /// What a client has stored with the conversation.
+    #[schemars(with = "Map<String, Value>", skip_serializing_if = "Option::is_none")]
+    metadata: Option<Map<String, Value>>,
     agent: SessionMetadata,
 }
 
@@ -43,6 +46,9 @@ pub struct SessionImport {
     /// Seconds since 1970; by default the current time.
     #[schemars(range(min = 0))]
     updated_at: Option<i64>,
+    /// At most 16 texts of 512 characters, with keys of 64.
+    #[schemars(extend("maxProperties" = 16, "propertyNames" = {"maxLength": 64}, "additionalProperties" = {"type": "string", "maxLength": 512}))]
+    metadata: Option<Map<String, Value>>,
     agent: Option<ImportedMetadata>,
 }
 

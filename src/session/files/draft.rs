@@ -1,11 +1,10 @@
-//! A file that is being stored. Its row is written when its content is complete on disk.
-
-use std::path::PathBuf;
+//! A file that is being stored. Its row is written when its content is complete in the storage.
 
 use tokio::io::{AsyncWriteExt, BufWriter};
 
 use super::blobs::{PendingBlob, blocking};
 use super::{FileError, FileStore, NewFile, StoredFile, name};
+use crate::blobs::Blob;
 use crate::ids::{FileId, Owner};
 use crate::media::MediaSniffer;
 use crate::store::FileRecord;
@@ -53,14 +52,14 @@ impl FileDraft {
         self.file.write_all(bytes).await.map_err(write_error)
     }
 
-    /// Writes buffered bytes to disk and returns the path of the content, which is valid as long as the draft. For
-    /// files that are read but not stored.
+    /// Writes buffered bytes to disk and returns the content, which is valid as long as the draft. For files that are
+    /// read but not stored.
     ///
     /// # Errors
     /// When the disk fails.
-    pub async fn flush(&mut self) -> Result<PathBuf, FileError> {
+    pub async fn flush(&mut self) -> Result<Blob, FileError> {
         self.file.flush().await.map_err(write_error)?;
-        Ok(self.pending.path())
+        Ok(Blob::file(self.pending.path(), self.bytes))
     }
 
     /// The media type of the content so far, given the file name and the claimed type.
@@ -71,7 +70,7 @@ impl FileDraft {
     /// Stores the content as a file with a new id. Older files are deleted if the total limit is exceeded.
     ///
     /// # Errors
-    /// When the disk or the database fails; nothing is stored then.
+    /// When the storage or the database fails; nothing is stored then.
     ///
     /// # Cancel safety
     /// If the future is dropped, the file is stored completely or not at all.
@@ -96,11 +95,7 @@ impl FileDraft {
             bytes,
         } = self;
         let whole = writer.into_inner().into_std().await;
-        let pending = blocking("write a file", move || {
-            pending.place(&whole)?;
-            Ok(pending)
-        })
-        .await?;
+        pending.place(whole).await?;
         let name = name::sanitize(file.name);
         let record = FileRecord {
             id,
@@ -117,12 +112,15 @@ impl FileDraft {
         let max_total_bytes = files.limits().max_total_bytes;
         let inserted = files.store().insert_file(record, max_total_bytes).await?;
         if inserted.known {
-            blocking("remove a file", move || pending.discard()).await?;
+            // Without a row, it is removed below.
+            drop(pending);
         } else {
             pending.keep();
         }
         if inserted.evicted > 0 {
             tracing::info!(evicted = inserted.evicted, "files deleted to make room");
+        }
+        if inserted.known || inserted.evicted > 0 {
             files.clean_up().await;
         }
         inserted.file.ok_or(FileError::NotFound)

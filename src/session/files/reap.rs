@@ -1,9 +1,17 @@
 //! Removes unused files, the contents of deleted files, and leftovers of interrupted writes.
 
+use std::io;
 use std::time::Duration;
 
-use super::blobs::{self, blocking};
+use tokio::time::Instant;
+
 use super::{FileError, FileStore};
+
+/// How often leftovers are looked for while others use the storage.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+/// Age from which an unfinished file, or a blob without a row, is a leftover although others use the storage. No upload takes
+/// that long, and the clocks of two machines do not differ that much.
+const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl FileStore {
     /// Deletes the files that no session uses and that were last used more than `ttl` ago; returns how many.
@@ -20,10 +28,10 @@ impl FileStore {
         Ok(total)
     }
 
-    /// Removes the contents of deleted files from the disk; returns how many.
+    /// Removes the contents of deleted files; returns how many.
     ///
     /// # Errors
-    /// When the disk or the database fails; the next call removes the rest.
+    /// When the storage or the database fails; the next call removes the rest.
     ///
     /// # Cancel safety
     /// If the future is dropped, the next call removes the rest.
@@ -34,9 +42,7 @@ impl FileStore {
             if dead.is_empty() {
                 return Ok(total);
             }
-            let blobs = self.blobs().clone();
-            let removing = blocking("remove files", move || Ok(blobs.remove_all(dead)));
-            let (removed, failed) = removing.await?;
+            let (removed, failed) = self.blobs().storage.remove_all(dead).await;
             total += removed.len() as u64;
             self.store().forget_blobs(removed).await?;
             failed.map_err(|source| FileError::Io {
@@ -53,28 +59,49 @@ impl FileStore {
         }
     }
 
+    /// Removes what other processes have left behind, once a day; returns how much.
+    ///
+    /// # Errors
+    /// When the storage or the database fails; the rest is removed a day later.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a later call removes the rest.
+    pub async fn sweep(&self) -> Result<u64, FileError> {
+        {
+            let mut next = self.0.next_sweep.lock();
+            let now = Instant::now();
+            if next.is_none_or(|next| now < next) {
+                return Ok(0);
+            }
+            *next = now.checked_add(SWEEP_INTERVAL);
+        }
+        self.remove_leftovers(LEFTOVER_AGE).await
+    }
+
     /// Removes the leftovers of a crash. Must run only while no other process uses the directory.
     pub(super) async fn remove_leftovers_at_start(&self) {
-        match self.remove_leftovers().await {
+        match self.remove_leftovers(Duration::ZERO).await {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "leftovers of files removed"),
             Err(error) => tracing::warn!(%error, "leftovers of files could not be removed"),
         }
     }
 
-    /// Removes unfinished files, and blobs without a row.
-    async fn remove_leftovers(&self) -> Result<u64, FileError> {
-        let blobs = self.blobs().clone();
-        let unfinished = blocking("list files", move || blobs.remove_unfinished());
-        let mut removed = unfinished.await?;
-        for shard in 0..blobs::SHARDS {
-            let blobs = self.blobs().clone();
-            let found = blocking("list files", move || blobs.blobs_of(shard)).await?;
-            if !found.is_empty() {
-                removed += self.remove_orphans(&found).await?;
+    /// Removes unfinished files, and blobs without a row, of at least this age.
+    async fn remove_leftovers(&self, age: Duration) -> Result<u64, FileError> {
+        let storage = &self.blobs().storage;
+        let mut removed = storage.remove_unfinished(age).await.map_err(listing)?;
+        let mut start = None;
+        loop {
+            let page = storage.page(start, age).await.map_err(listing)?;
+            if !page.names.is_empty() {
+                removed += self.remove_orphans(&page.names).await?;
             }
+            if page.next.is_none() {
+                return Ok(removed);
+            }
+            start = page.next;
         }
-        Ok(removed)
     }
 
     /// Removes the unconfirmed blobs that have no row.
@@ -91,11 +118,18 @@ impl FileStore {
     /// Removes those of the blobs that have no row.
     async fn remove_orphans(&self, found: &[String]) -> Result<u64, FileError> {
         let orphans = self.store().blobs_without_row(found.to_vec()).await?;
-        let blobs = self.blobs().clone();
-        let removing = blocking("remove files", move || {
-            let (removed, failed) = blobs.remove_all(orphans);
-            failed.map(|()| removed.len() as u64)
-        });
-        removing.await
+        let (removed, failed) = self.blobs().storage.remove_all(orphans).await;
+        failed.map_err(|source| FileError::Io {
+            doing: "remove a file",
+            source,
+        })?;
+        Ok(removed.len() as u64)
+    }
+}
+
+fn listing(source: io::Error) -> FileError {
+    FileError::Io {
+        doing: "list files",
+        source,
     }
 }

@@ -4,7 +4,7 @@ mod sharing;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, poll_fn};
 use tempfile::TempDir;
 
-use super::super::settings::{SessionLimits, Settings, StoreUrl};
+use super::super::settings::{BlobLocation, SessionLimits, Settings, StoreUrl};
 use super::super::{Change, Sessions, StoredMessage, StoredSession};
 use super::*;
 use crate::openai::message::{Message, Role};
@@ -153,10 +153,17 @@ fn all() -> FileFilter<'static> {
 }
 
 async fn read(files: &FileStore, who: &str, id: &FileId) -> Vec<u8> {
-    let (_, mut file) = files.open_content(&owner(who), id).await.unwrap();
+    let who = owner(who);
+    let stored = files.get(&who, id).await.unwrap();
+    let opened = files.open_content(&who, &stored, 0..stored.bytes).await;
+    let mut file = opened.unwrap();
     let mut content = Vec::new();
     file.read_to_end(&mut content).await.unwrap();
     content
+}
+
+fn path_of(files: &FileStore, file: &StoredFile) -> PathBuf {
+    files.content(file).as_file().unwrap().to_path_buf()
 }
 
 async fn unused_for(files: &FileStore, file: &StoredFile, seconds: i64) {
@@ -197,7 +204,7 @@ async fn a_stored_file_is_returned_unchanged_until_it_is_deleted() {
         stored
     );
     assert_eq!(read(files, "alice", &stored.id).await, content);
-    assert_eq!(std::fs::read(files.path(&stored)).unwrap(), content);
+    assert_eq!(std::fs::read(path_of(files, &stored)).unwrap(), content);
     assert_eq!(
         files.usage().await.unwrap(),
         FileUsage {
@@ -207,7 +214,7 @@ async fn a_stored_file_is_returned_unchanged_until_it_is_deleted() {
     );
 
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let path = files.path(&stored);
+    let path = path_of(files, &stored);
     assert_eq!(mode(&path), 0o600);
     let mut folder = path.parent().unwrap();
     while folder != fixture.directory.path() {
@@ -216,8 +223,8 @@ async fn a_stored_file_is_returned_unchanged_until_it_is_deleted() {
     }
 
     // An open file can be read after its deletion.
-    let (_, mut opened) = files
-        .open_content(&owner("alice"), &stored.id)
+    let mut opened = files
+        .open_content(&owner("alice"), &stored, 0..stored.bytes)
         .await
         .unwrap();
     assert!(files.delete(&owner("alice"), &stored.id).await.unwrap());
@@ -239,7 +246,6 @@ async fn another_owners_file_does_not_exist() {
         assert!(matches!(result, Err(FileError::NotFound)), "{result:?}");
     };
     missing(files.get(&bob, &id).await.map(drop));
-    missing(files.open_content(&bob, &id).await.map(drop));
     missing(files.attach(&bob, &id, &session("s")).await);
     let after = FileFilter {
         after: Some(&id),

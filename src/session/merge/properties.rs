@@ -138,6 +138,7 @@ impl Conversation {
         let texts = response.rounds.iter().chain([&response.text]);
         let text: Vec<&str> = texts.filter(|text| !text.is_empty()).copied().collect();
         let view = View {
+            run: None,
             text: text.join("\n\n"),
             final_text: response.text.into(),
             call_ids: client_calls.iter().map(|call| call.id.clone()).collect(),

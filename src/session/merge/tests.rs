@@ -54,6 +54,7 @@ fn hidden(value: &Value) -> StoredMessage {
 fn with_view(value: &Value, text: &str, final_text: &str, call_ids: &[&str]) -> StoredMessage {
     StoredMessage {
         view: Some(View {
+            run: None,
             text: text.into(),
             final_text: final_text.into(),
             call_ids: call_ids.iter().map(|&id| id.into()).collect(),

@@ -16,6 +16,11 @@ const LOG_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of pages that a write changes besides its new data: the session's row, its two indexes, the messages.
 const BYTES_PER_WRITE: usize = 24 * 1024;
 
+/// Most passes beside the writer. Each writes back what was written during the one before it.
+const MOST_PASSES: u32 = 6;
+/// So many frames, of a page each, are left to the writer's connection.
+const FEW_FRAMES: i64 = 64;
+
 /// Starts the checkpoints of a file.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
@@ -54,13 +59,21 @@ impl Checkpoints {
         });
     }
 
-    /// Writes most of the log back on a separate connection while writes continue, then the rest on the writer's
-    /// connection, so that the log restarts.
+    /// Writes most of the log back on a separate connection while writes continue, then the few frames that are left on the
+    /// writer's connection, so that the log restarts.
     async fn write_back(&self) -> Result<(), StoreError> {
         let (path, query_only) = (self.path.clone(), false);
         let beside = tokio::task::spawn_blocking(move || {
             let connection = Database::File { path, query_only }.connect()?;
-            passive(&connection)
+            let mut frames = 0;
+            for _ in 0..MOST_PASSES {
+                let before = frames;
+                frames = passive(&connection)?;
+                if frames - before <= FEW_FRAMES {
+                    break;
+                }
+            }
+            Ok::<_, StatementError>(())
         });
         beside.await.map_err(StoreError::failed)??;
         let with_writer = self.writer.run(Executor::Thread, |connection, _| {
@@ -74,9 +87,9 @@ impl Checkpoints {
     }
 }
 
-/// Writes back as much of the log as readers and writers allow, without waiting.
-fn passive(connection: &Connection) -> Result<(), StatementError> {
-    Ok(connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
+/// Writes back as much of the log as readers and writers allow, without waiting. Returns the frames of the log.
+fn passive(connection: &Connection) -> Result<i64, StatementError> {
+    Ok(connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))?)
 }
 
 /// Writes back the whole log and truncates it.

@@ -1,7 +1,7 @@
 //! The connections to a database, and the choice of where a statement runs.
 //!
-//! A short statement runs in the calling task if a connection is free; it never blocks there. All other statements wait
-//! for a connection in order of arrival and run on a blocking thread.
+//! Statements wait for a connection in order of arrival. A short statement then runs in the calling task, where it never
+//! blocks; all other statements run on a blocking thread.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,9 +113,9 @@ impl Connections {
         self.idle.lock().push(connection);
     }
 
-    /// Runs work on a connection: in this task if `first` allows it and a connection is free, else on a blocking
-    /// thread. Work that fails in the task because of a limit or a locked file runs again on a thread, so it must
-    /// change nothing when it fails.
+    /// Waits for a connection and runs work on it: in this task if `first` allows it and the connection is open, else on
+    /// a blocking thread. Work that fails in the task because of a limit or a locked file runs again on a thread, so it
+    /// must change nothing when it fails.
     ///
     /// # Cancel safety
     /// Work on a thread continues when the future is dropped.
@@ -128,8 +128,8 @@ impl Connections {
         T: Send + 'static,
         W: Fn(&mut Connection, Executor) -> Result<T, StatementError> + Send + 'static,
     {
+        let mut checkout = self.checkout().await?;
         if first == Executor::Task
-            && let Some(mut checkout) = self.try_checkout()
             && let Some(connection) = &mut checkout.connection
         {
             match work(connection, Executor::Task) {
@@ -137,7 +137,6 @@ impl Connections {
                 done => return done.map_err(StoreError::from),
             }
         }
-        let mut checkout = self.checkout().await?;
         let done = tokio::task::spawn_blocking(move || {
             let connection = checkout.open()?;
             connection.busy_timeout(BUSY_WAIT)?;
@@ -148,16 +147,6 @@ impl Connections {
         done.await
             .map_err(StoreError::failed)?
             .map_err(StoreError::from)
-    }
-
-    /// An open, idle connection, if a permit is free.
-    fn try_checkout(self: &Arc<Self>) -> Option<Checkout> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
-        Some(Checkout {
-            connection: Some(self.idle.lock().pop()?),
-            from: Arc::clone(self),
-            _permit: permit,
-        })
     }
 
     /// Waits for a permit. The connection may have to be opened.
@@ -292,18 +281,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_finds_no_free_connection_waits_for_it_on_a_thread() {
+    async fn what_waited_for_a_connection_runs_in_the_task_if_it_is_open() {
         let connections = Connections::new(Database::Memory, 1);
-        let held = connections.checkout().await.unwrap();
         let work = |_: &mut Connection, executor: Executor| Ok::<_, StatementError>(executor);
+        assert_eq!(
+            connections.run(Executor::Task, work).await.unwrap(),
+            Executor::Thread,
+            "a connection is opened on a thread"
+        );
+        let held = connections.checkout().await.unwrap();
         let mut waiting = std::pin::pin!(connections.run(Executor::Task, work));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(held);
-        assert_eq!(waiting.await.unwrap(), Executor::Thread);
-        assert_eq!(
-            connections.run(Executor::Task, work).await.unwrap(),
-            Executor::Task
-        );
+        assert_eq!(waiting.await.unwrap(), Executor::Task);
         let too_much = |_: &mut Connection, executor: Executor| match executor {
             Executor::Task => Err(StatementError::LimitExceeded),
             Executor::Thread => Ok(()),

@@ -17,7 +17,8 @@ use super::super::file::{
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
 use super::size::{Extent, TASK_LIMIT};
-use super::write::{begin, count};
+use super::transaction::begin;
+use super::write::count;
 use crate::ids::{FileId, Owner, SessionId};
 
 impl Sqlite {

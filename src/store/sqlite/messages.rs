@@ -8,7 +8,7 @@ use super::super::StoreError;
 use super::super::record::StoredMessage;
 use super::connections::StatementError;
 use super::pieces::{self, FIELDS, Place};
-use super::shared::{Segment, instructions_bytes};
+use super::shared::Segment;
 use super::size::{CHUNK, Extent};
 use super::write::{SessionRow, count};
 
@@ -174,7 +174,7 @@ pub(super) fn message_bytes(
     ))?;
     let mut bytes = 0;
     for segment in segments {
-        if let Some(part) = segment.between(0, to) {
+        if let Some(part) = segment.between(segment.from, to) {
             let of_part = [part.row, part.from, part.to];
             bytes += statement.query_row(of_part, |row| row.get::<_, i64>(0))?;
         }
@@ -189,14 +189,18 @@ pub(super) fn kept_bytes(
     keep: i64,
 ) -> Result<i64, StatementError> {
     if keep <= head.messages / 2 {
-        return message_bytes(connection, &head.segments(connection, 0)?, keep);
+        return message_bytes(connection, &head.layout.segments(connection, 0)?, keep);
     }
-    let rest = message_bytes(connection, &head.segments(connection, keep)?, i64::MAX)?;
-    Ok(head.bytes - instructions_bytes(connection, head)? - rest)
+    let rest = message_bytes(
+        connection,
+        &head.layout.segments(connection, keep)?,
+        i64::MAX,
+    )?;
+    Ok(head.bytes - head.instruction_bytes - rest)
 }
 
-/// Copies a chunk of a session's own messages, from a place to before the index `end`; returns the place after it and the
-/// bytes of the messages that begin in it.
+/// Copies a chunk of a session's own instructions or messages, from a place to before the index `end`; returns the place
+/// after it and the bytes of the messages that begin in it.
 pub(super) fn copy(
     connection: &Connection,
     [source, target]: [i64; 2],

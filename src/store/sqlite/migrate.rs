@@ -8,7 +8,7 @@ use sha2::{Digest, Sha384};
 
 use super::super::StoreError;
 use super::connections::StatementError;
-use super::pieces;
+use super::{instructions, pieces};
 
 /// One migration. Its SQL must not change after a release.
 struct Migration {
@@ -74,6 +74,24 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("migrations/0009_written_at.sql"),
         then: |_| Ok(()),
     },
+    Migration {
+        version: 10,
+        description: "instructions",
+        sql: include_str!("migrations/0010_instructions.sql"),
+        then: instructions::move_to_rows,
+    },
+    Migration {
+        version: 11,
+        description: "kept answers",
+        sql: include_str!("migrations/0011_kept_answers.sql"),
+        then: |_| Ok(()),
+    },
+    Migration {
+        version: 12,
+        description: "conversation metadata",
+        sql: include_str!("migrations/0012_conversation_metadata.sql"),
+        then: |_| Ok(()),
+    },
 ];
 
 /// Applies the missing migrations. Blocks.
@@ -102,7 +120,7 @@ fn apply(
         let problem = match migrations.iter().find(|one| one.version == *version) {
             None => {
                 return Err(StatementError::Store(StoreError::NewerSchema {
-                    path: path.to_owned(),
+                    location: path.display().to_string(),
                     found: applied.last().map_or(*version, |last| last.0),
                     known,
                 }));

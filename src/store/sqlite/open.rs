@@ -11,7 +11,7 @@ use super::super::StoreError;
 use super::super::clock::Clock;
 use super::connections::{BUSY_WAIT, Connections, Database};
 use super::migrate::migrate;
-use super::{runs, write};
+use super::{runs, sweep};
 
 /// Connections for reads. Reads take well under a millisecond, so more connections would not increase throughput.
 const READERS: u32 = 4;
@@ -50,7 +50,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
     let named = path.clone().unwrap_or_else(|| PathBuf::from(":memory:"));
     first.busy_timeout(BUSY_WAIT).map_err(StoreError::failed)?;
     migrate(&mut first, &named)?;
-    let sessions = write::mark_abandoned(&first).map_err(StoreError::failed)?;
+    let sessions = sweep::mark_abandoned(&first).map_err(StoreError::failed)?;
     let newest = newest(&first).map_err(StoreError::failed)?;
     let now = Clock::default().stamp();
     let answers = runs::mark_interrupted(&first, now).map_err(StoreError::failed)?;

@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::connections::StatementError;
 use super::messages::EncodedMessage;
+use super::shared::Segment;
 use super::size::{CHUNK, Extent};
 use super::write::count;
 
@@ -82,6 +83,22 @@ fn cut(field: usize, text: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     pieces.map(move |(part, bytes)| Piece { field, part, bytes })
 }
 
+/// Inserts all pieces of a message's JSON, which is in the row if it is short. Part of a migration.
+pub(super) fn insert_json(
+    connection: &Connection,
+    (row, seq): (i64, i64),
+    json: &str,
+) -> Result<(), StatementError> {
+    let long = Some(json).filter(|json| is_long(json));
+    let in_row = if long.is_some() { "" } else { json };
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO messages (session, seq, json, hidden, long_bytes) VALUES (?1, ?2, ?3, 0, ?4)",
+    )?;
+    statement.execute(params![row, seq, in_row, count(long.map_or(0, str::len))])?;
+    let pieces = long.into_iter().flat_map(|json| cut(0, json.as_bytes()));
+    insert(connection, (row, seq), pieces).map(drop)
+}
+
 /// Inserts all pieces of a message.
 pub(super) fn insert_all(
     connection: &Connection,
@@ -150,17 +167,16 @@ pub(super) fn copy_some(
     Ok(place.after(done))
 }
 
-/// Removes some pieces of the first message from the index `from`, if it is too long to be removed at once. The message
-/// must not be read any more.
+/// Removes some pieces of the first message of a segment, if it is too long to be removed at once. The message must not be
+/// read any more.
 pub(super) fn shorten(
     connection: &Connection,
-    row: i64,
-    from: i64,
+    Segment { row, from, to }: Segment,
 ) -> Result<Option<Extent>, StatementError> {
     let mut statement = connection.prepare_cached(
-        "SELECT seq, long_bytes FROM messages WHERE session = ?1 AND seq >= ?2 ORDER BY seq LIMIT 1",
+        "SELECT seq, long_bytes FROM messages WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq LIMIT 1",
     )?;
-    let first = statement.query_row([row, from], |found| {
+    let first = statement.query_row([row, from, to], |found| {
         Ok((found.get::<_, i64>(0)?, found.get::<_, i64>(1)?))
     });
     let Some((seq, long)) = first.optional()? else {

@@ -15,7 +15,8 @@ use super::super::limits::{Growth, SessionLimits, StorageFull};
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
 use super::size::unsigned;
-use super::write::{self, HIDDEN, count};
+use super::sweep;
+use super::write::{HIDDEN, count};
 use crate::ids::{Owner, SessionId};
 
 /// What a transaction that writes a session is made with.
@@ -315,7 +316,7 @@ impl Sqlite {
                     continue;
                 };
                 let hidden = self.0.writer.run(Executor::Thread, move |connection, _| {
-                    write::hide(connection, &session.0, &session.1)
+                    sweep::hide(connection, &session.0, &session.1)
                 });
                 evicted += u64::from(hidden.await?);
                 drop(lease);

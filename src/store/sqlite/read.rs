@@ -2,16 +2,16 @@
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde_json::value::RawValue;
 
 use super::super::StoreError;
 use super::super::clock::seconds;
 use super::super::record::{SessionPage, SessionSummary, StoredMessage, StoredSession};
 use super::connections::{Executor, StatementError};
+use super::instructions::INSTRUCTIONS_START;
 use super::messages::MessageRange;
 use super::pieces;
 use super::runs::run_id;
-use super::shared::{instructions, segments};
+use super::shared::RowLayout;
 use super::size::Extent;
 use super::write::count;
 use crate::ids::{Owner, SessionId};
@@ -22,29 +22,28 @@ const MAX_PAGE: usize = 1000;
 /// Where a read starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ReadCursor {
-    /// At the instructions and the first message.
+    /// At the first instruction or message.
     Start,
-    /// At a message, if the session still has this version.
+    /// At an instruction or a message, if the session still has this version.
     Resume { from: i64, version: i64 },
 }
 
-/// A session with all or some of its messages.
+/// A session with all or some of its instructions and messages.
 #[derive(Debug)]
 pub(super) struct LoadedChunk {
     pub(super) session: StoredSession,
     /// Changes with every write.
     pub(super) version: i64,
-    /// The first message after this chunk; `None` at the end.
+    /// The index of what follows this chunk; `None` at the end.
     pub(super) next: Option<i64>,
 }
 
 /// The row of a session that is read.
 struct Head {
-    row: i64,
+    layout: RowLayout,
     created_at: i64,
     version: i64,
-    instructions_bytes: i64,
-    shared: i64,
+    instruction_count: i64,
 }
 
 impl ReadCursor {
@@ -73,27 +72,18 @@ pub(super) fn load(
          WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
     )?;
     let mut statement = transaction.prepare_cached(
-        "SELECT id, created_at, max(updated_at, written_at), octet_length(instructions), shared, last_run FROM sessions
-         WHERE owner = ?1 AND session_id = ?2",
+        "SELECT id, shared_instructions, shared, created_at, max(updated_at, written_at), instruction_count, last_run,
+                metadata
+         FROM sessions WHERE owner = ?1 AND session_id = ?2",
     )?;
-    let head = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
-        let head = Head {
-            row: row.get(0)?,
-            created_at: row.get(1)?,
-            version: row.get(2)?,
-            instructions_bytes: row.get(3)?,
-            shared: row.get(4)?,
-        };
-        let last_run: Option<String> = row.get(5)?;
-        Ok((head, last_run))
-    });
-    let Some((head, last_run)) = head.optional()? else {
+    let head = statement.query_row(params![owner.as_str(), id.as_str()], head_of);
+    let Some((head, last_run, metadata)) = head.optional()? else {
         // A cached statement is checked against the schema only when it runs.
         messages.exists(params![-1, 0, 0])?;
         return Ok(None);
     };
     let from = match cursor {
-        ReadCursor::Start => 0,
+        ReadCursor::Start => INSTRUCTIONS_START,
         ReadCursor::Resume { from, .. } => from,
     };
     let mut found = LoadedChunk {
@@ -101,6 +91,7 @@ pub(super) fn load(
             created_at: seconds(head.created_at),
             updated_at: seconds(head.version),
             last_run: last_run.as_deref().map(run_id).transpose()?,
+            metadata,
             ..StoredSession::default()
         },
         version: head.version,
@@ -113,38 +104,54 @@ pub(super) fn load(
     {
         return Ok(Some(found));
     }
-    let segments = segments(&transaction, head.row, head.shared, from)?;
+    let segments = head.layout.segments(&transaction, from)?;
     let range = MessageRange::of(&transaction, &segments, limit)?;
     let MessageRange { to, whole, .. } = range;
-    if executor == Executor::Task {
-        let instructions = Extent::of_row(head.instructions_bytes);
-        // Instructions in a trunk are large.
-        if head.instructions_bytes == 0 || !(whole && range.extent.plus(instructions).fits(limit)) {
-            return Err(StatementError::LimitExceeded);
-        }
+    if executor == Executor::Task && !(whole && range.extent.fits(limit)) {
+        return Err(StatementError::LimitExceeded);
     }
-    if let ReadCursor::Start = cursor {
-        let json = instructions(&transaction, head.row)?;
-        found.session.instructions = parse_instructions(&json)?
-            .into_iter()
-            .map(|json| parse_message(json.get()))
-            .collect::<Result<_, _>>()?;
-    }
-    let mut expected = from;
+    // The messages follow the instructions.
+    let settled = |seq: i64| match seq == INSTRUCTIONS_START + head.instruction_count {
+        true => 0,
+        false => seq,
+    };
+    let missing = |seq: i64| damaged(format!("the stored message {seq} is missing"));
+    let mut expected = settled(from);
     for part in segments.iter().filter_map(|one| one.between(from, to)) {
         let mut rows = messages.query(params![part.row, part.from, part.to])?;
         while let Some(row) = rows.next()? {
             let seq: i64 = row.get(0)?;
             if seq != expected {
-                return Err(damaged(format!("the stored message {expected} is missing")));
+                return Err(missing(expected));
             }
             let message = stored_message(&transaction, part.row, row)?;
-            found.session.messages.push(message);
-            expected += 1;
+            match seq < 0 {
+                true => found.session.instructions.push(message.message),
+                false => found.session.messages.push(message),
+            }
+            expected = settled(seq + 1);
         }
+    }
+    if whole && expected < 0 {
+        return Err(missing(expected));
     }
     found.next = (!whole).then_some(to);
     Ok(Some(found))
+}
+
+/// The head of a session, its last run and its metadata.
+fn head_of(row: &Row<'_>) -> rusqlite::Result<(Head, Option<String>, Option<String>)> {
+    let head = Head {
+        layout: RowLayout {
+            row: row.get(0)?,
+            shared_instructions: row.get(1)?,
+            shared: row.get(2)?,
+        },
+        created_at: row.get(3)?,
+        version: row.get(4)?,
+        instruction_count: row.get(5)?,
+    };
+    Ok((head, row.get(6)?, row.get(7)?))
 }
 
 pub(super) fn find_by_call(
@@ -201,15 +208,6 @@ pub(super) fn ping(connection: &Connection) -> Result<(), StatementError> {
     let mut statement = connection.prepare_cached("SELECT 1 FROM sessions LIMIT 1")?;
     statement.query_row([], |_| Ok(())).optional()?;
     Ok(())
-}
-
-/// The instructions as JSON texts.
-pub(super) fn parse_instructions(json: &str) -> Result<Vec<Box<RawValue>>, StatementError> {
-    serde_json::from_str(json).map_err(|error| StatementError::Store(StoreError::failed(error)))
-}
-
-fn parse_message(json: &str) -> Result<Message, StatementError> {
-    Message::parse(json).map_err(|error| damaged(format!("a stored message {error}")))
 }
 
 /// The message of a row of `messages`, whose session has the row `session`.

@@ -10,23 +10,25 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
+use self::chunk::{NewRows, add};
 use self::columns::{NewColumns, SourceColumns};
 use super::super::StoreError;
 use super::super::clock::MICROS_PER_SECOND;
 use super::super::lease::{Fence, LeaseHold};
 use super::super::limits::Growth;
-use super::super::record::{Change, Replaced};
+use super::super::record::{Change, Replaced, StoredMessage};
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
+use super::instructions::{self, INSTRUCTIONS_START};
 use super::messages::{copy, kept_bytes, message_bytes};
 use super::pieces::Place;
 use super::quota::{Attempt, Quota};
 use super::runs::begin_run;
-use super::shared::{segments, share};
+use super::shared::{RowLayout, share};
 use super::size::{CHUNK, unsigned};
-use super::write::{
-    HIDDEN, SessionRow, assign_calls, begin, count, hide_session, instructions_json, origin_column,
-};
+use super::sweep::hide_session;
+use super::transaction::begin;
+use super::write::{HIDDEN, SessionRow, assign_calls, count, origin_column};
 use crate::ids::{Owner, SessionId};
 
 /// A session to be written in chunks; cheap to clone.
@@ -38,6 +40,8 @@ pub(super) struct Rewrite {
     target: SessionId,
     kind: RewriteKind,
     change: Arc<Change>,
+    /// The new instructions.
+    instructions: Arc<[StoredMessage]>,
     quota: Arc<Quota>,
     attempt: Attempt,
     _hold: Arc<LeaseHold>,
@@ -56,14 +60,15 @@ pub(super) enum RewriteKind {
 #[derive(Debug, Clone, Copy)]
 struct HiddenSession {
     row: i64,
-    /// The row that messages are copied from.
+    /// The row that instructions and messages are copied from.
     source: Option<i64>,
-    /// How many messages are copied.
+    /// How many messages are kept.
     keep: i64,
-    /// How many of them are in trunks, which the hidden session shares. The others are copied.
-    shared: i64,
-    /// Bytes of the instructions and the shared messages.
-    initial_bytes: i64,
+    /// The first index and the end of the instructions and the messages that are copied. The hidden session shares the
+    /// trunks of the others.
+    copied: [[i64; 2]; 2],
+    /// Bytes of what is in trunks.
+    shared_bytes: i64,
 }
 
 impl Rewrite {
@@ -74,7 +79,9 @@ impl Rewrite {
         quota: &Arc<Quota>,
         hold: Arc<LeaseHold>,
     ) -> Self {
+        let instructions = change.instructions.as_deref().unwrap_or_default();
         Self {
+            instructions: instructions::as_messages(instructions).into(),
             source: source.clone(),
             target: source.id.clone(),
             kind,
@@ -116,31 +123,38 @@ impl Rewrite {
     }
 
     async fn fill(&self, store: &Sqlite, draft: HiddenSession) -> Result<Replaced, StoreError> {
-        let mut bytes = draft.initial_bytes;
-        let mut from = Place::before(draft.shared);
-        while let Some(source) = draft.source.filter(|_| from.message < draft.keep) {
-            let copied = self.in_transaction(store, move |connection, _| {
-                copy(connection, [source, draft.row], from, draft.keep)
-            });
-            let copied = copied.await?;
-            (from, bytes) = (copied.0, bytes + copied.1);
-        }
-        let mut from = Place::default();
-        let end = count(self.change.append.len());
-        let mut texts = Arc::default();
-        while from.message < end {
-            if from.pieces == 0 {
-                // Before the transaction, which other writes wait for.
-                let (rewrite, next) = (self.clone(), from.message);
-                let encoded = tokio::task::spawn_blocking(move || rewrite.encode(next));
-                texts = Arc::new(encoded.await.map_err(StoreError::failed)??);
+        let mut bytes = draft.shared_bytes;
+        for [first, end] in draft.copied {
+            let mut from = Place::before(first);
+            while let Some(source) = draft.source.filter(|_| from.message < end) {
+                let copied = self.in_transaction(store, move |connection, _| {
+                    copy(connection, [source, draft.row], from, end)
+                });
+                let copied = copied.await?;
+                (from, bytes) = (copied.0, bytes + copied.1);
             }
-            let (rewrite, texts) = (self.clone(), Arc::clone(&texts));
-            let added = self.in_transaction(store, move |connection, _| {
-                rewrite.add(connection, draft, from, &texts)
-            });
-            let added = added.await?;
-            (from, bytes) = (added.0, bytes + added.1);
+        }
+        for part in [NewRows::Instructions, NewRows::Messages] {
+            let first = part.first(draft);
+            let end = first + count(self.new_rows(part).len());
+            let mut from = Place::before(first);
+            let mut texts = Arc::default();
+            while from.message < end {
+                let next = from.message - first;
+                if from.pieces == 0 {
+                    // Before the transaction, which other writes wait for.
+                    let rewrite = self.clone();
+                    let encoded = tokio::task::spawn_blocking(move || rewrite.encode(part, next));
+                    texts = Arc::new(encoded.await.map_err(StoreError::failed)??);
+                }
+                let (rewrite, texts) = (self.clone(), Arc::clone(&texts));
+                let added = self.in_transaction(store, move |connection, _| {
+                    let chunk = rewrite.chunk(part, next, &texts);
+                    add(connection, draft.row, from, &chunk)
+                });
+                let added = added.await?;
+                (from, bytes) = (added.0, bytes + added.1);
+            }
         }
         let rewrite = self.clone();
         let finish = self.in_transaction(store, move |connection, now| {
@@ -175,7 +189,6 @@ impl Rewrite {
             RewriteKind::Change => self.changed(connection, head.as_ref(), now)?,
             RewriteKind::Import { created_at } => self.imported(created_at, now),
         };
-        let instructions_bytes = count(content.instructions.len());
         let added = self
             .change
             .append
@@ -183,7 +196,9 @@ impl Rewrite {
             .map(|message| message.stored_bytes() as u64);
         let growth = Growth {
             before,
-            after: unsigned(instructions_bytes + content.kept_bytes) + added.sum::<u64>(),
+            after: unsigned(
+                content.instruction_bytes + content.kept_bytes + content.metadata_bytes(),
+            ) + added.sum::<u64>(),
         };
         // An early check, before anything is written. The exact bytes are known at the end.
         self.quota
@@ -196,13 +211,14 @@ impl Rewrite {
             )?;
         }
         connection.execute(
-            "INSERT INTO sessions (owner, session_id, instructions, instruction_count, message_count, title_seq, title,
-                                   created_at, updated_at, last_run, nameless, shared)
-             VALUES (?1, 'draft-' || ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?2, ?9, ?10, ?11)",
+            "INSERT INTO sessions (owner, session_id, instruction_bytes, instruction_count, message_count, title_seq,
+                                   title, created_at, updated_at, last_run, nameless, shared, shared_instructions,
+                                   metadata)
+             VALUES (?1, 'draft-' || ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?2, ?9, ?10, ?11, ?12, ?13)",
             params![
                 HIDDEN,
                 now,
-                content.instructions,
+                content.instruction_bytes,
                 content.instruction_count,
                 content.instruction_count + content.keep + count(self.change.append.len()),
                 content.title_seq,
@@ -211,33 +227,46 @@ impl Rewrite {
                 content.last_run,
                 content.nameless,
                 content.shared,
+                content.shared_instructions,
+                content.metadata,
             ],
         )?;
-        let row = connection.last_insert_rowid();
-        let mut initial_bytes = instructions_bytes;
-        if let Some(source) = content.source.filter(|_| content.shared > 0) {
-            share(connection, [source, row], content.shared)?;
-            let segments = segments(connection, row, content.shared, 0)?;
-            initial_bytes += message_bytes(connection, &segments, content.shared)?;
+        let layout = RowLayout {
+            row: connection.last_insert_rowid(),
+            shared_instructions: content.shared_instructions,
+            shared: content.shared,
+        };
+        let kept_instructions = match content.keeps_instructions {
+            true => content.instruction_count,
+            false => 0,
+        };
+        let ends = [INSTRUCTIONS_START + kept_instructions, content.keep];
+        // They are copied with the row, as what is shared.
+        let mut shared_bytes = content.metadata_bytes();
+        if let Some(source) = content.source {
+            share(connection, [source, layout.row], ends)?;
+            let segments = layout.segments(connection, INSTRUCTIONS_START)?;
+            shared_bytes += message_bytes(connection, &segments, content.shared)?;
         }
         Ok(HiddenSession {
-            row,
+            row: layout.row,
             source: content.source,
             keep: content.keep,
-            shared: content.shared,
-            initial_bytes,
+            copied: layout.own_before(ends),
+            shared_bytes,
         })
     }
 
     fn imported(&self, created_at: i64, now: i64) -> NewColumns {
-        let instructions = self.change.instructions.as_deref().unwrap_or_default();
         let title = self.change.title.clone();
         NewColumns {
             source: None,
-            instructions: instructions_json(instructions),
-            instruction_count: count(instructions.len()),
+            instruction_bytes: self.instruction_bytes(),
+            instruction_count: count(self.instructions.len()),
+            keeps_instructions: false,
             keep: 0,
             kept_bytes: 0,
+            shared_instructions: false,
             shared: 0,
             title_seq: title.as_ref().map(|title| count(title.index)),
             title: title.and_then(|title| title.text),
@@ -247,6 +276,7 @@ impl Rewrite {
             },
             last_run: self.run_text(),
             nameless: origin_column(self.change.id_origin),
+            metadata: self.change.metadata.clone(),
         }
     }
 
@@ -259,21 +289,24 @@ impl Rewrite {
         let Some(head) = head else {
             return Ok(self.imported(0, now));
         };
-        let stored = SourceColumns::of(connection, head.row)?;
+        let stored = SourceColumns::of(connection, head.layout.row)?;
         let keep = head.messages.min(count(self.change.keep));
         let title_stays = head.title_seq.is_some_and(|seq| seq < keep);
         let title = self.change.title.clone();
-        let (instructions, instruction_count) = match self.change.instructions.as_deref() {
-            Some(list) => (instructions_json(list), count(list.len())),
-            None => (stored.instructions, head.instruction_count),
+        let keeps_instructions = self.change.instructions.is_none();
+        let (instruction_bytes, instruction_count) = match keeps_instructions {
+            true => (head.instruction_bytes, head.instruction_count),
+            false => (self.instruction_bytes(), count(self.instructions.len())),
         };
         Ok(NewColumns {
-            source: Some(head.row),
-            instructions,
+            source: Some(head.layout.row),
+            instruction_bytes,
             instruction_count,
+            keeps_instructions,
             keep,
             kept_bytes: kept_bytes(connection, head, keep)?,
-            shared: head.shared.min(keep),
+            shared_instructions: keeps_instructions && head.layout.shared_instructions,
+            shared: head.layout.shared.min(keep),
             title_seq: match title_stays {
                 true => head.title_seq,
                 false => title.as_ref().map(|title| keep + count(title.index)),
@@ -285,7 +318,14 @@ impl Rewrite {
             created_at: stored.created_at,
             last_run: self.run_text().or(stored.last_run),
             nameless: stored.nameless,
+            metadata: self.change.metadata.clone().or(stored.metadata),
         })
+    }
+
+    /// The bytes of the new instructions.
+    fn instruction_bytes(&self) -> i64 {
+        let bytes = self.instructions.iter().map(StoredMessage::stored_bytes);
+        count(bytes.sum())
     }
 
     /// The id of the run that makes the change.
@@ -308,7 +348,7 @@ impl Rewrite {
             before: there.as_ref().map(|head| unsigned(head.bytes)),
             after: unsigned(bytes),
         };
-        let there = there.map(|head| head.row);
+        let there = there.map(|head| head.layout.row);
         match self.kind {
             RewriteKind::Change if draft.source.is_some() && there != draft.source => {
                 return Err(StoreError::failed("the session was deleted meanwhile").into());

@@ -10,9 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::Connection;
 
-use self::answer::{AnswerParts, NewAnswerHead, add_part};
+use self::answer::{add_part, complete};
 use self::rows::RunRow;
 use super::super::StoreError;
+use super::super::answer::{AnswerParts, NewAnswerHead};
 use super::super::run::{AnswerLimits, KEY_TTL, KeyClaim, RunRecord, StoredAnswer};
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
@@ -241,7 +242,7 @@ impl Sqlite {
                 return Ok(());
             };
             add_part(connection, row.num, 0, &body)?;
-            head.complete(connection, &row, store.0.clock.stamp())
+            complete(connection, &head, &row, store.0.clock.stamp())
         })
         .await?;
         self.count_written(Extent { rows: 1, bytes });
@@ -299,7 +300,7 @@ impl Sqlite {
             match RunRow::find_unended(connection, &owner, &run)? {
                 Some(row) => {
                     let row = row.move_to(connection, draft, &owner, &run)?;
-                    head.complete(connection, &row, now).map(|()| true)
+                    complete(connection, &head, &row, now).map(|()| true)
                 }
                 // The record was deleted meanwhile.
                 None => rows::hide(connection, draft).map(|()| false),

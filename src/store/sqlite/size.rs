@@ -53,13 +53,16 @@ impl Extent {
 
     /// What a change adds.
     pub(super) fn of_change(change: &Change) -> Self {
-        let instructions = change.instructions.iter().flatten();
         let own = Self {
             rows: 1 + change.client_calls.len() + usize::from(change.run.is_some()),
-            bytes: instructions.map(|message| message.json().len()).sum(),
+            bytes: 0,
         };
+        let instructions = change.instructions.iter().flatten().map(|message| Self {
+            rows: 1,
+            bytes: message.json().len(),
+        });
         let messages = change.append.iter().map(Self::of_message);
-        messages.fold(own, Self::plus)
+        instructions.chain(messages).fold(own, Self::plus)
     }
 }
 

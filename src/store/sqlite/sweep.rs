@@ -1,16 +1,152 @@
-//! Removes hidden sessions, and the messages of trunks that no session uses any more.
+//! Hides sessions, and removes hidden ones and the messages of trunks that no session uses any more.
+
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::connections::StatementError;
+use super::super::StoreError;
+use super::Sqlite;
+use super::connections::{Executor, StatementError};
 use super::messages::MessageRange;
 use super::pieces;
 use super::shared::{Segment, released, trim};
 use super::size::{CHUNK, Extent};
-use super::write::{HIDDEN, begin, count};
+use super::transaction::begin;
+use super::write::{HIDDEN, SessionRow, count};
+use crate::ids::{Owner, SessionId};
+
+/// Most expired sessions hidden in one transaction.
+const EXPIRE_BATCH: u64 = 64;
+
+impl Sqlite {
+    pub(in crate::store) async fn expire(
+        &self,
+        ttl: Option<Duration>,
+        nameless_ttl: Option<Duration>,
+    ) -> Result<u64, StoreError> {
+        let mut total = 0;
+        for (nameless, ttl) in [(false, ttl), (true, nameless_ttl)] {
+            let Some(ttl) = ttl else { continue };
+            let cutoff = self.cutoff(ttl);
+            loop {
+                let hidden = self.0.writer.run(Executor::Thread, move |connection, _| {
+                    hide_expired(connection, nameless, cutoff)
+                });
+                let hidden = hidden.await?;
+                total += hidden;
+                self.sweep().await?;
+                if hidden < EXPIRE_BATCH {
+                    break;
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    /// Removes hidden sessions, one chunk at a time.
+    pub(super) async fn sweep(&self) -> Result<(), StoreError> {
+        while self
+            .0
+            .writer
+            .run(Executor::Thread, |connection, _| sweep(connection))
+            .await?
+        {
+            self.count_written(CHUNK);
+        }
+        Ok(())
+    }
+
+    /// Removes what interrupted deletions and writes in chunks have left, in a task of its own: it must not delay the start.
+    pub(super) fn sweep_leftovers(&self) {
+        let sweeper = self.clone();
+        self.0.tasks.spawn(async move {
+            let swept = match sweeper.sweep().await {
+                Ok(()) => sweeper.sweep_runs().await,
+                failed => failed,
+            };
+            if let Err(error) = swept {
+                tracing::warn!(%error, "leftovers in the session store could not be removed yet");
+            }
+        });
+    }
+
+    /// Removes hidden sessions in a task of its own.
+    pub(super) fn sweep_later(&self) {
+        let sweeper = self.clone();
+        self.0.tasks.spawn(async move {
+            if let Err(error) = sweeper.sweep().await {
+                tracing::warn!(%error, "leftovers in the session store could not be removed yet");
+            }
+        });
+    }
+}
+
+/// Hides a session, which is removed later; returns whether it existed.
+pub(super) fn hide(
+    connection: &mut Connection,
+    owner: &Owner,
+    id: &SessionId,
+) -> Result<bool, StatementError> {
+    let transaction = begin(connection)?;
+    let head = SessionRow::find(&transaction, owner, id)?;
+    if let Some(head) = &head {
+        hide_session(&transaction, head.layout.row)?;
+    }
+    transaction.commit()?;
+    Ok(head.is_some())
+}
+
+/// Hides the session with this row.
+pub(super) fn hide_session(connection: &Connection, row: i64) -> Result<(), StatementError> {
+    let mut statement = connection.prepare_cached(
+        "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id = ?1",
+    )?;
+    statement.execute(params![row, HIDDEN])?;
+    Ok(())
+}
+
+/// Hides up to [`EXPIRE_BATCH`] sessions last written before `before`, either nameless ones or the others; returns how
+/// many.
+fn hide_expired(
+    connection: &mut Connection,
+    nameless: bool,
+    before: i64,
+) -> Result<u64, StatementError> {
+    let transaction = begin(connection)?;
+    // Literals, because nameless sessions have an index of their own.
+    let mut statement = transaction.prepare_cached(match nameless {
+        true => {
+            "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id IN
+             (SELECT id FROM sessions WHERE nameless = 1 AND updated_at < ?1 AND owner <> ?2
+              ORDER BY updated_at LIMIT ?3)"
+        }
+        false => {
+            "UPDATE sessions SET owner = ?2, session_id = 'deleted-' || id WHERE id IN
+             (SELECT id FROM sessions WHERE nameless <> 1 AND updated_at < ?1 AND owner <> ?2
+              ORDER BY updated_at LIMIT ?3)"
+        }
+    })?;
+    let batch = i64::try_from(EXPIRE_BATCH).unwrap_or(i64::MAX);
+    let hidden = statement.execute(params![before, HIDDEN, batch])?;
+    drop(statement);
+    transaction.commit()?;
+    Ok(hidden as u64)
+}
+
+/// Marks the unfinished sessions of a crash for removal; returns whether there are sessions to be removed.
+pub(super) fn mark_abandoned(connection: &Connection) -> rusqlite::Result<bool> {
+    let is_hidden = "SELECT 1 FROM sessions WHERE owner = ?1 LIMIT 1";
+    let hidden = connection.prepare(is_hidden)?.exists([HIDDEN])?;
+    if hidden {
+        let sql = "UPDATE sessions SET session_id = 'deleted-' || id
+            WHERE owner = ?1 AND session_id >= 'draft-' AND session_id < 'draft.'";
+        connection.execute(sql, [HIDDEN])?;
+    }
+    Ok(hidden)
+}
 
 /// Removes one chunk of the hidden sessions and of what released trunks have too much; returns whether there may be more.
-pub(super) fn sweep(connection: &mut Connection) -> Result<bool, StatementError> {
+fn sweep(connection: &mut Connection) -> Result<bool, StatementError> {
     let transaction = begin(connection)?;
     let mut removed = Extent::default();
     while removed.fits(CHUNK) {
@@ -43,10 +179,11 @@ fn sweep_session(connection: &Connection, row: i64) -> Result<Extent, StatementE
     let mut statement = connection
         .prepare_cached("SELECT coalesce(min(seq), 0) FROM messages WHERE session = ?1")?;
     let from: i64 = statement.query_row([row], |row| row.get(0))?;
-    if let Some(shortened) = pieces::shorten(connection, row, from)? {
+    let messages = Segment::own(row, from);
+    if let Some(shortened) = pieces::shorten(connection, messages)? {
         return Ok(shortened);
     }
-    let range = MessageRange::of(connection, &[Segment::own(row, from)], CHUNK)?;
+    let range = MessageRange::of(connection, &[messages], CHUNK)?;
     let mut statement =
         connection.prepare_cached("DELETE FROM messages WHERE session = ?1 AND seq < ?2")?;
     statement.execute(params![row, range.to])?;

@@ -100,6 +100,14 @@ impl Sqlite {
         }
     }
 
+    pub(in crate::store) async fn stored_rows(&self) -> [i64; 3] {
+        [
+            self.count("SELECT count(*) FROM sessions").await,
+            self.count("SELECT count(*) FROM messages").await,
+            self.count("SELECT count(*) FROM message_pieces").await,
+        ]
+    }
+
     pub(in crate::store) async fn run_rows(&self) -> [i64; 3] {
         [
             self.count("SELECT count(*) FROM runs").await,
@@ -121,6 +129,7 @@ impl Sqlite {
 fn sqlite(store: &Store) -> &Sqlite {
     match store {
         Store::Sqlite(sqlite) => sqlite,
+        Store::Postgres(_) => panic!("the store is not SQLite"),
     }
 }
 

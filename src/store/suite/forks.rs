@@ -114,16 +114,39 @@ impl Numbers {
     }
 }
 
+/// What a session should have: instructions and messages.
+type Model = (Vec<Message>, Vec<StoredMessage>);
+
+/// Now and then new instructions, of which some are long.
+fn new_instructions(numbers: &mut Numbers, step: usize) -> Option<Vec<Message>> {
+    let mut instruction = |number: usize| {
+        let bytes = match numbers.below(16) {
+            0 => 3 << 20,
+            1..4 => 300_000,
+            4..8 => 20_000,
+            _ => 10,
+        };
+        system(&format!("{step}.{number}{}", "x".repeat(bytes)))
+    };
+    step.is_multiple_of(3)
+        .then(|| (0..step % 4).map(&mut instruction).collect())
+}
+
 pub(in crate::store) async fn any_forks_have_the_effect_of_copies(subject: TestStore) {
     let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
-    let mut model: Vec<Option<Vec<StoredMessage>>> = vec![None; 5];
+    let mut model: Vec<Option<Model>> = vec![None; 5];
     let session = |slot: usize| id(&format!("s{slot}"));
     for step in 0..150 {
         let slot = numbers.below(model.len());
-        let Some(messages) = model[slot].clone() else {
+        let instructions = new_instructions(&mut numbers, step);
+        let change = |keep: usize, new: &[StoredMessage]| Change {
+            instructions: instructions.clone(),
+            ..append(keep, new)
+        };
+        let Some((old, messages)) = model[slot].clone() else {
             let new = vec![user(&step.to_string()); numbers.below(400)];
-            subject.write(&session(slot), append(0, &new)).await;
-            model[slot] = Some(new);
+            subject.write(&session(slot), change(0, &new)).await;
+            model[slot] = Some((instructions.unwrap_or_default(), new));
             continue;
         };
         let place = numbers.below(messages.len() + 1);
@@ -134,34 +157,45 @@ pub(in crate::store) async fn any_forks_have_the_effect_of_copies(subject: TestS
             }
             1 => {
                 let new = vec![answer(&step.to_string()); numbers.below(200)];
-                subject.replace(&session(slot), 0, append(0, &new)).await;
-                model[slot] = Some(new);
+                subject.replace(&session(slot), 0, change(0, &new)).await;
+                model[slot] = Some((instructions.unwrap_or_default(), new));
             }
             2 | 3 => {
                 let keep = if step % 2 == 0 { place } else { messages.len() };
                 let new = vec![hidden_result(&step.to_string()); numbers.below(150)];
-                subject.write(&session(slot), append(keep, &new)).await;
-                model[slot] = Some([&messages[..keep], &new].concat());
+                subject.write(&session(slot), change(keep, &new)).await;
+                let messages = [&messages[..keep], &new].concat();
+                model[slot] = Some((instructions.unwrap_or(old), messages));
             }
-            _ => {
+            chosen => {
                 let target = numbers.below(model.len());
-                let before = (step % 3 == 0).then_some(place);
+                let before = match chosen {
+                    4 => Some(numbers.below(old.len() + 1)),
+                    5 => Some(old.len() + place),
+                    _ => None,
+                };
                 let forked = subject.fork(&session(slot), before, &session(target)).await;
                 if model[target].is_some() {
                     assert!(matches!(forked, Err(StoreError::Exists)), "{forked:?}");
                 } else {
                     forked.unwrap();
-                    let kept = before.unwrap_or(messages.len());
-                    model[target] = Some(messages[..kept].to_vec());
+                    let kept = before.unwrap_or(old.len() + messages.len());
+                    let instructions = old[..kept.min(old.len())].to_vec();
+                    let messages = messages[..kept.saturating_sub(old.len())].to_vec();
+                    model[target] = Some((instructions, messages));
                 }
             }
         }
-        for (slot, messages) in model.iter().enumerate() {
+        for (slot, expected) in model.iter().enumerate() {
             let stored = subject.store.load(&owner(), &session(slot)).await.unwrap();
-            let stored = stored.map(|stored| stored.messages);
-            assert!(stored == *messages, "step {step}, session {slot}");
+            let stored = stored.map(|stored| (stored.instructions, stored.messages));
+            assert!(stored == *expected, "step {step}, session {slot}");
         }
     }
+    for (slot, _) in model.iter().enumerate().filter(|(_, slot)| slot.is_some()) {
+        assert!(subject.delete(&session(slot)).await);
+    }
+    assert_eq!(subject.store.stored_rows().await, [0, 0, 0]);
 }
 
 pub(in crate::store) async fn large_instructions_belong_to_each_fork(subject: TestStore) {

@@ -99,6 +99,7 @@ pub(in crate::store) async fn a_key_passes_from_an_interrupted_run_to_the_next(s
     assert!(!store.reclaim_key(&bob, "k", next, &first).await.unwrap());
     // The key of a run that has ended stays, even when its record has expired.
     let answer = StoredAnswer {
+        kept: false,
         status: 200,
         headers: Vec::new(),
         body: crate::parted::PartedText::default(),

@@ -164,7 +164,11 @@ pub(in crate::store) async fn short_writes_run_between_the_chunks_of_long_ones(s
         written
     };
     let ((), written) = tokio::join!(long, short);
-    assert!(written >= 10, "only {written} short writes came in between");
+    let least = subject.short_writes_between(10);
+    assert!(
+        written >= least,
+        "only {written} short writes came in between"
+    );
     assert_eq!(subject.loaded(&id("short")).await.messages.len(), written);
     assert_eq!(subject.loaded(&id("copy")).await.messages, messages);
 }
@@ -203,11 +207,12 @@ pub(in crate::store) async fn short_writes_run_between_the_pieces_of_a_long_mess
         let import = async {
             subject.replace(&session, 0, append(0, &long)).await;
         };
-        between("import", LEAST, Box::pin(import)).await;
+        let least = |chunks| subject.short_writes_between(chunks);
+        between("import", least(LEAST), Box::pin(import)).await;
         assert!(subject.loaded(&session).await.messages == long);
         // Longer than one transaction: the messages before it are copied.
         let change = subject.write(&session, append(2, &[user(&"x".repeat(3 << 20))]));
-        between("write", LEAST, Box::pin(change)).await;
+        between("write", least(LEAST), Box::pin(change)).await;
         let fork = async { subject.fork(&session, Some(1), &copy).await.unwrap() };
         between("fork", 0, Box::pin(fork)).await;
         assert!(subject.loaded(&copy).await.messages == long[..1]);
@@ -218,7 +223,7 @@ pub(in crate::store) async fn short_writes_run_between_the_pieces_of_a_long_mess
             subject.replace(&copy, 0, append(0, &[user("short")])).await;
         };
         // The message is removed together with the last session that has it.
-        between("removal", LEAST / 2, Box::pin(replace)).await;
+        between("removal", least(LEAST / 2), Box::pin(replace)).await;
         done.store(true, std::sync::atomic::Ordering::Release);
     };
     let short = async {

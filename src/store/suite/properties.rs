@@ -39,7 +39,13 @@ async fn check(subject: TestStore, steps: Vec<Step>) {
             if by_user { user(&text) } else { answer(&text) }
         };
         let change = Change {
-            instructions: instructions.map(|count| vec![system(&number.to_string()); count]),
+            // Some are longer than a row.
+            instructions: instructions.map(|count| {
+                let text = number
+                    .to_string()
+                    .repeat(if keep % 2 == 0 { 1 } else { 20_000 });
+                vec![system(&text); count]
+            }),
             keep,
             title: append
                 .iter()

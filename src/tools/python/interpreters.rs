@@ -59,6 +59,10 @@ impl Interpreters {
         forward!(self, interpreters => interpreters.read_file(workspace, inputs, range).await)
     }
 
+    pub(super) fn expect_earlier_calls(&self, workspace: &WorkspaceId) {
+        forward!(self, interpreters => interpreters.expect_earlier_calls(workspace));
+    }
+
     pub(super) fn forget(&self, workspace: &WorkspaceId) {
         forward!(self, interpreters => interpreters.forget(workspace));
     }

@@ -139,6 +139,10 @@ impl Scripted {
             .ok_or(error)
     }
 
+    pub(super) fn expect_earlier_calls(&self, workspace: &WorkspaceId) {
+        self.note(format!("expect {}", workspace.as_str()));
+    }
+
     pub(super) fn forget(&self, workspace: &WorkspaceId) {
         self.note(format!("forget {}", workspace.as_str()));
     }
@@ -215,8 +219,8 @@ fn invocation(arguments: &Value) -> (ToolInvocation, Receiver<ToolProgress>) {
             files: [WorkFile {
                 id: "file-1".into(),
                 name: "data.csv".into(),
-                size: 3,
-                path: "/blob".into(),
+                content: crate::sandbox::Blob::file(std::path::PathBuf::from("/blob"), 3),
+                is_produced: false,
             }]
             .into(),
             ..CallContext::example()

@@ -68,6 +68,18 @@ impl ToolFilter {
 }
 
 impl Globs {
+    /// These names alone, whatever signs they hold.
+    pub(in crate::tools) fn of_names(names: &[String]) -> Self {
+        let mut set = globset::GlobSetBuilder::new();
+        for name in names {
+            // An escaped name is always a glob.
+            if let Ok(glob) = Glob::new(&globset::escape(name)) {
+                set.add(glob);
+            }
+        }
+        Self(set.build().unwrap_or_default())
+    }
+
     /// Compiles a list; an empty one matches nothing.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ fn owners(set: &ToolSet, names: &[&str]) -> String {
         Lookup::Server(tool) => match tool.policy().source {
             ToolSource::Dispatch => "dispatch",
             ToolSource::Http => "http",
-            ToolSource::BuiltIn => "built_in",
+            ToolSource::Mcp | ToolSource::BuiltIn => "built_in",
         },
         Lookup::Client => "client",
         Lookup::Unknown => "-",

@@ -206,7 +206,7 @@ fn data_url(url: &str) -> Option<(&str, &str)> {
 }
 
 /// An image of this media type from its base64 text.
-fn image(mime_type: &str, data: &Bytes) -> Option<ToolImage> {
+pub(in crate::tools) fn image(mime_type: &str, data: &Bytes) -> Option<ToolImage> {
     let mime_type = mime_type.to_ascii_lowercase();
     if !mime_type.starts_with("image/") || !is_media_type(&mime_type) {
         return None;
@@ -222,7 +222,8 @@ fn image(mime_type: &str, data: &Bytes) -> Option<ToolImage> {
     Some(ToolImage { mime_type, content })
 }
 
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
+/// The bytes of a base64 text, which may have line breaks.
+pub(in crate::tools) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     if let Ok(content) = STANDARD.decode(text) {
         return Some(content);
     }
@@ -231,7 +232,8 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(&data).ok()
 }
 
-fn is_media_type(text: &str) -> bool {
+/// Whether a text has the form of a media type.
+pub(in crate::tools) fn is_media_type(text: &str) -> bool {
     /// RFC 6838 allows 127 characters on each side.
     const MAX_CHARS: usize = 255;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+/".contains(&byte);
@@ -245,7 +247,7 @@ fn is_media_type(text: &str) -> bool {
 }
 
 /// The last component of a path without control characters; never `.` or `..`.
-fn file_base_name(name: &str) -> String {
+pub(in crate::tools) fn file_base_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut plain: String = last.chars().filter(|c| !c.is_control()).collect();
     plain.truncate(plain.floor_char_boundary(MAX_NAME_BYTES));

@@ -8,7 +8,7 @@ use ::http::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName,
     TRANSFER_ENCODING, USER_AGENT,
 };
-use ::http::{HeaderMap, HeaderValue, Method};
+use ::http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use bytes::Bytes;
 use rand::RngExt;
 use schemars::JsonSchema;
@@ -23,6 +23,7 @@ use url::{Url, form_urlencoded};
 use super::retry::{AttemptError, WebhookError};
 use super::{Endpoint, EndpointError};
 use crate::ids::{SessionId, WorkspaceId, fresh_delivery_id};
+use crate::net::RequestBody;
 use crate::tools::cap::first_chars;
 use crate::tools::{ToolError, ToolInvocation};
 
@@ -38,7 +39,7 @@ const MAX_SHOWN_CHARS: usize = 64;
 
 /// A call whose requests can be built for any number of attempts.
 pub(super) struct PreparedCall {
-    url: Url,
+    uri: Uri,
     body: Option<Bytes>,
     headers: HeaderMap,
     delivery_id: String,
@@ -104,6 +105,7 @@ impl PreparedCall {
         } else {
             Some(body(invocation, endpoint.policy.timeout)?)
         };
+        let uri = Uri::try_from(url.as_str()).map_err(|_| WebhookError::Url)?;
         let delivery_id = fresh_delivery_id();
         let mut headers = endpoint.headers.clone();
         if let Ok(id) = HeaderValue::try_from(delivery_id.as_str()) {
@@ -111,7 +113,7 @@ impl PreparedCall {
         }
         add_trace_context(&mut headers, &invocation.context.trace);
         Ok(Self {
-            url,
+            uri,
             body,
             headers,
             delivery_id,
@@ -122,7 +124,10 @@ impl PreparedCall {
     ///
     /// # Errors
     /// When the request cannot be signed.
-    pub(super) fn request(&self, endpoint: &Endpoint) -> Result<reqwest::Request, AttemptError> {
+    pub(super) fn request(
+        &self,
+        endpoint: &Endpoint,
+    ) -> Result<Request<RequestBody>, AttemptError> {
         let mut headers = self.headers.clone();
         if let Some(signer) = &endpoint.signer {
             let body = self.body.as_deref().unwrap_or_default();
@@ -130,9 +135,11 @@ impl PreparedCall {
                 .sign(&mut headers, &self.delivery_id, body)
                 .ok_or(WebhookError::Unsigned)?;
         }
-        let mut request = reqwest::Request::new(endpoint.method.clone(), self.url.clone());
+        let body = self.body.clone().map(RequestBody::from);
+        let mut request = Request::new(body.unwrap_or_default());
+        *request.method_mut() = endpoint.method.clone();
+        *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = headers;
-        *request.body_mut() = self.body.clone().map(reqwest::Body::from);
         Ok(request)
     }
 }

@@ -1,13 +1,13 @@
 //! Reads a successful response, a whole body or an event stream, up to a size limit.
 
-use ::http::HeaderMap;
 use ::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use ::http::{HeaderMap, Response};
 use bytes::BytesMut;
 use serde_json::value::RawValue;
 
 use super::result;
 use super::retry::{AttemptError, WebhookError};
-use crate::net::CappedBody;
+use crate::net::{CappedBody, ReceivedBody};
 use crate::openai::raw::RawObject;
 use crate::sse::{SseDecoder, SseEvent};
 use crate::tools::incoming::{MOST_BYTES, SMALL_RESULT};
@@ -18,7 +18,7 @@ use crate::tools::{IncomingResults, ProgressSender, ToolInvocation, ToolOutput, 
 /// # Errors
 /// When the body is compressed, larger than `max_bytes`, cut off or not a valid result.
 pub(super) async fn read(
-    response: reqwest::Response,
+    response: Response<ReceivedBody>,
     max_bytes: usize,
     invocation: &ToolInvocation,
 ) -> Result<ToolOutput, AttemptError> {
@@ -31,7 +31,7 @@ pub(super) async fn read(
         return Err(WebhookError::Compressed.into());
     }
     let media_type = media_type(response.headers());
-    let body = CappedBody::new(response, max_bytes)?;
+    let body = CappedBody::new(response.into_body(), max_bytes)?;
     if media_type == "text/event-stream" {
         read_events(body, max_bytes, &invocation.progress).await
     } else {

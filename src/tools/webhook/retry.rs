@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::http::{HeaderMap, StatusCode};
 
-use crate::net::{Backoff, BodyError, retry_after};
+use crate::net::{Backoff, BodyError, ClientError, retry_after};
 use crate::tools::ToolError;
 
 /// Longest delay that the endpoint does not request.
@@ -42,9 +42,9 @@ pub(super) enum RetryCondition {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WebhookError {
     #[error("the tool endpoint could not be reached")]
-    Unreachable(#[source] reqwest::Error),
+    Unreachable(#[source] ClientError),
     #[error("the connection to the tool endpoint was lost")]
-    ConnectionLost(#[source] reqwest::Error),
+    ConnectionLost(#[source] ClientError),
     #[error("the tool endpoint answered with status {}", .0.as_u16())]
     Status(StatusCode),
     #[error("the tool endpoint answered with status {}: redirects are not followed", .0.as_u16())]
@@ -62,15 +62,20 @@ pub(super) enum WebhookError {
     },
     #[error("the tool endpoint's event stream ended without a result")]
     NoResult,
+    #[error("the tool endpoint's URL cannot be requested")]
+    Url,
     #[error("the call could not be signed")]
     Unsigned,
 }
 
 impl AttemptError {
     /// The request failed before a response head arrived.
-    pub(super) fn no_response(error: reqwest::Error) -> Self {
-        let error = error.without_url();
-        let (error, retry) = if error.is_connect() {
+    pub(super) fn no_response(error: ClientError) -> Self {
+        let unsent = matches!(
+            error,
+            ClientError::Uri | ClientError::Connect(_) | ClientError::ConnectTimeout(_)
+        );
+        let (error, retry) = if unsent {
             (WebhookError::Unreachable(error), RetryCondition::Always)
         } else {
             (
@@ -123,7 +128,7 @@ impl From<BodyError> for AttemptError {
         match error {
             BodyError::TooLarge(limit) => WebhookError::TooLarge(limit).into(),
             BodyError::Broken(error) => Self {
-                error: WebhookError::ConnectionLost(error.without_url()),
+                error: WebhookError::ConnectionLost(error),
                 retry: RetryCondition::IfIdempotent,
                 retry_after: None,
             },

@@ -11,6 +11,7 @@ use futures_util::Stream;
 use super::super::UpstreamError;
 use super::super::decode::{ChunkDecoder, DecodeError, one_line};
 use super::reader::{BodyReader, ReadError};
+use crate::net::ClientError;
 use crate::openai::event::ModelEvent;
 use crate::openai::raw::quoted;
 use crate::sse::{SseDecoder, SseEvent};
@@ -52,7 +53,7 @@ enum State {
     Ended,
 }
 
-impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> ResponseEvents<S> {
+impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> ResponseEvents<S> {
     pub(super) fn new(
         name: Arc<str>,
         reader: BodyReader<S>,
@@ -192,7 +193,7 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> ResponseEvents<S> {
     }
 }
 
-impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for ResponseEvents<S> {
+impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> Stream for ResponseEvents<S> {
     type Item = Result<ModelEvent, UpstreamError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

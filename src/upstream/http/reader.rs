@@ -10,6 +10,7 @@ use futures_util::Stream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::UpstreamError;
+use crate::net::ClientError;
 
 /// Why a body cannot be read further.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(super) struct BodyReader<S> {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> BodyReader<S> {
+impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> BodyReader<S> {
     pub(super) fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,
@@ -117,7 +118,7 @@ impl<S> ForwardedBody<S> {
     }
 }
 
-impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for ForwardedBody<S> {
+impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> Stream for ForwardedBody<S> {
     type Item = Result<Bytes, UpstreamError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

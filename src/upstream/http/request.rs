@@ -12,6 +12,7 @@ use url::Url;
 
 use super::super::ModelCall;
 use super::super::settings::Settings;
+use crate::net::RequestBody;
 use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::parted::PartedWriter;
 
@@ -27,7 +28,7 @@ pub(super) fn function_names(tools: &str) -> Arc<[String]> {
 
 /// Encodes the body of a chat request, with the quirks of the upstream. The messages are not copied. Texts stand for images
 /// whose files were deleted meanwhile.
-pub(super) async fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest::Body {
+pub(super) async fn chat_body(call: &ModelCall, settings: &Settings) -> RequestBody {
     let quirks = &settings.quirks;
     let mut body = PartedWriter::default();
     body.text("{\"model\":");
@@ -45,6 +46,10 @@ pub(super) async fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest:
         body.text(",");
         body.shared(&call.fields);
     }
+    if let Some(most) = call.max_output_tokens {
+        let field = quirks.max_tokens_field.as_str();
+        body.text(&format!(",\"{field}\":{most}"));
+    }
     if let Some(tools) = &call.tools {
         body.text(",\"tools\":");
         body.shared(tools);
@@ -57,7 +62,7 @@ pub(super) async fn chat_body(call: &ModelCall, settings: &Settings) -> reqwest:
         body.text(choice);
     }
     body.text("}");
-    reqwest::Body::wrap(body.finish().into_body())
+    RequestBody::wrap(body.finish().into_body())
 }
 
 /// The client's stream options with `include_usage` set. The token counts of a turn need the usage of every call.

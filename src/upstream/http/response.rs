@@ -9,6 +9,7 @@ use futures_util::{Stream, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::settings::Quirks;
+use crate::net::ClientError;
 
 /// Whether the response body is one JSON text. Some servers send one although a stream was requested.
 pub(super) fn is_whole_body(headers: &HeaderMap, quirks: &Quirks) -> bool {
@@ -39,7 +40,7 @@ pub(super) fn client_headers(headers: &HeaderMap) -> HeaderMap {
 
 /// Reads at most `most` bytes of a body, for at most `wait`. Returns the bytes and whether they are the whole body.
 pub(super) async fn read_capped(
-    stream: impl Stream<Item = reqwest::Result<Bytes>>,
+    stream: impl Stream<Item = Result<Bytes, ClientError>>,
     most: usize,
     wait: Duration,
 ) -> (Bytes, bool) {

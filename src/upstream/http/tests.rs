@@ -12,6 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
+use url::Url;
+
 use super::*;
 use crate::ids::WorkspaceId;
 use crate::openai::event::ModelEvent;
@@ -155,6 +157,7 @@ fn call() -> ModelCall {
         stream_options: None,
         tools: Some("[1]".into()),
         tool_choice: Some("\"auto\"".into()),
+        max_output_tokens: None,
         transcript,
         headers: Arc::default(),
         session: WorkspaceId::fresh(),

@@ -72,7 +72,7 @@ pub(super) fn alternating(messages: Vec<Message>) -> Vec<Message> {
 }
 
 /// Two messages of one role as one. It has the content of both and the other fields of the second one.
-fn joined(first: &Message, second: &Message) -> Message {
+pub(super) fn joined(first: &Message, second: &Message) -> Message {
     let objects = (
         RawObject::parse(first.json_str()),
         RawObject::parse(second.json_str()),

@@ -9,6 +9,7 @@ use super::address::is_public;
 use super::error::ResolveError;
 use super::target::UrlPolicy;
 use crate::fair::FairSemaphore;
+use crate::ids::Owner;
 use crate::web::acting;
 
 /// Most look-ups at the same time; one owner alone has half of them. Each occupies a thread until the system's resolver
@@ -22,11 +23,25 @@ const MAX_ADDRESSES: usize = 8;
 pub(super) struct GuardedResolver {
     policy: Arc<UrlPolicy>,
     lookups: FairSemaphore,
+    /// On whose behalf names are resolved, if it is the same for all of them.
+    owner: Option<Owner>,
 }
 
 impl GuardedResolver {
     pub(super) fn new(policy: Arc<UrlPolicy>, lookups: FairSemaphore) -> Self {
-        Self { policy, lookups }
+        Self {
+            policy,
+            lookups,
+            owner: None,
+        }
+    }
+
+    /// A resolver on behalf of one owner, whichever task asks.
+    pub(super) fn for_owner(self, owner: &Owner) -> Self {
+        Self {
+            owner: Some(owner.clone()),
+            ..self
+        }
     }
 }
 
@@ -34,7 +49,8 @@ impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let name = name.as_str().to_owned();
         let is_private = self.policy.is_private(&name);
-        let (lookups, owner) = (self.lookups.clone(), acting::owner());
+        let owner = self.owner.clone().unwrap_or_else(acting::owner);
+        let lookups = self.lookups.clone();
         Box::pin(async move {
             let permit = lookups.acquire(&owner).await;
             let looking = tokio::task::spawn_blocking(move || {

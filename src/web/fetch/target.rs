@@ -88,6 +88,23 @@ impl UrlPolicy {
         })
     }
 
+    /// The hosts that match `allow` or `private`, and no others.
+    ///
+    /// # Errors
+    /// When a glob is invalid.
+    pub(super) fn only(
+        allow: &[String],
+        private: &[String],
+        ports: &[u16],
+    ) -> Result<Self, SetupError> {
+        Ok(Self {
+            ports: ports.to_vec(),
+            allow: Some(host_globs("allow", &[allow, private].concat())?),
+            block: GlobSet::empty(),
+            private: PrivateHosts::new(private)?,
+        })
+    }
+
     /// Checks a URL in the form in which a model or a page wrote it.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ pub(super) struct Embeddings {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EmbedError {
     #[error("the upstream could not be asked")]
-    Send(#[source] reqwest::Error),
+    Send(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the upstream answered with status {0}")]
     Status(u16),
     #[error("the upstream's answer has another form than OpenAI's, or is too long")]
@@ -99,14 +99,17 @@ impl Embeddings {
         if let Some(key) = &self.settings.api_key {
             request = request.bearer_auth(key.expose_secret());
         }
-        let response = request.send().await.map_err(EmbedError::Send)?;
+        let response = request
+            .send()
+            .await
+            .map_err(|error| EmbedError::Send(error.into()))?;
         if !response.status().is_success() {
             return Err(EmbedError::Status(response.status().as_u16()));
         }
         let body = async { CappedBody::new(response, MAX_ANSWER)?.whole().await };
         let answer = body.await.map_err(|error| match error {
             BodyError::TooLarge(_) => EmbedError::Answer,
-            BodyError::Broken(error) => EmbedError::Send(error),
+            BodyError::Broken(error) => EmbedError::Send(error.into()),
         })?;
         let answer: Answer = serde_json::from_slice(&answer).map_err(|_| EmbedError::Answer)?;
         let mut vectors = vec![Vec::new(); count];

@@ -8,8 +8,8 @@ use std::collections::{BinaryHeap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::passages::Passage;
-use super::words::pairs;
 use super::{Candidate, Chosen, order};
+use crate::ranking::pairs;
 use crate::web::rank::tokens;
 
 /// Tokens of the lines about a source, besides its title.

@@ -1,6 +1,7 @@
 //! Files in, out, saved and restored.
 
 use super::*;
+use loopwright::blobs::Blob;
 
 #[tokio::test]
 #[ignore = "needs Python"]
@@ -12,13 +13,11 @@ async fn files_go_in_and_come_out() {
         let place = |name: &str, bytes: &[u8]| {
             let path = stage.folder.path().join(name);
             fs::write(&path, bytes).unwrap();
-            let (id, size) = (name.to_owned(), bytes.len() as u64);
-            let name = "in/../data.csv".to_owned();
             WorkFile {
-                id,
-                name,
-                size,
-                path,
+                id: name.to_owned(),
+                name: "in/../data.csv".to_owned(),
+                content: Blob::file(path, bytes.len() as u64),
+                is_produced: false,
             }
         };
         let inputs = [place("a", b"1,2\n"), place("b", &large), place("c", b"")];
@@ -138,8 +137,8 @@ async fn files_are_saved_at_eviction_and_restored() {
         let inputs = [WorkFile {
             id: "file-1".to_owned(),
             name: "input.txt".to_owned(),
-            size: 5,
-            path,
+            content: Blob::file(path, 5),
+            is_produced: false,
         }];
         let cell = |code| Cell {
             code,

@@ -1,6 +1,8 @@
 //! Runs that are left at random moments leave nothing behind.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::JoinSet;
 
@@ -12,6 +14,8 @@ const RUNS: usize = 1000;
 const CODE_RUNS: usize = 24;
 /// Clients at the same time.
 const LANES: usize = 8;
+/// The tools are reached more often.
+const CALLS: usize = 10;
 /// Longest stay of a client, in microseconds: every moment of a turn lies within it.
 const STAY: u64 = 60_000;
 /// Descriptors that may be open besides those at the start: pooled connections to the model server and the tool, and
@@ -70,7 +74,10 @@ fn body(run: usize, lane: usize) -> Value {
 #[tokio::test]
 async fn a_thousand_runs_that_are_left_leave_nothing_but_their_history() {
     let upstream = ScriptedUpstream::answering(stopping).await;
-    let hook = Webhook::start().await.on_call("t", |call| {
+    let reached = Arc::new(AtomicUsize::new(0));
+    let counted = reached.clone();
+    let hook = Webhook::start().await.on_call("t", move |call| {
+        counted.fetch_add(1, Ordering::Relaxed);
         match call.arguments()["n"].as_u64().unwrap_or_default() % 2 {
             0 => webhook::hang(),
             _ => webhook::text("r"),
@@ -85,11 +92,15 @@ async fn a_thousand_runs_that_are_left_leave_nothing_but_their_history() {
     holder.next_chunk().await;
     let mut lanes = JoinSet::new();
     for lane in 0..LANES {
-        let client = app.client().clone();
+        let (client, reached) = (app.client().clone(), reached.clone());
         lanes.spawn(async move {
-            for run in (lane..RUNS).step_by(LANES) {
-                let stay = Duration::from_micros(rand::random_range(0..STAY));
+            let mut run = lane;
+            // A slow machine takes longer to reach the tools.
+            while run < RUNS || reached.load(Ordering::Relaxed) <= CALLS && run < 20 * RUNS {
+                let longest = STAY * u64::try_from(1 + run / RUNS).unwrap();
+                let stay = Duration::from_micros(rand::random_range(0..longest));
                 ask_and_leave(client.clone(), body(run, lane), stay).await;
+                run += LANES;
             }
         });
     }
@@ -97,7 +108,7 @@ async fn a_thousand_runs_that_are_left_leave_nothing_but_their_history() {
         lane.unwrap();
     }
     assert!(
-        hook.calls().len() > 10,
+        hook.calls().len() > CALLS,
         "tools were reached: {}",
         hook.calls().len()
     );

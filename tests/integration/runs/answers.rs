@@ -123,6 +123,8 @@ async fn a_run_that_the_end_of_the_process_broke_off_is_gone_for_good() {
     let id = stream.run_id();
     stream.next_progress(TOOL_PROGRESS, "complete").await;
     stream.next_text().await;
+    // The finished round is written while the model answers.
+    history_of(app.client(), "s", 3).await;
     app.kill9().await;
     drop(stream);
     app.restart().await;

@@ -153,19 +153,19 @@ async fn runs_can_be_read_while_the_server_drains() {
     let id = answer.json()["id"].as_str().unwrap().to_owned();
     hook.called(1).await;
     app.terminate().await;
+    // A connection that was open before closes at some moment from now on, which no request may meet.
+    let newcomer = || Client::new(app.origin());
     eventually("the shutdown has begun", || async {
-        let probe = app.client().request(http::Method::GET, "/readyz");
-        // A pooled connection may be closed at this moment.
-        let sent = probe.send().await;
-        sent.is_ok_and(|answer| answer.status() == 503)
-            .then_some(())
+        let answer = newcomer().get("/readyz").await;
+        (answer.status == 503).then_some(())
     })
     .await;
-    app.post_chat(go())
+    newcomer()
+        .post_chat(go())
         .await
         .assert_error(503, Some("shutting_down"));
-    assert_eq!(app.get(&path(&id)).await.status, 202);
-    let log = app.client().events(&id, 0).await.unwrap();
+    assert_eq!(newcomer().get(&path(&id)).await.status, 202);
+    let log = newcomer().events(&id, 0).await.unwrap();
     gate.open();
     assert_eq!(log.collect().await.text, "Let me see.\n\nIt is done.");
     assert_eq!(app.wait_exit().await.code(), Some(0));

@@ -144,10 +144,7 @@ async fn sigterm_ends_the_process_in_time_whatever_a_client_does() {
         app.terminate().await;
         assert_eq!(app.wait_exit().await.code(), Some(0));
         let took = asked.elapsed();
-        assert!(
-            took < Duration::from_secs(6),
-            "{took:?}, in a tool: {hangs_in_tool}"
-        );
+        assert!(took < AT_ONCE, "{took:?}, in a tool: {hangs_in_tool}");
         drop(client);
     }
 }
@@ -220,7 +217,7 @@ async fn the_only_interpreter_is_free_again_while_nobody_reads() {
         (&call["status"], &call["result_content"]),
         (&json!("ok"), &json!("result:\n2"))
     );
-    assert!(took < Duration::from_secs(15), "the limit is 2 s: {took:?}");
+    assert!(took < AT_ONCE, "the limit is 2 s: {took:?}");
     drop(client);
 }
 
@@ -235,6 +232,6 @@ async fn sigterm_ends_the_process_in_time_while_code_floods_a_client() {
     app.terminate().await;
     assert_eq!(app.wait_exit().await.code(), Some(0));
     let took = asked.elapsed();
-    assert!(took < Duration::from_secs(6), "{took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
     drop(client);
 }

@@ -14,12 +14,16 @@ use tokio::task::JoinSet;
 use super::client::{Answer, Client};
 use super::described;
 use super::events::EventReader;
+use super::postgres::PostgresServer;
 use super::upstream::ScriptedUpstream;
 use super::webhook::Webhook;
 use super::within;
 
 /// What the binary finds its own programs with; nothing else of the environment reaches it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The variable with the URL of the session store.
+const SESSION_STORE: &str = "LOOPWRIGHT_SESSION_STORE";
 
 /// How the binary is started.
 #[derive(Debug)]
@@ -122,7 +126,18 @@ impl Builder {
     }
 
     /// Starts `serve` and waits until it is ready.
+    ///
+    /// With `LOOPWRIGHT_TEST_STORE=postgres` its store is a new PostgreSQL database, unless the test names a store.
     pub(crate) async fn start(mut self) -> TestApp {
+        let wanted = std::env::var("LOOPWRIGHT_TEST_STORE");
+        let is_named = self.env.iter().any(|(name, _)| name == SESSION_STORE)
+            || self.args.iter().any(|arg| arg.contains("session-store"))
+            || self.toml.contains("session_store");
+        if wanted.is_ok_and(|store| store == "postgres") && !is_named {
+            let database = PostgresServer::shared().create_database().await;
+            // Short, as after a restart a session is free only when the lease of the process before has expired.
+            self = self.env(SESSION_STORE, &format!("{database}&lease_seconds=3"));
+        }
         let mut process = self.spawn("serve");
         let origin = process.ready().await;
         described::started(&origin);
@@ -158,6 +173,9 @@ impl Builder {
         };
         set("listen", Some("127.0.0.1:0"));
         set("session_store", Some("sqlite:sessions.db"));
+        // What it is beside that file.
+        let is_postgres = self.env.iter().any(|(name, _)| name == SESSION_STORE);
+        set("files_dir", is_postgres.then_some("sessions-files"));
         set("upstream", self.upstream.as_deref());
         set("tool_dispatch_url", self.dispatch.as_deref());
         config + &self.toml

@@ -1,7 +1,5 @@
 //! The client of the tests, for whole answers and for streams.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use reqwest::{RequestBuilder, Response};
@@ -9,10 +7,7 @@ use serde_json::Value;
 
 use super::described::{self, Asked};
 use super::events::EventReader;
-use super::within;
-
-/// Longest wait for a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+use super::{PATIENCE, within};
 
 /// An HTTP client of one server.
 #[derive(Debug, Clone)]
@@ -38,7 +33,7 @@ impl Client {
     pub(crate) fn new(origin: &str) -> Self {
         let http = reqwest::Client::builder()
             .no_proxy()
-            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_timeout(PATIENCE)
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .unwrap();

@@ -21,6 +21,8 @@ static BINARIES: LazyLock<Mutex<BTreeSet<String>>> = LazyLock::new(Mutex::defaul
 const JSON: &str = "application/json";
 /// Where chat requests go.
 const CHAT: &str = "/v1/chat/completions";
+/// Where requests of the Responses API go.
+const RESPONSES: &str = "/v1/responses";
 /// Paths whose last parameter may hold slashes, which a document cannot say.
 const GREEDY: [&str; 2] = ["/v1/{path}", "/v1/models/{id}"];
 /// Headers that the document need not name: they belong to HTTP, or their names are the model server's.
@@ -138,7 +140,7 @@ impl Asked {
         if media == "text/event-stream" {
             if is_of_loop(&self.path, headers) {
                 let lines = text.lines().filter_map(|line| line.strip_prefix("data: "));
-                lines.for_each(check_line);
+                lines.for_each(|line| check_line_of(&self.path, line));
             }
             return;
         }
@@ -156,7 +158,8 @@ impl Asked {
         // What is accepted must be described: a document that forbids it is wrong. The messages of a chat are the model
         // server's to check.
         let read = &described.operation["requestBody"]["content"][JSON]["schema"];
-        if status < 300 && self.path != CHAT && !read.is_null() && !self.body.is_empty() {
+        let is_json = self.body.first() == Some(&b'{');
+        if status < 300 && self.path != CHAT && !read.is_null() && is_json {
             let body = serde_json::from_slice(&self.body).unwrap();
             DOCUMENT.check(read, &body, &format!("the body of what {what}"));
         }
@@ -225,12 +228,21 @@ fn is_of_loop(path: &str, headers: &HeaderMap) -> bool {
     headers.contains_key("x-completion-id") || path.ends_with("/events")
 }
 
-/// Holds a `data:` line of a stream of the loop against the document.
+/// Holds a `data:` line of a stream of chunks against the document.
 pub(crate) fn check_line(data: &str) {
+    check_line_of(CHAT, data);
+}
+
+/// Holds a `data:` line of a stream of the loop against the document.
+fn check_line_of(path: &str, data: &str) {
     if data == "[DONE]" {
         return;
     }
-    let stream = &DOCUMENT.json["paths"][CHAT]["post"]["responses"]["200"];
+    let path = match path.starts_with(RESPONSES) {
+        true => RESPONSES,
+        false => CHAT,
+    };
+    let stream = &DOCUMENT.json["paths"][path]["post"]["responses"]["200"];
     let event = &stream["content"]["text/event-stream"]["schema"];
     let schema = &event["properties"]["data"]["anyOf"][0]["contentSchema"];
     match serde_json::from_str(data) {
@@ -282,6 +294,9 @@ impl Document {
     /// Checks a value that a model server may have written. Loopwright's own errors are told by their code.
     fn check_with_code(&self, schema: &Value, value: &Value, what: &str) {
         let code = value["error"]["code"].as_str();
+        // An event that reports an error, or an answer that holds one, is more than the error.
+        let is_error = value.as_object().is_some_and(|value| value.len() == 1);
+        let code = code.filter(|_| is_error);
         if !code.is_some_and(|code| self.codes.contains(code)) {
             return self.check(schema, value, what);
         }

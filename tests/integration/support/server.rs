@@ -145,7 +145,7 @@ impl Gate {
         .unwrap();
     }
 
-    async fn pass(&self) {
+    pub(crate) async fn pass(&self) {
         self.0.arrived.send_modify(|seen| *seen += 1);
         if let Ok(permit) = self.0.permits.acquire().await {
             permit.forget();
@@ -156,7 +156,12 @@ impl Gate {
 impl Server {
     /// Starts a server on a free loopback port.
     pub(crate) async fn start(handler: Handler) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), handler).await
+    }
+
+    /// Starts a server where another one was.
+    pub(crate) async fn start_at(addr: SocketAddr, handler: Handler) -> Self {
+        let listener = TcpListener::bind(addr).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, handler));

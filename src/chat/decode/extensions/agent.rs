@@ -186,6 +186,7 @@ fn limits(agent: &RawObject<'_>) -> Result<TurnLimits, RequestError> {
             "agent.limits.max_total_tokens",
             "a whole number of 0 or more",
         )?,
+        max_output_tokens: None,
     })
 }
 

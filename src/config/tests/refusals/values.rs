@@ -22,9 +22,14 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
     (
         "session_store = \"redis://h\"",
         "session_store",
-        "sqlite:PATH or memory:",
+        "sqlite:PATH, postgres:",
     ),
     ("files_dir = \"\"", "files_dir", "write a path"),
+    (
+        "replica_name = \"a b\"",
+        "replica_name",
+        "write 1 to 128 letters",
+    ),
     ("max_file_bytes = 0", "max_file_bytes", "1 or more"),
     (
         "max_total_file_bytes = \"1MiB\"",

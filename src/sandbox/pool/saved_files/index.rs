@@ -89,6 +89,11 @@ impl Index {
         }
     }
 
+    /// Whether a workspace has an entry or a note.
+    pub(super) fn knows(&self, workspace: &str) -> bool {
+        self.entries.contains_key(workspace) || self.notes.contains_key(workspace)
+    }
+
     pub(super) fn note_of(&self, workspace: &str) -> Option<FileLoss> {
         self.notes.get(workspace).copied()
     }

@@ -34,7 +34,7 @@ async fn a_write_dropped_at_any_point_is_complete_or_leaves_nothing() {
                 .of_session(&owner("alice"), &session("s"))
                 .await
                 .unwrap();
-            let expected: BTreeSet<_> = stored.iter().map(|file| files.path(file)).collect();
+            let expected: BTreeSet<_> = stored.iter().map(|file| path_of(files, file)).collect();
             if fixture.on_disk() == expected {
                 return expected.len();
             }
@@ -55,7 +55,7 @@ async fn the_next_start_removes_what_a_crash_has_left() {
     let (_, unfinished) = files.blobs().create().unwrap();
     unfinished.abandon();
     let (file, mut placed) = files.blobs().create().unwrap();
-    placed.place(&file).unwrap();
+    placed.place(file).await.unwrap();
     placed.abandon();
     let row = files
         .store()
@@ -64,7 +64,7 @@ async fn the_next_start_removes_what_a_crash_has_left() {
     assert!(row.unwrap());
     // Files of other programs or databases.
     let root = fixture.directory.path().join("sessions-files");
-    let shard = files.path(&kept).parent().unwrap().to_owned();
+    let shard = path_of(files, &kept).parent().unwrap().to_owned();
     let foreign = [
         root.join("readme.txt"),
         root.join("tmp/notes"),
@@ -76,7 +76,7 @@ async fn the_next_start_removes_what_a_crash_has_left() {
     }
     assert_eq!(fixture.on_disk().len(), 4 + foreign.len());
     let mut expected = BTreeSet::from(foreign);
-    expected.insert(files.path(&kept));
+    expected.insert(path_of(files, &kept));
     let fixture = fixture.reopen().await;
     assert_eq!(fixture.on_disk(), expected);
     assert_eq!(read(fixture.files(), "alice", &kept.id).await.len(), 10);
@@ -89,7 +89,7 @@ async fn databases_may_share_a_directory() {
     let directory = tempfile::tempdir().unwrap();
     let open = async |name: &str| {
         let settings = Settings {
-            files_dir: Some(directory.path().join("deep/files")),
+            files_dir: Some(BlobLocation::Directory(directory.path().join("deep/files"))),
             ..settings(StoreUrl::Sqlite(directory.path().join(name)))
         };
         open_with(&settings).await.unwrap()
@@ -108,14 +108,14 @@ async fn databases_may_share_a_directory() {
 async fn files_of_a_store_in_memory_are_deleted_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let settings = Settings {
-        files_dir: Some(directory.path().to_owned()),
+        files_dir: Some(BlobLocation::Directory(directory.path().to_owned())),
         ..settings(StoreUrl::Memory)
     };
     for closed in [true, false] {
         let store = open_with(&settings).await.unwrap();
         let stored = put(&store.files, "alice", "a", 10).await;
         assert_eq!(read(&store.files, "alice", &stored.id).await.len(), 10);
-        assert!(store.files.path(&stored).starts_with(directory.path()));
+        assert!(path_of(&store.files, &stored).starts_with(directory.path()));
         assert_eq!(contents(directory.path()).len(), 1);
         if closed {
             store.close().await;
@@ -137,7 +137,7 @@ async fn a_directory_that_cannot_be_used_is_named() {
     let occupied = directory.path().join("occupied");
     std::fs::write(&occupied, "x").unwrap();
     let settings = Settings {
-        files_dir: Some(occupied.clone()),
+        files_dir: Some(BlobLocation::Directory(occupied.clone())),
         ..settings(StoreUrl::Sqlite(directory.path().join("sessions.db")))
     };
     let error = open_with(&settings).await.unwrap_err();

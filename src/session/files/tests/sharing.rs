@@ -63,8 +63,8 @@ async fn missing_content_is_an_error_until_the_next_inline_copy() {
         .put_inline(&alice, named("a"), bytes.clone())
         .await
         .unwrap();
-    std::fs::remove_file(files.path(&stored)).unwrap();
-    let lost = files.open_content(&alice, &stored.id).await;
+    std::fs::remove_file(path_of(files, &stored)).unwrap();
+    let lost = files.open_content(&alice, &stored, 0..3).await;
     assert!(matches!(lost, Err(FileError::ContentMissing)), "{lost:?}");
     files.put_inline(&alice, named("a"), bytes).await.unwrap();
     assert_eq!(read(files, "alice", &stored.id).await, b"abc");
@@ -126,7 +126,10 @@ async fn files_go_with_the_last_session_that_uses_them() {
         files.get(&alice, &made.id).await,
         Err(FileError::NotFound)
     ));
-    assert_eq!(fixture.on_disk(), BTreeSet::from([files.path(&uploaded)]));
+    assert_eq!(
+        fixture.on_disk(),
+        BTreeSet::from([path_of(files, &uploaded)])
+    );
     assert_eq!(files.expire(Duration::from_secs(60)).await.unwrap(), 0);
     unused_for(files, &uploaded, 61).await;
     assert_eq!(files.expire(Duration::from_secs(60)).await.unwrap(), 1);

@@ -1,4 +1,4 @@
-//! The chunks in which new messages are written.
+//! The chunks in which new instructions and messages are written.
 
 use std::borrow::Cow;
 
@@ -7,18 +7,43 @@ use rusqlite::Connection;
 use super::super::super::StoreError;
 use super::super::super::record::StoredMessage;
 use super::super::connections::StatementError;
+use super::super::instructions::INSTRUCTIONS_START;
 use super::super::messages::{EncodedMessage, EncodedTexts, append, append_part};
 use super::super::pieces::Place;
 use super::super::size::{CHUNK, Extent};
 use super::super::write::count;
 use super::{HiddenSession, Rewrite};
 
+/// A part of what is written in chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NewRows {
+    Instructions,
+    Messages,
+}
+
+impl NewRows {
+    /// The index of the first row in the session.
+    pub(super) fn first(self, draft: HiddenSession) -> i64 {
+        match self {
+            Self::Instructions => INSTRUCTIONS_START,
+            Self::Messages => draft.keep,
+        }
+    }
+}
+
 impl Rewrite {
-    /// Encodes a chunk of the new messages.
-    pub(super) fn encode(&self, from: i64) -> Result<Vec<EncodedTexts>, StoreError> {
+    pub(super) fn new_rows(&self, part: NewRows) -> &[StoredMessage] {
+        match part {
+            NewRows::Instructions => &self.instructions,
+            NewRows::Messages => &self.change.append,
+        }
+    }
+
+    /// Encodes a chunk of the new rows.
+    pub(super) fn encode(&self, part: NewRows, from: i64) -> Result<Vec<EncodedTexts>, StoreError> {
         let mut extent = Extent::default();
         let mut chunk = Vec::new();
-        for message in self.new_messages(from) {
+        for message in self.new_rows_from(part, from) {
             let texts = EncodedTexts::of(message)?;
             let encoded = EncodedMessage {
                 stored: message,
@@ -33,42 +58,42 @@ impl Rewrite {
         Ok(chunk)
     }
 
-    /// Appends a chunk of the new messages; returns the place after it among them, and the bytes of the messages that begin
-    /// in it.
-    pub(super) fn add(
-        &self,
-        connection: &Connection,
-        draft: HiddenSession,
-        from: Place,
-        chunk: &[EncodedTexts],
-    ) -> Result<(Place, i64), StatementError> {
-        let messages = self.new_messages(from.message).iter().zip(chunk);
-        let messages: Vec<_> = messages
-            .map(|(stored, texts)| EncodedMessage {
-                stored,
-                texts: Cow::Borrowed(texts),
-            })
-            .collect();
-        let bytes = messages.iter().map(EncodedMessage::bytes).sum();
-        let stored = Place {
-            message: draft.keep + from.message,
-            ..from
-        };
-        if let [long] = &*messages
-            && bytes > count(CHUNK.bytes)
-        {
-            let next = append_part(connection, draft.row, stored, long)?;
-            let bytes = if from.pieces == 0 { bytes } else { 0 };
-            let message = next.message - draft.keep;
-            return Ok((Place { message, ..next }, bytes));
-        }
-        append(connection, draft.row, stored.message, &messages)?;
-        Ok((Place::before(from.message + count(messages.len())), bytes))
+    /// A chunk of the new rows with its encoded texts.
+    pub(super) fn chunk<'a>(
+        &'a self,
+        part: NewRows,
+        from: i64,
+        texts: &'a [EncodedTexts],
+    ) -> Vec<EncodedMessage<'a>> {
+        let messages = self.new_rows_from(part, from).iter().zip(texts);
+        let encoded = messages.map(|(stored, texts)| EncodedMessage {
+            stored,
+            texts: Cow::Borrowed(texts),
+        });
+        encoded.collect()
     }
 
-    /// The new messages from an index.
-    fn new_messages(&self, from: i64) -> &[StoredMessage] {
+    /// The new rows from an index among them.
+    fn new_rows_from(&self, part: NewRows, from: i64) -> &[StoredMessage] {
         let from = usize::try_from(from).unwrap_or(usize::MAX);
-        self.change.append.get(from..).unwrap_or_default()
+        self.new_rows(part).get(from..).unwrap_or_default()
     }
+}
+
+/// Appends a chunk at a place; returns the place after it, and the bytes of the messages that begin in it.
+pub(super) fn add(
+    connection: &Connection,
+    row: i64,
+    from: Place,
+    chunk: &[EncodedMessage<'_>],
+) -> Result<(Place, i64), StatementError> {
+    let bytes = chunk.iter().map(EncodedMessage::bytes).sum();
+    if let [long] = chunk
+        && bytes > count(CHUNK.bytes)
+    {
+        let next = append_part(connection, row, from, long)?;
+        return Ok((next, if from.pieces == 0 { bytes } else { 0 }));
+    }
+    append(connection, row, from.message, chunk)?;
+    Ok((Place::before(from.message + count(chunk.len())), bytes))
 }

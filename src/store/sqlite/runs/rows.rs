@@ -146,7 +146,7 @@ pub(super) fn get(
     // One transaction, so that the pieces belong to the row.
     let transaction = connection.transaction()?;
     let mut statement = transaction.prepare_cached(
-        "SELECT num, session_id, status, created_at, http_status, headers, bytes FROM runs
+        "SELECT num, session_id, status, created_at, http_status, headers, bytes, kept FROM runs
          WHERE id = ?1 AND owner = ?2",
     )?;
     let mut rows = statement.query([run.as_str(), owner.as_str()])?;
@@ -198,6 +198,7 @@ fn answer(
         )));
     }
     Ok(StoredAnswer {
+        kept: row.get(7)?,
         status: row.get(4)?,
         headers: serde_json::from_str(&headers).map_err(StoreError::failed)?,
         body: body.into(),
@@ -247,7 +248,10 @@ pub(super) fn expire_some(
     cutoff: i64,
 ) -> Result<(u64, bool), StatementError> {
     let mut statement = connection.prepare_cached(
-        "SELECT num, bytes, status = 'ended' FROM runs WHERE ended_at < ?1 ORDER BY ended_at LIMIT ?2",
+        "SELECT num, bytes, status = 'ended' FROM runs
+         WHERE ended_at < ?1 AND (kept = 0 OR NOT EXISTS (
+             SELECT 1 FROM sessions WHERE sessions.owner = runs.owner AND sessions.session_id = runs.session_id))
+         ORDER BY ended_at LIMIT ?2",
     )?;
     let rows = statement.query_map([cutoff, count(CHUNK.rows)], RunRow::of)?;
     let rows: Vec<RunRow> = rows.collect::<Result<_, _>>()?;

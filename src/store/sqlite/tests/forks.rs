@@ -4,6 +4,7 @@ use super::super::super::StoredMessage;
 use super::super::super::suite::system;
 use super::sizes::check_counts;
 use super::*;
+use crate::openai::message::Message;
 
 const MIB: usize = 1024 * 1024;
 
@@ -53,8 +54,8 @@ async fn a_fork_writes_no_messages_and_little_else() {
     }
     let after = sqlite(&store).count(pages).await;
     assert!(after - before < 100, "{before} pages became {after}");
-    // The parent, 50 forks and one trunk, which has the messages and the instructions.
-    assert_eq!(rows(&store).await, [120, 52, 102]);
+    // The parent, 50 forks and one trunk, which has the messages and the instruction.
+    assert_eq!(rows(&store).await, [121, 52, 102]);
     check_counts(&store).await;
     assert_eq!(loaded(&store, &id("fork7")).await.messages, large());
     drop(directory);
@@ -103,6 +104,53 @@ async fn rows_go_when_no_session_uses_them() {
         check_counts(&store).await;
         delete(&store, "c").await;
         assert_eq!(rows(&store).await, [0, 0, 0]);
+    }
+}
+
+#[tokio::test]
+async fn instructions_go_when_no_session_uses_them() {
+    for TestStore { store, .. } in both().await {
+        let long = |text: &str| system(&text.repeat(3 * MIB));
+        let with = |instructions: &[Message], keep, messages: &[StoredMessage]| Change {
+            instructions: Some(instructions.to_vec()),
+            ..append(keep, messages)
+        };
+        let all = [long("a"), long("b"), long("c"), system("d")];
+        let messages = vec![user(&"x".repeat(3_000)); 200];
+        write(&store, &id("s"), with(&all, 0, &messages))
+            .await
+            .unwrap();
+        fork(&store, "s", Some(2), "two").await;
+        fork(&store, "s", Some(100), "part").await;
+        fork(&store, "two", Some(1), "one").await;
+        let pieces = async || {
+            swept(&store).await;
+            check_counts(&store).await;
+            let sql = "SELECT count(*) FROM message_pieces";
+            sqlite(&store).count(sql).await
+        };
+        let of_one = 49;
+        assert_eq!(pieces().await, 3 * of_one);
+        // The parent, three forks and one trunk, of which all have the instructions and two the messages.
+        assert_eq!(rows(&store).await, [204, 5, 6]);
+        let new = [system("new")];
+        write(&store, &id("s"), with(&new, 200, &[])).await.unwrap();
+        assert_eq!(pieces().await, 3 * of_one);
+        write(&store, &id("part"), with(&new, 96, &[]))
+            .await
+            .unwrap();
+        assert_eq!(pieces().await, 2 * of_one);
+        delete(&store, "two").await;
+        assert_eq!(pieces().await, of_one);
+        assert_eq!(rows(&store).await, [1 + 200 + 2, 4, 3]);
+        assert_eq!(loaded(&store, &id("one")).await.instructions, all[..1]);
+        // The last messages go before the instructions that are left.
+        delete(&store, "s").await;
+        delete(&store, "part").await;
+        assert_eq!(rows(&store).await, [1, 2, 1]);
+        write(&store, &id("one"), with(&[], 0, &[])).await.unwrap();
+        assert_eq!(pieces().await, 0);
+        assert_eq!(rows(&store).await, [0, 1, 0]);
     }
 }
 

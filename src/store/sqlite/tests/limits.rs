@@ -5,6 +5,7 @@ use std::time::Instant;
 use futures_util::FutureExt;
 use rusqlite::{Connection, TransactionBehavior};
 
+use super::super::super::suite::system;
 use super::*;
 
 #[tokio::test]
@@ -153,7 +154,10 @@ fn short_statements_run_in_the_task_and_long_ones_do_not() {
             let lease = store.acquire(&owner, &session, LONG).await.unwrap();
             let few: Vec<_> = (0..60).map(|number| user(&number.to_string())).collect();
             let occupied = occupy_the_thread();
-            let change = Arc::new(append(0, &few));
+            let change = Arc::new(Change {
+                instructions: Some(vec![system(&"i".repeat(50_000)), system("j")]),
+                ..append(0, &few)
+            });
             let written = store.write(lease.fence(), &change).now_or_never();
             written.expect("short enough for the task").unwrap();
             let read = store.load(&owner, &session).now_or_never();

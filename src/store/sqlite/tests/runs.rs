@@ -6,6 +6,7 @@ use super::*;
 
 fn answer(body: Vec<u8>) -> StoredAnswer {
     StoredAnswer {
+        kept: false,
         status: 200,
         headers: Vec::new(),
         body: body.into(),

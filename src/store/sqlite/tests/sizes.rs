@@ -18,13 +18,22 @@ pub(super) async fn check_counts(store: &Store) {
         (SELECT session, seq, octet_length(json) + coalesce(octet_length(view), 0) + coalesce(octet_length(full_text), 0)
             + coalesce(octet_length(sources), 0) + long_bytes AS bytes FROM messages)
         SELECT count(*) FROM sessions s WHERE s.owner <> char(1) || 'hidden' AND s.bytes <>
-            coalesce((SELECT octet_length(t.instructions) FROM shared_messages r JOIN sessions t ON t.id = r.trunk
-                      WHERE r.session = s.id AND r.first_seq = -1), octet_length(s.instructions))
-            + coalesce((SELECT sum(bytes) FROM sizes m WHERE m.session = s.id), 0)
+            coalesce((SELECT sum(bytes) FROM sizes m WHERE m.session = s.id), 0)
             + coalesce((SELECT sum(bytes) FROM shared_messages r JOIN sizes m
                         ON m.session = r.trunk AND m.seq >= r.first_seq AND m.seq < r.end_seq
-                        WHERE r.session = s.id AND r.first_seq >= 0), 0)";
+                        WHERE r.session = s.id), 0)";
     assert_eq!(count(wrong).await, 0, "sessions with a wrong count");
+    let wrong = "WITH sizes AS
+        (SELECT session, seq, octet_length(json) + long_bytes AS bytes FROM messages WHERE seq < 0),
+        found AS
+        (SELECT s.id, count(m.seq) AS n, coalesce(sum(m.bytes), 0) AS b FROM sessions s
+         LEFT JOIN shared_messages r ON r.session = s.id AND r.first_seq < 0
+         LEFT JOIN sizes m ON m.session = coalesce(r.trunk, s.id) AND m.seq < coalesce(r.end_seq, 0)
+         GROUP BY s.id HAVING (r.trunk IS NOT NULL) = s.shared_instructions)
+        SELECT count(*) FROM sessions s LEFT JOIN found f ON f.id = s.id
+        WHERE s.owner <> char(1) || 'hidden'
+          AND (f.n IS NOT s.instruction_count OR f.b IS NOT s.instruction_bytes)";
+    assert_eq!(count(wrong).await, 0, "sessions with other instructions");
     let of_owners = "SELECT count(*) FROM
         (SELECT owner, count(*) AS n, sum(bytes) AS b FROM sessions GROUP BY owner) s
         FULL JOIN session_usage u ON u.owner = s.owner
@@ -75,14 +84,32 @@ async fn bytes_are_counted_through_every_operation() {
             append(700, &[of_size(3 << 20)]),
             with_instructions(append(0, &long[..10])),
             append(5, &[]),
-            Change::default(),
+            Change {
+                instructions: Some(vec![
+                    system(&"x".repeat(3 << 20)),
+                    system(&"y".repeat(20 * KIB)),
+                ]),
+                ..append(5, &[])
+            },
+            append(5, &[user("a")]),
+            with_instructions(append(6, &[])),
+            Change {
+                instructions: Some(vec![system("i"); 600]),
+                ..append(1, &[])
+            },
+            append(0, &[]),
+            Change {
+                instructions: Some(Vec::new()),
+                ..append(0, &[user("a")])
+            },
         ];
         for change in changes {
             write(store, &id("s"), change).await.unwrap();
             check_counts(store).await;
             let lease = store.acquire(&owner(), &id("s"), LONG).await.unwrap();
             let stored = loaded(store, &id("s")).await;
-            for before in [None, Some(stored.messages.len() / 3)] {
+            let (instructions, messages) = (stored.instructions.len(), stored.messages.len());
+            for before in [None, Some(messages / 3), Some(instructions / 2)] {
                 let fork = SessionId::fresh();
                 store.fork(lease.fence(), before, &fork).await.unwrap();
                 check_counts(store).await;

@@ -3,6 +3,7 @@
 use secrecy::SecretString;
 
 use super::*;
+use crate::upstream::settings::MaxTokensField;
 
 #[tokio::test]
 async fn a_call_is_encoded_with_the_quirks_of_the_upstream() {
@@ -66,6 +67,29 @@ async fn the_clients_stream_options_are_sent_and_usage_is_always_requested() {
         let body = server.request().1;
         let wanted = format!(r#","stream_options":{expected},"#);
         assert!(body.contains(&wanted), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_output_is_limited_by_the_field_that_the_server_takes() {
+    for (field, expected) in [
+        (
+            MaxTokensField::MaxCompletionTokens,
+            "\"max_completion_tokens\":7,",
+        ),
+        (MaxTokensField::MaxTokens, "\"max_tokens\":7,"),
+    ] {
+        let mut server = Server::answering(SSE_HEAD, DONE).await;
+        let mut settings = server.settings();
+        settings.quirks.max_tokens_field = field;
+        let call = ModelCall {
+            max_output_tokens: Some(7),
+            ..call()
+        };
+        let upstream = HttpUpstream::new(settings).unwrap();
+        upstream.stream(&call).await.unwrap();
+        let body = server.request().1;
+        assert!(body.contains(expected), "{body}");
     }
 }
 

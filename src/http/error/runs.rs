@@ -1,0 +1,56 @@
+//! Responses to requests about runs that have ended or are no longer kept.
+
+use http::StatusCode;
+
+use super::ApiError;
+
+impl ApiError {
+    /// 400 for a response that cannot be continued.
+    pub(in crate::http) fn no_previous_response() -> Self {
+        let message =
+            "'previous_response_id' names no stored response; send the conversation in 'input'";
+        let mut error = Self::invalid(
+            StatusCode::BAD_REQUEST,
+            Some("previous_response_not_found"),
+            message,
+        );
+        error.0.param = Some("previous_response_id".to_owned());
+        error
+    }
+
+    /// 409 for a run that has ended.
+    pub fn not_running() -> Self {
+        let message = "this run has ended; there is nothing to cancel";
+        Self::invalid(StatusCode::CONFLICT, Some("not_running"), message)
+    }
+
+    /// 410 for a run whose lines are no longer kept.
+    pub fn events_expired() -> Self {
+        let message = "the events of this run are no longer kept; get its answer by its id";
+        Self::invalid(StatusCode::GONE, Some("events_expired"), message)
+    }
+
+    /// 410 for an idempotency key whose answer is no longer kept.
+    pub fn answer_expired() -> Self {
+        let message = "the answer to this idempotency-key is no longer kept; send a new key to run the request again";
+        Self::invalid(StatusCode::GONE, Some("answer_expired"), message)
+    }
+
+    /// 410 for a run that the end of the process broke off.
+    pub fn run_interrupted() -> Self {
+        let message =
+            "the server stopped before this run had an answer; its session holds what was done";
+        Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
+    }
+
+    /// 422 for an idempotency key that came with another request before.
+    pub fn idempotency_key_reused() -> Self {
+        let message =
+            "this idempotency-key was used with another request body or path; send a new key";
+        Self::invalid(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            Some("idempotency_key_reused"),
+            message,
+        )
+    }
+}
