@@ -86,7 +86,7 @@ async fn running(client: &Client) -> usize {
 }
 
 /// Waits until no run is left.
-async fn none_running(client: &Client) {
+pub(super) async fn none_running(client: &Client) {
     eventually("the end of every run", || async {
         (running(client).await == 0).then_some(())
     })

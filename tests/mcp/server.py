@@ -37,10 +37,11 @@ async def walk(steps: int, ctx: Context) -> str:
 
 
 @server.tool()
-async def wait() -> str:
-    """Waits for ever."""
+async def wait(ctx: Context) -> str:
+    """Says that it waits, and waits for ever."""
     global cancelled
     try:
+        await ctx.report_progress(0, 1, "waiting")
         await anyio.sleep_forever()
     finally:
         cancelled += 1

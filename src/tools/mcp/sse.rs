@@ -1,16 +1,21 @@
 //! The transport of the protocol of 2024-11-05: the server's messages come on one stream of events, whose first event
 //! names the endpoint that takes messages.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
+use parking_lot::Mutex;
 use reqwest::Response;
 use rmcp::RoleClient;
+use rmcp::model::{ClientNotification, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::failure::RequestFailure;
@@ -34,6 +39,54 @@ pub(super) struct SseTransport {
     endpoint: Url,
     stream: EventStream,
     ending: Ending,
+    posted: PostedRequests,
+}
+
+/// Requests whose POST is not answered yet, with what is cancelled once it is. Every message has a POST of its own, so
+/// that without this a cancellation could arrive before its request.
+#[derive(Clone, Default)]
+struct PostedRequests(Arc<Mutex<HashMap<RequestId, CancellationToken>>>);
+
+/// A request whose POST is not answered yet.
+struct PostedRequest {
+    id: RequestId,
+    all: PostedRequests,
+}
+
+impl Drop for PostedRequest {
+    fn drop(&mut self) {
+        if let Some(answered) = self.all.0.lock().remove(&self.id) {
+            answered.cancel();
+        }
+    }
+}
+
+impl PostedRequests {
+    /// Notes a request.
+    fn begin(&self, message: &TxJsonRpcMessage<RoleClient>) -> Option<PostedRequest> {
+        let JsonRpcMessage::Request(request) = message else {
+            return None;
+        };
+        let id = request.id.clone();
+        self.0.lock().insert(id.clone(), CancellationToken::new());
+        Some(PostedRequest {
+            id,
+            all: self.clone(),
+        })
+    }
+
+    /// What a cancellation has to wait for.
+    fn cancelled(&self, message: &TxJsonRpcMessage<RoleClient>) -> Option<CancellationToken> {
+        let JsonRpcMessage::Notification(notification) = message else {
+            return None;
+        };
+        let ClientNotification::CancelledNotification(cancelled) = &notification.notification
+        else {
+            return None;
+        };
+        let id = cancelled.params.request_id.as_ref()?;
+        self.0.lock().get(id).cloned()
+    }
 }
 
 /// The server's events.
@@ -82,6 +135,7 @@ impl SseTransport {
                         endpoint: endpoint(&server.url, &event.data)?,
                         stream,
                         ending,
+                        posted: PostedRequests::default(),
                     });
                 }
                 Some(Ok(_)) => {}
@@ -135,7 +189,12 @@ impl Transport<RoleClient> for SseTransport {
             self.endpoint.clone(),
             self.headers.clone(),
         );
+        let (posted, earlier) = (self.posted.begin(&item), self.posted.cancelled(&item));
         async move {
+            if let Some(earlier) = earlier {
+                earlier.cancelled().await;
+            }
+            let _until_it_is_answered = posted;
             let body = serde_json::to_vec(&item);
             let body = Bytes::from(body.map_err(|_| unusable("the message cannot be written"))?);
             let post = http.send(|client| {

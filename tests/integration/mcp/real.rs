@@ -168,9 +168,8 @@ async fn python(client: &Client) {
         .collect();
     assert_eq!(steps.len(), 3, "{steps:?}");
     let mut waiting = client.stream_chat(ask("python__wait {}")).await;
-    waiting
-        .next_progress("agentic_tool_call_progress", "calling")
-        .await;
+    // Only a call that has begun can be cancelled.
+    while waiting.next_chunk().await["type"] != "agentic_tool_output" {}
     drop(waiting);
     eventually("the call to be cancelled", || async {
         let counted = result(client, "python__how_many_cancelled", json!({})).await;

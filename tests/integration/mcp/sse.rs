@@ -14,9 +14,11 @@ use tokio::sync::mpsc;
 
 use super::far::header;
 use super::{in_state, record, result, start, start_with};
+use crate::runs::none_running;
 use crate::support::app::TestApp;
 use crate::support::ask::{ask, with};
-use crate::support::server::{Arrived, Handler, HttpReply, Outgoing, Server};
+use crate::support::eventually;
+use crate::support::server::{Arrived, Gate, Handler, HttpReply, Outgoing, Server};
 
 #[derive(Default)]
 struct SseState {
@@ -30,6 +32,8 @@ struct SseState {
     /// Method, path, credentials.
     seen: Vec<(String, String, String)>,
     notes: Vec<String>,
+    /// Holds the answer to the POST of a call of `held`.
+    held: Option<Gate>,
 }
 
 struct SseFake {
@@ -73,6 +77,15 @@ async fn answer(arrived: Arrived, state: &Mutex<SseState>) -> Outgoing {
     let (head, body) = arrived.request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if message["params"]["name"] == "held" {
+        let gate = {
+            let mut state = state.lock();
+            state.notes.push("held".to_owned());
+            state.held.clone().unwrap()
+        };
+        gate.pass().await;
+        state.lock().notes.push("accepted".to_owned());
+    }
     let mut state = state.lock();
     let path = head.uri.path_and_query().unwrap().to_string();
     let credentials = header(&head.headers, "authorization");
@@ -132,7 +145,7 @@ impl SseState {
                 "serverInfo": {"name": "old", "version": "1"},
             })),
             "tools/list" => {
-                let names = ["echo", "noise", "end", "large", "silent", "notes"];
+                let names = ["echo", "noise", "end", "large", "silent", "held", "notes"];
                 let tools =
                     names.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
                 answer(json!({"tools": tools}))
@@ -144,7 +157,7 @@ impl SseState {
                 }
                 "end" => Some("end".to_owned()),
                 "large" => say(&"x".repeat(10 * 1024 * 1024)),
-                "silent" => None,
+                "silent" | "held" => None,
                 "notes" => say(&self.notes.join(" ")),
                 _ => say("echoed"),
             },
@@ -207,7 +220,7 @@ async fn calls_are_cancelled_and_lost_ones_are_errors() {
     in_state(app.client(), "old", "ready").await;
     let silent = record(app.client(), "old__silent", json!({})).await;
     assert_eq!(silent["status"], "timeout", "{silent}");
-    crate::support::eventually("the server to be told", || async {
+    eventually("the server to be told", || async {
         let notes = result(app.client(), "old__notes", json!({})).await;
         (notes == "cancelled").then_some(())
     })
@@ -221,6 +234,28 @@ async fn calls_are_cancelled_and_lost_ones_are_errors() {
         in_state(app.client(), "old", "ready").await;
         assert_eq!(result(app.client(), "old__echo", json!({})).await, "echoed");
     }
+}
+
+#[tokio::test]
+async fn a_cancellation_does_not_overtake_its_call() {
+    let fake = SseFake::start().await;
+    let gate = Gate::new();
+    fake.state.lock().held = Some(gate.clone());
+    let (app, _upstream) = start(&fake.table("")).await;
+    let client = app.client();
+    in_state(client, "old", "ready").await;
+    let stream = client.stream_chat(ask("old__held {}")).await;
+    gate.reached(1).await;
+    drop(stream);
+    none_running(client).await;
+    // Other calls do not wait for it.
+    assert_eq!(result(client, "old__notes", json!({})).await, "held");
+    gate.open();
+    eventually("the server to be told", || async {
+        let notes = result(client, "old__notes", json!({})).await;
+        (notes == "held accepted cancelled").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
