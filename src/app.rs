@@ -199,11 +199,13 @@ impl App {
     ///
     /// # Errors
     /// When there can be no confined process to parse them.
-    pub async fn check_page_parser(&self) -> Result<(), ComputeError> {
-        match &self.web {
-            Some(web) => web.check_parser().await,
-            None => Ok(()),
-        }
+    pub fn check_page_parser(&self) -> LocalBoxFuture<'_, Result<(), ComputeError>> {
+        Box::pin(async {
+            match &self.web {
+                Some(web) => web.check_parser().await,
+                None => Ok(()),
+            }
+        })
     }
 
     /// Why MCP servers do not run, for each that does not.

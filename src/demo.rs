@@ -20,6 +20,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
+use futures_util::future::LocalBoxFuture;
 use http::{HeaderMap, Method};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -71,7 +72,12 @@ impl Demo {
     ///
     /// # Errors
     /// When a port cannot be bound, or the recorded data cannot be read.
-    pub async fn build(settings: &DemoConfig) -> anyhow::Result<Self> {
+    pub fn build(settings: &DemoConfig) -> LocalBoxFuture<'_, anyhow::Result<Self>> {
+        // Boxed here, as a future is compiled where it is polled: once in this library, not in the binary.
+        Box::pin(Self::build_parts(settings))
+    }
+
+    async fn build_parts(settings: &DemoConfig) -> anyhow::Result<Self> {
         let model = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let model = model.context("cannot start the scripted model")?;
         let tool = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
@@ -131,10 +137,18 @@ impl Demo {
     ///
     /// # Errors
     /// When serving or a request of the tour fails.
-    pub async fn run(
+    pub fn run<'a>(
         self,
-        out: &mut (impl Write + Send),
-        shutdown: impl Future<Output = ()>,
+        out: &'a mut dyn Write,
+        shutdown: LocalBoxFuture<'a, ()>,
+    ) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        Box::pin(self.serve(out, shutdown))
+    }
+
+    async fn serve(
+        self,
+        out: &mut dyn Write,
+        shutdown: LocalBoxFuture<'_, ()>,
     ) -> anyhow::Result<()> {
         let base = format!("http://{}", self.address());
         let model = axum::serve(self.model.0, self.model.1).into_future();

@@ -126,14 +126,14 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
     let format = config.log.format;
     run_to_end(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
-        let demo = Box::pin(demo::Demo::build(&config)).await?;
+        let demo = demo::Demo::build(&config).await?;
         announce(format, demo.address());
         let mut out = std::io::stdout();
-        demo.run(&mut out, async {
+        let stop = async {
             let signal = signals.wait().await;
             tracing::info!(signal, "stopping");
-        })
-        .await
+        };
+        demo.run(&mut out, Box::pin(stop)).await
     })
 }
 

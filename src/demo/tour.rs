@@ -68,7 +68,7 @@ impl Tour {
         base: &str,
         missing: &[String],
         code: bool,
-        out: &mut (impl Write + Send),
+        out: &mut dyn Write,
     ) -> anyhow::Result<()> {
         let options = ClientOptions {
             request_timeout: Some(REQUEST_TIMEOUT),

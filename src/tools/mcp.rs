@@ -29,7 +29,7 @@ mod watched;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -165,7 +165,14 @@ impl McpServers {
     ///
     /// # Errors
     /// When an HTTP client cannot be set up.
-    pub async fn try_all(settings: McpSettings) -> Result<Vec<McpOffer>, McpSetupError> {
+    pub fn try_all(
+        settings: McpSettings,
+    ) -> BoxFuture<'static, Result<Vec<McpOffer>, McpSetupError>> {
+        // Boxed here, as a future is compiled where it is polled: once in this library, not in the binary.
+        Box::pin(Self::try_each(settings))
+    }
+
+    async fn try_each(settings: McpSettings) -> Result<Vec<McpOffer>, McpSetupError> {
         let (sources, tasks) = (Arc::new(Sources::default()), TaskTracker::new());
         let servers = Self::start(settings, sources.clone(), &tasks).await?;
         let started = sources.snapshot();
