@@ -39,6 +39,7 @@ use crate::agent::control::{AbortReason, TurnControl};
 use crate::agent::turn::TurnRequest;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::metrics::Metrics;
+pub use crate::store::OtherReplica;
 use crate::store::Store;
 
 /// The runs of this process; cheap to clone.

@@ -12,6 +12,7 @@ mod lease;
 mod limits;
 mod postgres;
 mod record;
+mod replica;
 mod run;
 mod sqlite;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use self::record::{
     Change, IdOrigin, Replaced, SessionPage, SessionSummary, StoredMessage, StoredSession, Title,
     View,
 };
+pub use self::replica::OtherReplica;
 pub use self::run::{KeyClaim, RunRecord, RunRecordState, StoredAnswer};
 pub use self::sqlite::Sqlite;
 pub use self::waiting::{Attachment, UnstoredTurn, WaitingTurn};

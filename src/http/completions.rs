@@ -28,7 +28,7 @@ use crate::runs::{CancelMode, Follow, FollowError, Followed, FoundRun, RunAnswer
 use crate::session::SessionError;
 
 /// The last line that a reader of events has.
-const LAST_EVENT_ID: &str = "last-event-id";
+pub(super) const LAST_EVENT_ID: &str = "last-event-id";
 /// Seconds after which a client should ask again for an answer that is being made.
 const POLL_SECONDS: &str = "1";
 /// The `object` of a run that has no answer yet.
@@ -212,7 +212,11 @@ pub(super) async fn events(
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     let after = after(query.after.as_deref(), &headers)?;
-    look_up(&state, &owner, &id).await?;
+    match look_up(&state, &owner, &id).await? {
+        FoundRun::Elsewhere(_) => return Err(ApiError::replica_unreachable()),
+        FoundRun::Interrupted(_) => return Err(ApiError::run_interrupted()),
+        FoundRun::Running | FoundRun::Ended(_) => {}
+    }
     match state.runs.follow(&owner, &id, after) {
         Ok(follow) => Ok(followed(&state, follow.numbered())),
         Err(FollowError::PastEnd { lines }) => {
@@ -253,10 +257,12 @@ pub(super) async fn cancel(
     let mode = cancel_mode(&state, &owner, request).await?;
     match state.runs.cancel(&owner, &id, mode) {
         true => Ok(cancelling(&id)),
-        false => {
-            look_up(&state, &owner, &id).await?;
-            Err(ApiError::not_running())
-        }
+        false => match look_up(&state, &owner, &id).await? {
+            FoundRun::Elsewhere(_) => Err(ApiError::replica_unreachable()),
+            FoundRun::Running | FoundRun::Ended(_) | FoundRun::Interrupted(_) => {
+                Err(ApiError::not_running())
+            }
+        },
     }
 }
 
@@ -275,6 +281,10 @@ pub(super) async fn cancel_session(
     {
         return Ok(cancelling(&run));
     }
+    let other = state.runs.replica_of_session(&owner, &id).await;
+    if other.map_err(SessionError::from)?.is_some() {
+        return Err(ApiError::replica_unreachable());
+    }
     match state.sessions.load(&owner, &id).await? {
         Some(_) => Err(ApiError::not_running()),
         None => Err(missing()),
@@ -288,6 +298,7 @@ pub(super) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
+    refuse_elsewhere(&state, &owner, &id).await?;
     let deleted = state.runs.delete(&owner, &id).await;
     if !deleted.map_err(SessionError::from)? {
         return Err(not_found());
@@ -295,6 +306,19 @@ pub(super) async fn delete(
     let id = id.completion_id();
     let body = DeletedObject::new("chat.completion.deleted", &id);
     Ok(Json(body).into_response())
+}
+
+/// Refuses to delete a run that another replica runs, because it would go on.
+pub(super) async fn refuse_elsewhere(
+    state: &AppState,
+    owner: &Owner,
+    id: &RunId,
+) -> Result<(), ApiError> {
+    let other = state.runs.replica_of(owner, id).await;
+    match other.map_err(SessionError::from)? {
+        Some(other) if !other.ended => Err(ApiError::replica_unreachable()),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// What is known of a run.

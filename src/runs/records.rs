@@ -11,7 +11,7 @@ use super::state::RunState;
 use super::{Follow, FollowError, RunStatus, Runs};
 use crate::agent::control::AbortReason;
 use crate::ids::{Owner, RunId, SessionId};
-use crate::store::{KeyClaim, RunRecord, RunRecordState, StoreError, StoredAnswer};
+use crate::store::{KeyClaim, OtherReplica, RunRecord, RunRecordState, StoreError, StoredAnswer};
 
 /// Longest wait for the end of a run whose answer is deleted.
 const END_WAIT: Duration = Duration::from_secs(5);
@@ -89,6 +89,34 @@ impl Runs {
                 FoundRun::Interrupted(session_id)
             }
         }))
+    }
+
+    /// The other process that runs a run of this owner, or has run it and may have its events still. A run of this process
+    /// is looked for in no other.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn replica_of(
+        &self,
+        owner: &Owner,
+        id: &RunId,
+    ) -> Result<Option<OtherReplica>, StoreError> {
+        match self.find(owner, id) {
+            Some(_) => Ok(None),
+            None => self.0.store.replica_of_run(owner, id).await,
+        }
+    }
+
+    /// The other process that works in a session of this owner.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn replica_of_session(
+        &self,
+        owner: &Owner,
+        session: &SessionId,
+    ) -> Result<Option<OtherReplica>, StoreError> {
+        self.0.store.replica_of_session(owner, session).await
     }
 
     /// What the owner is shown of a run: nothing of one that has ended and is not stored.

@@ -17,7 +17,7 @@ pub(super) mod tests;
 mod url;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -45,6 +45,8 @@ struct Inner {
     connections: DatabasePool,
     /// The id of this process in the database; a new one with each start.
     replica: String,
+    /// The URL at which other processes reach this one, once it is announced.
+    address: OnceLock<String>,
     /// How long leases outlive their last renewal.
     lease: Duration,
     /// The leases of this process, which come before rows.
@@ -68,6 +70,7 @@ impl Postgres {
         let store = Self(Arc::new(Inner {
             connections,
             replica: uuid::Uuid::now_v7().to_string(),
+            address: OnceLock::new(),
             lease: url.lease,
             leases: Leases::default(),
             announcements: Announcements::default(),

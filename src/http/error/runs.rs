@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::ApiError;
+use super::{ApiError, RETRY_AFTER_SECONDS};
 
 impl ApiError {
     /// 400 for a response that cannot be continued.
@@ -41,6 +41,20 @@ impl ApiError {
         let message =
             "the server stopped before this run had an answer; its session holds what was done";
         Self::invalid(StatusCode::GONE, Some("run_interrupted"), message)
+    }
+
+    /// 503 for a run of another replica, which cannot be asked.
+    pub fn replica_unreachable() -> Self {
+        let message = "another replica runs this turn and cannot be reached from here; send the request again later, \
+                       or get the answer by its id once the run has ended";
+        let mut error = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            Some("replica_unreachable"),
+            message,
+        );
+        error.0.retry_after = Some(RETRY_AFTER_SECONDS);
+        error
     }
 
     /// 422 for an idempotency key that came with another request before.

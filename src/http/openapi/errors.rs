@@ -229,6 +229,12 @@ pub(super) const INTERRUPTED: &[ErrorCase] = &[error(
     "run_interrupted",
     "the server stopped before the run had an answer; its session holds what was done",
 )];
+/// Of what only the replica of a run can do.
+pub(super) const REPLICA: &[ErrorCase] = &[error(
+    503,
+    "replica_unreachable",
+    "another replica runs the turn, and cannot be reached",
+)];
 /// Of the events of a run.
 pub(super) const EVENTS_EXPIRED: &[ErrorCase] = &[error(
     410,

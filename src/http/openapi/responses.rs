@@ -76,6 +76,7 @@ pub(in crate::http) fn show(operation: Operation<'_>) -> Operation<'_> {
         .streams::<ResponseEvent>(200)
         .with_headers(200, &OF_LOOP)
         .fails(errors::EVENTS_EXPIRED)
+        .fails(errors::REPLICA)
         .fails_as_kept_run()
 }
 
@@ -88,6 +89,7 @@ pub(in crate::http) fn delete(operation: Operation<'_>) -> Operation<'_> {
         .path("id", ID)
         .answers::<DeletedObject<'_>>(200, "It is deleted.")
         .fails(errors::NOT_FOUND)
+        .fails(errors::REPLICA)
         .fails(errors::SESSION_BUSY)
         .fails(errors::SESSION_STORE)
 }
@@ -100,6 +102,7 @@ pub(in crate::http) fn cancel(operation: Operation<'_>) -> Operation<'_> {
             200,
             "The response, which has ended; unchanged if it had before.",
         )
+        .fails(errors::REPLICA)
         .fails_as_kept_run()
 }
 

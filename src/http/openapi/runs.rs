@@ -39,6 +39,7 @@ pub(in crate::http) fn delete(operation: Operation<'_>) -> Operation<'_> {
         .path("id", ID)
         .answers::<DeletedObject<'_>>(200, "It is deleted.")
         .fails(errors::NOT_FOUND)
+        .fails(errors::REPLICA)
         .fails(errors::SESSION_STORE)
 }
 
@@ -75,6 +76,8 @@ pub(in crate::http) fn events(operation: Operation<'_>) -> Operation<'_> {
         .fails(errors::INVALID)
         .fails(errors::NOT_FOUND)
         .fails(errors::EVENTS_EXPIRED)
+        .fails(errors::INTERRUPTED)
+        .fails(errors::REPLICA)
         .fails(errors::SESSION_STORE)
 }
 
@@ -94,5 +97,6 @@ fn cancelled(operation: Operation<'_>) -> Operation<'_> {
         .answers::<CancellingCompletion>(202, "The run is told to end.")
         .fails(errors::NOT_FOUND)
         .fails(errors::NOT_RUNNING)
+        .fails(errors::REPLICA)
         .fails(errors::SESSION_STORE)
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::super::AppState;
 use super::super::answer::DeletedObject;
-use super::super::completions::followed;
+use super::super::completions::{followed, refuse_elsewhere};
 use super::super::error::ApiError;
 use super::super::extract::{Path, Query};
 use super::super::turn;
@@ -20,7 +20,7 @@ use super::json_answer;
 use crate::ids::{Owner, RunId};
 use crate::openai::request::RequestError;
 use crate::responses::encode::unfinished_of;
-use crate::runs::{CancelMode, FollowError, FoundRun, RunAnswer};
+use crate::runs::{CancelMode, FollowError, FoundRun, RunAnswer, RunStatus};
 use crate::session::{SessionError, StoredSession};
 
 /// The query of a reader of a response.
@@ -50,8 +50,9 @@ pub(in super::super) async fn show(
     match look_up(&state, &owner, &id).await? {
         FoundRun::Ended(answer) => Ok(ended(&id, &answer).await),
         FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
+        FoundRun::Elsewhere(status) => unfinished(&status).ok_or_else(ApiError::internal),
         // It started in between.
-        FoundRun::Running | FoundRun::Elsewhere(_) => Err(not_found()),
+        FoundRun::Running => Err(not_found()),
     }
 }
 
@@ -62,6 +63,7 @@ pub(in super::super) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
+    refuse_elsewhere(&state, &owner, &id).await?;
     let session = state.runs.session_of(&owner, &id).await;
     let session = session.map_err(SessionError::from)?;
     if !state
@@ -98,7 +100,8 @@ pub(in super::super) async fn cancel(
     match look_up(&state, &owner, &id).await? {
         FoundRun::Ended(answer) => Ok(ended(&id, &answer).await),
         FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
-        FoundRun::Running | FoundRun::Elsewhere(_) => Err(not_found()),
+        FoundRun::Elsewhere(_) => Err(ApiError::replica_unreachable()),
+        FoundRun::Running => Err(not_found()),
     }
 }
 
@@ -141,7 +144,11 @@ async fn events(
     id: &RunId,
     known: u64,
 ) -> Result<Response, ApiError> {
-    look_up(state, owner, id).await?;
+    match look_up(state, owner, id).await? {
+        FoundRun::Elsewhere(_) => return Err(ApiError::replica_unreachable()),
+        FoundRun::Interrupted(_) => return Err(ApiError::run_interrupted()),
+        FoundRun::Running | FoundRun::Ended(_) => {}
+    }
     match state.runs.follow(owner, id, known) {
         Ok(follow) => {
             let mut response = followed(state, follow);
@@ -155,10 +162,13 @@ async fn events(
 
 /// The response of a run that has not ended.
 fn running(state: &AppState, owner: &Owner, id: &RunId) -> Option<Response> {
-    let status = state.runs.status(owner, id)?;
-    let body = match status.unfinished {
-        Some(unfinished) => Body::from(unfinished),
-        None => Body::from(unfinished_of(id, status.created)?),
+    unfinished(&state.runs.status(owner, id)?)
+}
+
+fn unfinished(status: &RunStatus) -> Option<Response> {
+    let body = match &status.unfinished {
+        Some(unfinished) => Body::from(unfinished.clone()),
+        None => Body::from(unfinished_of(&status.id, status.created)?),
     };
     Some(json_answer(body))
 }

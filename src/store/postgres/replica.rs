@@ -6,8 +6,10 @@ use sqlx::query;
 use tokio::time::{sleep, timeout};
 
 use super::super::StoreError;
+use super::super::replica::OtherReplica;
 use super::Postgres;
 use super::connect::{column, signed};
+use crate::ids::{Owner, RunId, SessionId};
 
 /// Pause after a failed renewal, at most.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
@@ -17,11 +19,61 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 impl Postgres {
     /// Renews the row of this process, and with it all its leases.
     pub(super) async fn renew_replica(&self) -> Result<(), StoreError> {
-        let sql = "INSERT INTO replicas (id, expires_at) VALUES ($1, now() + $2 * interval '1 millisecond')
-            ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at";
+        let sql = "INSERT INTO replicas (id, expires_at, address)
+            VALUES ($1, now() + $2 * interval '1 millisecond', $3)
+            ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, address = excluded.address";
         let lease = signed(self.0.lease.as_millis());
-        let renew = || query(sql).bind(&*self.0.replica).bind(lease);
+        let address = self.0.address.get().map(String::as_str);
+        let renew = || {
+            let statement = query(sql).bind(&*self.0.replica).bind(lease);
+            statement.bind(address)
+        };
         self.0.connections.rows(renew).await.map(drop)
+    }
+
+    /// Puts the URL of this process into its row, which every renewal writes again.
+    pub(in crate::store) async fn announce(&self, address: &str) -> Result<(), StoreError> {
+        self.0.address.get_or_init(|| address.to_owned());
+        self.renew_replica().await
+    }
+
+    pub(in crate::store) async fn replica_of_run(
+        &self,
+        owner: &Owner,
+        run: &RunId,
+    ) -> Result<Option<OtherReplica>, StoreError> {
+        let sql = "SELECT p.address, r.status = 'ended' FROM runs r JOIN replicas p ON p.id = r.replica
+            WHERE r.id = $1 AND r.owner = $2 AND r.replica <> $3 AND r.status <> 'interrupted' AND p.expires_at > now()";
+        self.other_replica(sql, run.as_str(), owner).await
+    }
+
+    pub(in crate::store) async fn replica_of_session(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<OtherReplica>, StoreError> {
+        let sql = "SELECT p.address, false FROM leases l JOIN replicas p ON p.id = l.replica
+            WHERE l.session_id = $1 AND l.owner = $2 AND l.replica <> $3 AND p.expires_at > now()";
+        self.other_replica(sql, id.as_str(), owner).await
+    }
+
+    async fn other_replica(
+        &self,
+        sql: &'static str,
+        id: &str,
+        owner: &Owner,
+    ) -> Result<Option<OtherReplica>, StoreError> {
+        let select = || {
+            let statement = query(sql).bind(id).bind(owner.as_str());
+            statement.bind(&*self.0.replica)
+        };
+        let Some(row) = self.0.connections.row(select).await? else {
+            return Ok(None);
+        };
+        Ok(Some(OtherReplica {
+            address: column(&row, 0)?,
+            ended: column(&row, 1)?,
+        }))
     }
 
     /// Marks the runs of processes that do not live any more as interrupted, frees their leases, and the idempotency keys

@@ -7,7 +7,10 @@ use sqlx::{AssertSqlSafe, query};
 
 use self::server::PostgresServer;
 use super::super::suite::{TestStore, append, id, owner, suite, user};
-use super::super::{Change, Growth, IdOrigin, RunRecordState, SessionLimits, Store, StoreUrl};
+use super::super::{
+    Change, Growth, IdOrigin, OtherReplica, RunRecordState, SessionLimits, Store, StoreUrl,
+    StoredAnswer,
+};
 use super::connect::signed;
 use super::*;
 use crate::ids::{FileId, Owner, RunId, SessionId};
@@ -254,4 +257,54 @@ async fn sessions_without_a_client_id_make_space_for_others() {
         .check_growth(&owner(), &id("more"), growth)
         .await
         .unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn a_run_and_a_lease_lead_to_the_address_of_their_process() {
+    let url = PostgresServer::shared().create_database().await;
+    let [first, second] = [open(&url).await.unwrap(), open(&url).await.unwrap()];
+    let (key, session, run) = (owner(), id("s"), RunId::fresh());
+    let lease = first.acquire(&key, &session, Duration::ZERO).await.unwrap();
+    first.begin_run(&run, &key, Some(&session)).await.unwrap();
+    let found = async |key: &Owner| {
+        let of_run = second.replica_of_run(key, &run).await.unwrap();
+        let of_session = second.replica_of_session(key, &session).await.unwrap();
+        (of_run, of_session)
+    };
+    let there = |address: Option<&str>| OtherReplica {
+        address: address.map(str::to_owned),
+        ended: false,
+    };
+    let silent = Some(there(None));
+    assert_eq!(found(&key).await, (silent.clone(), silent));
+    first.announce("http://first:1").await.unwrap();
+    let Store::Postgres(dying) = &first else {
+        panic!("not PostgreSQL");
+    };
+    dying.renew_replica().await.unwrap();
+    let reachable = Some(there(Some("http://first:1")));
+    assert_eq!(found(&key).await, (reachable.clone(), reachable.clone()));
+    assert_eq!(found(&Owner::key("bob")).await, (None, None));
+    assert_eq!(first.replica_of_run(&key, &run).await.unwrap(), None);
+    assert_eq!(
+        first.replica_of_session(&key, &session).await.unwrap(),
+        None
+    );
+    first.release(lease).await;
+    assert_eq!(found(&key).await, (reachable, None));
+    let answer = StoredAnswer {
+        status: 200,
+        headers: Vec::new(),
+        body: Vec::new().into(),
+        kept: false,
+    };
+    first.end_run(&run, &key, answer).await.unwrap();
+    let ended = second.replica_of_run(&key, &run).await.unwrap();
+    assert!(ended.unwrap().ended);
+    // As if it had not renewed its row.
+    let expire = "UPDATE replicas SET expires_at = now() - interval '1 second' WHERE id =";
+    let expire = format!("{expire} '{}'", dying.0.replica);
+    assert_eq!(dying.change_rows(expire).await, 1);
+    assert_eq!(second.replica_of_run(&key, &run).await.unwrap(), None);
 }
