@@ -1,5 +1,7 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
+mod listeners;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::agent::policy::Policies;
 use crate::agent::stop::TurnEnd;
 use crate::agent::{Agent, AgentParts};
+use crate::cluster::ClusterError;
 use crate::config::{Config, WebConfig};
 use crate::http::{AppState, Services, server};
 use crate::metrics::Metrics;
@@ -48,6 +51,7 @@ const STORE_LIMIT: Duration = Duration::from_millis(500);
 pub struct App {
     listener: TcpListener,
     metrics_listener: Option<TcpListener>,
+    replica_listener: Option<TcpListener>,
     address: SocketAddr,
     state: AppState,
     tasks: TaskTracker,
@@ -91,6 +95,9 @@ pub enum AppError {
     /// The HTTP client of MCP servers cannot be created.
     #[error(transparent)]
     Mcp(#[from] McpSetupError),
+    /// Other replicas cannot be asked.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// An upstream cannot be used.
     #[error(transparent)]
     Router(#[from] RouterError),
@@ -110,15 +117,8 @@ impl App {
     }
 
     async fn build_parts(config: Config) -> Result<Self, AppError> {
-        let (listener, address) = listen(config.http.listen).await?;
-        let metrics_listener = match config.http.metrics_listen {
-            Some(address) => {
-                let (listener, address) = listen(address).await?;
-                tracing::info!(url = format!("http://{address}/metrics"), "serving metrics");
-                Some(listener)
-            }
-            None => None,
-        };
+        let (listener, address) = listeners::listen(config.http.listen).await?;
+        let metrics_listener = listeners::for_metrics(config.http.metrics_listen).await?;
         let pool = PoolSettings {
             upstreams: config.upstreams,
             retry: config.retry,
@@ -149,6 +149,8 @@ impl App {
         let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
         let store = Store::open(&config.session.store).await?;
+        let (cluster, replica_listener) =
+            listeners::for_replicas(config.cluster.as_ref(), &store).await?;
         let sessions = Sessions::open(store.clone(), &config.session).await?;
         let router = Arc::new(Router::from_settings(&pool)?);
         let agent = Agent::new(AgentParts {
@@ -170,12 +172,14 @@ impl App {
             sessions: sessions.clone(),
             sources,
             metrics,
+            cluster,
         };
         let shutdown_grace = config.http.shutdown_grace;
         let state = AppState::new(services, config.http);
         Ok(Self {
             listener,
             metrics_listener,
+            replica_listener,
             address,
             state,
             tasks,
@@ -256,6 +260,10 @@ impl App {
             let serving = server::serve_metrics(listener, self.state.clone());
             self.tasks.spawn(serving);
         }
+        if let Some(listener) = self.replica_listener {
+            let serving = server::serve_replicas(listener, self.state.clone());
+            self.tasks.spawn(serving);
+        }
         let connections = server::serve(self.listener, self.state, stopped).await;
         let grace_end = after(Instant::now(), self.shutdown_grace);
         let _ended_or_late = timeout_at(grace_end, connections.ended()).await;
@@ -290,15 +298,6 @@ impl App {
         }
         Ok(())
     }
-}
-
-/// Listens on an address; returns the one that the operating system chose for port 0.
-async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AppError> {
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| AppError::Listen { address, source })?;
-    let address = listener.local_addr().map_err(AppError::Serve)?;
-    Ok((listener, address))
 }
 
 /// This time later; the same time if that cannot be represented.

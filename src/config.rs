@@ -10,6 +10,7 @@
 mod agent;
 mod changes;
 pub mod cli;
+mod cluster;
 mod file;
 mod http;
 mod locate;
@@ -47,6 +48,8 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub struct Config {
     /// The HTTP edge.
     pub http: crate::http::settings::Settings,
+    /// The address for other replicas, if there is one.
+    pub cluster: Option<crate::cluster::settings::Settings>,
     /// The model servers, in the order in which they are tried; at least one.
     pub upstreams: Vec<crate::upstream::settings::Settings>,
     /// Retries of model calls.
@@ -148,6 +151,7 @@ impl Config {
         let session = agent::session(&mut file, &checks)?;
         let web = search::settings(&mut file, &upstreams, &mut checks)?;
         let http = http::settings(&mut file, &mut checks)?;
+        let cluster = cluster::settings(&file, &mut checks)?;
         let retry = upstreams::retry(&file, &checks)?;
         let tools = tools::settings(&mut file, &mut checks)?;
         let mcp = mcp::settings(&mut file, &mut checks)?;
@@ -155,6 +159,7 @@ impl Config {
         let agent = agent::agent(&file, &checks)?;
         Ok(Self {
             http,
+            cluster,
             upstreams,
             retry,
             tools,

@@ -7,6 +7,7 @@ mod answer;
 mod auth;
 mod body;
 mod chat;
+mod cluster;
 mod completions;
 mod containers;
 mod dialect;
@@ -39,6 +40,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
 
 use crate::agent::Agent;
+use crate::cluster::Cluster;
 use crate::fair::FairSemaphore;
 use crate::metrics::Metrics;
 use crate::runs::Runs;
@@ -73,6 +75,8 @@ pub struct Services {
     pub sources: Arc<Sources>,
     /// The metrics.
     pub metrics: Metrics,
+    /// The other replicas, if they can be asked.
+    pub cluster: Option<Cluster>,
 }
 
 /// What all clones of [`AppState`] share.
@@ -140,23 +144,16 @@ impl AppState {
 
 /// All routes, with their descriptions. Requests to other paths below `/v1` are forwarded to an upstream.
 fn routes() -> Routes {
+    routes_with(run_routes())
+}
+
+/// The routes of runs, whose requests concern the replica that runs them.
+fn run_routes() -> Routes {
     const COMPLETION: &str = "/v1/chat/completions/{id}";
-    const MODEL: &str = "/v1/models/{*id}";
-    const SESSION: &str = "/v1/sessions/{id}";
-    const FILE: &str = "/v1/files/{id}";
-    conversation_routes(response_routes(Routes::default()))
-        .post(
-            "/v1/chat/completions",
-            chat::complete,
-            openapi::chat::complete,
-        )
+    const RESPONSE: &str = "/v1/responses/{id}";
+    Routes::default()
         .get(COMPLETION, completions::show, openapi::runs::show)
         .delete(COMPLETION, completions::delete, openapi::runs::delete)
-        .get(
-            "/v1/chat/completions/{id}/messages",
-            completions::messages,
-            openapi::runs::messages,
-        )
         .get(
             "/v1/chat/completions/{id}/events",
             completions::events,
@@ -171,6 +168,31 @@ fn routes() -> Routes {
             "/v1/sessions/{id}/cancel",
             completions::cancel_session,
             openapi::runs::cancel_session,
+        )
+        .get(RESPONSE, responses::show, openapi::responses::show)
+        .delete(RESPONSE, responses::delete, openapi::responses::delete)
+        .post(
+            "/v1/responses/{id}/cancel",
+            responses::cancel,
+            openapi::responses::cancel,
+        )
+}
+
+/// Adds the other routes.
+fn routes_with(of_runs: Routes) -> Routes {
+    const MODEL: &str = "/v1/models/{*id}";
+    const SESSION: &str = "/v1/sessions/{id}";
+    const FILE: &str = "/v1/files/{id}";
+    conversation_routes(response_routes(of_runs))
+        .post(
+            "/v1/chat/completions",
+            chat::complete,
+            openapi::chat::complete,
+        )
+        .get(
+            "/v1/chat/completions/{id}/messages",
+            completions::messages,
+            openapi::runs::messages,
         )
         .get("/v1/models", models::list, openapi::server::models)
         .get(MODEL, models::show, openapi::server::model)
@@ -203,7 +225,6 @@ fn routes() -> Routes {
 
 /// Adds the routes of the Responses API.
 fn response_routes(routes: Routes) -> Routes {
-    const RESPONSE: &str = "/v1/responses/{id}";
     routes
         .post(
             "/v1/responses",
@@ -219,13 +240,6 @@ fn response_routes(routes: Routes) -> Routes {
             "/v1/responses/compact",
             responses::compact,
             openapi::responses::compact,
-        )
-        .get(RESPONSE, responses::show, openapi::responses::show)
-        .delete(RESPONSE, responses::delete, openapi::responses::delete)
-        .post(
-            "/v1/responses/{id}/cancel",
-            responses::cancel,
-            openapi::responses::cancel,
         )
         .get(
             "/v1/responses/{id}/input_items",
@@ -305,7 +319,11 @@ fn conversation_routes(routes: Routes) -> Routes {
 /// The routes as they are served, with the layers around them.
 pub fn router(state: AppState) -> axum::Router {
     let cors = cors(&state.settings);
-    let (router, _) = routes().into_parts();
+    let of_runs = match &state.cluster {
+        Some(_) => run_routes().passed_on(&state),
+        None => run_routes(),
+    };
+    let (router, _) = routes_with(of_runs).into_parts();
     let routes = router
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .fallback(async || {

@@ -24,6 +24,7 @@
 //! | [`fair`] | sharing what is scarce among owners |
 //! | [`media`] | media types of files |
 //! | [`net`] | outgoing HTTP: building clients, connections to model servers and tools, delays between attempts, bodies within a limit |
+//! | [`cluster`] | requests from one replica to another, and the key that they share |
 //! | [`polling`] | polling of futures whose parts wake each other |
 //! | [`ranking`] | comparing texts with a query |
 //! | [`blobs`] | the bytes of files: in a directory or in object storage |
@@ -62,6 +63,7 @@ pub mod agent;
 pub mod app;
 pub mod blobs;
 pub mod chat;
+pub mod cluster;
 pub mod config;
 pub mod demo;
 pub mod fair;

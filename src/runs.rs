@@ -202,6 +202,15 @@ impl Runs {
         Follow::new(run, after)
     }
 
+    /// Reads the lines of a run that are still to come.
+    ///
+    /// # Errors
+    /// When there is no such run in memory.
+    pub fn follow_on(&self, owner: &Owner, id: &RunId) -> Result<Follow, FollowError> {
+        let run = self.find(owner, id).ok_or(FollowError::NotFound)?;
+        Ok(Follow::from_now(run))
+    }
+
     /// Aborts every run; no other is started.
     pub fn close(&self) {
         let running: Vec<TurnControl> = {

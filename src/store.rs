@@ -52,6 +52,14 @@ pub enum StoreUrl {
 }
 
 impl StoreUrl {
+    /// Whether several processes may use the store.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::Postgres(_) => true,
+            Self::Sqlite(_) | Self::Memory => false,
+        }
+    }
+
     /// The database file, if the store is one.
     pub fn file(&self) -> Option<&Path> {
         match self {

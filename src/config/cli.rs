@@ -105,6 +105,15 @@ pub struct ServeFlags {
     /// Name of this replica, for the header x-loopwright-replica [default: the host name where replicas share the store]
     #[arg(long, value_name = "NAME")]
     pub replica_name: Option<String>,
+    /// Address that other replicas reach this one at, for runs that they are asked about
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub cluster_listen: Option<String>,
+    /// URL by which other replicas reach that address [default: the address]
+    #[arg(long, value_name = "URL")]
+    pub cluster_url: Option<String>,
+    /// Name of the environment variable that holds the key which all replicas have
+    #[arg(long, value_name = "NAME")]
+    pub cluster_key_env: Option<String>,
     /// Allow a public address without any API key
     #[arg(long, value_name = SWITCH)]
     pub insecure_no_auth: Option<String>,

@@ -46,6 +46,10 @@ pub(super) struct File {
     pub(super) shutdown_grace: Seconds<30_000, true>,
     /// By default the host name, if replicas share the session store.
     pub(super) replica_name: Option<ReplicaName>,
+    pub(super) cluster_listen: Option<ListenAddress>,
+    /// By default the address.
+    pub(super) cluster_url: Option<BaseUrl>,
+    pub(super) cluster_key_env: Option<VariableName>,
     pub(super) metrics_listen: Option<ListenAddress>,
 
     /// One model server; an entry of `upstreams` after the checks.

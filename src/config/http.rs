@@ -10,7 +10,6 @@ use super::file::{ApiKeySection, File};
 use super::text::{ReplicaName, SessionHeader};
 use super::validation::Validation;
 use crate::http::settings::{ApiKey, Settings};
-use crate::session::settings::StoreUrl;
 
 /// Shortest API key in a variable, in bytes; a shorter one can be guessed.
 const MIN_KEY_CHARS: usize = 16;
@@ -32,9 +31,7 @@ pub(super) fn settings(
         checks.notices.push(notice.to_owned());
     }
     let session_headers = session_headers(file, checks);
-    let store = &file.session_store.0;
-    let is_shared = store.file().is_none() && *store != StoreUrl::Memory;
-    if is_shared && file.replica_name.is_none() {
+    if file.session_store.0.is_shared() && file.replica_name.is_none() {
         file.replica_name = Settings::host_name().map(ReplicaName);
     }
     Ok(Settings {
@@ -146,7 +143,8 @@ fn digest(
     Ok(Sha256::digest(text.as_bytes()).into())
 }
 
-fn check_key(key: &str, variable: &str) -> Result<(), String> {
+/// Refuses a key that can be guessed or not be sent.
+pub(super) fn check_key(key: &str, variable: &str) -> Result<(), String> {
     if key.len() < MIN_KEY_CHARS {
         return Err(format!(
             "the key in {variable} is shorter than {MIN_KEY_CHARS} characters and could be guessed; \

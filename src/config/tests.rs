@@ -1,6 +1,7 @@
 //! Tests of the settings as a whole: the shipped file, the order of precedence, and every refusal.
 
 mod changes;
+mod cluster;
 mod limits;
 mod refusals;
 mod sandbox;
@@ -30,6 +31,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("FILES_TOKEN", "files-secret"),
     ("TICKET_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("ALICE_API_KEY", "  alice-0123456789abcdef \n"),
+    ("CLUSTER_KEY", "cluster-secret-0123456789"),
     ("SHORT_KEY", "sesame"),
     ("SPACED_KEY", "open sesame open sesame"),
     ("EMPTY", ""),
@@ -154,6 +156,9 @@ const SAMPLES: &[(&str, &str, &str, &str)] = &[
         "\"gpu-1.a_b\"",
         "replica_name = \"gpu-1.a_b\"",
     ),
+    ("cluster-listen", "[::1]:1", "\"[::1]:1\"", "[::1]:1"),
+    ("cluster-url", "http://h:1", "\"http://h:1\"", "http://h:1"),
+    ("cluster-key-env", "K", "\"K\"", "cluster_key_env = \"K\""),
     ("insecure-no-auth", "true", "true", "0.0.0.0:1"),
     (
         "enable-code-execution",
@@ -194,6 +199,9 @@ fn surroundings(flag: &str) -> Vec<(&'static str, &'static str)> {
         ],
         "search-provider" | "search-url" => {
             vec![("upstream", "http://h/v1"), ("enable-search", "true")]
+        }
+        "cluster-url" | "cluster-key-env" => {
+            vec![("upstream", "http://h/v1"), ("cluster-listen", "[::1]:2")]
         }
         "insecure-no-auth" => vec![("upstream", "http://h/v1"), ("listen", "0.0.0.0:1")],
         _ => vec![("upstream", "http://h/v1")],

@@ -20,7 +20,7 @@ use crate::runs::panic_text;
 /// The header with the request id, in requests and responses.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The header with the name of the replica.
-const REPLICA: HeaderName = HeaderName::from_static("x-loopwright-replica");
+pub(super) const REPLICA: HeaderName = HeaderName::from_static("x-loopwright-replica");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
 /// Health checks, which need no key and no allowed host. Without these they tell the status only.
 const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
@@ -95,6 +95,10 @@ pub(super) fn panic_error(panic: &(dyn Any + Send)) -> ApiError {
 #[derive(Debug, Clone)]
 pub(super) struct RequestPermit(pub(super) Arc<FairPermit>);
 
+/// The name of the other replica that has made a response.
+#[derive(Debug, Clone)]
+pub(super) struct AnsweringReplica(pub(super) HeaderValue);
+
 struct RequestInfo {
     method: Method,
     route: RouteLabel,
@@ -147,8 +151,10 @@ fn finish(
     {
         response.headers_mut().insert(REQUEST_ID, value);
     }
-    if let Some(name) = &state.settings.replica_name {
-        response.headers_mut().insert(REPLICA, name.clone());
+    let other = response.extensions_mut().remove::<AnsweringReplica>();
+    let name = other.map(|AnsweringReplica(name)| name);
+    if let Some(name) = name.or_else(|| state.settings.replica_name.clone()) {
+        response.headers_mut().insert(REPLICA, name);
     }
     let duration = info.began.elapsed();
     // The handler may have set another label, such as for a chat request that was passed through.
@@ -177,7 +183,8 @@ fn finish(
     response
 }
 
-fn request_id(headers: &HeaderMap) -> RequestId {
+/// The id that the client has chosen for a request, or a fresh one.
+pub(super) fn request_id(headers: &HeaderMap) -> RequestId {
     [REQUEST_ID, CLIENT_REQUEST_ID]
         .iter()
         .filter_map(|name| headers.get(name)?.to_str().ok())

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
+use super::cluster::{self, LinesFrom};
 use super::completions::followed;
 use super::dialect::Reply;
 use super::error::ApiError;
@@ -102,6 +103,12 @@ pub(super) async fn attach(
                     let response = request.reply.accepted(&status);
                     return Ok(Attached::Answer(of_run(response, &held, request)));
                 }
+                if request.reply.is_streamed()
+                    && let Some(response) =
+                        cluster::follow(state, owner, &held, LinesFrom::Start).await
+                {
+                    return Ok(Attached::Answer(of_run(response, &held, request)));
+                }
                 end_elsewhere(state, owner, &held).await?;
                 continue;
             }
@@ -109,12 +116,16 @@ pub(super) async fn attach(
                 let response = replay(state, request, &held, &answer).await;
                 return Ok(Attached::Answer(of_run(response, &held, request)));
             }
-            Some(FoundRun::Interrupted(session)) => session,
+            Some(FoundRun::Interrupted(session)) => Some(session),
             None => None,
         };
         let taken = state.runs.reclaim(owner, key, &held, run).await;
         if taken.map_err(SessionError::from)? {
-            return Ok(Attached::Start(session));
+            return Ok(Attached::Start(session.flatten()));
+        }
+        if session.is_none() {
+            // Another process may have claimed the key and not recorded its run yet.
+            tokio::time::sleep(ELSEWHERE_POLL).await;
         }
     }
     // The run has ended, and its answer is not kept any more.
@@ -123,6 +134,10 @@ pub(super) async fn attach(
 
 /// Waits until a run that another process runs has ended, or that process has.
 async fn end_elsewhere(state: &AppState, owner: &Owner, run: &RunId) -> Result<(), ApiError> {
+    // A reader, for which the run goes on if the client that started it leaves.
+    if let Some(lines) = cluster::follow(state, owner, run, LinesFrom::Now).await {
+        cluster::read_to_end(lines).await;
+    }
     loop {
         let found = state.runs.look_up(owner, run).await;
         match found.map_err(SessionError::from)? {

@@ -1,11 +1,12 @@
 //! The routes of the API, each declared together with its description, so that neither can change without the other.
 
 use axum::handler::Handler;
+use axum::middleware;
 use axum::routing::{MethodFilter, any, on};
 use http::Method;
 
-use super::AppState;
 use super::openapi::Operation;
+use super::{AppState, cluster};
 
 /// Describes the operation of a route.
 pub(super) type Describe = fn(Operation<'_>) -> Operation<'_>;
@@ -85,6 +86,13 @@ impl Routes {
             .filter(|method| !own.contains(&method))
             .collect();
         self.add(path, any(handler), &methods, describe)
+    }
+
+    /// The same routes, whose requests are passed on to the replica that they concern.
+    pub(super) fn passed_on(mut self, state: &AppState) -> Self {
+        let layer = middleware::from_fn_with_state(state.clone(), cluster::pass_on);
+        self.router = self.router.route_layer(layer);
+        self
     }
 
     /// The router, and the descriptions in the order of the routes.

@@ -48,6 +48,10 @@ const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Most connections to the address for metrics.
 const MAX_METRICS_CONNECTIONS: usize = 16;
+/// Other replicas may have one connection for so many of the clients.
+const REPLICA_SHARE: usize = 4;
+/// They may have so many at least.
+const MIN_REPLICA_CONNECTIONS: usize = 16;
 
 /// The connections of a server that is stopping.
 #[derive(Debug)]
@@ -97,16 +101,17 @@ pub async fn serve(
 /// Serves the metrics without a key until the server's requests are ended.
 pub async fn serve_metrics(listener: TcpListener, state: AppState) {
     let router = super::metrics_router(state.clone());
-    let stopping = state.stopping.clone();
     let acceptor = Acceptor::new(listener, router, state, MAX_METRICS_CONNECTIONS);
-    let connections = TaskTracker::new();
-    tokio::select! {
-        () = stopping.cancelled() => {}
-        () = acceptor.accept(&connections) => {}
-    }
-    acceptor.aborted.cancel();
-    connections.close();
-    connections.wait().await;
+    acceptor.serve_until_stop(Duration::ZERO).await;
+}
+
+/// Answers other replicas until the server's requests are ended, and for a short time in which they read the end of their
+/// answers.
+pub async fn serve_replicas(listener: TcpListener, state: AppState) {
+    let router = super::cluster::router(state.clone());
+    let most = state.max_connections / REPLICA_SHARE;
+    let acceptor = Acceptor::new(listener, router, state, most.max(MIN_REPLICA_CONNECTIONS));
+    acceptor.serve_until_stop(FINAL_WRITE_TIMEOUT).await;
 }
 
 impl OpenConnections {
@@ -180,6 +185,19 @@ impl Acceptor {
             activities: Activities::default(),
             aborted: CancellationToken::new(),
         }
+    }
+
+    /// Serves until the server's requests are ended; those of this address may take this long after that.
+    async fn serve_until_stop(&self, last: Duration) {
+        let connections = TaskTracker::new();
+        tokio::select! {
+            () = self.state.stopping.cancelled() => {}
+            () = self.accept(&connections) => {}
+        }
+        connections.close();
+        let _ended_or_late = timeout(last, connections.wait()).await;
+        self.aborted.cancel();
+        connections.wait().await;
     }
 
     /// Accepts connections without end.

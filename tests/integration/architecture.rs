@@ -16,6 +16,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("media", &[]),
     ("polling", &[]),
     ("net", &["polling"]),
+    ("cluster", &["ids", "net"]),
     ("blobs", &["ids", "net"]),
     ("parted", &["blobs"]),
     ("ranking", &[]),
@@ -52,6 +53,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &[
             "agent",
             "chat",
+            "cluster",
             "fair",
             "openai",
             "ids",
@@ -69,6 +71,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "config",
         &[
             "agent",
+            "cluster",
             "http",
             "upstream",
             "tools",
@@ -83,8 +86,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "app",
         &[
-            "agent", "config", "http", "ids", "metrics", "runs", "sandbox", "session", "store",
-            "tools", "upstream", "web",
+            "agent", "cluster", "config", "http", "ids", "metrics", "runs", "sandbox", "session",
+            "store", "tools", "upstream", "web",
         ],
     ),
     (
@@ -248,7 +251,9 @@ fn settings_are_all_that_config_takes_from_the_parts() {
         .filter(|(path, _)| module_of(path) == "config")
     {
         let code = without_tests(&code);
-        for part in ["agent", "http", "upstream", "tools", "sandbox", "session"] {
+        for part in [
+            "agent", "cluster", "http", "upstream", "tools", "sandbox", "session",
+        ] {
             for name in names_after(&code, &format!("crate::{part}::")) {
                 if !CONFIG_MAY_NAME.contains(&name.as_str()) {
                     wrong.push(format!("{}: names crate::{part}::{name}", path.display()));

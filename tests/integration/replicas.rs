@@ -1,11 +1,13 @@
 //! Replicas: several processes that share one PostgreSQL.
 
+mod cluster;
+
 use std::time::Instant;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::support::app::TestApp;
+use super::support::app::{Builder, TestApp};
 use super::support::ask::{ask_with, with};
 use super::support::client::Client;
 use super::support::postgres::PostgresServer;
@@ -14,7 +16,7 @@ use super::support::script::{Reply, calls, text};
 use super::support::server::Gate;
 use super::support::upstream::ScriptedUpstream;
 use super::support::webhook::{self, Webhook};
-use super::support::{AT_ONCE, eventually};
+use super::support::{AT_ONCE, eventually, within};
 
 /// Turns that each replica is asked for at once.
 const TURNS: usize = 10;

@@ -16,6 +16,17 @@ impl ApiError {
         )
     }
 
+    /// 401 at the internal address for a request without the cluster key.
+    pub(in crate::http) fn not_a_replica() -> Self {
+        let message = "this address is for replicas with the same cluster key";
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "authentication_error",
+            Some("invalid_cluster_key"),
+            message,
+        )
+    }
+
     /// 403 for a host name that is not allowed; protects from DNS rebinding.
     pub fn host_not_allowed() -> Self {
         let message = "the host of this request is not allowed; use a loopback name, add the host to allowed_hosts or configure API keys";
