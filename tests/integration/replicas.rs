@@ -1,5 +1,7 @@
 //! Replicas: several processes that share one PostgreSQL.
 
+mod copied;
+
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
