@@ -1,6 +1,7 @@
 //! Replicas: several processes that share one PostgreSQL.
 
 mod copied;
+mod faults;
 mod killed;
 
 use std::time::{Duration, Instant};
