@@ -3,6 +3,7 @@
 mod copied;
 mod faults;
 mod killed;
+mod tls;
 
 use std::time::{Duration, Instant};
 
