@@ -11,6 +11,7 @@ mod agent;
 mod changes;
 pub mod cli;
 mod cluster;
+mod copy;
 mod file;
 mod http;
 mod locate;
@@ -37,6 +38,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cli::{DemoFlags, ServeFlags};
+pub use copy::CopyConfig;
 pub use search::WebConfig;
 use validation::Validation;
 
@@ -124,6 +126,8 @@ pub enum Origin {
     Flag(String),
     /// An environment variable.
     Variable(String),
+    /// An argument without a flag, by its name in the help.
+    Argument(&'static str),
     /// A key of the file.
     Key {
         /// The file, if there is one.
@@ -230,6 +234,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Flag(name) => write!(formatter, "--{name}"),
             Self::Variable(name) => formatter.write_str(name),
+            Self::Argument(name) => formatter.write_str(name),
             Self::Key { file, line, key } => {
                 let file = file.as_ref().map(ToString::to_string);
                 let line = line.map(|line| format!("line {line}"));

@@ -2,7 +2,7 @@
 //! exit statuses.
 
 use std::ffi::c_long;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,14 +10,16 @@ use std::time::Duration;
 use anyhow::Context;
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 use loopwright::app::{App, AppError};
-use loopwright::config::cli::{CheckFlags, Cli, Command, DemoFlags, ServeFlags};
-use loopwright::config::{Config, ConfigError, DemoConfig};
+use loopwright::config::cli::{
+    CheckFlags, Cli, Command, CopyArguments, DemoFlags, ServeFlags, StoreCommand,
+};
+use loopwright::config::{Config, ConfigError, CopyConfig, DemoConfig};
 use loopwright::demo;
 use loopwright::http::openapi;
 use loopwright::manual;
 use loopwright::sandbox::{SandboxError, launcher};
 use loopwright::shutdown::Signals;
-use loopwright::store::StoreError;
+use loopwright::store::{self, CopyError, CopyProgress, StoreError};
 use loopwright::telemetry::{self, Format};
 use loopwright::tools::mcp;
 use loopwright::web;
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Serve(flags) => serve(&flags),
         Command::Demo(flags) => show(&flags),
         Command::CheckConfig(flags) => check(&flags),
+        Command::Store(StoreCommand::Copy(arguments)) => copy_store(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,6 +86,13 @@ fn return_memory_early() {
 /// Whether the settings are at fault. A Python interpreter that does not exist counts as a missing file, and the store of a
 /// newer binary as a wrong setting.
 fn is_configuration_error(error: &anyhow::Error) -> bool {
+    if let Some(
+        CopyError::Source(StoreError::NewerSchema { .. })
+        | CopyError::Target(StoreError::NewerSchema { .. }),
+    ) = error.downcast_ref()
+    {
+        return true;
+    }
     match error.downcast_ref::<AppError>() {
         Some(
             AppError::Sandbox(SandboxError::NoPython(_))
@@ -165,6 +175,73 @@ async fn connect(config: Config) -> anyhow::Result<()> {
         0 => Ok(()),
         down => anyhow::bail!("{down} of {} MCP servers are down", offers.len()),
     }
+}
+
+/// Copies a store, and prints what it has copied.
+fn copy_store(arguments: &CopyArguments) -> anyhow::Result<()> {
+    let config = CopyConfig::load(arguments, &environment)?;
+    run_to_end(async {
+        let mut last = None;
+        let mut report = |progress| show_progress(progress, &mut last);
+        let copied = store::copy(&config.from, &config.to, &mut report).await;
+        if last.is_some() && std::io::stderr().is_terminal() {
+            let _stderr_may_be_closed = writeln!(std::io::stderr());
+        }
+        let mut text = format!(
+            "copied {} to {}, and compared both\n",
+            config.from.display(),
+            config.to.location()
+        );
+        for table in copied? {
+            let sha256: String = table
+                .sha256
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            let (name, rows, bytes) = (table.table, table.rows, table.bytes);
+            text.push_str(&format!(
+                "{name}: {rows} rows, {bytes} bytes, sha256 {sha256}\n"
+            ));
+        }
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(())
+    })
+}
+
+/// Shows how far a copy is: in a terminal as a bar in one line, else as a line for each table and for so many rows.
+fn show_progress(progress: CopyProgress, last: &mut Option<CopyProgress>) {
+    const ROWS_PER_LINE: u64 = 10_000;
+    const WIDTH: u64 = 30;
+    let CopyProgress {
+        table,
+        compares,
+        done,
+        total,
+    } = progress;
+    let doing = if compares { "comparing" } else { "copying" };
+    let text = format!("{doing} {table}: {done} of {total} rows");
+    let mut stderr = std::io::stderr();
+    let _stderr_may_be_closed = if stderr.is_terminal() {
+        *last = Some(progress);
+        let filled = (done * WIDTH)
+            .checked_div(total)
+            .unwrap_or(WIDTH)
+            .min(WIDTH);
+        let (filled, width) = (
+            usize::try_from(filled).unwrap_or(0),
+            usize::try_from(WIDTH).unwrap_or(0),
+        );
+        write!(stderr, "\r\x1b[K[{:<width$}] {text}", "#".repeat(filled))
+    } else {
+        let is_news = last.is_none_or(|last| {
+            (last.table, last.compares) != (table, compares) || done >= last.done + ROWS_PER_LINE
+        });
+        if !is_news {
+            return;
+        }
+        *last = Some(progress);
+        writeln!(stderr, "{text}")
+    };
 }
 
 /// Prints a page of the manual, or the list of its subjects.

@@ -6,6 +6,7 @@
 
 mod answer;
 mod clock;
+mod copy;
 mod error;
 mod file;
 mod lease;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::copy::{CopyError, CopyProgress, TableCopy, copy};
 pub use self::error::StoreError;
 pub use self::file::{
     FileFilter, FileOrder, FilePage, FileRecord, FileUsage, InsertedFile, Purpose, StoredFile,

@@ -40,11 +40,30 @@ pub enum Command {
     CheckConfig(CheckFlags),
     /// Print the description of the API as an OpenAPI 3.1 document
     Openapi,
+    /// Work on a session store
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Print a page of the manual, or the list of its subjects
     Manual {
         /// The subject, such as api
         subject: Option<String>,
     },
+}
+
+/// The subcommands of `store`.
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Copy a SQLite store into an empty PostgreSQL database, or go on with such a copy
+    Copy(CopyArguments),
+}
+
+/// The arguments of `store copy`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CopyArguments {
+    /// The store to copy: sqlite:PATH
+    pub from: String,
+    /// The database: a postgres: URL [default: the variable of --session-store, which keeps a password off the command line]
+    pub to: Option<String>,
 }
 
 /// The flags of the settings; `None` is a flag that was not given.
@@ -218,6 +237,7 @@ mod tests {
             Command::Demo(_)
             | Command::CheckConfig(_)
             | Command::Openapi
+            | Command::Store(_)
             | Command::Manual { .. } => {
                 panic!("{line} does not serve")
             }

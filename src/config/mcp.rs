@@ -114,7 +114,7 @@ fn candidates(file: &mut File, checks: &mut Validation<'_>) -> Result<Vec<Candid
         .collect();
     found.sort_by_key(|candidate| match &candidate.origin {
         Origin::Key { line, .. } => *line,
-        Origin::Flag(_) | Origin::Variable(_) => None,
+        Origin::Flag(_) | Origin::Variable(_) | Origin::Argument(_) => None,
     });
     let Some(path) = &file.mcp_config else {
         return Ok(found);
@@ -288,7 +288,7 @@ impl Place<'_, '_> {
     fn key(&self, member: &str) -> String {
         match &self.origin {
             Origin::Key { key, .. } => format!("{key}.{member}"),
-            Origin::Flag(_) | Origin::Variable(_) => member.to_owned(),
+            Origin::Flag(_) | Origin::Variable(_) | Origin::Argument(_) => member.to_owned(),
         }
     }
 
@@ -332,7 +332,7 @@ impl Place<'_, '_> {
                 line: *line,
                 key: format!("{key}.{member}"),
             },
-            other @ (Origin::Flag(_) | Origin::Variable(_)) => other.clone(),
+            other @ (Origin::Flag(_) | Origin::Variable(_) | Origin::Argument(_)) => other.clone(),
         };
         ConfigError::invalid(origin, problem)
     }

@@ -49,7 +49,11 @@ fn flags(line: &[String]) -> ServeFlags {
     let matches = cli::command().get_matches_from(words.iter().chain(line));
     match Cli::from_arg_matches(&matches).unwrap().into_command() {
         Command::Serve(flags) => flags,
-        Command::Demo(_) | Command::CheckConfig(_) | Command::Openapi | Command::Manual { .. } => {
+        Command::Demo(_)
+        | Command::CheckConfig(_)
+        | Command::Openapi
+        | Command::Store(_)
+        | Command::Manual { .. } => {
             panic!("`serve` was asked for")
         }
     }

@@ -5,6 +5,7 @@
 
 mod connect;
 mod files;
+mod import;
 mod leases;
 mod migrate;
 mod quota;
@@ -33,6 +34,7 @@ use super::StoreError;
 use super::lease::{Fence, Leases};
 use super::waiting::WaitingTurns;
 
+pub(super) use self::import::CopyTarget;
 pub(super) use self::leases::RowHold;
 pub use self::url::PostgresUrl;
 
@@ -83,6 +85,12 @@ impl Postgres {
             stop: CancellationToken::new(),
         }));
         store.renew_replica().await?;
+        // After the row, for which a copy that begins looks after it has noted that it does.
+        let refused = import::refuse_unfinished(&store.0.connections, url.location()).await;
+        if let Err(error) = refused {
+            Box::pin(store.close()).await;
+            return Err(error);
+        }
         store.bury().await?;
         let (living, stop) = (store.clone(), store.0.stop.clone());
         store.0.tasks.spawn(async move {

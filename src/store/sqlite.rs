@@ -6,6 +6,7 @@
 
 mod checkpoint;
 mod connections;
+mod export;
 mod files;
 mod fork;
 mod instructions;

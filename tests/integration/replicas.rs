@@ -1,6 +1,10 @@
 //! Replicas: several processes that share one PostgreSQL.
 
 mod cluster;
+mod copied;
+mod faults;
+mod killed;
+mod tls;
 
 use std::time::Instant;
 

@@ -12,6 +12,7 @@ pub(crate) mod collect;
 pub(crate) mod described;
 pub(crate) mod dispatch_contract;
 pub(crate) mod events;
+pub(crate) mod fault_proxy;
 #[path = "../postgres/server.rs"]
 pub(crate) mod postgres;
 pub(crate) mod protocol;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,25 +16,27 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 const SCRIPT: &str = r#"
 for bin in /usr/lib/postgresql/*/bin; do PATH="$PATH:$bin"; done
 initdb -D "$1/data" -U postgres -A trust --no-sync -E UTF8 --locale=C > "$1/log" 2>&1 || exit 1
+directory=$1
+shift
 start() {
     while :; do
-        postgres -D "$1/data" -k "$1" -c listen_addresses= -c max_connections=500 -c shared_buffers=32MB \
-            -c fsync=off -c log_min_messages=fatal >> "$1/log" 2>&1 < /dev/null &
+        postgres -D "$directory/data" -k "$directory" -c listen_addresses= -c max_connections=500 -c shared_buffers=32MB \
+            -c fsync=off -c log_min_messages=fatal "$@" >> "$directory/log" 2>&1 < /dev/null &
         pid=$!
         sleep 0.2
         kill -0 $pid && break
     done
 }
-start "$1"
+start "$@"
 while read word; do
     case $word in
         kill) kill -KILL $pid; wait $pid ;;
-        start) start "$1" ;;
+        start) start "$@" ;;
     esac
 done
 kill -QUIT $pid
 wait $pid
-rm -rf "$1"
+rm -rf "$directory"
 "#;
 /// Nobody. PostgreSQL refuses to run as root.
 const UNPRIVILEGED: u32 = 65534;
@@ -52,18 +54,30 @@ impl PostgresServer {
     /// Starts a server; use it once it answers.
     #[must_use]
     pub(crate) fn start() -> Self {
+        Self::start_with(|_| Vec::new())
+    }
+
+    /// Starts a server with more arguments, and with files of the test's own in its directory.
+    #[must_use]
+    pub(crate) fn start_with(prepare: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("pg-")
             .tempdir()
             .unwrap()
             .keep();
+        let arguments = prepare(&directory);
         let mut command = Command::new("sh");
         command
             .args(["-c", SCRIPT, "sh"])
             .arg(&directory)
+            .args(arguments)
             .current_dir("/");
         if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(&directory, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
+            let files = std::fs::read_dir(&directory).unwrap();
+            let files = files.map(|file| file.unwrap().path());
+            for path in files.chain([directory.clone()]) {
+                std::os::unix::fs::chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
+            }
             command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         // In a group of its own, so that an interrupt of the tests lets it end in order.

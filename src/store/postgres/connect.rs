@@ -18,7 +18,7 @@ const RETRY_LIMIT: Duration = Duration::from_secs(5);
 /// Pause before a further attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Longest time of one statement; the server is told to end it 5 seconds earlier.
-const STATEMENT_LIMIT: Duration = Duration::from_secs(35);
+pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(35);
 /// Without use for so long, a connection is checked before it is used.
 const IDLE_CHECK: Duration = Duration::from_secs(20);
 /// Longest wait for the answer to that check.
@@ -195,6 +195,14 @@ fn is_conflict(error: &sqlx::Error) -> bool {
         _ => None,
     };
     code.is_some_and(|code| ["40001", "40P01"].contains(&&*code))
+}
+
+/// Whether a lock was not free in time.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else {
+        return false;
+    };
+    error.code().is_some_and(|code| code == "55P03")
 }
 
 /// A number for the database.

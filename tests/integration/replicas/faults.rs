@@ -1,0 +1,148 @@
+//! Faults of the network between a replica and its database.
+
+use std::time::Duration;
+
+use super::*;
+use crate::support::collect::Collected;
+use crate::support::events::EventReader;
+use crate::support::fault_proxy::{FaultProxy, Network};
+
+/// A replica behind a network with faults, and a tool that answers its first call when the gate opens.
+struct Stage {
+    proxy: FaultProxy,
+    app: TestApp,
+    hook: Webhook,
+    gate: Gate,
+    _upstream: ScriptedUpstream,
+}
+
+impl Stage {
+    async fn start() -> Self {
+        let database = PostgresServer::shared().create_database().await;
+        let proxy = FaultProxy::start(&database).await;
+        let upstream = ScriptedUpstream::answering(one_round).await;
+        let gate = Gate::new();
+        let hook = Webhook::start().await;
+        let hook = hook
+            .once("t", webhook::text("r"))
+            .once("t", webhook::text("r").gated(&gate))
+            .on("t", webhook::text("r"));
+        let app = replica(&upstream, &hook, proxy.url()).await;
+        Self {
+            proxy,
+            app,
+            hook,
+            gate,
+            _upstream: upstream,
+        }
+    }
+
+    /// Has one turn acknowledged, and a second one wait for its tool.
+    async fn in_a_turn(&self) -> EventReader {
+        let before = self.app.post_chat(in_session("Before")).await;
+        assert_eq!(before.content(), "re Before");
+        let streamed = self.app.stream_chat(in_session("Go")).await;
+        self.hook.called(2).await;
+        streamed
+    }
+
+    /// The end of the turn that was in progress.
+    async fn finished(&self, streamed: EventReader) -> Collected {
+        self.gate.open();
+        let streamed = streamed.collect().await;
+        assert_eq!(streamed.text, "re Go");
+        streamed
+    }
+
+    /// Waits until `/readyz` has a status. It may repeat an answer from before.
+    async fn ready_status(&self, status: u16) {
+        eventually("the status of /readyz", async || {
+            (self.app.get("/readyz").await.status == status).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until turns are possible again; gives what users said in the session.
+    async fn recovered(&self) -> Vec<String> {
+        eventually("a turn after the fault", async || {
+            let answer = self.app.post_chat(in_session("Again")).await;
+            (answer.status == 200).then(|| assert_eq!(answer.content(), "re Again"))
+        })
+        .await;
+        self.ready_status(200).await;
+        let stored = self.app.get("/v1/sessions/s").await.json();
+        let messages = stored["messages"].as_array().unwrap().iter();
+        let said = messages.filter(|message| message["role"] == "user");
+        said.map(|message| message["content"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}
+
+fn has_store_notice(streamed: &Collected) -> bool {
+    let notices = streamed.notices();
+    notices
+        .iter()
+        .any(|notice| notice["kind"] == "session_store")
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn a_slow_network_only_makes_turns_slow() {
+    let stage = Stage::start().await;
+    stage.proxy.set(Network::Slow(Duration::from_millis(30)));
+    let streamed = stage.in_a_turn().await;
+    assert_eq!(stage.app.get("/healthz").await.status, 200);
+    let streamed = stage.finished(streamed).await;
+    assert!(!has_store_notice(&streamed), "{:?}", streamed.notices());
+    assert_eq!(stage.recovered().await, ["Before", "Go", "Again"]);
+    assert_eq!(whole_turns(stage.app.client()).await.len(), 3);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn a_connection_that_is_cut_is_made_again_within_the_turn() {
+    let stage = Stage::start().await;
+    let streamed = stage.in_a_turn().await;
+    stage.proxy.cut();
+    assert_eq!(stage.app.get("/healthz").await.status, 200);
+    let streamed = stage.finished(streamed).await;
+    assert!(!has_store_notice(&streamed), "{:?}", streamed.notices());
+    assert_eq!(stage.recovered().await, ["Before", "Go", "Again"]);
+    assert_eq!(whole_turns(stage.app.client()).await.len(), 3);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn a_database_that_refuses_connections_stops_no_stream() {
+    let stage = Stage::start().await;
+    let streamed = stage.in_a_turn().await;
+    stage.proxy.set(Network::Refused);
+    stage.ready_status(503).await;
+    let streamed = stage.finished(streamed).await;
+    assert!(has_store_notice(&streamed), "{:?}", streamed.notices());
+    assert_eq!(stage.app.get("/healthz").await.status, 200);
+    let refused = stage.app.post_chat(in_session("Meanwhile")).await;
+    refused.assert_error(503, Some("session_store_unavailable"));
+    stage.proxy.set(Network::Whole);
+    assert_eq!(stage.recovered().await, ["Before", "Go", "Again"]);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn connections_that_fall_silent_are_given_up_and_stop_no_stream() {
+    let stage = Stage::start().await;
+    let streamed = stage.in_a_turn().await;
+    stage.proxy.set(Network::Silent);
+    let ((), streamed) = tokio::join!(
+        async {
+            // While the statements of the turn wait.
+            assert_eq!(stage.app.get("/healthz").await.status, 200);
+            stage.ready_status(503).await;
+        },
+        stage.finished(streamed)
+    );
+    assert!(has_store_notice(&streamed), "{:?}", streamed.notices());
+    // The connections from before stay silent; new ones are made.
+    stage.proxy.set(Network::Whole);
+    assert_eq!(stage.recovered().await, ["Before", "Go", "Again"]);
+}
