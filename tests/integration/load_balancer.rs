@@ -54,6 +54,9 @@ async fn every_answer_names_its_replica_if_it_has_a_name() {
     assert_eq!(app.post_chat(ask("x")).await.header(REPLICA), None);
 }
 
+/// Nothing of nginx is left behind when this process is killed.
+const ONE_PROCESS: &str = "daemon off; master_process off;";
+
 /// nginx with the configuration of docker/nginx.conf; it ends with this handle.
 struct Balancer {
     client: Client,
@@ -84,7 +87,7 @@ impl Balancer {
         let path = folder.path().join("nginx.conf");
         std::fs::write(&path, config).unwrap();
         let process = Command::new("nginx")
-            .args(["-e", "stderr", "-g", "daemon off;", "-p", &own, "-c"])
+            .args(["-e", "stderr", "-g", ONE_PROCESS, "-p", &own, "-c"])
             .arg(&path)
             .stdin(Stdio::null())
             .kill_on_drop(true)
