@@ -16,7 +16,7 @@ use crate::bait::{Contacts, SERVER, canaries, server_state, set_out};
 use crate::world::{self, World};
 
 /// Longest time of a cell that is not about time.
-pub(crate) const CELL_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const CELL_LIMIT: Duration = Duration::from_secs(100);
 /// Longest time until what was ended is gone.
 const END_LIMIT: Duration = Duration::from_secs(10);
 

@@ -15,7 +15,7 @@ const CODE_PYTHON: &str = "LOOPWRIGHT_TEST_CODE_PYTHON";
 /// What the server keeps secret in its environment.
 pub(crate) const SECRET: (&str, &str) = ("LOOPWRIGHT_API_KEY", "CANARY-of-the-environment");
 /// Longest time of one test in a world, in seconds.
-const TIME_LIMIT: &str = "150";
+const TIME_LIMIT: &str = "300";
 /// Most processes and threads, and most memory, of a whole world.
 const MAX_PROCESSES: &str = "1500";
 const MAX_MEMORY: u64 = 6 * 1024 * 1024 * 1024;

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 /// Says inside a world that it is one.
 const INSIDE: &str = "LOOPWRIGHT_SSRF_WORLD";
 /// Longest time of one test in a world, in seconds.
-const TIME_LIMIT: &str = "150";
+const TIME_LIMIT: &str = "300";
 const REMEDY: &str = "(If no world could be made: this suite needs root or sudo without a password, namespaces, and the \
                       programs unshare and ip: Debian packages util-linux, iproute2.)";
 
