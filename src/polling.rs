@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
+use tokio::task::coop;
 
 /// How often something is polled in a row while it wakes itself.
 const MOST_PASSES: usize = 4;
 
 /// Polls on behalf of a task. A wake-up that the polled parts cause themselves meanwhile leads to another pass; the task
-/// is not scheduled for it, which would also wake an idle thread of the runtime.
+/// is not scheduled for it, which would also wake an idle thread of the runtime. What is pending and was not woken is not
+/// polled: its task may have been woken for something else.
 #[derive(Debug)]
 pub(crate) struct Repolling {
     wakes: Arc<TaskWakes>,
@@ -21,45 +23,54 @@ pub(crate) struct Repolling {
     waker: Waker,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct TaskWakes {
     task: AtomicWaker,
     is_polling: AtomicBool,
+    /// Whether there is a reason to poll.
     woken: AtomicBool,
 }
 
 impl Repolling {
-    /// Calls `poll` until it is ready or nothing has woken it meanwhile, at most a few times.
+    /// Calls `poll` until it is ready or nothing has woken it meanwhile, at most a few times; not at all if it was pending
+    /// and nothing has woken it since.
     pub(crate) fn poll<T>(
         &self,
         context: &mut Context<'_>,
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         self.wakes.task.register(context.waker());
+        if !self.wakes.woken.load(SeqCst) {
+            return Poll::Pending;
+        }
         self.wakes.is_polling.store(true, SeqCst);
         let mut own_context = Context::from_waker(&self.waker);
         let mut result = Poll::Pending;
-        // The bound leaves room for other tasks: a task that has used its budget is woken each time that it reads.
+        // The bounds leave room for other tasks. A task that has used its budget is woken each time that it reads.
         for _ in 0..MOST_PASSES {
             self.wakes.woken.store(false, SeqCst);
             result = poll(&mut own_context);
-            if result.is_ready() || !self.wakes.woken.load(SeqCst) {
+            let is_idle = result.is_ready() || !self.wakes.woken.load(SeqCst);
+            if is_idle || !coop::has_budget_remaining() {
                 break;
             }
         }
         self.wakes.is_polling.store(false, SeqCst);
-        // Whoever gets a result polls again.
-        if result.is_pending() && self.wakes.woken.load(SeqCst) {
+        if result.is_ready() {
+            // Whoever gets a result polls again.
+            self.wakes.woken.store(true, SeqCst);
+        } else if self.wakes.woken.load(SeqCst) {
             context.waker().wake_by_ref();
         }
         result
     }
 
-    /// Calls `action` and ignores the wake-ups that it causes, because a poll follows.
+    /// Calls `action`, which is a reason to poll. Its wake-ups do not reach the task, because a poll follows.
     pub(crate) fn before_poll<T>(&self, action: impl FnOnce() -> T) -> T {
         self.wakes.is_polling.store(true, SeqCst);
         let result = action();
         self.wakes.is_polling.store(false, SeqCst);
+        self.wakes.woken.store(true, SeqCst);
         result
     }
 
@@ -76,7 +87,11 @@ impl Repolling {
 
 impl Default for Repolling {
     fn default() -> Self {
-        let wakes = Arc::new(TaskWakes::default());
+        let wakes = Arc::new(TaskWakes {
+            task: AtomicWaker::new(),
+            is_polling: AtomicBool::new(false),
+            woken: AtomicBool::new(true),
+        });
         Self {
             waker: Waker::from(Arc::clone(&wakes)),
             wakes,
@@ -144,6 +159,33 @@ mod tests {
             Poll::<()>::Pending
         }));
         assert_eq!((result, wakes, polls), (Poll::Pending, 1, MOST_PASSES));
+    }
+
+    #[test]
+    fn what_is_pending_and_was_not_woken_is_not_polled() {
+        let repolling = Repolling::default();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut kept: Option<Waker> = None;
+        let mut polls = 0;
+        let mut poll = |result: Poll<()>| {
+            let _result = repolling.poll(&mut context, |context| {
+                polls += 1;
+                kept = Some(context.waker().clone());
+                result
+            });
+            (polls, kept.clone())
+        };
+        assert_eq!(poll(Poll::Pending).0, 1);
+        let (count, waker) = poll(Poll::Pending);
+        assert_eq!(count, 1);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        assert_eq!(poll(Poll::Ready(())).0, 2);
+        assert_eq!(poll(Poll::Pending).0, 3, "after a result");
+        assert_eq!(poll(Poll::Pending).0, 3);
+        repolling.before_poll(|| ());
+        assert_eq!(poll(Poll::Pending).0, 4);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use tracing::{Instrument, Span};
+use tracing::Span;
 
 use super::batch::{Batch, BatchStep};
 use super::control::TurnControl;
@@ -75,7 +75,6 @@ pub struct Run {
     aborted: Option<Aborted>,
     /// Time spent waiting for models and tools.
     waited: Duration,
-    /// Adds the turn's ids to log lines.
     span: Span,
     /// Time spent in earlier calls of [`Self::next`], waits included.
     spent: Duration,
@@ -191,6 +190,11 @@ impl Run {
         self.conversation.as_ref().and_then(Conversation::stored_id)
     }
 
+    /// Adds the turn's ids to log lines. [`Self::next`] is called within it.
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
+
     /// The round in progress, from 0.
     pub fn round(&self) -> u32 {
         self.machine.rounds()
@@ -210,13 +214,12 @@ impl Run {
     /// Not cancel safe: after the future is dropped, the run has to be dropped too.
     pub async fn next(&mut self) -> Result<Option<AgentEvent>, RunError> {
         self.called = Instant::now();
-        let span = self.span.clone();
         let control = &self.control;
         let mut aborted = self
             .aborted
             .take()
             .unwrap_or_else(|| Box::pin(control.aborted()));
-        let advanced = self.advance(&mut aborted).instrument(span).await;
+        let advanced = self.advance(&mut aborted).await;
         self.aborted = Some(aborted);
         if let Err(error) = &advanced {
             self.count_failure(error);

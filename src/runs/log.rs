@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
-use memchr::memmem;
+use memchr::memchr_iter;
 
 use super::budget::{Charge, Scarce};
 
@@ -253,9 +253,14 @@ impl Log {
 
 /// The `data:` lines of some encoded events.
 fn count_lines(bytes: &[u8]) -> u64 {
-    let starts = memmem::find_iter(bytes, DATA);
-    let at_line = |at: &usize| *at == 0 || bytes.get(at - 1) == Some(&b'\n');
-    starts.filter(at_line).count() as u64
+    let first = bytes.starts_with(DATA);
+    let later = memchr_iter(b'\n', bytes)
+        .filter(|end| {
+            let rest = bytes.get(end + 1..);
+            rest.is_some_and(|rest| rest.starts_with(DATA))
+        })
+        .count();
+    u64::from(first) + later as u64
 }
 
 /// Remembers who is to be woken, without a copy if it is the same task.

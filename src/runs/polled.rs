@@ -12,6 +12,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
+use crate::polling::Repolling;
+
 type RunFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The run that a connection reads and polls, if any; cheap to clone. Each connection has one of its own, because it answers
@@ -22,6 +24,7 @@ pub struct ConnectionRun(Arc<Mutex<Option<Arc<PolledRun>>>>);
 /// The future of a run until it has ended or a task has it.
 pub(super) struct PolledRun {
     future: Mutex<Option<RunFuture>>,
+    repolling: Repolling,
     runtime: Handle,
 }
 
@@ -46,17 +49,19 @@ impl PolledRun {
     ) -> Arc<Self> {
         Arc::new(Self {
             future: Mutex::new(Some(Box::pin(tasks.track_future(run)))),
+            repolling: Repolling::default(),
             runtime: Handle::current(),
         })
     }
 
-    /// Polls the run. False if it is not here: it has ended, or a task has it.
+    /// Polls the run, unless nothing has woken it. False if it is not here: it has ended, or a task has it.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> bool {
         // It stays outside if it panics.
         let Some(mut run) = self.future.lock().take() else {
             return false;
         };
-        match run.as_mut().poll(context) {
+        let polled = |context: &mut Context<'_>| run.as_mut().poll(context);
+        match self.repolling.poll(context, polled) {
             Poll::Ready(()) => false,
             Poll::Pending => {
                 *self.future.lock() = Some(run);

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::FutureExt;
+use tracing::Instrument;
 
 use super::Runs;
 use super::answer::{Encode, RunAnswer, RunReport};
 use super::log::Page;
 use super::state::RunState;
 use crate::agent::control::AbortReason;
+use crate::agent::driver::Run;
 use crate::agent::event::{AgentEvent, Outcome};
 use crate::agent::turn::TurnRequest;
 use crate::agent::{AgentError, RunError};
@@ -86,10 +88,26 @@ async fn drive(
         started = Box::pin(runs.0.agent.run(*turn, state.control.clone())) => started.map(Box::new),
         () = state.control.aborted() => return encode(never_started(state), page.buffer()),
     };
-    let mut run = match started {
-        Ok(run) => run,
-        Err(error) => return encode(RunReport::Failed(error.into()), page.buffer()),
-    };
+    match started {
+        Ok(run) => {
+            // Entered once for all events of a poll.
+            let span = run.span().clone();
+            follow(runs, state, run, encode, page)
+                .instrument(span)
+                .await
+        }
+        Err(error) => encode(RunReport::Failed(error.into()), page.buffer()),
+    }
+}
+
+/// Encodes the events of a turn up to its end.
+async fn follow(
+    runs: &Runs,
+    state: &RunState,
+    mut run: Box<Run>,
+    encode: &mut Encode,
+    page: &mut Page,
+) -> Option<RunAnswer> {
     let mut aborted = Box::pin(state.control.aborted());
     let mut answer = None;
     let mut reached = None;

@@ -43,7 +43,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "blobs", "openai", "ids", "upstream", "tools", "session", "metrics", "parted",
         ],
     ),
-    ("runs", &["agent", "ids", "metrics", "parted", "store"]),
+    (
+        "runs",
+        &["agent", "ids", "metrics", "parted", "polling", "store"],
+    ),
     // A dialect sees the server as the loop offers it: no source of tools, no store, no upstream.
     ("chat", &["agent", "openai", "ids", "parted"]),
     // A request of this dialect is read as the chat request that asks for the same.

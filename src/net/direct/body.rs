@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::uri::Authority;
@@ -86,10 +86,8 @@ impl DirectBody {
         let Some(mut connection) = self.connection.take() else {
             return;
         };
-        // The connection has to notice the end itself. If it waits for more, it is not usable.
-        let mut context = Context::from_waker(Waker::noop());
-        let _driven = connection.poll_driven(&mut context, |_| Poll::Ready(()));
-        if connection.is_usable() {
+        // A connection that waits for more is not usable.
+        if connection.is_usable_after_body() {
             self.pool.put(self.origin.clone(), connection);
         }
     }

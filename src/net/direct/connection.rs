@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -34,7 +34,8 @@ impl DrivenConnection {
         })
     }
 
-    /// Lets the connection make progress, and polls for what it leads to.
+    /// Lets the connection make progress, and polls for what it leads to, unless both were pending and nothing has woken them
+    /// since.
     pub(super) fn poll_driven<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -62,6 +63,14 @@ impl DrivenConnection {
             .before_poll(|| sender.try_send_request(request));
         let mut sent = pin!(sent);
         poll_fn(|context| self.poll_driven(context, |context| sent.as_mut().poll(context))).await
+    }
+
+    /// Lets the connection notice that a body has ended, and says whether it is open and has no request.
+    pub(super) fn is_usable_after_body(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        self.repolling.before_poll(|| ());
+        let _driven = self.poll_driven(&mut context, |_| Poll::Ready(()));
+        self.is_usable()
     }
 
     /// Whether it is open and has no request.
