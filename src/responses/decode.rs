@@ -19,7 +19,7 @@ use self::names::ToolNames;
 use crate::agent::event::{Notice, ToolKind};
 use crate::agent::inputs::{FileMember, FilePosition, PartIndex};
 use crate::agent::offer::ServerOffer;
-use crate::agent::options::OnLimit;
+use crate::agent::options::{OnLimit, Options};
 use crate::agent::turn::{Caller, SessionMode, TurnRequest};
 use crate::chat::decode::{self as chat, Decision};
 use crate::openai::message::Message;
@@ -200,7 +200,8 @@ pub async fn decode(
     known: KnownHistory,
 ) -> Result<ResponseTurn, RequestError> {
     let object = body_object(body)?;
-    let is_named = caller.session_header.is_some() || object.get_some("session_id").is_some();
+    let names_session = object.get_some("session_id").is_some();
+    let is_named = caller.session_header.is_some() || names_session;
     let fields = ResponseFields::read(&object, &offer, head, &known, is_named)?;
     let ResponseFields {
         chat,
@@ -220,18 +221,7 @@ pub async fn decode(
     let options_of_turn = &mut turn.options;
     options_of_turn.keep = !options_of_turn.ephemeral;
     options_of_turn.background = options.background;
-    if let Some(session) = known.session {
-        let named = options_of_turn.session_id.as_ref();
-        if named.is_some_and(|named| *named != session) {
-            let problem = "names another session than the rest of the request; leave it out";
-            return Err(RequestError::invalid("session_id", problem));
-        }
-        options_of_turn.session_id = Some(session);
-        options_of_turn.session_mode = match known.appends {
-            true => SessionMode::Continue,
-            false => SessionMode::Replay,
-        };
-    }
+    join(options_of_turn, &known, names_session)?;
     options_of_turn.truncates = truncates;
     options_of_turn.previous = known.previous;
     options_of_turn.container = known.container;
@@ -252,4 +242,29 @@ pub async fn decode(
         turn: Box::new(turn),
         options,
     })
+}
+
+/// Sets the session of a turn, and how its input joins the history. What the request names comes before what the ids of
+/// its items lead to.
+fn join(
+    options: &mut Options,
+    known: &KnownHistory,
+    names_session: bool,
+) -> Result<(), RequestError> {
+    let named = options.session_id.as_ref();
+    let found = known.session.as_ref();
+    let is_other = named.is_some() && found.is_some() && named != found;
+    if is_other && known.appends {
+        let problem = "names another session than the rest of the request; leave it out";
+        return Err(RequestError::invalid("session_id", problem));
+    }
+    let asked = options.session_mode;
+    options.session_mode = match found {
+        _ if known.appends => SessionMode::Continue,
+        _ if names_session && asked == SessionMode::Auto => SessionMode::Continue,
+        Some(_) if !names_session && !is_other => SessionMode::Replay,
+        _ => asked,
+    };
+    options.session_id = options.session_id.take().or_else(|| known.session.clone());
+    Ok(())
 }

@@ -187,3 +187,50 @@ async fn an_output_of_a_call_that_the_session_does_not_hold_is_refused() {
     let known = next(&first, output(&first["output"][0]["call_id"]));
     assert_eq!(text_of(&create(&app, known).await["output"][0]), "Done.");
 }
+
+#[tokio::test]
+async fn the_input_is_appended_to_the_session_that_a_body_names() {
+    let upstream = ScriptedUpstream::start(["One.", "Two.", "Three.", "Four."].map(text)).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    let named = |input: Value| with(stored(input), "session_id", json!("s"));
+    let first = create(&app, named(json!("a"))).await;
+    assert_eq!(first["session_id"], "s");
+    // A replay would take the assistant's words for an edit, and drop the history before them.
+    let new = json!([
+        {"role": "user", "content": "b"},
+        {"role": "assistant", "content": "An example."},
+        {"role": "user", "content": "c"},
+    ]);
+    let second = create(&app, named(new.clone())).await;
+    let sent = upstream.request(1).messages();
+    let expected = ["a", "One.", "b", "An example.", "c"];
+    assert_eq!(contents(&sent), expected);
+    // The words of a request win over where the ids of its items lead to.
+    let elsewhere = create(&app, stored(json!("x"))).await;
+    let mut items = elsewhere["output"].as_array().unwrap().clone();
+    items.push(json!({"role": "user", "content": "d"}));
+    let third = create(&app, named(json!(items))).await;
+    assert_eq!(third["session_id"], second["session_id"]);
+    let sent = upstream.request(3).messages();
+    let expected = ["a", "One.", "b", "An example.", "c", "Two.", "Three.", "d"];
+    assert_eq!(contents(&sent), expected);
+}
+
+#[tokio::test]
+async fn a_request_may_say_that_it_replays_the_session_that_it_names() {
+    let upstream = ScriptedUpstream::start(["One.", "Two."].map(text)).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    let named = |input: Value| with(stored(input), "session_id", json!("s"));
+    create(&app, named(json!("a"))).await;
+    let whole = json!([
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "One."},
+        {"role": "user", "content": "b"},
+    ]);
+    let replayed = with(named(whole), "agent", json!({"session_mode": "replay"}));
+    create(&app, replayed).await;
+    assert_eq!(
+        contents(&upstream.request(1).messages()),
+        ["a", "One.", "b"]
+    );
+}
