@@ -278,7 +278,12 @@ impl PartialRequest<'_> {
         refuse_several_choices(fields.n.read("a whole number")?, &tools)?;
         let offer = &self.offer;
         let server_tool = |kind: &str| capability(kind).and_then(|kind| offer.tool_for(kind));
-        let tool_choice = ToolChoice::read(fields.tool_choice);
+        let mut tool_choice = ToolChoice::read(fields.tool_choice);
+        let hosted = &self.route.quirks.hosted_tools;
+        // Else the upstream knows the servers.
+        if offer.connects_to_servers() || !hosted.iter().any(|kind| kind == mcp::MCP) {
+            tool_choice = tool_choice.of_servers(&tools, |label| offer.has_server(label))?;
+        }
         tools.find(&tool_choice.names());
         if !self.has_functions {
             let declared = &self.declared.names;

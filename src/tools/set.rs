@@ -126,6 +126,25 @@ impl ToolSet {
             .unwrap_or(Lookup::Unknown)
     }
 
+    /// The names of the tools of an MCP server, or of the one that the server itself gives this name; also of those that are
+    /// still to be found.
+    pub fn of_server(&self, server: &str, tool: Option<&str>) -> Vec<&str> {
+        let offered = self.names.iter().filter_map(|name| self.by_name.get(name));
+        let offered = offered.filter_map(|lookup| match lookup {
+            Lookup::Server(tool) => Some(tool),
+            Lookup::Client | Lookup::Unknown => None,
+        });
+        let is_meant = |one: &&SharedTool| {
+            one.on_server().is_some_and(|remote| {
+                remote.server == server && tool.is_none_or(|tool| remote.name == tool)
+            })
+        };
+        let all = offered.chain(self.searchable.all());
+        all.filter(is_meant)
+            .map(|tool| tool.definition().name.as_str())
+            .collect()
+    }
+
     fn found(&self, name: &str) -> Option<&SharedTool> {
         let mut found = self.searchable.found().into_iter();
         found.find(|tool| tool.definition().name == name)

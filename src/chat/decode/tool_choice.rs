@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::body::Field;
+use super::mcp::MCP;
 use crate::agent::turn::ToolSet;
 use crate::openai::request::RequestError;
 
@@ -28,6 +29,57 @@ impl ToolChoice {
             text: raw.get().into(),
             value: serde_json::from_str(raw.get()).unwrap_or_default(),
         }))
+    }
+
+    /// Replaces MCP servers by their tools. A choice of a server that has no tools now is dropped with them.
+    ///
+    /// # Errors
+    /// When a server is not one of the request or of the settings.
+    pub(super) fn of_servers(
+        mut self,
+        tools: &ToolSet,
+        has_server: impl Fn(&str) -> bool,
+    ) -> Result<Self, RequestError> {
+        let Some(Choice { text, value }) = &mut self.0 else {
+            return Ok(self);
+        };
+        if value["type"] == MCP {
+            let mut names = server_tools(value, tools, &has_server)?;
+            match names.len() {
+                0 => {
+                    self.0 = None;
+                    return Ok(self);
+                }
+                1 => *value = names.remove(0),
+                _ => {
+                    let allowed = json!({"mode": "required", "tools": names});
+                    *value = json!({"type": "allowed_tools", "allowed_tools": allowed});
+                }
+            }
+            *text = value.to_string().into();
+            return Ok(self);
+        }
+        let allowed = value.pointer_mut("/allowed_tools/tools");
+        let Some(entries) = allowed.and_then(Value::as_array_mut) else {
+            return Ok(self);
+        };
+        if !entries.iter().any(|entry| entry["type"] == MCP) {
+            return Ok(self);
+        }
+        let mut replaced = Vec::with_capacity(entries.len());
+        for entry in std::mem::take(entries) {
+            match entry["type"] == MCP {
+                true => replaced.extend(server_tools(&entry, tools, &has_server)?),
+                false => replaced.push(entry),
+            }
+        }
+        if replaced.is_empty() {
+            self.0 = None;
+            return Ok(self);
+        }
+        *entries = replaced;
+        *text = value.to_string().into();
+        Ok(self)
     }
 
     /// The tools that the choice names.
@@ -91,6 +143,37 @@ impl ToolChoice {
         let later = later_choice(&text, value);
         (Some(text), Some(later))
     }
+}
+
+/// The choices of the tools of an MCP server, or of the one that it names.
+///
+/// # Errors
+/// When there is no such server, or it has tools and not that one.
+fn server_tools(
+    choice: &Value,
+    tools: &ToolSet,
+    has_server: impl Fn(&str) -> bool,
+) -> Result<Vec<Value>, RequestError> {
+    let label = choice["server_label"].as_str().unwrap_or_default();
+    if !has_server(label) {
+        let problem = format!(
+            "names the MCP server '{label}', which is not offered; declare it in 'tools' or choose another tool"
+        );
+        return Err(RequestError::invalid("tool_choice", &problem));
+    }
+    let name = choice["name"].as_str();
+    let names = tools.of_server(label, name);
+    if let Some(name) = name
+        && names.is_empty()
+        && !tools.of_server(label, None).is_empty()
+    {
+        let problem = format!(
+            "names the tool '{name}' of the MCP server '{label}', which is not offered; choose another one"
+        );
+        return Err(RequestError::invalid("tool_choice", &problem));
+    }
+    let function = |name: &str| json!({"type": "function", "function": {"name": name}});
+    Ok(names.into_iter().map(function).collect())
 }
 
 /// Replaces hosted tools by the server-side tools that `server_tool` gives. Returns whether there were any.

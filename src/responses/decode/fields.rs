@@ -149,9 +149,10 @@ impl ResponseFields {
         push_entry(&mut chat, "messages", &list(&input.messages));
         if !tools.chat.is_empty() {
             push_entry(&mut chat, "tools", &list(&tools.chat));
-            if let Some(choice) = &tools.choice {
-                push_entry(&mut chat, "tool_choice", choice);
-            }
+        }
+        // The server may have tools of its own.
+        if let Some(choice) = &tools.choice {
+            push_entry(&mut chat, "tool_choice", choice);
         }
         let derived = [
             ("response_format", text.response_format),

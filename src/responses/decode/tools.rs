@@ -289,14 +289,18 @@ fn named_choice(choice: &Value) -> Result<Value, RequestError> {
             Ok(json!({"type": "function", "function": {"name": name}}))
         }
         ("function" | "custom", None) => Err(RequestError::invalid("tool_choice", "has no name")),
-        (MCP, Some(name)) => {
-            let label = choice["server_label"].as_str();
-            let name = offered(label, name);
-            Ok(json!({"type": "function", "function": {"name": name}}))
-        }
-        (MCP, None) => {
-            let problem = "names an MCP server as a whole; name one of its tools too";
-            Err(RequestError::invalid("tool_choice", problem))
+        (MCP, name) => {
+            // The tools of a server are known only once it is connected.
+            let label = choice["server_label"].as_str().ok_or_else(|| {
+                RequestError::invalid(
+                    "tool_choice",
+                    "names an MCP server without its 'server_label'",
+                )
+            })?;
+            Ok(match name {
+                Some(name) => json!({"type": kind, "server_label": label, "name": name}),
+                None => json!({"type": kind, "server_label": label}),
+            })
         }
         _ if capability(kind).is_some() => Ok(json!({"type": kind})),
         _ => {
