@@ -3,8 +3,9 @@
 use crate::{
     report::{ANY, Layout, Report},
     tables::{
-        AIMS, CHUNKS, FIXED_RATE, FULL_SPEED, LOOP, LOOP_ROUNDS, LOOP_SQLITE, OPEN_STREAMS, PACED,
-        PASS, PASS_THROUGH, SHORT_STREAM, STORED_FIRST, STORED_FIRST_SQLITE,
+        AIMS, CHUNKS, FIXED_RATE, FULL_SPEED, LOOP, LOOP_POSTGRES, LOOP_ROUNDS, LOOP_SQLITE,
+        OPEN_STREAMS, PACED, PASS, PASS_THROUGH, RESPONSES_NO_TOOLS, SHORT_STREAM, STORED_FIRST,
+        STORED_FIRST_SQLITE,
     },
 };
 
@@ -31,7 +32,7 @@ const fn aim(
     }
 }
 
-static ALL: [Aim; 13] = [
+static ALL: [Aim; 15] = [
     aim(
         "CPU per request passed through at a fixed rate, × nginx",
         (&FIXED_RATE, &["apart", ANY, PASS], "CPU ÷nginx"),
@@ -93,6 +94,12 @@ static ALL: [Aim; 13] = [
         None,
     ),
     aim(
+        "own time of a round with one write, PostgreSQL, µs",
+        (&LOOP_ROUNDS, &["one", "1", LOOP_POSTGRES], "own µs/round"),
+        250.0,
+        None,
+    ),
+    aim(
         "own time of a round whose call is stored first, memory, µs",
         (&LOOP_ROUNDS, &["one", "1", STORED_FIRST], "own µs/round"),
         75.0,
@@ -106,6 +113,12 @@ static ALL: [Aim; 13] = [
             "own µs/round",
         ),
         110.0,
+        None,
+    ),
+    aim(
+        "own time of a response without tools, µs",
+        (&SHORT_STREAM, &["one", RESPONSES_NO_TOOLS], "own µs"),
+        100.0,
         None,
     ),
     aim(

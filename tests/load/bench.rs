@@ -12,6 +12,7 @@ mod aims;
 mod answers;
 mod args;
 mod code;
+mod database;
 mod earlier;
 mod figures;
 mod generator;
@@ -42,6 +43,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{
     args::{Args, Scenario},
     code::CodeBench,
+    database::Databases,
     earlier::Earlier,
     mcp::McpBench,
     measure::Pace,
@@ -50,7 +52,10 @@ use crate::{
     report::Report,
     scenarios::{Bench, Fleet},
     script::Script,
-    tables::{LOOP, LOOP_SQLITE, NGINX, PASS, STORED_FIRST, STORED_FIRST_SQLITE},
+    tables::{
+        LOOP, LOOP_POSTGRES, LOOP_SQLITE, NGINX, PASS, STORED_FIRST, STORED_FIRST_POSTGRES,
+        STORED_FIRST_SQLITE,
+    },
     web::WebBench,
 };
 
@@ -141,6 +146,7 @@ async fn measure_all(args: &Args) -> Result<Report> {
         upstream: script.address,
         directory: directory.path().to_owned(),
         cpu: None,
+        databases: Databases::default(),
     };
     let mut report = Report::default();
     report.earlier = earlier;
@@ -319,12 +325,14 @@ async fn fleet(
     for (name, store, effect) in [
         (LOOP, Store::Memory, Effect::Idempotent),
         (LOOP_SQLITE, Store::Sqlite, Effect::Idempotent),
+        (LOOP_POSTGRES, Store::Postgres, Effect::Idempotent),
         (STORED_FIRST, Store::Memory, Effect::Once),
         (STORED_FIRST_SQLITE, Store::Sqlite, Effect::Once),
+        (STORED_FIRST_POSTGRES, Store::Postgres, Effect::Once),
     ] {
-        let needed = match effect {
-            Effect::Idempotent => any(&[Loop, FirstToken, ShortStream, Chunks, Growth]),
-            Effect::Once => any(&[Loop]),
+        let needed = match (store, effect) {
+            (Store::Postgres, _) | (_, Effect::Once) => any(&[Loop]),
+            _ => any(&[Loop, FirstToken, ShortStream, Chunks, Growth]),
         };
         if needed && args.store.is_none_or(|only| only == store) {
             let started = launcher.loopwright(Role::Loop(store, effect)).await;

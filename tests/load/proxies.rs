@@ -15,7 +15,10 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use tokio::{net::TcpStream, time::sleep};
 
-use crate::process::{CpuTime, memory_kib};
+use crate::{
+    database::Databases,
+    process::{CpuTime, memory_kib},
+};
 
 /// How long a proxy may take to accept connections.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -51,6 +54,8 @@ pub(crate) struct Launcher {
     pub(crate) directory: PathBuf,
     /// The CPU that children are bound to.
     pub(crate) cpu: Option<String>,
+    /// Databases for sessions.
+    pub(crate) databases: Databases,
 }
 
 /// What loopwright is started for.
@@ -69,6 +74,8 @@ pub(crate) enum Store {
     Memory,
     /// In a file.
     Sqlite,
+    /// In a database of a PostgreSQL server on this machine.
+    Postgres,
 }
 
 /// What a call of the tool may do, which decides when it is stored.
@@ -124,6 +131,10 @@ impl Launcher {
             Role::Loop(Store::Sqlite, _) => {
                 format!("sqlite:{}", directory.join("load.db").display())
             }
+            Role::Loop(Store::Postgres, _) => {
+                let url = self.databases.create().await;
+                url.context("PostgreSQL is not installed")?
+            }
         };
         let file = directory.join("load.toml");
         let settings = match role {
@@ -136,7 +147,15 @@ impl Launcher {
         };
         fs::write(&file, settings).context("writing a configuration file")?;
         let file = file.display().to_string();
-        let arguments = ["--session-store", &store, "--config", &file];
+        let files = directory.join("files").display().to_string();
+        let arguments = [
+            "--session-store",
+            &store,
+            "--files-dir",
+            &files,
+            "--config",
+            &file,
+        ];
         self.serve(&directory, &arguments).await
     }
 

@@ -12,9 +12,12 @@ pub(crate) const PASS: &str = "loopwright";
 pub(crate) const LOOP: &str = "loopwright loop";
 /// The row of loopwright with tools, sessions in SQLite.
 pub(crate) const LOOP_SQLITE: &str = "loopwright loop, sqlite";
+/// The row of loopwright with tools, sessions in PostgreSQL.
+pub(crate) const LOOP_POSTGRES: &str = "loopwright loop, postgres";
 /// The rows of loopwright with a tool whose call is stored before it runs.
 pub(crate) const STORED_FIRST: &str = "loopwright loop, call stored first";
 pub(crate) const STORED_FIRST_SQLITE: &str = "loopwright loop, call stored first, sqlite";
+pub(crate) const STORED_FIRST_POSTGRES: &str = "loopwright loop, call stored first, postgres";
 /// The row of responses in the loop.
 pub(crate) const RESPONSES: &str = "loopwright loop, /v1/responses";
 /// The row of responses without tools, from a server of chat completions.
