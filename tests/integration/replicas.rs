@@ -2,6 +2,7 @@
 
 mod cluster;
 mod copied;
+mod cost;
 mod faults;
 mod killed;
 mod tls;
