@@ -36,6 +36,9 @@ pub enum StorageFull {
         /// The limit.
         least: u64,
     },
+    /// The disk of the database server has no free space.
+    #[error("the disk of the database is full")]
+    Database,
 }
 
 /// What a write does to the size of a session.

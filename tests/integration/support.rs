@@ -19,6 +19,7 @@ pub(crate) mod protocol;
 pub(crate) mod recorded;
 pub(crate) mod script;
 pub(crate) mod server;
+pub(crate) mod small_disk;
 pub(crate) mod stalled;
 pub(crate) mod storage;
 pub(crate) mod stream_check;

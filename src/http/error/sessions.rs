@@ -75,6 +75,10 @@ fn storage_full(full: StorageFull) -> ApiError {
             "the disk of the session store has {free} bytes left, less than min_free_disk ({least} bytes), so no new \
              session is stored; continue an existing session, or free disk space"
         ),
+        StorageFull::Database => {
+            "the disk of the database of the session store is full; free disk space there"
+                .to_owned()
+        }
     };
     let status = StatusCode::INSUFFICIENT_STORAGE;
     let mut answer = ApiError::new(status, "server_error", Some("storage_full"), message);

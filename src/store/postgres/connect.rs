@@ -8,7 +8,7 @@ use sqlx::query::Query;
 use sqlx::{Connection, Executor, PgPool, Postgres as Driver};
 use tokio::time::{Instant, timeout};
 
-use super::super::StoreError;
+use super::super::{StorageFull, StoreError};
 use super::url::PostgresUrl;
 
 /// Longest wait for a connection, a new one included.
@@ -17,19 +17,21 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const RETRY_LIMIT: Duration = Duration::from_secs(5);
 /// Pause before a further attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Longest time of one statement; the server is told to end it 5 seconds earlier.
-pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(35);
+/// Longest time of one statement, shorter than the life of a lease; the server is told to end it 5 seconds earlier.
+pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(25);
 /// Without use for so long, a connection is checked before it is used.
 const IDLE_CHECK: Duration = Duration::from_secs(20);
 /// Longest wait for the answer to that check.
 const CHECK_LIMIT: Duration = Duration::from_secs(2);
 
 /// The settings of each connection: bounds for statements, for waits for locks, and for transactions that were left open.
-const SETTINGS: &str = "SET statement_timeout = '30s'; SET lock_timeout = '15s';
+const SETTINGS: &str = "SET statement_timeout = '20s'; SET lock_timeout = '15s';
     SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = 'warning'";
 
 /// The error code of the functions in the schema for a record of another owner.
 pub(super) const OTHER_OWNER: &str = "LW001";
+/// The error code of the server for a disk without free space.
+const DISK_FULL: &str = "53100";
 
 /// A statement with its arguments.
 pub(super) type Statement<'q> = Query<'q, Driver, PgArguments>;
@@ -162,10 +164,14 @@ pub(super) fn text_of(row: &PgRow, index: usize) -> Result<String, StoreError> {
 }
 
 pub(super) fn failed(error: sqlx::Error) -> StoreError {
-    if let sqlx::Error::Database(database) = &error
-        && database.code().as_deref() == Some(OTHER_OWNER)
-    {
-        return StoreError::Exists;
+    let code = match &error {
+        sqlx::Error::Database(database) => database.code(),
+        _ => None,
+    };
+    match code.as_deref() {
+        Some(OTHER_OWNER) => return StoreError::Exists,
+        Some(DISK_FULL) => return StoreError::Full(StorageFull::Database),
+        _ => {}
     }
     let message = match error {
         sqlx::Error::PoolTimedOut => {

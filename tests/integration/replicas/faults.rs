@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use http::Method;
+
 use super::*;
 use crate::support::collect::Collected;
 use crate::support::events::EventReader;
 use crate::support::fault_proxy::{FaultProxy, Network};
+use crate::support::small_disk::SmallDisk;
 
 /// A replica behind a network with faults, and a tool that answers its first call when the gate opens.
 struct Stage {
@@ -18,14 +21,18 @@ struct Stage {
 
 impl Stage {
     async fn start() -> Self {
-        let database = PostgresServer::shared().create_database().await;
-        let proxy = FaultProxy::start(&database).await;
+        Self::with(&PostgresServer::shared().create_database().await, "r").await
+    }
+
+    /// The same with this database, and with this result of the call that the gate holds back.
+    async fn with(database: &str, result: &str) -> Self {
+        let proxy = FaultProxy::start(database).await;
         let upstream = ScriptedUpstream::answering(one_round).await;
         let gate = Gate::new();
         let hook = Webhook::start().await;
         let hook = hook
             .once("t", webhook::text("r"))
-            .once("t", webhook::text("r").gated(&gate))
+            .once("t", webhook::text(result).gated(&gate))
             .on("t", webhook::text("r"));
         let app = replica(&upstream, &hook, proxy.url()).await;
         Self {
@@ -145,4 +152,51 @@ async fn connections_that_fall_silent_are_given_up_and_stop_no_stream() {
     // The connections from before stay silent; new ones are made.
     stage.proxy.set(Network::Whole);
     assert_eq!(stage.recovered().await, ["Before", "Go", "Again"]);
+}
+
+/// A text that takes about this many bytes in the database, too, which compresses texts.
+fn incompressible(bytes: usize) -> String {
+    let mut state = 1u64;
+    let letters = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        char::from(b'!' + u8::try_from(state >> 58).unwrap())
+    });
+    letters.take(bytes).collect()
+}
+
+#[tokio::test]
+#[ignore = "needs root, namespaces and PostgreSQL"]
+async fn a_full_disk_of_the_database_stops_no_stream_and_loses_nothing() {
+    let mut disk = SmallDisk::start().await;
+    let large = incompressible(60_000);
+    let stage = Stage::with(&disk.database(), &large).await;
+    let streamed = stage.in_a_turn().await;
+    disk.fill().await;
+    let streamed = stage.finished(streamed).await;
+    assert!(has_store_notice(&streamed), "{:?}", streamed.notices());
+    // A call that must be stored first is not made.
+    let calls = stage.hook.calls().len();
+    let new = with(in_session(&large), "session_id", json!("new"));
+    let answer = stage.app.post_chat(new).await.completion();
+    let notices = answer["agent"]["notices"].to_string();
+    assert!(notices.contains("session_store"), "{notices}");
+    assert_eq!(stage.hook.calls().len(), calls);
+    let import = json!({"messages": [{"role": "user", "content": large}]});
+    let import = || {
+        stage
+            .app
+            .client()
+            .send(Method::PUT, "/v1/sessions/imported", &import)
+    };
+    let message = import().await.assert_error(507, Some("storage_full"));
+    assert!(message.contains("disk of the database"), "{message}");
+    // What is stored can be read.
+    let stored = stage.app.get("/v1/sessions/s").await;
+    assert_eq!(stored.json()["messages"][0]["content"], "Before");
+    disk.empty().await;
+    assert_eq!(stage.recovered().await, ["Before", "Go", "Again"]);
+    let imported = import().await;
+    assert_eq!(imported.status, 201, "{}", imported.text());
 }
