@@ -105,10 +105,11 @@ impl PartedText {
                 .filter(|(_, path, length)| !is_there(path, *length));
             lost.map(|(index, ..)| *index).collect::<Vec<_>>()
         });
-        let looked_for = stream::iter(objects).map(async |(index, object)| {
+        let look = |(index, object): (usize, Blob)| async move {
             let exists = object.exists().await;
             (!exists).then_some(index)
-        });
+        };
+        let looked_for = stream::iter(objects).map(look);
         let mut lost: Vec<usize> = looked_for
             .buffer_unordered(LOOK_UPS)
             .filter_map(std::future::ready)
