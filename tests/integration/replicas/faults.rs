@@ -16,7 +16,7 @@ struct Stage {
     app: TestApp,
     hook: Webhook,
     gate: Gate,
-    _upstream: ScriptedUpstream,
+    upstream: ScriptedUpstream,
 }
 
 impl Stage {
@@ -40,7 +40,7 @@ impl Stage {
             app,
             hook,
             gate,
-            _upstream: upstream,
+            upstream,
         }
     }
 
@@ -152,6 +152,33 @@ async fn connections_that_fall_silent_are_given_up_and_stop_no_stream() {
     // The connections from before stay silent; new ones are made.
     stage.proxy.set(Network::Whole);
     assert_eq!(stage.recovered().await, ["Before", "Go", "Again"]);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn a_turn_that_has_lost_its_session_ends_with_an_error_and_writes_nothing() {
+    let database = PostgresServer::shared().create_database().await;
+    let database = format!("{database}&lease_seconds=2");
+    let stage = Stage::with(&database, "late").await;
+    let other = replica(&stage.upstream, &stage.hook, &database).await;
+    let streamed = stage.in_a_turn().await;
+    stage.proxy.set(Network::Refused);
+    // The other replica has the session once the lease has ended.
+    let next = other.post_chat(in_session("Next")).await;
+    assert_eq!(next.content(), "re Next");
+    let before = other.get("/v1/sessions/s").await.json();
+    stage.proxy.set(Network::Whole);
+    stage.ready_status(200).await;
+    stage.gate.open();
+    let error = streamed
+        .collect()
+        .await
+        .error
+        .expect("the turn has no session");
+    assert_eq!(error["code"], "session_store_unavailable", "{error}");
+    assert_eq!(other.get("/v1/sessions/s").await.json(), before);
+    assert!(!before.to_string().contains("late"), "{before}");
+    assert_eq!(stage.recovered().await, ["Before", "Go", "Next", "Again"]);
 }
 
 /// A text that takes about this many bytes in the database, too, which compresses texts.

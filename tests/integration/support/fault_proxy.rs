@@ -49,6 +49,9 @@ impl FaultProxy {
         let url = url::Url::parse(database).unwrap();
         let directory = url.query_pairs().find(|(key, _)| key == "host");
         let (_, directory) = directory.expect("the directory of a socket");
+        let further = url.query_pairs();
+        let further = further.filter(|(key, _)| key != "host" && key != "user");
+        let further = further.map(|(key, value)| format!("&{key}={value}"));
         let socket = PathBuf::from(&*directory).join(".s.PGSQL.5432");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -61,8 +64,9 @@ impl FaultProxy {
         tasks.spawn(accept(listener, socket, shared.clone()));
         Self {
             url: format!(
-                "postgres://postgres:s3cret-word@127.0.0.1:{port}{}?sslmode=disable",
-                url.path()
+                "postgres://postgres:s3cret-word@127.0.0.1:{port}{}?sslmode=disable{}",
+                url.path(),
+                further.collect::<String>()
             ),
             shared,
             _tasks: tasks,
