@@ -6,7 +6,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnection, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{Connection, Executor, PgPool, Postgres as Driver};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::super::{StorageFull, StoreError};
 use super::url::PostgresUrl;
@@ -17,15 +17,16 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const RETRY_LIMIT: Duration = Duration::from_secs(5);
 /// Pause before a further attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Longest time of one statement, shorter than the life of a lease; the server is told to end it 5 seconds earlier.
-pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(25);
+/// Longest time of one statement with all its attempts: a lease that was renewed 10 seconds before lives as long. The server is
+/// told to end it 2 seconds earlier.
+pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
 /// Without use for so long, a connection is checked before it is used.
 const IDLE_CHECK: Duration = Duration::from_secs(20);
 /// Longest wait for the answer to that check.
 const CHECK_LIMIT: Duration = Duration::from_secs(2);
 
 /// The settings of each connection: bounds for statements, for waits for locks, and for transactions that were left open.
-const SETTINGS: &str = "SET statement_timeout = '20s'; SET lock_timeout = '15s';
+const SETTINGS: &str = "SET statement_timeout = '18s'; SET lock_timeout = '15s';
     SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = 'warning'";
 
 /// The error code of the functions in the schema for a record of another owner.
@@ -79,10 +80,13 @@ impl DatabasePool {
         &self,
         statement: impl Fn() -> Statement<'q>,
     ) -> Result<Vec<PgRow>, StoreError> {
-        let deadline = Instant::now() + RETRY_LIMIT;
+        let (end, deadline) = (
+            Instant::now() + STATEMENT_LIMIT,
+            Instant::now() + RETRY_LIMIT,
+        );
         loop {
             let mut connection = self.connection().await?;
-            match timeout(STATEMENT_LIMIT, statement().fetch_all(&mut *connection)).await {
+            match timeout_at(end, statement().fetch_all(&mut *connection)).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => {
                     let lost = is_lost(&error);
