@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 
@@ -179,7 +180,8 @@ pub struct LogFlags {
 impl Cli {
     /// Reads the arguments of the process; ends it where they are wrong or ask for help.
     pub fn from_process() -> Self {
-        let matches = command().get_matches();
+        let matches = command().try_get_matches();
+        let matches = matches.unwrap_or_else(|error| without_urls(error).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
@@ -187,6 +189,20 @@ impl Cli {
     pub fn into_command(self) -> Command {
         self.command.unwrap_or(Command::Serve(self.serve))
     }
+}
+
+/// An error that repeats no URL, which may hold a password.
+fn without_urls(mut error: clap::Error) -> clap::Error {
+    use ContextKind::{InvalidArg, InvalidSubcommand, InvalidValue, Suggested, TrailingArg};
+    for kind in [InvalidArg, InvalidSubcommand, InvalidValue, TrailingArg] {
+        let value = error.get(kind).map(ToString::to_string);
+        if value.is_some_and(|value| value.contains("://")) {
+            error.insert(kind, ContextValue::String("a URL".to_owned()));
+            // It repeats the value.
+            error.remove(Suggested);
+        }
+    }
+    error
 }
 
 /// The command line with what all flags have in common.
@@ -274,6 +290,22 @@ mod tests {
         ] {
             let refused = parse(line).unwrap_err();
             assert!(refused.contains(part), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn errors_repeat_no_url() {
+        for line in [
+            "postgres://u:s3cret@h/d",
+            "serve postgres://u:s3cret@h/d",
+            "store copy sqlite:x postgres://h/d postgres://u:s3cret@h/d",
+        ] {
+            let line = std::iter::once("loopwright").chain(line.split(' '));
+            let refused = command().try_get_matches_from(line).unwrap_err();
+            assert!(refused.to_string().contains("s3cret"), "{refused}");
+            let shown = without_urls(refused).to_string();
+            assert!(!shown.contains("s3cret"), "{shown}");
+            assert!(shown.contains("a URL"), "{shown}");
         }
     }
 }
