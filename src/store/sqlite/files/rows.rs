@@ -83,7 +83,7 @@ pub(super) fn add_to_session(
     session: &SessionId,
 ) -> Result<(), StatementError> {
     let mut statement = connection.prepare_cached(
-        "INSERT INTO sessions (owner, session_id, created_at, updated_at) VALUES (?1, ?2, ?3, ?3)
+        "INSERT INTO sessions (owner, session_id, bytes, created_at, updated_at) VALUES (?1, ?2, 0, ?3, ?3)
          ON CONFLICT (owner, session_id) DO UPDATE SET updated_at = excluded.updated_at",
     )?;
     statement.execute(params![owner.as_str(), session.as_str(), now])?;
