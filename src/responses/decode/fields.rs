@@ -1,5 +1,6 @@
 //! The fields of a request, and the chat request that asks for the same.
 
+use memchr::memchr2;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -339,7 +340,10 @@ impl Echo<'_> {
         push_entry(&mut echo, "metadata", &self.metadata()?);
         echo.remove(0);
         // What is echoed as it came may have line breaks, which would end a line of a stream.
-        Ok(echo.replace(['\n', '\r'], " "))
+        match memchr2(b'\n', b'\r', echo.as_bytes()) {
+            Some(_) => Ok(echo.replace(['\n', '\r'], " ")),
+            None => Ok(echo),
+        }
     }
 
     /// A member as it was asked for, if it has the right type, or the default.
