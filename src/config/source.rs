@@ -114,7 +114,8 @@ fn given(
     flags: &impl Serialize,
     env: Environment<'_>,
 ) -> Result<(BTreeMap<String, Origin>, Table), ConfigError> {
-    let defaults = Table::try_from(File::default()).unwrap_or_default();
+    let defaults = toml::to_string(&File::default()).unwrap_or_default();
+    let defaults: Table = defaults.parse().unwrap_or_default();
     let mut origins = BTreeMap::new();
     let mut values = Table::new();
     let flags = serde_json::to_value(flags).unwrap_or_default();
@@ -130,7 +131,8 @@ fn given(
         let refused = |problem| ConfigError::invalid(origin.clone(), problem);
         let value = typed(&text, defaults.get(key)).map_err(refused)?;
         let alone = Table::from_iter([(key.clone(), value.clone())]);
-        File::deserialize(alone).map_err(|error| refused(locate::reworded(&error)))?;
+        let read = Deserializer::parse(&alone.to_string()).and_then(File::deserialize);
+        read.map_err(|error| refused(locate::reworded(&error)))?;
         origins.insert(key.clone(), origin);
         values.insert(key.clone(), value);
     }

@@ -8,6 +8,8 @@ mod tables;
 
 use std::path::{Path, PathBuf};
 
+use futures_util::future::BoxFuture;
+
 pub(in crate::store) use self::tables::{
     ColumnType, CopiedRow, CopiedTable, CopiedValue, RowSource, RunningDigest, TABLES, TableDigest,
 };
@@ -118,7 +120,16 @@ pub enum CopyError {
 ///
 /// # Errors
 /// As [`CopyError`] says. Nothing serves from the database until the copy is complete.
-pub async fn copy(
+pub fn copy<'a>(
+    source: &'a Path,
+    target: &'a PostgresUrl,
+    report: &'a mut (dyn FnMut(CopyProgress) + Send),
+) -> BoxFuture<'a, Result<Vec<TableCopy>, CopyError>> {
+    // Boxed here, as a future is compiled where it is polled: once in this library, not in the binary.
+    Box::pin(copy_file(source, target, report))
+}
+
+async fn copy_file(
     source: &Path,
     target: &PostgresUrl,
     report: &mut (dyn FnMut(CopyProgress) + Send),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::super::StoreError;
@@ -137,16 +137,15 @@ impl Connections {
                 done => return done.map_err(StoreError::from),
             }
         }
-        let done = tokio::task::spawn_blocking(move || {
-            let connection = checkout.open()?;
-            connection.busy_timeout(BUSY_WAIT)?;
-            let done = work(connection, Executor::Thread);
-            connection.busy_timeout(Duration::ZERO)?;
-            done
-        });
-        done.await
-            .map_err(StoreError::failed)?
-            .map_err(StoreError::from)
+        let (answer, answered) = oneshot::channel();
+        checkout
+            .run_on_thread(Box::new(move |connection| {
+                // The caller may have gone.
+                let _unread = answer.send(work(connection, Executor::Thread));
+            }))
+            .await?;
+        let done = answered.await.map_err(StoreError::failed)?;
+        done.map_err(StoreError::from)
     }
 
     /// Waits for a permit. The connection may have to be opened.
@@ -181,6 +180,22 @@ impl Connections {
 }
 
 impl Checkout {
+    /// Runs work on a blocking thread, with the connection. The work is boxed: code is compiled once for all kinds of it.
+    async fn run_on_thread(
+        mut self,
+        work: Box<dyn FnOnce(&mut Connection) + Send>,
+    ) -> Result<(), StoreError> {
+        let done = tokio::task::spawn_blocking(move || {
+            let connection = self.open()?;
+            connection.busy_timeout(BUSY_WAIT)?;
+            work(connection);
+            connection.busy_timeout(Duration::ZERO)
+        });
+        done.await
+            .map_err(StoreError::failed)?
+            .map_err(StoreError::failed)
+    }
+
     fn open(&mut self) -> rusqlite::Result<&mut Connection> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
