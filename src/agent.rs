@@ -40,6 +40,7 @@ use crate::tools::gate::Gate;
 use crate::tools::source::Sources;
 use crate::upstream::UpstreamError;
 use crate::upstream::router::Router;
+use crate::web::FileDownloads;
 use control::TurnControl;
 use driver::Run;
 use inputs::InputFileError;
@@ -69,6 +70,8 @@ pub struct AgentParts {
     pub sessions: Sessions,
     /// The caps of the server.
     pub settings: settings::Settings,
+    /// Downloads the files that requests name by their URLs.
+    pub downloads: FileDownloads,
     /// Most calls of one batch that run at the same time.
     pub max_parallel_tools: usize,
     /// Most characters of one tool result in the messages for the model.

@@ -32,7 +32,7 @@ use crate::tools::tool_search::ToolSearch;
 use crate::tools::web::WebAccess;
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
-use crate::web::{SetupError, Web};
+use crate::web::{FileDownloads, SetupError, Web};
 
 /// How often idle sessions and files, and old records of runs are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
@@ -160,6 +160,7 @@ impl App {
             policies: Policies::new(config.agent.clone()),
             sessions: sessions.clone(),
             settings: config.agent,
+            downloads: FileDownloads::new(&config.file_urls)?,
             max_parallel_tools: config.tools.max_parallel_tools,
             max_result_chars: config.tools.max_result_chars,
             metrics: metrics.clone(),

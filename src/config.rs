@@ -64,6 +64,8 @@ pub struct Config {
     pub sandbox: Option<crate::sandbox::settings::Settings>,
     /// Web search, if it is on.
     pub web: Option<WebConfig>,
+    /// Files that requests name by their URLs.
+    pub file_urls: crate::web::settings::FileUrlSettings,
     /// Sessions.
     pub session: crate::session::settings::Settings,
     /// Runs.
@@ -170,6 +172,7 @@ impl Config {
             mcp,
             sandbox,
             web,
+            file_urls: search::file_urls(&file),
             session,
             runs: agent::runs(&file),
             agent,

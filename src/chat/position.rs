@@ -17,6 +17,7 @@ pub fn file_path(position: &FilePosition) -> String {
             let member = match member {
                 FileMember::Id => "file_id",
                 FileMember::Data => "file_data",
+                FileMember::Url => "file_url",
             };
             format!("messages[{message}].content[{part}]{object}.{member}")
         }

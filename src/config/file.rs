@@ -153,6 +153,7 @@ pub(super) struct File {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) mcp_servers: BTreeMap<String, McpServerSection>,
     pub(super) mcp_requests: McpRequestsSection,
+    pub(super) file_urls: FileUrlsSection,
     /// After the checks: only if code execution is on.
     pub(super) sandbox: Option<SandboxSection>,
     /// After the checks: only if web search is on.
@@ -214,6 +215,17 @@ pub(super) struct SearchSection {
     pub(super) embedding_timeout: Seconds<5_000>,
     pub(super) pages: PagesSection,
     pub(super) providers: Vec<ProviderSection>,
+}
+
+/// `[file_urls]`.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct FileUrlsSection {
+    pub(super) hosts: NamePatterns,
+    pub(super) private: NamePatterns,
+    pub(super) ports: Ports,
+    pub(super) timeout: Seconds<30_000>,
+    pub(super) max_bytes: ByteSize<1, { 32 * MIB }>,
 }
 
 /// One entry of `[[search.providers]]`.

@@ -7,8 +7,21 @@ use super::value::Count;
 use super::{ConfigError, Origin, names};
 use crate::upstream::settings::Settings as UpstreamSettings;
 use crate::web::settings::{
-    EmbeddingSettings, ExtractorSettings, ProviderKind, ProviderSettings, SearchSettings, Settings,
+    EmbeddingSettings, ExtractorSettings, FileUrlSettings, ProviderKind, ProviderSettings,
+    SearchSettings, Settings,
 };
+
+/// The hosts of files that requests name by their URLs.
+pub(super) fn file_urls(file: &File) -> FileUrlSettings {
+    let section = &file.file_urls;
+    FileUrlSettings {
+        hosts: section.hosts.clone().into(),
+        private: section.private.clone().into(),
+        ports: section.ports.clone().into(),
+        timeout: section.timeout.into(),
+        max_bytes: section.max_bytes.into(),
+    }
+}
 
 /// Web search and page reading, and which requests are offered them.
 #[derive(Debug, Clone)]

@@ -12,6 +12,7 @@ mod tools;
 
 use bytes::Bytes;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use self::fields::ResponseFields;
 use self::input::InputFields;
@@ -147,6 +148,7 @@ impl ResponseOptions {
                 let member = match member {
                     FileMember::Id => "file_id",
                     FileMember::Data => "file_data",
+                    FileMember::Url => "file_url",
                 };
                 format!("input[{item}].content[{part}].{member}")
             }
@@ -183,7 +185,25 @@ pub fn item_messages(object: &RawObject<'_>) -> Result<Vec<Message>, RequestErro
         };
         fields.messages.iter().map(parse).collect()
     };
+    refuse_file_urls(items)?;
     read().map_err(of_items)
+}
+
+/// Refuses items that name files by their URLs: files are downloaded for turns only.
+fn refuse_file_urls(items: &RawValue) -> Result<(), RequestError> {
+    if !items.get().contains("file_url") {
+        return Ok(());
+    }
+    let items: Vec<Value> = serde_json::from_str(items.get()).unwrap_or_default();
+    for (index, item) in items.iter().enumerate() {
+        let mut parts = item["content"].as_array().into_iter().flatten();
+        if let Some(part) = parts.position(|part| !part["file_url"].is_null()) {
+            let param = format!("items[{index}].content[{part}].file_url");
+            let problem = "is not downloaded here; send 'file_data' or 'file_id', or the item as input of a response";
+            return Err(RequestError::invalid(&param, problem));
+        }
+    }
+    Ok(())
 }
 
 /// Decodes a request, given the JSON text of its body.

@@ -148,3 +148,18 @@ impl ProviderKind {
         }
     }
 }
+
+/// The hosts from which files are downloaded that requests name by their URLs.
+#[derive(Debug, Clone)]
+pub struct FileUrlSettings {
+    /// Globs of hosts on the public internet, which are reached by `https` only.
+    pub hosts: Vec<String>,
+    /// Globs of hosts that may have private addresses, any port and no encryption.
+    pub private: Vec<String>,
+    /// The ports of `hosts`.
+    pub ports: Vec<u16>,
+    /// Longest time for one file.
+    pub timeout: Duration,
+    /// Most bytes that the files of one request may have together.
+    pub max_bytes: usize,
+}

@@ -40,7 +40,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "agent",
         &[
-            "blobs", "openai", "ids", "upstream", "tools", "session", "metrics", "parted",
+            "blobs", "openai", "ids", "upstream", "tools", "session", "metrics", "parted", "web",
         ],
     ),
     (

@@ -4,6 +4,7 @@ mod bodies;
 mod containers;
 mod conversations;
 mod errors;
+mod files;
 mod history;
 mod hostile;
 mod items;

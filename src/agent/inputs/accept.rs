@@ -1,5 +1,8 @@
 //! Checks the files of new messages, and stores those that are inline.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use serde_json::json;
 
 use super::super::AgentError;
@@ -7,14 +10,27 @@ use super::super::images::input_images;
 use super::error::{
     FileMember, FilePosition, InputFileError, InputFileProblem, PartForm, PartIndex,
 };
-use super::part::{FilePart, InlineFile, file_parts, with_parts};
-use super::{InputFiles, decode};
+use super::part::{FilePart, RemoteFile, file_parts, with_parts};
+use super::{InputFiles, LONG_BASE64, block_in_place_if, decode};
 use crate::openai::message::Message;
 use crate::session::files::{FileError, NewFile, Purpose, StoredFile};
 use crate::tools::requested::Capability;
 
+/// The content of a file that a request holds or names by its URL.
+#[derive(Debug)]
+struct ReceivedFile {
+    /// Where the request holds or names it.
+    position: FilePosition,
+    /// May be empty.
+    name: String,
+    /// As its sender says.
+    mime_type: Option<String>,
+    content: Bytes,
+}
+
 impl InputFiles<'_> {
-    /// Checks the files of a request's messages. With a stored session, inline files are stored and replaced by their ids.
+    /// Downloads and checks the files of a request's messages. With a stored session, they are stored and replaced by their
+    /// ids where code can be executed.
     ///
     /// # Errors
     /// When a file cannot be decoded, is too large or does not exist, or when the store fails.
@@ -26,9 +42,8 @@ impl InputFiles<'_> {
             self.check_images(index, message).await?;
         }
         let sources = self.parts.sources.snapshot();
-        if sources.tool_for(Capability::Code).is_none() {
-            return Ok(messages);
-        }
+        let keeps = sources.tool_for(Capability::Code).is_some();
+        let mut downloaded = 0;
         let mut accepted = Vec::with_capacity(messages.len());
         for (message_index, message) in messages.into_iter().enumerate() {
             let Some(mut parts) = file_parts(&message) else {
@@ -41,7 +56,15 @@ impl InputFiles<'_> {
                     message: message_index,
                     part: part_index,
                 };
-                if let Some(rewritten) = self.accept_part(index, FilePart::read(part)).await? {
+                let rewritten = match FilePart::read(part) {
+                    FilePart::Remote(remote) => {
+                        let file = self.download(index, &remote, &mut downloaded).await?;
+                        Some(self.accept_downloaded(file, keeps).await?)
+                    }
+                    here if keeps => self.accept_part(index, here).await?,
+                    _ => None,
+                };
+                if let Some(rewritten) = rewritten {
                     *part = rewritten;
                     changed = true;
                 }
@@ -79,7 +102,7 @@ impl InputFiles<'_> {
         part: FilePart,
     ) -> Result<Option<String>, AgentError> {
         match part {
-            FilePart::Other => Ok(None),
+            FilePart::Other | FilePart::Remote(_) => Ok(None),
             FilePart::Stored { id, form } => {
                 let position = FilePosition::Part {
                     index,
@@ -91,34 +114,90 @@ impl InputFiles<'_> {
                 Ok(self.session.map(|_| part.to_string()))
             }
             FilePart::Inline(inline) => {
-                let stored = self.store_inline(index, &inline).await?;
-                let part = |stored: StoredFile| json!({"type": "file", "file": {"file_id": stored.id, "filename": stored.name}});
-                Ok(stored.map(|stored| part(stored).to_string()))
+                let position = FilePosition::Part {
+                    index,
+                    form: inline.form,
+                    member: FileMember::Data,
+                };
+                let Some((mime_type, content)) = decode(&inline) else {
+                    let problem = InputFileProblem::NotBase64;
+                    return Err(InputFileError { position, problem }.into());
+                };
+                let file = ReceivedFile {
+                    position,
+                    name: inline.name,
+                    mime_type,
+                    content: content.into(),
+                };
+                let stored = self.store(&file).await?;
+                Ok(stored.map(|stored| part_of(&stored)))
             }
         }
     }
 
-    /// Checks an inline file, and stores it if there is a stored session.
-    async fn store_inline(
+    /// Downloads a file. `downloaded` counts the bytes of all files of the request.
+    async fn download(
         &self,
         index: PartIndex,
-        inline: &InlineFile,
-    ) -> Result<Option<StoredFile>, AgentError> {
-        let refuse = |problem| {
-            let position = FilePosition::Part {
-                index,
-                form: inline.form,
-                member: FileMember::Data,
-            };
-            Err(AgentError::from(InputFileError { position, problem }))
+        remote: &RemoteFile,
+        downloaded: &mut usize,
+    ) -> Result<ReceivedFile, AgentError> {
+        let downloads = &self.parts.downloads;
+        let position = FilePosition::Part {
+            index,
+            form: remote.form,
+            member: FileMember::Url,
         };
-        let decoded = decode(inline);
-        let Some((mime_type, content)) = decoded else {
-            return refuse(InputFileProblem::NotBase64);
+        let left = downloads.max_bytes().saturating_sub(*downloaded);
+        let found = downloads.get(self.owner, &remote.url, left).await;
+        let found = found.map_err(|error| InputFileError {
+            position: position.clone(),
+            problem: InputFileProblem::Download {
+                reason: error.to_string(),
+            },
+        })?;
+        *downloaded += found.content.len();
+        Ok(ReceivedFile {
+            position,
+            name: match remote.name.is_empty() {
+                true => found.name,
+                false => remote.name.clone(),
+            },
+            mime_type: found.media_type,
+            content: found.content,
+        })
+    }
+
+    /// The part that replaces the URL of a file: its id if it `keeps` files and there is a stored session, else its content.
+    async fn accept_downloaded(
+        &self,
+        file: ReceivedFile,
+        keeps: bool,
+    ) -> Result<String, AgentError> {
+        if keeps && let Some(stored) = self.store(&file).await? {
+            return Ok(part_of(&stored));
+        }
+        let media_type = file
+            .mime_type
+            .as_deref()
+            .and_then(|text| text.split(';').next());
+        let media_type = media_type.unwrap_or("application/octet-stream").trim();
+        let content = block_in_place_if(file.content.len() > LONG_BASE64, || {
+            STANDARD.encode(&file.content)
+        });
+        let data = format!("data:{media_type};base64,{content}");
+        Ok(json!({"type": "file", "file": {"filename": file.name, "file_data": data}}).to_string())
+    }
+
+    /// Checks a file, and stores it if there is a stored session.
+    async fn store(&self, received: &ReceivedFile) -> Result<Option<StoredFile>, AgentError> {
+        let refuse = |problem| {
+            let position = received.position.clone();
+            Err(AgentError::from(InputFileError { position, problem }))
         };
         let limits = self.parts.sessions.files.limits();
         let limit = limits.max_file_bytes.min(limits.max_total_bytes);
-        if content.len() as u64 > limit {
+        if received.content.len() as u64 > limit {
             return refuse(InputFileProblem::TooLarge { limit });
         }
         if self.session.is_none() {
@@ -126,21 +205,26 @@ impl InputFiles<'_> {
         }
         let file = NewFile {
             session: self.session,
-            name: &inline.name,
-            mime_type: mime_type.as_deref(),
+            name: &received.name,
+            mime_type: received.mime_type.as_deref(),
             purpose: Purpose::UserData,
             tool: None,
             round: None,
         };
-        let stored = self
-            .parts
-            .sessions
-            .files
-            .put_inline(self.owner, file, content.into());
+        let stored =
+            self.parts
+                .sessions
+                .files
+                .put_inline(self.owner, file, received.content.clone());
         match stored.await {
             Ok(stored) => Ok(Some(stored)),
             Err(FileError::TooLarge { limit }) => refuse(InputFileProblem::TooLarge { limit }),
             Err(error) => Err(AgentError::Files(error)),
         }
     }
+}
+
+/// The part that names a stored file.
+fn part_of(stored: &StoredFile) -> String {
+    json!({"type": "file", "file": {"file_id": stored.id, "filename": stored.name}}).to_string()
 }

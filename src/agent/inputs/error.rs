@@ -56,6 +56,8 @@ pub enum FileMember {
     Id,
     /// The content, in base64.
     Data,
+    /// The URL of the file.
+    Url,
 }
 
 /// Why an input file cannot be used.
@@ -79,6 +81,12 @@ pub enum InputFileProblem {
     /// The content is not valid base64.
     #[error("the content is not base64")]
     NotBase64,
+    /// The file could not be downloaded.
+    #[error("the file could not be downloaded: {reason}")]
+    Download {
+        /// Why.
+        reason: String,
+    },
     /// The content is larger than a file may be.
     #[error("the file is larger than {limit} bytes")]
     TooLarge {

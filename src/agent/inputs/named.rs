@@ -18,7 +18,7 @@ fn named_in(message: &Message) -> Vec<FileId> {
     let parts = file_parts(message).unwrap_or_default();
     ids.extend(parts.iter().filter_map(|part| match FilePart::read(part) {
         FilePart::Stored { id, .. } => Some(id),
-        FilePart::Inline(_) | FilePart::Other => None,
+        FilePart::Inline(_) | FilePart::Remote(_) | FilePart::Other => None,
     }));
     ids
 }

@@ -18,6 +18,17 @@ pub(super) enum FilePart {
     Stored { id: FileId, form: PartForm },
     /// It holds a file.
     Inline(InlineFile),
+    /// It names a file by its URL.
+    Remote(RemoteFile),
+}
+
+/// A file that has to be downloaded.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RemoteFile {
+    /// The file name as the client gave it; may be empty.
+    pub(super) name: String,
+    pub(super) url: String,
+    pub(super) form: PartForm,
 }
 
 /// A file whose content is in the message.
@@ -51,8 +62,12 @@ impl FilePart {
             let id = FileId::parse(&id)?;
             return Some(Self::Stored { id, form });
         }
+        let name = text(file, "filename").unwrap_or_default();
+        if let Some(url) = text(file, "file_url") {
+            return Some(Self::Remote(RemoteFile { name, url, form }));
+        }
         Some(Self::Inline(InlineFile {
-            name: text(file, "filename").unwrap_or_default(),
+            name,
             data: text(file, "file_data")?,
             form,
         }))
@@ -157,7 +172,14 @@ mod tests {
                 FilePart::Other,
             ),
             (r#"{"type":"file"}"#.into(), FilePart::Other),
-            (r#"{"type":"input_file","file_url":"http://a"}"#.into(), FilePart::Other),
+            (
+                r#"{"type":"input_file","filename":"b","file_url":"http://a"}"#.into(),
+                FilePart::Remote(RemoteFile {
+                    name: "b".into(),
+                    url: "http://a".into(),
+                    form: PartForm::InputFile,
+                }),
+            ),
             (r#"{"type":"text","text":"file"}"#.into(), FilePart::Other),
             ("3".into(), FilePart::Other),
         ] {

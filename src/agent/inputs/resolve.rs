@@ -54,7 +54,7 @@ impl InputFiles<'_> {
                     FilePart::Inline(inline) if runs_code => {
                         self.unstored_part(&mut found, &inline).await
                     }
-                    FilePart::Inline(_) | FilePart::Other => None,
+                    FilePart::Inline(_) | FilePart::Remote(_) | FilePart::Other => None,
                 };
                 if let Some(rewritten) = rewritten {
                     *part = rewritten;

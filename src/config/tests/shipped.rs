@@ -108,6 +108,7 @@ fn the_shipped_file_shows_every_key() {
         "[[tools]]",
         "[mcp_servers.files]",
         "[mcp_requests]",
+        "[file_urls]",
         "[[api_keys]]",
     ] {
         let parent = if header == "[upstreams.quirks]" {
@@ -131,6 +132,7 @@ fn the_shipped_file_shows_every_key() {
                 "tools",
                 "mcp_servers",
                 "mcp_requests",
+                "file_urls",
                 "api_keys",
                 "quirks",
             ]
@@ -147,6 +149,7 @@ fn the_shipped_file_shows_every_key() {
 const OTHER_THAN_DEFAULT: &[&str] = &[
     "api_keys",
     "dispatch_headers",
+    "file_urls.hosts",
     "mcp_requests.hosts",
     "search.pages.user_agent",
     "search.providers",

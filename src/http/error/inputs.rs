@@ -19,6 +19,9 @@ pub(super) fn refused(problem: InputFileProblem, param: &str) -> ApiError {
         InputFileProblem::NotBase64 => {
             format!("'{param}' must be base64, as in \"data:text/csv;base64,…\"")
         }
+        InputFileProblem::Download { reason } => format!(
+            "the file at '{param}' could not be downloaded: {reason}; send its content in 'file_data', or upload it with POST /v1/files"
+        ),
         InputFileProblem::TooLarge { limit } => {
             format!("the file in '{param}' is larger than {limit} bytes; send a smaller one")
         }

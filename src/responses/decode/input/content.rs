@@ -155,13 +155,7 @@ impl<'a> Part<'a> {
                 Ok(format!(r#"{{"type":"text","text":{text}}}"#))
             }
             "input_image" => self.image(),
-            "input_file" => match self.object.get_some("file_url") {
-                Some(_) => Err(self.invalid(
-                    "file_url",
-                    "is not available in this version of loopwright; send 'file_data' or 'file_id'",
-                )),
-                None => self.file(),
-            },
+            "input_file" => self.file(),
             "input_audio" => Ok(self.json.replace(['\n', '\r'], " ")),
             _ => Err(self.unsupported()),
         }
@@ -195,7 +189,7 @@ impl<'a> Part<'a> {
             self.file_id(id)?;
         }
         let mut file = String::from("{");
-        for key in ["file_id", "file_data", "filename"] {
+        for key in ["file_id", "file_data", "file_url", "filename"] {
             if let Some(value) = self.object.get_some(key) {
                 push_entry(&mut file, key, value.get());
             }
