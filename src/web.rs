@@ -27,7 +27,7 @@ mod visible;
 pub use document::{Document, DocumentKind};
 pub use extract::{ExtractError, RawPage, extract};
 pub use extractor::{Extractor, PAGE_PARSER, page_parser_main};
-pub use files::{DownloadError, DownloadedFile, FileDownloads};
+pub use files::{DownloadBudget, DownloadError, DownloadedFile, FileDownloads};
 pub use outcome::{PageContent, SearchResult, SearchResults, SetupError, WebError};
 pub use query::{DomainFilter, Freshness, Location, PageQuery, SearchQuery};
 pub use search::Web;

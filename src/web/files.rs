@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header;
 use percent_encoding::percent_decode_str;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use super::SetupError;
@@ -20,6 +20,13 @@ pub struct FileDownloads {
     hosts: GuardedHosts,
     timeout: Duration,
     max_bytes: usize,
+}
+
+/// What the files of one request may still take.
+#[derive(Debug)]
+pub struct DownloadBudget {
+    bytes: usize,
+    deadline: Instant,
 }
 
 /// A downloaded file.
@@ -42,11 +49,11 @@ pub enum DownloadError {
     /// The host answered with another status than 200. Redirects are not followed.
     #[error("the host answered with the status {0}")]
     Status(u16),
-    /// The file is larger than permitted.
-    #[error("the file is larger than {0} bytes")]
+    /// The file is larger than what the files of the request may still have.
+    #[error("the file is larger than the {0} bytes that are left to the files of the request")]
     TooLarge(usize),
-    /// The download took too long.
-    #[error("the host took longer than {} s", .0.as_secs_f64())]
+    /// The downloads of the request took too long.
+    #[error("the files of the request took longer than {} s", .0.as_secs_f64())]
     TimedOut(Duration),
     /// The host could not be reached, or the connection failed.
     #[error("the host could not be reached, or the connection failed")]
@@ -66,13 +73,16 @@ impl FileDownloads {
         })
     }
 
-    /// Most bytes that the files of one request may have together.
+    /// What the files of one request may take, from now on.
     #[must_use]
-    pub fn max_bytes(&self) -> usize {
-        self.max_bytes
+    pub fn budget(&self) -> DownloadBudget {
+        DownloadBudget {
+            bytes: self.max_bytes,
+            deadline: Instant::now() + self.timeout,
+        }
     }
 
-    /// Downloads a file of at most `limit` bytes on behalf of an owner.
+    /// Downloads a file on behalf of an owner, and takes it from the budget of its request.
     ///
     /// # Errors
     /// When the URL may not be used, or the download fails.
@@ -83,11 +93,14 @@ impl FileDownloads {
         &self,
         owner: &Owner,
         url: &str,
-        limit: usize,
+        budget: &mut DownloadBudget,
     ) -> Result<DownloadedFile, DownloadError> {
         let url = self.hosts.check(url)?;
-        let downloaded = timeout(self.timeout, self.download(owner, url, limit)).await;
-        downloaded.unwrap_or(Err(DownloadError::TimedOut(self.timeout)))
+        let download = self.download(owner, url, budget.bytes);
+        let downloaded = timeout_at(budget.deadline, download).await;
+        let file = downloaded.unwrap_or(Err(DownloadError::TimedOut(self.timeout)))?;
+        budget.bytes -= file.content.len();
+        Ok(file)
     }
 
     async fn download(

@@ -158,7 +158,7 @@ pub struct FileUrlSettings {
     pub private: Vec<String>,
     /// The ports of `hosts`.
     pub ports: Vec<u16>,
-    /// Longest time for one file.
+    /// Longest time for the files of one request.
     pub timeout: Duration,
     /// Most bytes that the files of one request may have together.
     pub max_bytes: usize,

@@ -15,6 +15,7 @@ use super::{InputFiles, LONG_BASE64, block_in_place_if, decode};
 use crate::openai::message::Message;
 use crate::session::files::{FileError, NewFile, Purpose, StoredFile};
 use crate::tools::requested::Capability;
+use crate::web::DownloadBudget;
 
 /// The content of a file that a request holds or names by its URL.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl InputFiles<'_> {
         }
         let sources = self.parts.sources.snapshot();
         let keeps = sources.tool_for(Capability::Code).is_some();
-        let mut downloaded = 0;
+        let mut budget = self.parts.downloads.budget();
         let mut accepted = Vec::with_capacity(messages.len());
         for (message_index, message) in messages.into_iter().enumerate() {
             let Some(mut parts) = file_parts(&message) else {
@@ -58,7 +59,7 @@ impl InputFiles<'_> {
                 };
                 let rewritten = match FilePart::read(part) {
                     FilePart::Remote(remote) => {
-                        let file = self.download(index, &remote, &mut downloaded).await?;
+                        let file = self.download(index, &remote, &mut budget).await?;
                         Some(self.accept_downloaded(file, keeps).await?)
                     }
                     here if keeps => self.accept_part(index, here).await?,
@@ -135,28 +136,29 @@ impl InputFiles<'_> {
         }
     }
 
-    /// Downloads a file. `downloaded` counts the bytes of all files of the request.
+    /// Downloads a file.
     async fn download(
         &self,
         index: PartIndex,
         remote: &RemoteFile,
-        downloaded: &mut usize,
+        budget: &mut DownloadBudget,
     ) -> Result<ReceivedFile, AgentError> {
-        let downloads = &self.parts.downloads;
         let position = FilePosition::Part {
             index,
             form: remote.form,
             member: FileMember::Url,
         };
-        let left = downloads.max_bytes().saturating_sub(*downloaded);
-        let found = downloads.get(self.owner, &remote.url, left).await;
+        let found = self
+            .parts
+            .downloads
+            .get(self.owner, &remote.url, budget)
+            .await;
         let found = found.map_err(|error| InputFileError {
             position: position.clone(),
             problem: InputFileProblem::Download {
                 reason: error.to_string(),
             },
         })?;
-        *downloaded += found.content.len();
         Ok(ReceivedFile {
             position,
             name: match remote.name.is_empty() {

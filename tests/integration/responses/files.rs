@@ -129,11 +129,15 @@ async fn a_file_that_cannot_be_had_is_refused_with_its_place() {
         (vec![at("none")], first, "status 404"),
         (vec![at("moved")], first, "status 302"),
         (vec![at("slow")], first, "longer than 2 s"),
-        (vec![at("600"), at("600")], second, "larger than 400 bytes"),
+        (
+            vec![at("600"), at("600")],
+            second,
+            "larger than the 400 bytes",
+        ),
         (
             vec![at("600"), at("600-in-pieces")],
             second,
-            "larger than 400 bytes",
+            "larger than the 400 bytes",
         ),
         (
             vec!["https://example.org/a".to_owned()],
