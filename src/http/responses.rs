@@ -4,6 +4,7 @@ pub(super) mod conversations;
 mod history;
 mod items;
 mod native;
+mod removal;
 mod retry;
 mod stored;
 

@@ -35,6 +35,9 @@ pub struct View {
     /// The run that the response came from, where the client may name the response to continue after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
+    /// The ids of the items of the response that were deleted from the conversation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<String>,
 }
 
 /// A stored conversation.

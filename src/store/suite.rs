@@ -277,6 +277,7 @@ pub(super) fn answer(text: &str) -> StoredMessage {
     StoredMessage {
         view: Some(View {
             run: None,
+            removed: Vec::new(),
             text: text.to_owned(),
             final_text: text.to_owned(),
             call_ids: vec!["call_1".to_owned()],

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 
 import pytest
-from agents import Agent, CodeInterpreterTool, ModelSettings, OpenAIProvider, RunConfig, Runner, WebSearchTool, function_tool
+from agents import Agent, CodeInterpreterTool, ModelSettings, OpenAIConversationsSession, OpenAIProvider, RunConfig, Runner, WebSearchTool, function_tool
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
@@ -100,6 +100,38 @@ def test_a_conversation(servers, streamed):
     agent = Agent(name="a", model=MODEL, tools=[get_local_time])
     result = run(servers, streamed, agent, f"client {uuid.uuid4()}", again, conversation_id=asyncio.run(create()))
     assert result.final_output == PLAIN_TEXT
+    (call,) = servers.model_calls(again)
+    assert [message["role"] for message in call["messages"]] == ["user", "assistant", "tool", "tool", "assistant", "user"]
+
+
+@STREAMED
+def test_a_session_of_conversations(servers, streamed):
+    """The agent keeps its history in a conversation, item by item, and takes its last turn back."""
+    client = AsyncOpenAI(base_url=servers.keyed_responses_url, api_key=ALICE, max_retries=0)
+    session = OpenAIConversationsSession(openai_client=client)
+    agent = Agent(name="a", model=MODEL, tools=[get_local_time])
+    config = RunConfig(model_provider=OpenAIProvider(openai_client=client), tracing_disabled=True)
+    first, wrong, again = f"client {uuid.uuid4()}", f"plain {uuid.uuid4()}", f"plain {uuid.uuid4()}"
+
+    async def ask(prompt):
+        if not streamed:
+            return (await Runner.run(agent, prompt, session=session, run_config=config)).final_output
+        result = Runner.run_streamed(agent, prompt, session=session, run_config=config)
+        async for _ in result.stream_events():
+            pass
+        return result.final_output
+
+    async def turns():
+        async with client:
+            assert f"It is {NINE}." in await ask(first)
+            assert await ask(wrong) == PLAIN_TEXT
+            before = await session.get_items()
+            assert [(await session.pop_item())["role"] for _ in range(2)] == ["assistant", "user"]
+            assert await session.get_items() == before[:-2]
+            assert await ask(again) == PLAIN_TEXT
+            await session.clear_session()
+
+    asyncio.run(turns())
     (call,) = servers.model_calls(again)
     assert [message["role"] for message in call["messages"]] == ["user", "assistant", "tool", "tool", "assistant", "user"]
 

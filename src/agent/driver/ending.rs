@@ -162,6 +162,7 @@ impl Run {
                 .options
                 .keep
                 .then(|| self.control.run().as_str().to_owned()),
+            removed: Vec::new(),
         };
         if let Some(last) = end.last_mut() {
             last.view = Some(view);

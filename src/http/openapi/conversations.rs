@@ -91,12 +91,15 @@ pub(in crate::http) fn delete_item(operation: Operation<'_>) -> Operation<'_> {
         .named(
             TAG,
             "deleteConversationItem",
-            "Is not available: an item cannot be deleted by itself",
+            "Deletes an item of a session",
         )
         .path("id", ID)
         .path("item_id", "The id of the item.")
+        .answers::<ConversationObject>(200, "The conversation without the item.")
         .fails(errors::INVALID)
         .fails(errors::NOT_FOUND)
+        .fails(errors::SESSION_BUSY)
+        .fails(errors::STORAGE)
         .fails(errors::SESSION_STORE)
 }
 

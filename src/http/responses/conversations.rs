@@ -11,13 +11,14 @@ use super::super::answer::DeletedObject;
 use super::super::error::ApiError;
 use super::super::extract::{Path, Query};
 use super::super::{AppState, body};
-use super::items::{ItemPage, ItemQuery, items_of};
-use crate::ids::{Owner, SessionId, WorkspaceId};
-use crate::openai::message::Message;
+use super::items::{ItemPage, ItemQuery, items_of, placed_items};
+use super::removal::without_item;
+use crate::ids::{Owner, RunId, SessionId, WorkspaceId};
+use crate::openai::message::{Message, Role};
 use crate::openai::metadata::metadata;
 use crate::openai::request::{RequestError, body_object};
 use crate::responses::decode::item_messages;
-use crate::session::{Change, StoredMessage, StoredSession};
+use crate::session::{Change, StoredMessage, StoredSession, View};
 
 /// A conversation.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -176,13 +177,14 @@ pub(in super::super) async fn add_items(
     }
     let lease = state.sessions.lease(&owner, &id).await?;
     let before = loaded(&state, &owner, &id).await?;
-    let known = items_of(&state, &owner, &id, &before).await?.len();
     let change = change_of(&before, messages);
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
     let stored = loaded(&state, &owner, &id).await?;
-    let mut items = items_of(&state, &owner, &id, &stored).await?;
-    Ok(Json(ItemPage::whole(items.split_off(known.min(items.len())))).into_response())
+    let items = placed_items(&state, &owner, &id, &stored).await?;
+    let added = items.into_iter().filter(|placed| placed.is_after(&before));
+    let added = added.map(|placed| placed.item).collect();
+    Ok(Json(ItemPage::whole(added)).into_response())
 }
 
 /// `GET /v1/conversations/{id}/items/{item_id}`
@@ -195,22 +197,31 @@ pub(in super::super) async fn item(
     let stored = loaded(&state, &owner, &id).await?;
     let items = items_of(&state, &owner, &id, &stored).await?;
     let found = items.into_iter().find(|found| found["id"] == item.as_str());
-    let found =
-        found.ok_or_else(|| ApiError::not_found("no item of the conversation has this id"))?;
-    Ok(Json(found).into_response())
+    Ok(Json(found.ok_or_else(no_item)?).into_response())
 }
 
 /// `DELETE /v1/conversations/{id}/items/{item_id}`
-///
-/// Messages have no ids of their own in the store, so that the other items would change theirs.
 pub(in super::super) async fn delete_item(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
-    Path((id, _item)): Path<(String, String)>,
+    Path((id, item)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
-    loaded(&state, &owner, &session_id(&id)?).await?;
-    let problem = "of a conversation cannot be deleted by itself; delete the conversation, and make one of the other items";
-    Err(RequestError::invalid("item_id", problem).into())
+    let id = session_id(&id)?;
+    let lease = state.sessions.lease(&owner, &id).await?;
+    let stored = loaded(&state, &owner, &id).await?;
+    let items = placed_items(&state, &owner, &id, &stored).await?;
+    let removed = items
+        .iter()
+        .position(|placed| placed.id() == Some(item.as_str()))
+        .ok_or_else(no_item)?;
+    let change = without_item(&stored, &items, removed).ok_or_else(|| {
+        let problem = "names an item of a response that did not show all its calls, so that its message is not known; \
+                       delete the conversation, or leave the item";
+        RequestError::invalid("item_id", problem)
+    })?;
+    let written = state.sessions.write(&lease, change).await;
+    written.map_err(|unwritten| unwritten.error)?;
+    answer(&state, &owner, id).await
 }
 
 /// The change that appends messages; instructions at the beginning of a session are those of the session.
@@ -224,11 +235,27 @@ fn change_of(before: &StoredSession, mut messages: Vec<Message>) -> Change {
     };
     let rest = messages.split_off(leading);
     let instructions = before.instructions.iter().cloned().chain(messages);
+    let mut append: Vec<StoredMessage> = rest.into_iter().map(StoredMessage::visible).collect();
+    if !append.is_empty() {
+        append.push(end_of_items());
+    }
     Change {
         instructions: (leading > 0).then(|| instructions.collect()),
         keep: before.messages.len(),
-        append: rest.into_iter().map(StoredMessage::visible).collect(),
+        append,
         ..Change::default()
+    }
+}
+
+/// An empty answer. It separates the items before it from those of the next turn, so that they keep their ids. The model
+/// does not see it.
+fn end_of_items() -> StoredMessage {
+    StoredMessage {
+        view: Some(View {
+            run: Some(RunId::fresh().as_str().to_owned()),
+            ..View::default()
+        }),
+        ..StoredMessage::hidden(Message::text(Role::Assistant, ""))
     }
 }
 
@@ -258,4 +285,8 @@ fn session_id(text: &str) -> Result<SessionId, ApiError> {
 
 fn not_found() -> ApiError {
     ApiError::not_found("no conversation has this id")
+}
+
+fn no_item() -> ApiError {
+    ApiError::not_found("no item of the conversation has this id")
 }

@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 
 use crate::openai::message::{Message, Role};
 
-/// The items of a message. `id` makes an id from the prefix of its type and what stands behind the place of the message.
-pub fn input_items(message: &Message, id: impl Fn(&str, &str) -> String) -> Vec<Value> {
+/// The items of a message. `id` makes an id from the prefix of its type and, for a call, the call's own id.
+pub fn input_items(message: &Message, id: impl Fn(&str, Option<&str>) -> String) -> Vec<Value> {
     if let Some(call) = message.tool_call_id() {
         return vec![json!({
-            "type": "function_call_output", "id": id("fco", ""), "call_id": call,
+            "type": "function_call_output", "id": id("fco", None), "call_id": call,
             "output": message.content_text(), "status": "completed",
         })];
     }
     let item = |prefix: &str, content: Value| {
         json!({
-            "type": "message", "id": id(prefix, ""), "role": message.role().as_str(),
+            "type": "message", "id": id(prefix, None), "role": message.role().as_str(),
             "status": "completed", "content": content,
         })
     };
@@ -27,10 +27,9 @@ pub fn input_items(message: &Message, id: impl Fn(&str, &str) -> String) -> Vec<
         let part = json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
         items.push(item("msg", json!([part])));
     }
-    let calls = message.tool_calls().iter().enumerate();
-    items.extend(calls.map(|(index, call)| {
+    items.extend(message.tool_calls().iter().map(|call| {
         json!({
-            "type": "function_call", "id": id("fc", &format!("x{index}")), "status": "completed",
+            "type": "function_call", "id": id("fc", Some(&call.id)), "status": "completed",
             "call_id": call.id, "name": call.name, "arguments": call.arguments,
         })
     }));
@@ -81,7 +80,8 @@ mod tests {
 
     fn items(message: &Value) -> Value {
         let message = Message::parse(&message.to_string()).unwrap();
-        let id = |prefix: &str, rest: &str| format!("{prefix}_7{rest}");
+        let id =
+            |prefix: &str, call: Option<&str>| format!("{prefix}_7{}", call.unwrap_or_default());
         input_items(&message, id).into()
     }
 
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(found[0]["content"][0]["text"], "b");
         assert_eq!(
             (&found[1]["id"], &found[1]["call_id"]),
-            (&json!("fc_7x0"), &json!("c"))
+            (&json!("fc_7c"), &json!("c"))
         );
         let found = items(&json!({"role": "tool", "tool_call_id": "c", "content": "r"}));
         assert_eq!(

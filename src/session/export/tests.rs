@@ -45,6 +45,7 @@ fn sample() -> StoredSession {
             StoredMessage {
                 view: Some(View {
                     run: None,
+                    removed: Vec::new(),
                     text: "t\n\nf".into(),
                     final_text: "f".into(),
                     call_ids: vec!["c".into()],
@@ -230,6 +231,7 @@ fn stored_message() -> impl Strategy<Value = StoredMessage> {
     )
         .prop_map(|(text, final_text, call_ids)| View {
             run: None,
+            removed: Vec::new(),
             text,
             final_text,
             call_ids,

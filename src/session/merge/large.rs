@@ -48,6 +48,7 @@ fn result(number: usize) -> Message {
 fn response(text: &str, final_text: &str, call_ids: Vec<String>) -> StoredMessage {
     let view = View {
         run: None,
+        removed: Vec::new(),
         text: text.into(),
         final_text: final_text.into(),
         call_ids,

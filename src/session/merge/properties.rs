@@ -139,6 +139,7 @@ impl Conversation {
         let text: Vec<&str> = texts.filter(|text| !text.is_empty()).copied().collect();
         let view = View {
             run: None,
+            removed: Vec::new(),
             text: text.join("\n\n"),
             final_text: response.text.into(),
             call_ids: client_calls.iter().map(|call| call.id.clone()).collect(),

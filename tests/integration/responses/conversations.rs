@@ -10,6 +10,31 @@ use super::{create, function, text_of, with};
 
 const PATH: &str = "/v1/conversations";
 
+/// All items of a conversation in order.
+async fn items_in(app: &TestApp, id: &str) -> Vec<Value> {
+    let path = format!("{PATH}/{id}/items?order=asc&limit=100");
+    app.get(&path).await.json()["data"]
+        .as_array()
+        .unwrap()
+        .clone()
+}
+
+/// Deletes an item. The others stay as they are.
+async fn delete_item(app: &TestApp, id: &str, item: &Value) {
+    let mut left = items_in(app, id).await;
+    let before = left.len();
+    left.retain(|one| one["id"] != item["id"]);
+    assert_eq!(left.len() + 1, before, "{item} among {left:?}");
+    let path = format!("{PATH}/{id}/items/{}", item["id"].as_str().unwrap());
+    let answer = app.client().delete(&path).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["object"], "conversation");
+    assert_eq!(items_in(app, id).await, left);
+    app.get(&path).await.assert_error(404, Some("not_found"));
+    let answer = app.client().delete(&path).await;
+    answer.assert_error(404, Some("not_found"));
+}
+
 fn kinds(page: &Value) -> Vec<String> {
     let items = page["data"].as_array().unwrap().iter();
     items
@@ -101,8 +126,7 @@ async fn what_is_not_available_is_refused() {
         .assert_error(400, None);
     assert_eq!(app.get(&items).await.json()["data"], json!([]));
     let answer = app.client().delete(&format!("{items}/msg_1")).await;
-    answer.assert_error(400, None);
-    assert_eq!(answer.json()["error"]["param"], "item_id");
+    answer.assert_error(404, Some("not_found"));
     let answer = app
         .client()
         .delete(&format!("{PATH}/conv_1/items/msg_1"))
@@ -237,4 +261,136 @@ async fn metadata_count_with_the_bytes_of_a_session() {
         let replaced = app.post(&path, &json!({"metadata": texts(6)})).await;
         assert_eq!(replaced.json()["metadata"], texts(6));
     }
+}
+
+#[tokio::test]
+async fn a_deleted_item_is_not_sent_to_the_model_and_the_others_keep_their_ids() {
+    let upstream = ScriptedUpstream::start([text("Yes."), text("No.")]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    let message = |role: &str, text: &str| json!({"role": role, "content": text});
+    let call =
+        |id: &str| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"});
+    let output = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": format!("r{id}")});
+    let begin = [message("system", "A"), message("user", "a")];
+    let made = app.post(PATH, &json!({"items": begin})).await.json();
+    let id = made["id"].as_str().unwrap();
+    let path = format!("{PATH}/{id}/items");
+    let calls = [call("1"), call("2"), output("1"), output("2")];
+    app.post(&path, &json!({"items": calls})).await.json();
+    let more = [
+        message("assistant", "b"),
+        message("user", "c"),
+        message("user", "d"),
+    ];
+    let added = app.post(&path, &json!({"items": more})).await.json();
+    let items = items_in(&app, id).await;
+    assert_eq!(items.len(), 9);
+    assert_eq!(added["data"], json!(items[6..]));
+    let body = json!({"model": "test-model", "input": "Go", "conversation": id});
+    let response = create(&app, body.clone()).await;
+    let after = items_in(&app, id).await;
+    assert_eq!(after[..9], items[..]);
+    assert_eq!(after.len(), 11);
+    assert_eq!(upstream.last().messages().len(), 9);
+    // The instructions, the first of two calls with its output, a text of each role, and the answer.
+    for index in [0, 2, 4, 6, 7, 10] {
+        delete_item(&app, id, &after[index]).await;
+    }
+    create(&app, with(body, "input", json!("On"))).await;
+    let said = upstream.last().messages();
+    let said: Vec<String> = said
+        .iter()
+        .map(|message| match message["tool_calls"][0]["id"].as_str() {
+            Some(call) => format!("call {call}"),
+            None => message["content"].as_str().unwrap().to_owned(),
+        })
+        .collect();
+    assert_eq!(said, ["a", "call 2", "r2", "d", "Go", "On"]);
+    // The response itself stays.
+    let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
+    assert_eq!(app.get(&path).await.json()["output"], response["output"]);
+}
+
+#[tokio::test]
+async fn each_item_of_a_response_can_be_deleted() {
+    let answers = || {
+        [
+            calls([("t", json!({"n": 1})), ("t", json!({"n": 2}))]),
+            calls([("t", json!({"n": 3})), ("mine", json!({}))]),
+        ]
+    };
+    let count = 5;
+    for removed in 0..count {
+        let upstream = ScriptedUpstream::start([answers(), [text("Done."), text("Yes.")]].concat());
+        let upstream = upstream.await;
+        let hook = Webhook::start().await.on("t", webhook::text("result"));
+        let app = TestApp::builder()
+            .upstream(&upstream)
+            .dispatch(&hook)
+            .toml("dispatch_tools = [\"t\"]")
+            .start()
+            .await;
+        let made = app.post(PATH, &json!({})).await.json();
+        let id = made["id"].as_str().unwrap();
+        let tools = json!([function("t"), function("mine")]);
+        let body =
+            json!({"model": "test-model", "input": "Go", "conversation": id, "tools": tools});
+        let first = create(&app, body.clone()).await;
+        let mut made = first["output"].as_array().unwrap().iter();
+        let call = made.find(|item| item["type"] == "function_call").unwrap();
+        let output =
+            json!([{"type": "function_call_output", "call_id": call["call_id"], "output": "own"}]);
+        create(&app, with(body.clone(), "input", output)).await;
+        let items = items_in(&app, id).await;
+        let outputs: Vec<&Value> = items
+            .iter()
+            .filter(|item| {
+                ["mcp_call", "function_call", "message"].contains(&item["type"].as_str().unwrap())
+            })
+            .skip(1)
+            .collect();
+        assert_eq!(outputs.len(), count, "{items:?}");
+        delete_item(&app, id, outputs[removed]).await;
+        create(&app, with(body, "input", json!("Sure?"))).await;
+        let said = upstream.last().messages().clone();
+        let arguments: Vec<Value> = said
+            .iter()
+            .flat_map(|message| {
+                message["tool_calls"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default()
+            })
+            .map(|call| call["function"]["arguments"].clone())
+            .collect();
+        let all = ["{\"n\":1}", "{\"n\":2}", "{\"n\":3}", "{}"];
+        let expected: Vec<&str> = all
+            .into_iter()
+            .filter(|arguments| outputs[removed]["arguments"] != *arguments)
+            .collect();
+        assert_eq!(arguments, expected, "{removed}");
+        let results = said.iter().filter(|message| message["role"] == "tool");
+        assert_eq!(results.count(), expected.len(), "{removed}");
+        let answered = said.iter().any(|message| message["content"] == "Done.");
+        assert_eq!(answered, outputs[removed]["type"] != "message");
+    }
+}
+
+#[tokio::test]
+async fn an_item_is_deleted_only_from_its_own_conversation() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    let items = json!({"items": [{"role": "user", "content": "a"}]});
+    let made = app.post(PATH, &items).await.json();
+    let other = app.post(PATH, &items).await.json();
+    let item = items_in(&app, made["id"].as_str().unwrap()).await.remove(0);
+    let path = format!(
+        "{PATH}/{}/items/{}",
+        other["id"].as_str().unwrap(),
+        item["id"].as_str().unwrap()
+    );
+    app.client()
+        .delete(&path)
+        .await
+        .assert_error(404, Some("not_found"));
 }
