@@ -8,7 +8,7 @@ use sqlx::query;
 use super::super::StoreError;
 use super::super::clock::{MICROS_PER_SECOND, seconds};
 use super::super::lease::{Fence, Hold, Lease};
-use super::super::record::{Change, IdOrigin, Replaced, SessionSummary};
+use super::super::record::{Change, IdOrigin, Replaced, SessionSummary, StoredMessage};
 use super::Postgres;
 use super::connect::{column, signed, text_column, unsigned};
 use crate::ids::{RunId, SessionId};
@@ -21,6 +21,13 @@ struct EncodedChange<'a> {
     sources: Vec<Option<Vec<u8>>>,
     instruction_bytes: i64,
     bytes: i64,
+}
+
+/// Columns of the appended messages.
+struct MessageColumns<'a> {
+    json: Vec<&'a [u8]>,
+    hidden: Vec<bool>,
+    full_texts: Vec<Option<&'a [u8]>>,
 }
 
 impl<'a> EncodedChange<'a> {
@@ -58,6 +65,26 @@ impl<'a> EncodedChange<'a> {
             views,
             sources,
         })
+    }
+
+    /// Whether nothing but messages is written.
+    fn only_appends(&self) -> bool {
+        let change = self.change;
+        let has_more = change.instructions.is_some() || change.metadata.is_some();
+        !has_more && change.client_calls.is_empty() && change.run.is_none()
+    }
+
+    fn rows(&self) -> MessageColumns<'_> {
+        let messages = &self.change.append;
+        let full_text = |stored: &'a StoredMessage| Some(stored.full_text.as_ref()?.as_bytes());
+        MessageColumns {
+            json: messages
+                .iter()
+                .map(|stored| stored.message.json_str().as_bytes())
+                .collect(),
+            hidden: messages.iter().map(|stored| stored.hidden).collect(),
+            full_texts: messages.iter().map(full_text).collect(),
+        }
     }
 }
 
@@ -98,11 +125,74 @@ impl Postgres {
     ) -> Result<bool, StoreError> {
         let encoded = &EncodedChange::of(change)?;
         self.with_room(&fence.owner, &fence.id, |room| async move {
+            let is_append = created_at.is_none() && encoded.only_appends();
+            if is_append && self.append(fence, encoded, room).await? {
+                return Ok(Ok(true));
+            }
             let row = self.attempt(fence, created_at, encoded, room).await?;
             let existed: Option<bool> = column(&row, 3)?;
             Ok(self.outcome(&row, 1, 2)?.map(|()| existed == Some(true)))
         })
         .await
+    }
+
+    /// Appends messages to a session that holds those before them, as nearly all writes do: one plain statement takes half
+    /// of the time of the function for all changes. False if that function has to find out what the change does.
+    async fn append(
+        &self,
+        fence: &Fence,
+        encoded: &EncodedChange<'_>,
+        room: u64,
+    ) -> Result<bool, StoreError> {
+        let sql = "WITH lease AS MATERIALIZED (
+                SELECT 1 FROM leases l
+                WHERE l.owner = $1 AND l.session_id = $2 AND l.token = $3
+                    AND EXISTS (SELECT 1 FROM replicas r WHERE r.id = l.replica AND r.expires_at > now())
+                FOR SHARE OF l
+            ),
+            head AS (
+                UPDATE sessions s SET
+                    message_count = s.message_count + cardinality($5),
+                    bytes = s.bytes + $10,
+                    updated_at = CASE WHEN s.last_run IS NULL OR micros_1() - s.updated_at >= 10000000 THEN micros_1()
+                        ELSE s.updated_at END,
+                    written_at = micros_1()
+                WHERE s.owner = $1 AND s.session_id = $2 AND EXISTS (SELECT 1 FROM lease)
+                    AND s.message_count - s.instruction_count = $4
+                    AND (s.title_seq < $4 OR s.title_seq IS NULL AND $13)
+                    AND s.bytes + $10 <= $11 AND $10 <= $12
+                RETURNING s.num
+            ),
+            added AS (
+                INSERT INTO messages (session, seq, json, hidden, view, full_text, sources)
+                SELECT head.num, $4 + m.n - 1, m.json, m.hidden, m.view, m.full_text, m.sources
+                FROM head, unnest($5, $6, $7, $8, $9) WITH ORDINALITY
+                    AS m (json, hidden, view, full_text, sources, n)
+            )
+            SELECT 1 FROM head";
+        let rows = encoded.rows();
+        let most = self.0.sessions.limits().session_bytes;
+        let append = || {
+            query(sql)
+                .bind(fence.owner.as_str())
+                .bind(fence.id.as_str())
+                .bind(signed(fence.token))
+                .bind(signed(encoded.change.keep))
+                .bind(&rows.json)
+                .bind(&rows.hidden)
+                .bind(&encoded.views)
+                .bind(&rows.full_texts)
+                .bind(&encoded.sources)
+                .bind(encoded.bytes)
+                .bind(signed(most))
+                .bind(signed(room))
+                .bind(encoded.change.title.is_none())
+        };
+        let appended = self.0.connections.row(append).await?.is_some();
+        if appended {
+            self.0.sessions.count_added(unsigned(encoded.bytes));
+        }
+        Ok(appended)
     }
 
     async fn attempt(
@@ -121,18 +211,7 @@ impl Postgres {
             sources,
             ..
         } = encoded;
-        let json = change
-            .append
-            .iter()
-            .map(|stored| stored.message.json_str().as_bytes());
-        let json: Vec<&[u8]> = json.collect();
-        let hidden: Vec<bool> = change.append.iter().map(|stored| stored.hidden).collect();
-        let full_texts = change
-            .append
-            .iter()
-            .map(|stored| stored.full_text.as_deref());
-        let full_texts: Vec<Option<&[u8]>> =
-            full_texts.map(|text| text.map(str::as_bytes)).collect();
+        let rows = encoded.rows();
         let calls: Vec<&[u8]> = change.client_calls.iter().map(String::as_bytes).collect();
         let title = change.title.as_ref();
         let title_text = title.and_then(|title| title.text.as_ref());
@@ -146,10 +225,10 @@ impl Postgres {
                 .bind(created_at)
                 .bind(signed(change.keep))
                 .bind(instructions)
-                .bind(&json)
-                .bind(&hidden)
+                .bind(&rows.json)
+                .bind(&rows.hidden)
                 .bind(views)
-                .bind(&full_texts)
+                .bind(&rows.full_texts)
                 .bind(sources)
                 .bind(&calls)
                 .bind(title.map(|title| signed(title.index)))
