@@ -41,8 +41,10 @@ pub(in super::super) struct ItemPage {
     object: &'static str,
     /// The items, in OpenAI's shapes.
     data: Vec<Item>,
-    first_id: Option<String>,
-    last_id: Option<String>,
+    /// The id of the first item, empty if there is none.
+    first_id: String,
+    /// The id of the last item, empty if there is none.
+    last_id: String,
     has_more: bool,
 }
 
@@ -75,10 +77,11 @@ impl ItemPage {
     /// A list of all these items.
     pub(super) fn whole(items: Vec<Item>) -> Self {
         let id = |item: Option<&Item>| Some(item?.get("id")?.as_str()?.to_owned());
+        // OpenAI's schema has strings here, not null.
         Self {
             object: "list",
-            first_id: id(items.first()),
-            last_id: id(items.last()),
+            first_id: id(items.first()).unwrap_or_default(),
+            last_id: id(items.last()).unwrap_or_default(),
             has_more: false,
             data: items,
         }

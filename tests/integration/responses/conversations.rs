@@ -394,3 +394,15 @@ async fn an_item_is_deleted_only_from_its_own_conversation() {
         .await
         .assert_error(404, Some("not_found"));
 }
+
+#[tokio::test]
+async fn a_list_without_items_has_empty_ids() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    let made = app.post(PATH, &json!({})).await.json();
+    let path = format!("{PATH}/{}/items", made["id"].as_str().unwrap());
+    assert_eq!(
+        app.get(&path).await.json(),
+        json!({"object": "list", "data": [], "first_id": "", "last_id": "", "has_more": false})
+    );
+}
