@@ -32,7 +32,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::RuntimeFlavor;
 use tokio_util::task::TaskTracker;
 
-use crate::ids::Owner;
+use crate::ids::{Owner, RunId};
 use crate::metrics::Metrics;
 use crate::session::files::FileError;
 use crate::session::{SessionError, Sessions};
@@ -138,6 +138,15 @@ impl From<AgentError> for RunError {
     }
 }
 
+/// The tokens of the input of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InputTokens {
+    /// Their number.
+    pub tokens: u64,
+    /// The number is an estimate: no upstream has counted.
+    pub estimated: bool,
+}
+
 impl Agent {
     /// An agent with these parts.
     pub fn new(parts: AgentParts) -> Self {
@@ -162,6 +171,19 @@ impl Agent {
     pub async fn waits_for(&self, owner: &Owner, call: &str) -> bool {
         let waiting = self.parts.sessions.waiting_turn(owner, call);
         waiting.await.is_some()
+    }
+
+    /// The tokens that the first model call of a turn would send, with the history that the request refers to. No model is
+    /// called, and nothing is stored.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn input_tokens(&self, mut request: TurnRequest) -> Result<InputTokens, AgentError> {
+        request.options.ephemeral = true;
+        request.options.keep = false;
+        let control = TurnControl::new(RunId::fresh());
+        let run = Run::start(self.parts.clone(), request, control).await?;
+        Ok(run.input_tokens().await)
     }
 
     /// Starts a turn, which `control` can end. Dropping the run ends it without storing what is unfinished.

@@ -54,6 +54,12 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
         call: &'a ModelCall,
     ) -> BoxFuture<'a, Result<ModelStream, UpstreamError>>;
 
+    /// The tokens that a call sends, as this upstream counts them. `None` if it does not count, or fails.
+    fn count_tokens<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
+        let _not_counted = call;
+        Box::pin(std::future::ready(None))
+    }
+
     /// Forwards a request unchanged and returns the response unchanged, whatever its status.
     fn forward(
         &self,

@@ -10,21 +10,30 @@ const CHARACTERS_PER_TOKEN: usize = 4;
 /// What the content of a data URL begins with. Models do not read it as text.
 const DATA_MARK: &[u8] = b";base64,";
 
+/// The estimated tokens that a model call sends.
+pub(super) fn estimate_input(transcript: &Transcript, tools: Option<&str>) -> u64 {
+    (input_characters(transcript, tools).div_ceil(CHARACTERS_PER_TOKEN)) as u64
+}
+
 /// The estimated tokens of a model call, in and out.
 pub(super) fn estimate_tokens(
     transcript: &Transcript,
     tools: Option<&str>,
     reply: &ModelReply,
 ) -> u64 {
-    let sent = transcript.text().texts().map(|json| &json[..]);
-    let sent = sent.chain(tools.map(str::as_bytes));
     let calls = reply.calls.iter().map(|made| &made.call);
     let calls = calls.flat_map(|call| [&call.name, &call.arguments]);
     let reasoning = reply.reasoning.iter().map(|(text, _)| text);
     let received = calls.chain(reasoning).chain([&reply.text]);
-    let received = received.map(String::as_bytes);
-    let all: usize = sent.chain(received).map(characters).sum();
+    let received = received.map(String::as_bytes).map(characters);
+    let all = input_characters(transcript, tools) + received.sum::<usize>();
     (all.div_ceil(CHARACTERS_PER_TOKEN)) as u64
+}
+
+fn input_characters(transcript: &Transcript, tools: Option<&str>) -> usize {
+    let sent = transcript.text().texts().map(|json| &json[..]);
+    let sent = sent.chain(tools.map(str::as_bytes));
+    sent.map(characters).sum()
 }
 
 /// The characters of a UTF-8 text, without the contents of data URLs.

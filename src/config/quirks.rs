@@ -45,5 +45,6 @@ quirks! {
     roles: RoleOrder,
     mid_system: bool,
     max_tokens_field: MaxTokensField,
+    tokenize: bool,
     native: Vec<NativeApi>,
 }

@@ -40,16 +40,14 @@ use crate::runs::ConnectionRun;
 const PROGRESS: HeaderName = HeaderName::from_static("x-loopwright-progress");
 /// Marks a number of tokens that was not counted by the model server.
 const ESTIMATED: HeaderName = HeaderName::from_static("x-loopwright-estimated");
-/// Characters of a token, where nothing better is known.
-const TOKEN_CHARS: usize = 4;
 
 /// The number of tokens of an input.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct InputTokens {
+pub(super) struct InputTokenCount {
     #[schemars(extend("const" = "response.input_tokens"))]
     object: &'static str,
-    /// An estimate: characters / 4.
-    input_tokens: usize,
+    /// As the model server counts them, else an estimate: characters / 4.
+    input_tokens: u64,
 }
 
 /// Answers a request of the Responses API.
@@ -112,23 +110,19 @@ pub(super) async fn input_tokens(
     body::require_json(&head.headers)?;
     let body = body::read(&state, &owner, request_body, &head.headers).await?;
     let decoded = decoded(&state, &owner, request_id, &head, &body).await?;
-    let turn = decoded.turn;
-    let messages = turn.messages.iter();
-    let messages: usize = messages
-        .map(|message| message.json_str().chars().count())
-        .sum();
-    let tools = turn
-        .tools
-        .tools_json()
-        .map_or(0, |tools| tools.chars().count());
-    let instructions = turn.instructions.map_or(0, |text| text.chars().count());
-    let tokens = InputTokens {
+    let ResponseTurn { turn, options } = decoded;
+    let counted = state.agent.input_tokens(*turn).await;
+    let counted = counted
+        .map_err(|error| ApiError::of_turn(error, |position| options.file_path(position)))?;
+    let tokens = InputTokenCount {
         object: "response.input_tokens",
-        input_tokens: (messages + tools + instructions) / TOKEN_CHARS,
+        input_tokens: counted.tokens,
     };
     let mut response = axum::Json(tokens).into_response();
-    let headers = response.headers_mut();
-    headers.insert(ESTIMATED, HeaderValue::from_static("true"));
+    if counted.estimated {
+        let headers = response.headers_mut();
+        headers.insert(ESTIMATED, HeaderValue::from_static("true"));
+    }
     Ok(response)
 }
 

@@ -7,6 +7,7 @@ mod events;
 mod reader;
 mod request;
 mod response;
+mod tokenize;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,6 @@ use crate::sse::SseDecoder;
 
 /// Path of chat requests below the base URL.
 const CHAT_PATH: &str = "/chat/completions";
-
 /// How long an idle connection is kept.
 const POOL_IDLE: Duration = Duration::from_secs(60);
 /// Longest time spent on reading the body of an error response.
@@ -355,6 +355,10 @@ impl Upstream for HttpUpstream {
         call: &'a ModelCall,
     ) -> BoxFuture<'a, Result<ModelStream, UpstreamError>> {
         Box::pin(self.call(call))
+    }
+
+    fn count_tokens<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
+        Box::pin(self.tokenize(call))
     }
 
     fn forward(

@@ -80,6 +80,8 @@ pub struct Quirks {
     pub mid_system: bool,
     /// The field that limits what the model writes in one call.
     pub max_tokens_field: MaxTokensField,
+    /// The server has vLLM's `/tokenize`, which counts the tokens of messages.
+    pub tokenize: bool,
     /// APIs that the server speaks besides chat completions.
     pub native: Vec<NativeApi>,
 }
@@ -197,6 +199,7 @@ impl Quirks {
             // The templates of most models know no `developer`: they drop the message, or refuse it.
             ServerKind::Vllm => Self {
                 developer_role: false,
+                tokenize: true,
                 ..defaults
             },
             ServerKind::LlamaCpp => Self {
@@ -253,6 +256,7 @@ impl Default for Quirks {
             roles: RoleOrder::default(),
             mid_system: false,
             max_tokens_field: MaxTokensField::default(),
+            tokenize: false,
             native: Vec::new(),
         }
     }

@@ -100,7 +100,10 @@ impl Conversation {
             }),
         };
         let session = match (session, &request.options.previous) {
-            (Some(session), Some(previous)) => Some(after(parts, &owner, session, previous).await?),
+            (Some(session), Some(previous)) => {
+                let is_ephemeral = request.options.ephemeral;
+                Some(after(parts, &owner, session, previous, is_ephemeral).await?)
+            }
             (session, _) => session,
         };
         if let Some(session) = &session {
@@ -257,12 +260,13 @@ fn named_session(
 }
 
 /// The session in which the turn follows the answer of the run `previous`: the session itself where that is its last answer,
-/// else a fork.
+/// else a fork. Of a turn that is not stored only the history is cut.
 async fn after(
     parts: &AgentParts,
     owner: &Owner,
     session: LeasedSession,
     previous: &RunId,
+    is_ephemeral: bool,
 ) -> Result<LeasedSession, AgentError> {
     let Some(stored) = &session.found else {
         return Err(AgentError::NoPosition);
@@ -282,6 +286,14 @@ async fn after(
     };
     if last == Some(place) {
         return Ok(session);
+    }
+    if is_ephemeral {
+        let mut found = session.found.unwrap_or_default();
+        found.messages.truncate(place + 1);
+        return Ok(LeasedSession {
+            found: Some(found),
+            ..session
+        });
     }
     let before = stored.instructions.len() + place + 1;
     let fork = parts.sessions.fork(&session.lease, Some(before), None);

@@ -113,7 +113,7 @@ impl Run {
         Some(most.saturating_sub(self.output_tokens))
     }
 
-    fn model_call(&self, offer: Offer, output_left: Option<u64>) -> ModelCall {
+    pub(super) fn model_call(&self, offer: Offer, output_left: Option<u64>) -> ModelCall {
         let tools = self.request.tools.tools_json();
         let template = &self.request.call;
         let removes_tools = self.request.route.quirks.final_call == FinalCall::RemoveTools;

@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::chat::{OF_LOOP, REPLAYED_HEADER_NOTE};
 use super::errors;
-use super::headers::HeaderKind::Text;
+use super::headers::HeaderKind::OptionalText;
 use super::operation::Operation;
 use crate::http::answer::DeletedObject;
-use crate::http::responses::{InputTokens, ItemPage};
+use crate::http::responses::{InputTokenCount, ItemPage};
 use crate::responses::decode::ResponseRequest;
 use crate::responses::encode::{ResponseEvent, ResponseObject};
 
@@ -130,13 +130,13 @@ pub(in crate::http) fn input_tokens(operation: Operation<'_>) -> Operation<'_> {
     operation
         .named(TAG, "countResponseInputTokens", "The tokens of an input")
         .reads::<ResponseRequest>(true)
-        .answers::<InputTokens>(200, "The number of tokens.")
+        .answers::<InputTokenCount>(200, "The number of tokens.")
         .with_headers(
             200,
             &[(
                 "x-loopwright-estimated",
-                Text,
-                "`true`: the number is an estimate.",
+                OptionalText,
+                "`true` if the number is an estimate.",
             )],
         )
         .fails(errors::RESPONSES)

@@ -455,6 +455,60 @@ async fn tokens_are_estimated() {
 }
 
 #[tokio::test]
+async fn tokens_are_counted_with_the_history_by_a_model_server_that_can() {
+    for counts in [true, false] {
+        let upstream = ScriptedUpstream::start([text(&"a".repeat(400)), text("b")]).await;
+        let app = TestApp::builder()
+            .toml(&upstream.with_quirks(&format!("tokenize = {counts}")))
+            .start()
+            .await;
+        let first = create(&app, stored(json!("Go"))).await;
+        let after_first = |input: &str| {
+            let body = json!({"model": "test-model", "input": input, "instructions": "Be brief."});
+            with(body, "previous_response_id", first["id"].clone())
+        };
+        create(&app, after_first("On")).await;
+        let count = |body: Value| {
+            let app = &app;
+            async move {
+                let answer = app.post(&format!("{PATH}/input_tokens"), &body).await;
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                let estimated = answer.header("x-loopwright-estimated").is_some();
+                (answer.json()["input_tokens"].as_u64().unwrap(), estimated)
+            }
+        };
+        let sessions = app.get("/v1/sessions").await.json();
+        let body = with(after_first("Or"), "tools", json!([function("mine")]));
+        let (tokens, estimated) = count(body.clone()).await;
+        assert_eq!(estimated, !counts);
+        let others = upstream.others();
+        let asked: Vec<_> = others
+            .iter()
+            .filter(|one| one.path == "/tokenize")
+            .collect();
+        if counts {
+            assert_eq!(tokens, 4001);
+            let keys = asked[0].body.as_object().unwrap().keys();
+            assert_eq!(keys.collect::<Vec<_>>(), ["messages", "model", "tools"]);
+            let said = asked[0].messages();
+            assert_eq!(said[0]["content"], "Be brief.");
+            assert_eq!(said[3]["content"], "Or");
+            // A model that the server does not have.
+            let (tokens, estimated) = count(with(body, "model", json!("other"))).await;
+            assert!((100..200).contains(&tokens) && estimated, "{tokens}");
+        } else {
+            assert!((100..200).contains(&tokens), "{tokens}");
+            assert!(asked.is_empty());
+        }
+        assert_eq!(app.get("/v1/sessions").await.json(), sessions);
+        let unknown = with(after_first("Or"), "previous_response_id", json!("resp_1"));
+        app.post(&format!("{PATH}/input_tokens"), &unknown)
+            .await
+            .assert_error(400, Some("previous_response_not_found"));
+    }
+}
+
+#[tokio::test]
 async fn a_stream_cut_anywhere_goes_on_with_the_same_events() {
     let upstream = ScriptedUpstream::start([
         text_and_calls("Let me look.", [("t", json!({}))]),

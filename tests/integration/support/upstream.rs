@@ -225,6 +225,13 @@ impl Shared {
                 recorded.bytes = body.to_bytes();
                 Outgoing::Scripted(self.chat(recorded))
             }
+            (&Method::POST, "/tokenize") => {
+                let bytes = body.collect().await.unwrap().to_bytes();
+                recorded.body = serde_json::from_slice(&bytes).unwrap();
+                let answer = tokenized(&recorded.body);
+                self.others.send_modify(|seen| seen.push(recorded));
+                answer
+            }
             (&Method::GET, "/v1/models") => {
                 self.others.send_modify(|seen| seen.push(recorded));
                 let data: Vec<Value> = models.iter().map(|id| model_json(id)).collect();
@@ -328,6 +335,19 @@ impl Shared {
 
 fn model_json(id: &str) -> Value {
     json!({"id": id, "object": "model", "created": 1_780_000_000, "owned_by": "vllm", "root": id, "max_model_len": 32_768})
+}
+
+/// The answer of vLLM's `/tokenize`: a thousand tokens for a message, and one for a tool. It has no model `other`.
+fn tokenized(request: &Value) -> Outgoing {
+    if request["model"] == "other" {
+        return scripted(404, &json!({"error": {"message": "no such model"}}));
+    }
+    let count = |list: &str| request[list].as_array().map_or(0, Vec::len);
+    let count = count("messages") * 1000 + count("tools");
+    scripted(
+        200,
+        &json!({"count": count, "max_model_len": 32_768, "tokens": vec![7; count], "token_strs": null}),
+    )
 }
 
 fn scripted(status: u16, body: &Value) -> Outgoing {
