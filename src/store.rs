@@ -81,6 +81,14 @@ pub enum Store {
 }
 
 impl Store {
+    /// Whether several processes may use the store.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::Sqlite(_) => false,
+            Self::Postgres(_) => true,
+        }
+    }
+
     /// Opens the store and migrates its schema.
     ///
     /// # Errors

@@ -41,6 +41,8 @@ pub(super) struct Conversation {
     sources: Vec<CitedSource>,
     /// The request deletes nothing of the stored history.
     only_appends: bool,
+    /// The request's messages are written with those of the first round.
+    postponed: bool,
     /// The assistant message that was stored before its calls ran.
     written_ahead: Option<StoredMessage>,
 }
@@ -120,9 +122,16 @@ impl Conversation {
     /// Starts a write of the request's messages, so that they are not lost if the turn fails. Messages that replace stored
     /// ones wait for the answer: until then the stored ones are the better history.
     pub(super) fn save_request(&mut self) {
-        let is_stored = self.stored_id().is_some();
-        if is_stored && self.only_appends && !self.unsaved.append.is_empty() {
+        let is_written = self.stored_id().is_some() && self.only_appends && !self.postponed;
+        if is_written && !self.unsaved.append.is_empty() {
             self.save(Vec::new());
+        }
+    }
+
+    /// Starts a write of the request's messages if the turn has failed before any write.
+    pub(super) fn save_failed(&mut self) {
+        if std::mem::take(&mut self.postponed) {
+            self.save_request();
         }
     }
 
@@ -154,6 +163,7 @@ impl Conversation {
 
     /// What is to be written now.
     fn take_change(&mut self) -> Change {
+        self.postponed = false;
         let next = Change {
             keep: self.unsaved.keep + self.unsaved.append.len(),
             ..Change::default()

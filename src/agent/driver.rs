@@ -229,6 +229,9 @@ impl Run {
             Ok(event) => Ok(event),
             Err(error) => {
                 self.phase = Phase::Over;
+                if let Some(conversation) = &mut self.conversation {
+                    conversation.save_failed();
+                }
                 self.finish_write().await;
                 Err(RunError {
                     error,

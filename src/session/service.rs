@@ -50,6 +50,11 @@ impl Sessions {
         })
     }
 
+    /// Whether other processes may use the sessions.
+    pub fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
     /// The session of a chat of a front end: that whose first message, instructions apart, is the first of these.
     pub fn of_chat(&self, owner: &Owner, chat: &ChatId, messages: &[Message]) -> SessionId {
         let first = messages.iter().find(|message| !message.is_instruction());

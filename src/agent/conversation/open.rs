@@ -151,6 +151,9 @@ impl Conversation {
         let incoming = files.accept(incoming).await?;
         // Inline files are stored for the session.
         let deferred = is_new && !has_files && !request.options.keep;
+        // One write in place of two. After the end of the process in the first model call, nobody knows the session; in a
+        // shared store, the record leads other processes to the run.
+        let postponed = is_new && !has_files && !parts.sessions.is_shared();
         let is_read_only = |name: &str| request.tools.is_read_only(name);
         let interrupted = interrupted_results(&stored, is_read_only);
         let before = stored.messages.len();
@@ -176,6 +179,7 @@ impl Conversation {
         let only_appends = unsaved.keep == before;
         let conversation = Self {
             only_appends,
+            postponed,
             id_origin,
             ..Self::new(parts, owner, session, unsaved, sources)
         };
@@ -215,6 +219,7 @@ impl Conversation {
             answered_call: None,
             sources,
             only_appends: false,
+            postponed: false,
             written_ahead: None,
         }
     }

@@ -113,7 +113,10 @@ pub(in super::super) async fn input_items(
     Query(query): Query<ItemQuery>,
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
-    look_up(&state, &owner, &id).await?;
+    if matches!(look_up(&state, &owner, &id).await?, FoundRun::Running) {
+        // Which messages of the session are its input is stored with its answer.
+        let _ended = state.runs.wait_for(&owner, &id).await;
+    }
     let session = state.runs.session_of(&owner, &id).await;
     let session = match session.map_err(SessionError::from)? {
         Some(session) => state.sessions.load(&owner, &session).await?,

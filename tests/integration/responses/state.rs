@@ -322,6 +322,40 @@ async fn the_input_of_a_response_is_listed() {
 }
 
 #[tokio::test]
+async fn a_session_without_a_name_is_stored_with_the_first_round_or_the_failure() {
+    let gate = Gate::new();
+    let upstream = ScriptedUpstream::start([
+        text("one two").gate_before(1, &gate),
+        super::super::support::script::error(400, "too long"),
+    ])
+    .await;
+    let app = TestApp::with_upstream(&upstream).await;
+    let sessions = async || {
+        let list = app.get("/v1/sessions").await.json();
+        list["data"].as_array().unwrap().len()
+    };
+    let body = with(stored(json!("Go")), "background", json!(true));
+    let made = create(&app, body.clone()).await;
+    upstream.called(1).await;
+    assert_eq!(sessions().await, 0);
+    let list = format!("{}/input_items", path(&made));
+    let opened = async {
+        assert_eq!(
+            response(&app.get(&path(&made)).await)["status"],
+            "in_progress"
+        );
+        gate.open();
+    };
+    let (listed, ()) = tokio::join!(app.get(&list), opened);
+    assert_eq!(text_of(&listed.json()["data"][0]), "Go");
+    assert_eq!(sessions().await, 1);
+    let made = create(&app, body).await;
+    let read = app.get(&format!("{}?stream=true", path(&made))).await;
+    assert_eq!(last(&events(&read))["status"], "failed");
+    assert_eq!(sessions().await, 2);
+}
+
+#[tokio::test]
 async fn a_response_in_the_background_is_fetched_later() {
     let gate = Gate::new();
     let upstream = ScriptedUpstream::start([text("one two").gate_head(&gate)]).await;
