@@ -1,6 +1,7 @@
 //! Random texts: ids that cannot be guessed, and hexadecimal digits.
 
 use rand::RngExt;
+use rand::distr::{Alphanumeric, SampleString};
 
 use super::CallIdStyle;
 
@@ -8,7 +9,6 @@ use super::CallIdStyle;
 const CALL_ID_CHARS: usize = 24;
 /// Length of a call id for servers that insist on nine alphanumeric characters (Mistral).
 const SHORT_CALL_ID_CHARS: usize = 9;
-const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Hexadecimal digits of random bytes.
 pub(crate) fn random_hex<const BYTES: usize>() -> String {
@@ -50,8 +50,5 @@ pub fn fresh_traceparent() -> String {
 }
 
 fn random_text(chars: usize) -> String {
-    let mut random = rand::rng();
-    (0..chars)
-        .map(|_| char::from(ALPHANUMERIC[random.random_range(0..ALPHANUMERIC.len())]))
-        .collect()
+    Alphanumeric.sample_string(&mut rand::rng(), chars)
 }

@@ -254,6 +254,15 @@ impl Message {
         Self::parse(&json).unwrap_or_else(|_| self.clone())
     }
 
+    /// The message with this text, which has the same role, tool calls and `tool_call_id`.
+    #[must_use]
+    pub fn with_same_calls(self, json: String) -> Self {
+        Self {
+            json: json.into(),
+            ..self
+        }
+    }
+
     /// The assistant message with other tool calls; without calls the field is left out.
     #[must_use]
     pub fn with_tool_calls(&self, calls: &[ToolCall]) -> Self {

@@ -87,7 +87,7 @@ fn adapted_assistant(message: Message, quirks: &Quirks) -> Message {
         }
     }
     json.push('}');
-    Message::parse(&json).unwrap_or(message)
+    message.with_same_calls(json)
 }
 
 /// The message with another role.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
@@ -79,6 +80,8 @@ impl Database {
         };
         connection.busy_timeout(BUSY_WAIT)?;
         connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+        // Plans do not depend on the values of parameters. Otherwise SQLite prepares some statements again for each new value.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         if let Self::File { .. } = self {
             // Checkpoints run on separate threads, not within a write.
             connection.execute_batch(
@@ -256,6 +259,7 @@ impl From<StatementError> for StoreError {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use rusqlite::StatementStatus;
 
     use super::*;
 
@@ -279,6 +283,20 @@ mod tests {
         }
         assert!(connections.close(CONNECTION_WAIT).await);
         assert!(connections.checkout().await.is_err());
+    }
+
+    #[test]
+    fn a_statement_is_prepared_once_whatever_its_parameters() {
+        let connection = Database::Memory.connect().unwrap();
+        connection
+            .execute_batch("CREATE TABLE t (a INTEGER, b INTEGER); CREATE INDEX t_a ON t (a)")
+            .unwrap();
+        let sql = "SELECT b FROM t WHERE a = ?1 AND b >= ?2 LIMIT ?3";
+        let mut statement = connection.prepare(sql).unwrap();
+        for parameters in [[-1, 0, 0], [9, 5, 1], [0, 1, 500], [1, 7, 2]] {
+            assert!(!statement.exists(parameters).unwrap());
+        }
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
     }
 
     #[tokio::test]
