@@ -337,7 +337,10 @@ async fn a_session_without_a_name_is_stored_with_the_first_round_or_the_failure(
     let body = with(stored(json!("Go")), "background", json!(true));
     let made = create(&app, body.clone()).await;
     upstream.called(1).await;
-    assert_eq!(sessions().await, 0);
+    // Of a shared store, other processes have to find the run.
+    if std::env::var_os("LOOPWRIGHT_TEST_STORE").is_none() {
+        assert_eq!(sessions().await, 0);
+    }
     let list = format!("{}/input_items", path(&made));
     let opened = async {
         assert_eq!(

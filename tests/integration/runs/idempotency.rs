@@ -290,7 +290,12 @@ async fn an_error_after_a_server_side_call_is_the_answer() {
             .header("idempotency-key", "k")
             .post_chat(go())
             .await;
-        assert!(replayed(&again));
+        assert!(
+            replayed(&again),
+            "{restarted}: {} {}",
+            again.status,
+            again.text()
+        );
         assert_eq!((again.status, again.text()), (first.status, first.text()));
     }
     assert_eq!((hook.calls().len(), upstream.requests().len()), (1, 2));
