@@ -1,12 +1,10 @@
 //! The end of a turn at a limit. The client gets a notice, and a sentence if the answer would have no text.
 
 use super::super::AgentError;
-use super::super::InputTokens;
 use super::super::event::{AgentEvent, Notice};
-use super::super::machine::Offer;
 use super::super::options::TextMode;
 use super::super::stop::StopReason;
-use super::super::token_estimate::{estimate_input, estimate_tokens};
+use super::super::token_estimate::estimate_tokens;
 use super::super::transcript;
 use super::{Phase, Run};
 use crate::session::StoredMessage;
@@ -79,24 +77,6 @@ impl Run {
         });
         let tools = self.request.tools.tools_json();
         estimate_tokens(&self.transcript, tools.as_deref(), reply)
-    }
-
-    /// The tokens that the next model call would send. The run ends without an answer, and is not counted as a turn.
-    pub(in super::super) async fn input_tokens(mut self) -> InputTokens {
-        self.counted = true;
-        let call = self.model_call(Offer::AsRequested, None);
-        for upstream in self.request.route.upstreams() {
-            if let Some(tokens) = upstream.count_tokens(&call).await {
-                return InputTokens {
-                    tokens,
-                    estimated: false,
-                };
-            }
-        }
-        InputTokens {
-            tokens: estimate_input(&self.transcript, call.tools.as_deref()),
-            estimated: true,
-        }
     }
 
     fn add_limit_sentence(&mut self, reason: StopReason) -> String {

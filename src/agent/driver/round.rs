@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::super::AgentError;
 use super::super::batch::{Batch, BatchContext};
 use super::super::block_in_place_if;
 use super::super::calls::{CallEffect, ResolvedCall, Resolver};
@@ -11,8 +10,10 @@ use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer, 
 use super::super::model_call::ActiveModelCall;
 use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
+use super::super::token_estimate::estimate_input;
 use super::super::transcript;
 use super::super::truncation::Truncation;
+use super::super::{AgentError, InputTokens};
 use super::{Aborted, Phase, Run};
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
@@ -113,7 +114,7 @@ impl Run {
         Some(most.saturating_sub(self.output_tokens))
     }
 
-    pub(super) fn model_call(&self, offer: Offer, output_left: Option<u64>) -> ModelCall {
+    fn model_call(&self, offer: Offer, output_left: Option<u64>) -> ModelCall {
         let tools = self.request.tools.tools_json();
         let template = &self.request.call;
         let removes_tools = self.request.route.quirks.final_call == FinalCall::RemoveTools;
@@ -139,6 +140,24 @@ impl Run {
             transcript: self.transcript.clone(),
             headers: self.request.caller.headers.clone(),
             session: self.turn_env.workspace().clone(),
+        }
+    }
+
+    /// The tokens that the next model call would send. The run ends without an answer, and is not counted as a turn.
+    pub(in super::super) async fn input_tokens(mut self) -> InputTokens {
+        self.counted = true;
+        let call = self.model_call(Offer::AsRequested, None);
+        for upstream in self.request.route.upstreams() {
+            if let Some(tokens) = upstream.count_tokens(&call).await {
+                return InputTokens {
+                    tokens,
+                    estimated: false,
+                };
+            }
+        }
+        InputTokens {
+            tokens: estimate_input(&self.transcript, call.tools.as_deref()),
+            estimated: true,
         }
     }
 
