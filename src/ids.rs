@@ -85,6 +85,19 @@ pub enum CallIdStyle {
     Short,
 }
 
+impl CallIdStyle {
+    /// Whether an id of another origin has this form.
+    pub fn fits(self, id: &str) -> bool {
+        match self {
+            Self::Standard => !id.is_empty(),
+            Self::Short => {
+                id.len() == random::SHORT_CALL_ID_CHARS
+                    && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            }
+        }
+    }
+}
+
 impl RequestId {
     /// Makes a fresh id.
     pub fn fresh() -> Self {

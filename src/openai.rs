@@ -4,6 +4,8 @@
 //! This module does not depend on connections, sessions and the execution of tools.
 
 pub mod citation;
+pub mod content;
+pub mod ending;
 pub mod error;
 pub mod event;
 pub mod file;

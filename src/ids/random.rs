@@ -8,7 +8,7 @@ use super::CallIdStyle;
 /// Random characters in a tool-call id: 24 of 62 symbols, about 142 bits.
 const CALL_ID_CHARS: usize = 24;
 /// Length of a call id for servers that insist on nine alphanumeric characters (Mistral).
-const SHORT_CALL_ID_CHARS: usize = 9;
+pub(super) const SHORT_CALL_ID_CHARS: usize = 9;
 
 /// Hexadecimal digits of random bytes.
 pub(crate) fn random_hex<const BYTES: usize>() -> String {

@@ -1,7 +1,8 @@
 //! The events of a model call, independent of the dialect of the upstream.
 
-use super::tool::CallKind;
-use super::usage::{FinishReason, Usage};
+use super::ending::AnswerEnd;
+use super::tool::{CallKind, CallMembers};
+use super::usage::Usage;
 
 /// A piece of a model's answer.
 ///
@@ -10,13 +11,16 @@ use super::usage::{FinishReason, Usage};
 pub enum ModelEvent {
     /// Visible text; never empty.
     Text(String),
-    /// Reasoning text; never empty.
+    /// Reasoning text. It is empty if the upstream sent the field and nothing in it, which some servers want back.
     Reasoning {
         /// The text.
         text: String,
         /// The field that the upstream used. The history is sent with the same field.
         field: &'static str,
     },
+    /// The parts of a content that is a list, as JSON texts, if they are more than plain texts. The events after it have
+    /// their texts.
+    Parts(Vec<Box<str>>),
     /// A piece of a tool call.
     ToolCall(ToolCallDelta),
     /// Fields of the delta that loopwright does not act on (`refusal`, `annotations`, `audio`, …): key, JSON text.
@@ -26,12 +30,17 @@ pub enum ModelEvent {
     ChoiceExtra(Vec<(String, Box<str>)>),
     /// Fields of the chunk that loopwright does not act on (`system_fingerprint`, `service_tier`, …): key, JSON text.
     ChunkExtra(Vec<(String, Box<str>)>),
-    /// The reason why the model stopped.
-    Finish(FinishReason),
+    /// How the upstream ended the answer. If an upstream says it several times, the last one is valid.
+    Finish(AnswerEnd),
     /// Token counts of the whole call. If an upstream sends several, the last one is valid.
     Usage(Usage),
     /// The name of the model, as the upstream reports it.
     Model(String),
+    /// All text of the answer so far was reasoning: only the end of the reasoning was marked.
+    TextWasReasoning {
+        /// The field of the reasoning.
+        field: &'static str,
+    },
 }
 
 /// A piece of a tool call. Upstreams differ in the members that they send with each piece.
@@ -51,6 +60,8 @@ pub struct ToolCallDelta {
     pub kind: CallKind,
     /// How the call was written, if it was written as text.
     pub text_form: Option<TextForm>,
+    /// What else the piece has.
+    pub members: CallMembers,
 }
 
 /// How a call was written.
@@ -66,6 +77,16 @@ pub enum TextForm {
     PythonTag,
     /// A JSON object without a mark.
     BareJson,
+    /// `<invoke name="…">…</invoke>`
+    InvokeTag,
+    /// `<｜DSML｜invoke name="…">…</｜DSML｜invoke>`
+    DsmlTag,
+    /// `<｜tool▁call▁begin｜>…`
+    DeepSeekTokens,
+    /// `<|tool_call_begin|>…`
+    KimiTokens,
+    /// `<|channel|>commentary to=functions.…`
+    HarmonyChannel,
 }
 
 impl TextForm {
@@ -77,6 +98,11 @@ impl TextForm {
             Self::ToolCallsToken => "tool_calls_token",
             Self::PythonTag => "python_tag",
             Self::BareJson => "bare_json",
+            Self::InvokeTag => "invoke_tag",
+            Self::DsmlTag => "dsml_tag",
+            Self::DeepSeekTokens => "deepseek_tokens",
+            Self::KimiTokens => "kimi_tokens",
+            Self::HarmonyChannel => "harmony_channel",
         }
     }
 }

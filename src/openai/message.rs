@@ -7,7 +7,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::raw::{RawObject, push_entry, quoted};
-use super::tool::{CallKind, ToolCall};
+use super::tool::{CallKind, CallMembers, ToolCall};
+
+/// Stands for the text of a tool's result that has none. Many servers refuse a blank one.
+pub const NO_OUTPUT: &str = "(no output)";
 
 /// The author of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub struct Message {
 pub struct AssistantParts<'a> {
     /// The visible text; empty for none.
     pub text: &'a str,
+    /// The content as the JSON text of a list, if it is more than the text.
+    pub parts: Option<&'a str>,
     /// The name of the field for the reasoning text, and the text.
     pub reasoning: Option<(&'a str, &'a str)>,
     /// The tool calls.
@@ -143,16 +148,12 @@ impl Message {
     pub fn assistant(parts: &AssistantParts<'_>) -> Self {
         let mut json = String::from(r#"{"role":"assistant""#);
         let null = parts.text.is_empty() && !parts.tool_calls.is_empty();
-        push_entry(
-            &mut json,
-            "content",
-            if null {
-                "null".into()
-            } else {
-                quoted(parts.text)
-            }
-            .as_str(),
-        );
+        let content = match parts.parts {
+            Some(list) => list.to_owned(),
+            None if null => "null".to_owned(),
+            None => quoted(parts.text),
+        };
+        push_entry(&mut json, "content", &content);
         if let Some((field, text)) = parts.reasoning {
             push_entry(&mut json, field, &quoted(text));
         }
@@ -340,6 +341,10 @@ fn parse_call(entry: &RawValue) -> Result<ToolCall, String> {
         name: text(&body, "name")?,
         arguments,
         kind,
+        members: CallMembers {
+            beside: CallMembers::of(&object),
+            inside: CallMembers::of(&body),
+        },
     })
 }
 
@@ -392,6 +397,7 @@ mod tests {
             name: "f".into(),
             arguments: "{}".into(),
             kind: CallKind::Function,
+            members: CallMembers::default(),
         };
         let parts = AssistantParts {
             tool_calls: std::slice::from_ref(&call),

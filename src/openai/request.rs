@@ -59,6 +59,42 @@ pub fn body_object(body: &[u8]) -> Result<RawObject<'_>, RequestError> {
     })
 }
 
+/// Refuses an object with a member that is not known: it may be a misspelt one.
+///
+/// # Errors
+/// When there is one; the error names it.
+pub fn refuse_unknown(object: &RawObject<'_>, known: &[&str]) -> Result<(), RequestError> {
+    match object.iter().find(|(key, _)| !known.contains(key)) {
+        None => Ok(()),
+        Some((key, _)) => {
+            let problem = format!("is not a known field; the fields are {}", known.join(", "));
+            Err(RequestError::invalid(key, &problem))
+        }
+    }
+}
+
+/// What one of these words means.
+///
+/// # Errors
+/// When it is none of them.
+pub fn one_of<T: Copy>(param: &str, word: &str, words: &[(&str, T)]) -> Result<T, RequestError> {
+    let found = words.iter().find(|(known, _)| *known == word);
+    let problem = || RequestError::invalid(param, &format!("must be {}", listed(words)));
+    found.map(|(_, value)| *value).ok_or_else(problem)
+}
+
+/// The words as an error lists them.
+pub fn listed<T>(words: &[(&str, T)]) -> String {
+    let quoted: Vec<String> = words
+        .iter()
+        .map(|(word, _)| format!("\"{word}\""))
+        .collect();
+    match quoted.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        all => all.concat(),
+    }
+}
+
 /// A member of a body as a type; `None` if it is absent or `null`. `expected` describes the type in the error.
 ///
 /// # Errors

@@ -38,6 +38,17 @@ pub struct ToolCall {
     pub arguments: String,
     /// The type of the call.
     pub kind: CallKind,
+    /// What else the call has.
+    pub members: CallMembers,
+}
+
+/// Members of a call on which loopwright does not act, such as the state that a model server attaches: key and JSON text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CallMembers {
+    /// Beside the `function` object. The type is among them if it is another one than that of [`ToolCall::kind`].
+    pub beside: Vec<(String, Box<str>)>,
+    /// Inside of it.
+    pub inside: Vec<(String, Box<str>)>,
 }
 
 /// Why an entry of `tools[]` is not a function or custom tool.
@@ -125,9 +136,13 @@ impl ToolCall {
             CallKind::Function => ("function", "arguments"),
             CallKind::Custom => ("custom", "input"),
         };
-        json.push_str(r#","type":""#);
-        json.push_str(kind);
-        json.push_str(r#"",""#);
+        let mut beside = self.members.beside.iter();
+        let other_type = beside.find(|(key, _)| key == "type");
+        match other_type {
+            Some((key, value)) => push_entry(&mut json, key, value),
+            None => push_entry(&mut json, "type", &quoted(kind)),
+        }
+        json.push_str(",\"");
         json.push_str(kind);
         json.push_str(r#"":{"name":"#);
         push_string(&mut json, &self.name);
@@ -135,8 +150,41 @@ impl ToolCall {
         json.push_str(argument_key);
         json.push_str("\":");
         push_string(&mut json, &self.arguments);
-        json.push_str("}}");
+        for (key, value) in &self.members.inside {
+            push_entry(&mut json, key, value);
+        }
+        json.push('}');
+        for (key, value) in self.members.beside.iter().filter(|(key, _)| key != "type") {
+            push_entry(&mut json, key, value);
+        }
+        json.push('}');
         json
+    }
+}
+
+impl CallMembers {
+    /// Whether a key beside `function`, or inside of it, is one on which loopwright acts.
+    pub fn is_known(key: &str) -> bool {
+        matches!(
+            key,
+            "index" | "id" | "type" | "function" | "custom" | "name" | "arguments" | "input"
+        )
+    }
+
+    /// The members of a call, or of the object inside of it, on which loopwright does not act.
+    pub fn of(object: &RawObject<'_>) -> Vec<(String, Box<str>)> {
+        let other_type = |key: &str, value: &RawValue| {
+            key == "type"
+                && !matches!(
+                    value.get(),
+                    r#""function""# | r#""custom""# | r#""""# | "null"
+                )
+        };
+        let kept = object
+            .iter()
+            .filter(|(key, value)| !Self::is_known(key) || other_type(key, value));
+        kept.map(|(key, value)| (key.to_owned(), value.get().into()))
+            .collect()
     }
 }
 
@@ -184,10 +232,23 @@ mod tests {
             name: "n".into(),
             arguments: r#"{"a":"b"}"#.into(),
             kind: CallKind::Function,
+            members: CallMembers::default(),
         };
         assert_eq!(
             call.to_json(None),
             r#"{"id":"c","type":"function","function":{"name":"n","arguments":"{\"a\":\"b\"}"}}"#
+        );
+        let members = CallMembers {
+            beside: vec![("extra".into(), "{}".into())],
+            inside: vec![("strict".into(), "1.0".into())],
+        };
+        assert_eq!(
+            ToolCall {
+                members,
+                ..call.clone()
+            }
+            .to_json(None),
+            r#"{"id":"c","type":"function","function":{"name":"n","arguments":"{\"a\":\"b\"}","strict":1.0},"extra":{}}"#
         );
         assert!(call.to_json(Some(1)).starts_with(r#"{"index":1,"id":"c""#));
     }

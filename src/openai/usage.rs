@@ -2,41 +2,27 @@
 
 use serde_json::{Map, Value};
 
-/// Why a model stopped: the values of `finish_reason`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why a model stopped: the values of `finish_reason` that clients get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
     /// The answer is complete.
     Stop,
-    /// The token limit was reached.
+    /// The answer was cut at a token limit.
     Length,
     /// The model calls tools.
     ToolCalls,
     /// A content filter stopped the answer.
     ContentFilter,
-    /// Another value of the upstream, sent unchanged.
-    Other(String),
 }
 
 impl FinishReason {
-    /// Parses the value of `finish_reason`; the legacy `function_call` becomes `ToolCalls`.
-    pub fn parse(word: &str) -> Self {
-        match word {
-            "stop" => Self::Stop,
-            "length" => Self::Length,
-            "tool_calls" | "function_call" => Self::ToolCalls,
-            "content_filter" => Self::ContentFilter,
-            other => Self::Other(other.to_owned()),
-        }
-    }
-
     /// The value of `finish_reason`.
-    pub fn as_str(&self) -> &str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Stop => "stop",
             Self::Length => "length",
             Self::ToolCalls => "tool_calls",
             Self::ContentFilter => "content_filter",
-            Self::Other(word) => word,
         }
     }
 }
