@@ -45,6 +45,7 @@ pub struct SseDecoder {
     failed: bool,
     event: Option<Box<str>>,
     data: Data,
+    foreign: Option<Bytes>,
 }
 
 /// The data lines of the event that is being read.
@@ -68,7 +69,13 @@ impl SseDecoder {
             failed: false,
             event: None,
             data: Data::None,
+            foreign: None,
         }
+    }
+
+    /// Takes the first line since the last call that is not of an event stream: its field is not one of the standard.
+    pub fn take_foreign_line(&mut self) -> Option<Bytes> {
+        self.foreign.take()
     }
 
     /// Hands over the next piece of the stream.
@@ -166,7 +173,7 @@ impl SseDecoder {
                 [] => 0,
                 [b':', b' ', ..] => 2,
                 [b':', ..] => 1,
-                _ => return Ok(None),
+                _ => return Ok(self.keep_foreign(line, start)),
             };
             line.advance(start + 4 + skip);
             self.add_data(line)?;
@@ -178,9 +185,19 @@ impl SseDecoder {
             if rest.is_empty() || rest.first() == Some(&b':') {
                 self.event =
                     (!name.is_empty()).then(|| String::from_utf8_lossy(name).as_ref().into());
+            } else {
+                return Ok(self.keep_foreign(line, start));
             }
+        } else if !is_ignored(text) {
+            return Ok(self.keep_foreign(line, start));
         }
         Ok(None)
+    }
+
+    fn keep_foreign(&mut self, mut line: Bytes, start: usize) -> Option<SseEvent> {
+        line.advance(start);
+        self.foreign.get_or_insert(line);
+        None
     }
 
     fn add_data(&mut self, value: Bytes) -> Result<(), SseError> {
@@ -229,6 +246,12 @@ impl SseDecoder {
         self.data = Data::None;
         error
     }
+}
+
+/// Whether a line is a comment, or of a field that means nothing here.
+fn is_ignored(line: &[u8]) -> bool {
+    let field = line.split(|byte| *byte == b':').next().unwrap_or_default();
+    matches!(field, b"" | b"id" | b"retry")
 }
 
 fn append_line(joined: &mut BytesMut, line: &[u8]) {
@@ -296,6 +319,25 @@ mod tests {
         );
         check("data:\n\n", &[(None, "")]);
         check("\n\n\r\n", &[]);
+    }
+
+    #[test]
+    fn the_first_line_that_is_not_of_the_standard_is_kept() {
+        for (stream, expected) in [
+            (": a\nid: 1\nretry\n:\ndata: x\nevent: y\n\n", None),
+            ("data: x\nerror: {}\nfoo\n\n", Some("error: {}")),
+            ("\u{feff}<html>\n", Some("<html>")),
+            ("datax: 1\n", Some("datax: 1")),
+            ("eventx", Some("eventx")),
+        ] {
+            let mut decoder = SseDecoder::new(1024);
+            decoder.push(Bytes::from(stream));
+            while decoder.next_event().is_some() {}
+            decoder.finish();
+            let line = decoder.take_foreign_line();
+            assert_eq!(line.as_deref(), expected.map(str::as_bytes), "{stream:?}");
+            assert_eq!(decoder.take_foreign_line(), None);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod fail_over;
 pub mod headers;
 pub mod http;
 pub mod learned;
+pub mod memory;
 pub mod messages;
 pub mod models;
 pub mod retry;
@@ -27,6 +28,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
+use self::assemble::IncompleteReply;
 use crate::ids::WorkspaceId;
 use crate::openai::event::ModelEvent;
 use crate::parted::{PartedText, PartedWriter};
@@ -38,6 +40,11 @@ use crate::parted::{PartedText, PartedWriter};
 pub trait Upstream: Send + Sync + std::fmt::Debug {
     /// The configured name, for logs and metrics.
     fn name(&self) -> &str;
+
+    /// What the server is, if it is known.
+    fn kind(&self) -> Option<settings::ServerKind> {
+        None
+    }
 
     /// The known deviations of this upstream.
     fn quirks(&self) -> &settings::Quirks;
@@ -96,6 +103,10 @@ pub struct ModelCall {
     pub transcript: Transcript,
     /// Headers of the client's request for the upstream.
     pub headers: Arc<HeaderMap>,
+    /// Whether the upstream may be asked for a stream.
+    pub streams: bool,
+    /// Whether it may be sent `stream_options`.
+    pub sends_stream_options: bool,
     /// What stands for the session in the affinity header of an upstream; its text says nothing of the caller's id.
     pub session: WorkspaceId,
 }
@@ -216,6 +227,14 @@ pub enum UpstreamError {
         reason: String,
         /// A retry of the same upstream may succeed.
         retryable: bool,
+    },
+    /// The upstream ended the response, but not as a complete one.
+    #[error("the response of upstream {upstream} is not complete: {reason}")]
+    Incomplete {
+        /// The upstream's configured name.
+        upstream: Arc<str>,
+        /// The cause, for the client.
+        reason: IncompleteReply,
     },
     /// The request body that the client streams broke off.
     #[error("the request body broke off")]

@@ -1,9 +1,7 @@
-//! The delay before another attempt: computed from the number of attempts, or requested by the server.
+//! The delay before another attempt, computed from the number of attempts.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use http::HeaderMap;
-use http::header::RETRY_AFTER;
 use rand::RngExt;
 
 /// Delays that double with each retry up to a maximum, lengthened at random so that clients do not retry in step.
@@ -30,18 +28,6 @@ impl Backoff {
     }
 }
 
-/// The delay of a `retry-after` header, in seconds or as a date. A date in the past is no delay, and a number that is too
-/// large for a duration is the longest one.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse::<f64>() {
-        let delay = || Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        return (seconds >= 0.0).then(delay);
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,23 +44,5 @@ mod tests {
             let delay = backoff.delay(retry).as_secs_f64();
             assert!((least..=least * 1.25).contains(&delay), "{retry}: {delay}");
         }
-    }
-
-    #[test]
-    fn retry_after_is_read_in_both_forms() {
-        let delay = |text: &str| {
-            let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
-            retry_after(&headers).map(|delay| delay.as_secs_f64())
-        };
-        assert_eq!(delay("7"), Some(7.0));
-        assert_eq!(delay(" 1.5 "), Some(1.5));
-        assert_eq!(delay("-1"), None);
-        assert_eq!(delay("NaN"), None);
-        assert_eq!(delay("soon"), None);
-        assert_eq!(delay("Wed, 21 Oct 2015 07:28:00 GMT"), Some(0.0));
-        assert!(delay("1e300").unwrap() > 1e18);
-        let far = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(40));
-        assert!((38.0..=40.0).contains(&delay(&far).unwrap()));
-        assert_eq!(retry_after(&HeaderMap::new()), None);
     }
 }

@@ -3,29 +3,57 @@
 //! The assembler decides which piece of a tool call belongs to which call. Some servers omit indexes, ids or both, repeat
 //! names or send a call twice. It also replaces the upstream's call ids: clients may receive them, so that they must be
 //! unique and unguessable.
+//!
+//! It also decides whether a reply is complete, cut or failed.
 
+use super::memory::MessageOrigin;
 use crate::ids::{CallIdStyle, fresh_call_id};
+use crate::openai::ending::AnswerEnd;
 use crate::openai::event::{ModelEvent, ToolCallDelta};
 use crate::openai::fold::FoldedFields;
-use crate::openai::tool::{CallKind, ToolCall};
+use crate::openai::raw::quoted;
+use crate::openai::tool::{CallKind, CallMembers, ToolCall};
 use crate::openai::usage::{FinishReason, Usage};
 
 /// Most tool calls of one reply; a model that makes more is broken.
 pub const MAX_CALLS: usize = 128;
 
+/// Most bytes of an empty object with white space.
+const MAX_PLACEHOLDER: usize = 16;
+/// Most characters of an unknown finish reason in an error.
+const MAX_WORD: usize = 100;
+
 /// Fields of a message that hold an answer without text.
 const INSTEAD_OF_TEXT: [&str; 3] = ["refusal", "audio", "images"];
+/// The field of a message's content.
+const CONTENT: &str = "content";
 
 /// A reply has more than [`MAX_CALLS`] tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {MAX_CALLS} tool calls")]
 pub struct TooManyCalls;
 
+/// Why a reply is not one: the upstream did not end it as a complete one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IncompleteReply {
+    /// With a word that means a failure, or that is not known.
+    #[error("the model server ended its answer with the finish reason {0}")]
+    Failed(String),
+    /// Without a word, and before anything whole had come.
+    #[error("the model server ended its answer without a finish reason, before it was complete")]
+    Unstated,
+    /// For calls that did not come.
+    #[error("the model server ended its answer for tool calls and sent none")]
+    NoCalls,
+}
+
 /// What the model returned in one model call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelReply {
     /// The visible text.
     pub text: String,
+    /// The content as the JSON text of a list, if it is more than the text.
+    pub parts: Option<Box<str>>,
     /// The reasoning text and the field in which it came.
     pub reasoning: Option<(String, &'static str)>,
     /// The tool calls, in the order in which they began.
@@ -38,6 +66,8 @@ pub struct ModelReply {
     pub model: Option<String>,
     /// Other fields of the message: key and JSON text.
     pub extra: Vec<(String, Box<str>)>,
+    /// The upstream, and its ids of the calls.
+    pub origin: Option<MessageOrigin>,
 }
 
 /// One complete call.
@@ -55,7 +85,10 @@ impl ModelReply {
         let in_place = |(key, value): &(String, Box<str>)| {
             INSTEAD_OF_TEXT.contains(&key.as_str()) && !matches!(&**value, r#""""# | "[]" | "{}")
         };
-        !self.text.trim().is_empty() || self.extra.iter().any(in_place)
+        let has_part = |parts: &str| parts.contains(r#""image_url""#);
+        !self.text.trim().is_empty()
+            || self.extra.iter().any(in_place)
+            || self.parts.as_deref().is_some_and(has_part)
     }
 }
 
@@ -65,8 +98,10 @@ pub struct ReplyAssembler {
     split_names: bool,
     text: String,
     reasoning: Option<(String, &'static str)>,
+    /// The content, if it is more than the text.
+    parts: FoldedFields,
     calls: Vec<OpenCall>,
-    finish: Option<FinishReason>,
+    end: Option<AnswerEnd>,
     usage: Option<Usage>,
     model: Option<String>,
     extra: FoldedFields,
@@ -81,14 +116,16 @@ struct OpenCall {
     arguments: String,
     /// The arguments came in one piece that is marked as whole.
     whole: bool,
-    /// The arguments are an empty object. Some servers send one before the actual pieces.
-    placeholder: bool,
     /// The id of the call, if it is known before the reply ends.
     fresh_id: Option<String>,
     /// How much of the arguments was passed on, in bytes.
     passed_on: usize,
     scan: ObjectScan,
     kind: CallKind,
+    beside: FoldedFields,
+    inside: FoldedFields,
+    /// The members of the last piece.
+    last_members: CallMembers,
 }
 
 /// An incremental search for the end of the JSON object in a growing text.
@@ -121,17 +158,25 @@ impl ReplyAssembler {
     pub fn push(&mut self, event: &ModelEvent) -> Result<(), TooManyCalls> {
         match event {
             ModelEvent::Text(text) => self.text.push_str(text),
-            ModelEvent::Reasoning { text, field } => match &mut self.reasoning {
-                Some((all, _)) => all.push_str(text),
-                None => self.reasoning = Some((text.clone(), field)),
-            },
+            ModelEvent::Reasoning { text, field } => self.push_reasoning(text, field),
+            ModelEvent::TextWasReasoning { field } => {
+                let text = std::mem::take(&mut self.text);
+                self.push_reasoning(&text, field);
+            }
+            ModelEvent::Parts(parts) => {
+                if self.parts.is_empty() && !self.text.is_empty() {
+                    let text = format!(r#"[{{"type":"text","text":{}}}]"#, quoted(&self.text));
+                    self.parts.push(CONTENT, &text);
+                }
+                self.parts.push(CONTENT, &format!("[{}]", parts.join(",")));
+            }
             ModelEvent::ToolCall(delta) => return self.push_call(delta),
             ModelEvent::DeltaExtra(fields) => {
                 for (key, value) in fields {
                     self.extra.push(key, value);
                 }
             }
-            ModelEvent::Finish(reason) => self.finish = Some(reason.clone()),
+            ModelEvent::Finish(end) => self.end = Some(end.clone()),
             ModelEvent::Usage(usage) => self.usage = Some(usage.clone()),
             ModelEvent::Model(model) => self.model = Some(model.clone()),
             ModelEvent::ChoiceExtra(_) | ModelEvent::ChunkExtra(_) => {}
@@ -143,7 +188,7 @@ impl ReplyAssembler {
     /// the arguments may still be replaced.
     pub fn next_arguments(&mut self, style: CallIdStyle) -> Option<(String, &str, &str)> {
         let call = self.calls.last_mut()?;
-        if call.whole || call.placeholder || call.name.is_empty() {
+        if call.whole || call.name.is_empty() || call.is_placeholder() {
             return None;
         }
         let piece = call.arguments.get(call.passed_on..)?;
@@ -160,37 +205,84 @@ impl ReplyAssembler {
         !self.calls.is_empty()
     }
 
-    /// Ends the reply; every call gets a fresh id.
-    pub fn finish(self, style: CallIdStyle) -> ModelReply {
+    /// Ends the reply; every call gets a fresh id. `withheld` says that the model was to make no calls.
+    ///
+    /// # Errors
+    /// When the upstream did not end it as a complete one, or as one that was cut at a limit.
+    pub fn finish(self, style: CallIdStyle, withheld: bool) -> Result<ModelReply, IncompleteReply> {
+        let end = self.end.clone();
+        let mut calls = self.calls.iter().filter(|call| !call.is_empty());
+        let calls_are_whole = calls.all(|call| {
+            call.kind == CallKind::Custom
+                || serde_json::from_str::<serde::de::IgnoredAny>(call.arguments()).is_ok()
+        });
+        let mut reply = self.so_far(style);
+        let has_calls = !reply.calls.is_empty();
+        reply.finish = match end {
+            Some(AnswerEnd::Failed(word)) => {
+                let word = quoted(&word.chars().take(MAX_WORD).collect::<String>());
+                return Err(IncompleteReply::Failed(word));
+            }
+            Some(AnswerEnd::Reason(FinishReason::Stop)) if has_calls => FinishReason::ToolCalls,
+            Some(AnswerEnd::Reason(FinishReason::ToolCalls)) if !has_calls && withheld => {
+                FinishReason::Stop
+            }
+            Some(AnswerEnd::Reason(FinishReason::ToolCalls)) if !has_calls => {
+                return Err(IncompleteReply::NoCalls);
+            }
+            Some(AnswerEnd::Reason(reason)) => reason,
+            Some(AnswerEnd::Unstated) | None => match has_calls {
+                true if calls_are_whole => FinishReason::ToolCalls,
+                false if reply.has_answer() => FinishReason::Stop,
+                true | false => return Err(IncompleteReply::Unstated),
+            },
+        };
+        Ok(reply)
+    }
+
+    /// The reply as far as it has come; every call gets a fresh id.
+    pub fn so_far(self, style: CallIdStyle) -> ModelReply {
         let calls: Vec<AssembledCall> = self
             .calls
             .into_iter()
-            .filter(|call| !(call.name.is_empty() && call.arguments.is_empty()))
+            .filter(|call| !call.is_empty())
             .map(|call| AssembledCall {
                 call: ToolCall {
+                    arguments: call.arguments().to_owned(),
                     id: call.fresh_id.unwrap_or_else(|| fresh_call_id(style)),
                     name: call.name,
-                    arguments: call.arguments,
                     kind: call.kind,
+                    members: CallMembers {
+                        beside: call.beside.into_entries().collect(),
+                        inside: call.inside.into_entries().collect(),
+                    },
                 },
                 upstream_id: call.id,
             })
             .collect();
-        let finish = match (self.finish, calls.is_empty()) {
-            (None | Some(FinishReason::Stop | FinishReason::Other(_)), false) => {
-                FinishReason::ToolCalls
-            }
-            (None | Some(FinishReason::ToolCalls), true) => FinishReason::Stop,
-            (Some(reason), _) => reason,
-        };
+        let parts = self.parts.into_entries().next().map(|(_, parts)| parts);
+        // The parts of such a content hold the reasoning.
+        let in_parts = parts
+            .as_deref()
+            .is_some_and(|parts| parts.contains(r#""thinking""#));
         ModelReply {
             text: self.text,
-            reasoning: self.reasoning,
+            parts,
+            reasoning: self.reasoning.filter(|_| !in_parts),
             calls,
-            finish,
+            finish: FinishReason::Stop,
             usage: self.usage,
             model: self.model,
             extra: self.extra.into_entries().collect(),
+            origin: None,
+        }
+    }
+
+    fn push_reasoning(&mut self, text: &str, field: &'static str) {
+        match &mut self.reasoning {
+            Some((all, _)) if !all.is_empty() => all.push_str(text),
+            // A field with nothing in it says less than one with a text.
+            Some(_) | None => self.reasoning = Some((text.to_owned(), field)),
         }
     }
 
@@ -242,6 +334,25 @@ impl ReplyAssembler {
 }
 
 impl OpenCall {
+    /// Whether nothing but an id has come.
+    fn is_empty(&self) -> bool {
+        self.name.is_empty() && self.arguments.is_empty()
+    }
+
+    /// Whether the arguments are an empty object. Some servers send one before the actual arguments.
+    fn is_placeholder(&self) -> bool {
+        let arguments = self.arguments.get(..MAX_PLACEHOLDER);
+        let rest = after_empty_object(arguments.unwrap_or(&self.arguments));
+        arguments.is_none() && rest.is_some_and(|rest| rest.trim_start().is_empty())
+    }
+
+    /// The arguments without such an object in front.
+    fn arguments(&self) -> &str {
+        let rest = after_empty_object(&self.arguments);
+        rest.filter(|rest| rest.trim_start().starts_with('{'))
+            .unwrap_or(&self.arguments)
+    }
+
     /// Whether the piece starts another call although its index or id is that of this one.
     fn is_followed_by(&mut self, delta: &ToolCallDelta, split_names: bool) -> bool {
         // A call starts with a name. Ids alone do not count: some servers make a new id for every piece of one call.
@@ -271,6 +382,8 @@ impl OpenCall {
         if delta.whole {
             // A complete call that repeats the assembled one is not a second call.
             self.whole && (delta.index.is_none() || arguments != self.arguments)
+        } else if delta.index.is_some() && self.is_placeholder() {
+            false
         } else {
             self.scan.finds_whole_object(&self.arguments)
         }
@@ -291,18 +404,27 @@ impl OpenCall {
                 self.name.clone_from(name);
             }
         }
+        // Some servers repeat the members with every piece.
+        if delta.members != self.last_members {
+            for (key, json) in &delta.members.beside {
+                self.beside.push(key, json);
+            }
+            for (key, json) in &delta.members.inside {
+                self.inside.push(key, json);
+            }
+            self.last_members.clone_from(&delta.members);
+        }
         let Some(arguments) = &delta.arguments else {
             return;
         };
         if delta.whole {
             self.replace_arguments(arguments);
             self.whole = true;
-            self.placeholder = arguments.trim() == "{}";
-        } else if !self.whole {
-            self.arguments.push_str(arguments);
-        } else if self.placeholder {
+        } else if self.is_placeholder() && arguments.trim_start().starts_with('{') {
             self.replace_arguments(arguments);
             self.whole = false;
+        } else if !self.whole {
+            self.arguments.push_str(arguments);
         }
     }
 
@@ -310,6 +432,12 @@ impl OpenCall {
         self.arguments.clone_from(arguments);
         self.scan = ObjectScan::default();
     }
+}
+
+/// What follows an empty object.
+fn after_empty_object(text: &str) -> Option<&str> {
+    let inside = text.trim_start().strip_prefix('{')?;
+    inside.trim_start().strip_prefix('}')
 }
 
 impl ObjectScan {
@@ -365,6 +493,7 @@ mod tests {
             whole: arguments.starts_with('='),
             kind: CallKind::Function,
             text_form: None,
+            members: CallMembers::default(),
         }
     }
 
@@ -375,7 +504,7 @@ mod tests {
                 .push(&ModelEvent::ToolCall(piece.clone()))
                 .unwrap();
         }
-        let reply = assembler.finish(CallIdStyle::Standard);
+        let reply = assembler.so_far(CallIdStyle::Standard);
         reply
             .calls
             .into_iter()
@@ -595,6 +724,21 @@ mod tests {
             &[("f", "{\"a\":1}")],
         );
         check(
+            "the text of an empty object before the pieces",
+            &[
+                ["0", "a", "f", "{}"],
+                ["0", "-", "-", "-"],
+                ["0", "-", "f", "{\"a\""],
+                ["0", "-", "-", ":1}"],
+            ],
+            &[("f", "{\"a\":1}")],
+        );
+        check(
+            "the text of an empty object before the object",
+            &[["0", "a", "f", "={ }\n{\"a\":1}"]],
+            &[("f", "\n{\"a\":1}")],
+        );
+        check(
             "the name grows",
             &[["0", "-", "get", "-"], ["0", "-", "get_x", "{}"]],
             &[("get_x", "{}")],
@@ -627,7 +771,7 @@ mod tests {
                 .unwrap();
         }
         assert!(assembler.has_calls());
-        let reply = assembler.finish(CallIdStyle::Short);
+        let reply = assembler.so_far(CallIdStyle::Short);
         assert_eq!(reply.calls[0].upstream_id.as_deref(), Some("same"));
         assert_eq!(reply.calls[0].call.id.len(), 9);
         assert_ne!(reply.calls[0].call.id, reply.calls[1].call.id);
@@ -663,38 +807,155 @@ mod tests {
         for _ in 0..2_000 {
             assembler.push(&extras).unwrap();
         }
-        assert_eq!(assembler.finish(CallIdStyle::Standard).extra.len(), 256);
+        assert_eq!(assembler.so_far(CallIdStyle::Standard).extra.len(), 256);
         assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    }
+
+    /// How a reply with this text, these arguments of a call and this end is finished.
+    fn ended(
+        text: &str,
+        arguments: Option<&str>,
+        end: AnswerEnd,
+    ) -> Result<FinishReason, IncompleteReply> {
+        let mut assembler = ReplyAssembler::new(false);
+        assembler.push(&ModelEvent::Text(text.into())).unwrap();
+        if let Some(arguments) = arguments {
+            let call = ModelEvent::ToolCall(piece("0", "a", "f", arguments));
+            assembler.push(&call).unwrap();
+        }
+        assembler.push(&ModelEvent::Finish(end)).unwrap();
+        let reply = assembler.finish(CallIdStyle::Standard, false)?;
+        Ok(reply.finish)
     }
 
     #[test]
     fn the_finish_agrees_with_the_calls() {
-        use FinishReason::{ContentFilter, Length, Other, Stop, ToolCalls};
-        let other = || Other("eos".into());
+        use FinishReason::{ContentFilter, Length, Stop, ToolCalls};
         for (reason, calls, expected) in [
-            (Some(Stop), true, ToolCalls),
-            (Some(other()), true, ToolCalls),
-            (None, true, ToolCalls),
-            (Some(ToolCalls), true, ToolCalls),
-            (Some(Length), true, Length),
-            (Some(ContentFilter), true, ContentFilter),
-            (Some(ToolCalls), false, Stop),
-            (Some(Stop), false, Stop),
-            (Some(other()), false, other()),
-            (None, false, Stop),
+            (Stop, true, ToolCalls),
+            (ToolCalls, true, ToolCalls),
+            (Length, true, Length),
+            (ContentFilter, true, ContentFilter),
+            (Stop, false, Stop),
+            (Length, false, Length),
         ] {
-            let mut assembler = ReplyAssembler::new(false);
-            if calls {
-                assembler
-                    .push(&ModelEvent::ToolCall(piece("0", "a", "f", "{}")))
-                    .unwrap();
-            }
-            if let Some(reason) = &reason {
-                assembler.push(&ModelEvent::Finish(reason.clone())).unwrap();
-            }
-            let finish = assembler.finish(CallIdStyle::Standard).finish;
-            assert_eq!(finish, expected, "{reason:?} {calls}");
+            let finish = ended("", calls.then_some("{}"), AnswerEnd::Reason(reason));
+            assert_eq!(finish, Ok(expected), "{reason:?} {calls}");
         }
+    }
+
+    #[test]
+    fn a_reply_without_a_good_end_is_not_complete() {
+        use IncompleteReply::{Failed, NoCalls, Unstated};
+        let failed = || AnswerEnd::Failed("abort".into());
+        let calls = || AnswerEnd::Reason(FinishReason::ToolCalls);
+        for (text, arguments, end, expected) in [
+            ("a", None, failed(), Failed("\"abort\"".into())),
+            ("", Some("{}"), failed(), Failed("\"abort\"".into())),
+            ("a", None, calls(), NoCalls),
+            ("", None, AnswerEnd::Unstated, Unstated),
+            (" \n", None, AnswerEnd::Unstated, Unstated),
+            ("a", Some("{\"a\":1"), AnswerEnd::Unstated, Unstated),
+            ("a", Some("-"), AnswerEnd::Unstated, Unstated),
+        ] {
+            assert_eq!(
+                ended(text, arguments, end.clone()),
+                Err(expected),
+                "{end:?}"
+            );
+        }
+        let unstated = |text, arguments| ended(text, arguments, AnswerEnd::Unstated);
+        assert_eq!(unstated("a", None), Ok(FinishReason::Stop));
+        assert_eq!(unstated("", Some("{}")), Ok(FinishReason::ToolCalls));
+        // A reply that was to have no calls.
+        let mut assembler = ReplyAssembler::new(false);
+        assembler.push(&ModelEvent::Finish(calls())).unwrap();
+        let reply = assembler.finish(CallIdStyle::Standard, true).unwrap();
+        assert_eq!(reply.finish, FinishReason::Stop);
+    }
+
+    #[test]
+    fn the_last_finish_counts() {
+        let mut assembler = ReplyAssembler::new(false);
+        for word in ["abort", "stop", "length"] {
+            let end = AnswerEnd::of_word(word).unwrap();
+            assembler.push(&ModelEvent::Finish(end)).unwrap();
+        }
+        let reply = assembler.finish(CallIdStyle::Standard, false).unwrap();
+        assert_eq!(reply.finish, FinishReason::Length);
+    }
+
+    #[test]
+    fn members_of_a_call_are_kept_whenever_they_come() {
+        let with = |beside: &[(&str, &str)], inside: &[(&str, &str)], arguments: &str| {
+            let owned = |list: &[(&str, &str)]| {
+                let list = list.iter();
+                list.map(|(key, json)| ((*key).to_owned(), Box::from(*json)))
+                    .collect()
+            };
+            let members = CallMembers {
+                beside: owned(beside),
+                inside: owned(inside),
+            };
+            let piece = piece("0", "a", "f", arguments);
+            ModelEvent::ToolCall(ToolCallDelta { members, ..piece })
+        };
+        let mut assembler = ReplyAssembler::new(false);
+        for event in [
+            with(
+                &[("extra_content", r#"{"google":{"thought_signature":"U0"}}"#)],
+                &[],
+                "{}",
+            ),
+            with(
+                &[("extra_content", r#"{"google":{"thought_signature":"lH"}}"#)],
+                &[],
+                "-",
+            ),
+            with(&[], &[("provider_specific_fields", r#"{"a":1.0}"#)], "-"),
+        ] {
+            assembler.push(&event).unwrap();
+        }
+        let reply = assembler.so_far(CallIdStyle::Standard);
+        let json = reply.calls[0].call.to_json(None);
+        let id = &reply.calls[0].call.id;
+        assert_eq!(
+            json,
+            format!(
+                r#"{{"id":"{id}","type":"function","function":{{"name":"f","arguments":"{{}}","provider_specific_fields":{{"a":1.0}}}},"extra_content":{{"google":{{"thought_signature":"U0lH"}}}}}}"#
+            )
+        );
+    }
+
+    #[test]
+    fn parts_of_the_content_are_kept_whole() {
+        let mut assembler = ReplyAssembler::new(false);
+        let parts =
+            |list: &[&str]| ModelEvent::Parts(list.iter().map(|part| Box::from(*part)).collect());
+        let text = |text: &str| ModelEvent::Text(text.into());
+        for event in [
+            text("a"),
+            parts(&[r#"{"type":"thinking","thinking":[{"type":"text","text":"h"}]}"#]),
+            parts(&[r#"{"type":"thinking","thinking":[{"type":"text","text":"m"}]}"#]),
+            parts(&[r#"{"type":"text","text":"b"}"#]),
+            text("b"),
+            parts(&[
+                r#"{"type":"text","text":"c"}"#,
+                r#"{"type":"image_url","image_url":{"url":"u"}}"#,
+            ]),
+            text("c"),
+        ] {
+            assembler.push(&event).unwrap();
+        }
+        let reply = assembler.so_far(CallIdStyle::Standard);
+        assert_eq!(reply.text, "abc");
+        assert!(reply.has_answer());
+        assert_eq!(
+            reply.parts.as_deref(),
+            Some(
+                r#"[{"type":"text","text":"a"},{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"bc"},{"type":"image_url","image_url":{"url":"u"}}]"#
+            )
+        );
     }
 
     #[test]
@@ -726,9 +987,10 @@ mod tests {
             assembler.push(&event).unwrap();
         }
         assert_eq!(
-            assembler.finish(CallIdStyle::Standard),
+            assembler.so_far(CallIdStyle::Standard),
             ModelReply {
                 text: "ab".into(),
+                parts: None,
                 reasoning: Some(("r1r2".into(), "thinking")),
                 calls: Vec::new(),
                 finish: FinishReason::Stop,
@@ -736,11 +998,40 @@ mod tests {
                 model: Some("m".into()),
                 extra: vec![
                     ("refusal".into(), "\"no\\n!\"".into()),
-                    ("annotations".into(), "[1, 2,3]".into()),
+                    ("annotations".into(), "[1,2,3]".into()),
                     ("audio".into(), "{\"id\":2}".into()),
                 ],
+                origin: None,
             }
         );
+    }
+
+    #[test]
+    fn text_may_turn_out_to_be_reasoning() {
+        for before in [None, Some("Hm. ")] {
+            let mut assembler = ReplyAssembler::new(false);
+            let reasoning = before.map(|text| ModelEvent::Reasoning {
+                text: text.to_owned(),
+                field: "thinking",
+            });
+            let text = |text: &str| ModelEvent::Text(text.to_owned());
+            let was = ModelEvent::TextWasReasoning { field: "reasoning" };
+            for event in reasoning
+                .into_iter()
+                .chain([text("a"), text("b"), was, text("c")])
+            {
+                assembler.push(&event).unwrap();
+            }
+            let reply = assembler.so_far(CallIdStyle::Standard);
+            let expected = match before {
+                None => ("ab".to_owned(), "reasoning"),
+                Some(before) => (format!("{before}ab"), "thinking"),
+            };
+            assert_eq!(
+                (reply.text.as_str(), reply.reasoning),
+                ("c", Some(expected))
+            );
+        }
     }
 
     /// Cuts a text at the given places.

@@ -16,14 +16,15 @@ use serde_json::value::RawValue;
 
 use self::repeat::{PreviousChunk, TextKind};
 pub(super) use self::text::one_line;
-use self::text::{is_falsy, lossy_string, replace_lone_surrogates};
-use self::wire::{Chunk, Delta, Entries, MAX_UNKNOWN_KEYS};
+use self::text::{Halves, TextOf, lossy_string, replace_lone_surrogates};
+use self::wire::{Choice, Chunk, Delta, Entries, MAX_UNKNOWN_KEYS};
 use super::settings::Quirks;
 use super::text_calls::TextCalls;
 use super::think::ThinkSplitter;
-use crate::openai::event::ModelEvent;
-use crate::openai::raw::RawObject;
-use crate::openai::usage::{FinishReason, Usage};
+use crate::openai::ending::AnswerEnd;
+use crate::openai::event::{ModelEvent, ToolCallDelta};
+use crate::openai::raw::{RawObject, quoted};
+use crate::openai::usage::Usage;
 
 /// The field name of events for reasoning that is a part of the content.
 const PART_REASONING_FIELD: &str = "reasoning_content";
@@ -52,35 +53,49 @@ pub struct ChunkDecoder {
     unknown_keys: HashSet<Box<str>>,
     /// The previous chunk, if its only content is a text.
     previous: PreviousChunk,
+    /// First halves of characters.
+    halves: Halves,
     saw_delta: bool,
-    finished: bool,
+    saw_reasoning: bool,
+    /// The content has parts that are more than plain texts.
+    has_parts: bool,
+    /// How the upstream has ended the answer, if it has.
+    end: Option<AnswerEnd>,
 }
 
 impl ChunkDecoder {
     /// Makes a decoder for one response.
     pub fn new(quirks: &Quirks) -> Self {
         Self {
-            think: quirks.think_tags.then(ThinkSplitter::default),
+            think: ThinkSplitter::new(quirks.think_tags),
             text_calls: None,
             model: Box::default(),
             chunk_extra: Vec::new(),
             unknown_keys: HashSet::new(),
             previous: PreviousChunk::default(),
+            halves: Halves::default(),
             saw_delta: false,
-            finished: false,
+            saw_reasoning: false,
+            has_parts: false,
+            end: None,
         }
     }
 
-    /// Finds calls of these tools that are written as text.
+    /// Finds calls of tools that are written as text. `tools` is the array of the request.
     #[must_use]
-    pub fn with_text_calls(mut self, offered: Arc<[String]>) -> Self {
-        self.text_calls = Some(TextCalls::new(offered));
+    pub fn with_text_calls(mut self, tools: Arc<str>) -> Self {
+        self.text_calls = Some(TextCalls::new(tools));
         self
     }
 
-    /// Whether the finish reason has arrived.
+    /// Whether a finish reason has arrived.
     pub fn finished(&self) -> bool {
-        self.finished
+        self.end.is_some()
+    }
+
+    /// Whether the last finish reason is a known one: what follows it changes nothing.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.end, Some(AnswerEnd::Reason(_)))
     }
 
     /// Decodes one chunk and appends its events.
@@ -98,7 +113,10 @@ impl ChunkDecoder {
     }
 
     fn decode_chunk(&mut self, data: &str, out: &mut Vec<ModelEvent>) -> Result<(), DecodeError> {
-        if let Some((kind, text)) = self.previous.text_of(data) {
+        if self.halves.is_empty()
+            && !self.has_parts
+            && let Some((kind, text)) = self.previous.text_of(data)
+        {
             self.push_text(kind, text, out);
             return Ok(());
         }
@@ -122,8 +140,8 @@ impl ChunkDecoder {
         body: &str,
         out: &mut Vec<ModelEvent>,
     ) -> Result<(), DecodeError> {
-        with_chunk(&one_line(body), |chunk| {
-            if chunk.choice.is_none() && chunk.error.is_none_or(is_falsy) {
+        with_chunk(&one_line(without_done(body)), |chunk| {
+            if chunk.choice.is_none() {
                 return Err(DecodeError::Malformed("the response has no choices".into()));
             }
             let from = out.len();
@@ -138,10 +156,11 @@ impl ChunkDecoder {
     /// Ends the response: appends pending text and, if the upstream sent no finish, a finish.
     pub fn finish(&mut self, out: &mut Vec<ModelEvent>) {
         let from = out.len();
+        self.flush_halves(out);
         self.flush_think(out);
-        if !self.finished {
-            self.finished = true;
-            out.push(ModelEvent::Finish(FinishReason::Stop));
+        if self.end.is_none() {
+            self.end = Some(AnswerEnd::Unstated);
+            out.push(ModelEvent::Finish(AnswerEnd::Unstated));
         }
         self.find_text_calls(out, from);
     }
@@ -149,6 +168,7 @@ impl ChunkDecoder {
     /// Appends text that is pending because it may be a part of a reasoning tag or of a call. The answer broke off.
     pub fn flush(&mut self, out: &mut Vec<ModelEvent>) {
         let from = out.len();
+        self.flush_halves(out);
         self.flush_think(out);
         self.find_text_calls(out, from);
         if let Some(calls) = &mut self.text_calls {
@@ -159,6 +179,26 @@ impl ChunkDecoder {
     fn find_text_calls(&mut self, out: &mut Vec<ModelEvent>, from: usize) {
         if let Some(calls) = &mut self.text_calls {
             calls.apply(out, from);
+        }
+    }
+
+    /// Appends a replacement for each first half of a character whose second half has not come.
+    fn flush_halves(&mut self, out: &mut Vec<ModelEvent>) {
+        for of in self.halves.take() {
+            let text = char::REPLACEMENT_CHARACTER.to_string();
+            match of {
+                TextOf::Content => self.push_text(TextKind::Text, text.into(), out),
+                TextOf::Reasoning(field) => out.push(ModelEvent::Reasoning { text, field }),
+                TextOf::Arguments(index) => out.push(ModelEvent::ToolCall(ToolCallDelta {
+                    index,
+                    arguments: Some(text),
+                    ..ToolCallDelta::default()
+                })),
+                TextOf::Field(key) => {
+                    let field = (key.into(), quoted(&text).into());
+                    out.push(ModelEvent::DeltaExtra(vec![field]));
+                }
+            }
         }
     }
 
@@ -174,9 +214,6 @@ impl ChunkDecoder {
         whole: bool,
         out: &mut Vec<ModelEvent>,
     ) -> Result<(), DecodeError> {
-        if let Some(error) = chunk.error.filter(|error| !is_falsy(error)) {
-            return Err(DecodeError::Reported(error.get().into()));
-        }
         if let Some(model) = chunk.model
             && *model.get() != *self.model
         {
@@ -190,39 +227,48 @@ impl ChunkDecoder {
             self.chunk_extra = owned(&chunk.extra);
             out.push(ModelEvent::ChunkExtra(self.chunk_extra.clone()));
         }
-        if let Some(choice) = &chunk.choice {
-            let before = out.len();
-            let delta = choice.delta.as_ref().filter(|delta| !delta.is_empty());
-            if let Some(delta) = delta {
-                self.saw_delta = true;
-                self.delta(delta, whole, out)?;
-            } else if let Some(message) = choice.message.as_ref().filter(|_| !self.saw_delta) {
-                self.delta(message, true, out)?;
-            }
-            let fields =
-                (!choice.extra.is_empty()).then(|| ModelEvent::ChoiceExtra(owned(&choice.extra)));
-            let has_delta_events = out.len() > before;
-            let finish = choice
-                .finish_reason
-                .and_then(lossy_string)
-                .filter(|word| !word.is_empty() && !self.finished);
-            // The fields follow the events that they belong to.
-            let (early, late) = if has_delta_events {
-                (fields, None)
-            } else {
-                (None, fields)
-            };
-            out.extend(early);
-            if let Some(word) = finish {
-                self.flush_think(out);
-                self.finished = true;
-                out.push(ModelEvent::Finish(FinishReason::parse(&word)));
-            }
-            out.extend(late);
+        for choice in chunk.choices() {
+            self.choice(choice, whole, out)?;
         }
         if let Some(usage) = chunk.usage.and_then(|usage| Usage::parse(usage.get())) {
             out.push(ModelEvent::Usage(usage));
         }
+        Ok(())
+    }
+
+    fn choice(
+        &mut self,
+        choice: &Choice<'_>,
+        whole: bool,
+        out: &mut Vec<ModelEvent>,
+    ) -> Result<(), DecodeError> {
+        let before = out.len();
+        let delta = choice.delta.as_ref().filter(|delta| !delta.is_empty());
+        if let Some(delta) = delta {
+            self.saw_delta = true;
+            self.delta(delta, whole, out)?;
+        } else if let Some(message) = choice.message.as_ref().filter(|_| !self.saw_delta) {
+            self.delta(message, true, out)?;
+        }
+        let fields =
+            (!choice.extra.is_empty()).then(|| ModelEvent::ChoiceExtra(owned(&choice.extra)));
+        let has_delta_events = out.len() > before;
+        let word = choice.finish_reason.and_then(lossy_string);
+        let end = word.and_then(|word| AnswerEnd::of_word(&word));
+        // The fields follow the events that they belong to.
+        let (early, late) = if has_delta_events {
+            (fields, None)
+        } else {
+            (None, fields)
+        };
+        out.extend(early);
+        if let Some(end) = end.filter(|end| self.end.as_ref() != Some(end)) {
+            self.flush_halves(out);
+            self.flush_think(out);
+            self.end = Some(end.clone());
+            out.push(ModelEvent::Finish(end));
+        }
+        out.extend(late);
         Ok(())
     }
 
@@ -233,27 +279,70 @@ impl ChunkDecoder {
         out: &mut Vec<ModelEvent>,
     ) -> Result<(), DecodeError> {
         if !delta.extra.is_empty() {
-            out.push(ModelEvent::DeltaExtra(owned(&delta.extra)));
+            let fields = self.fields(&delta.extra);
+            out.push(ModelEvent::DeltaExtra(fields));
         }
-        let content = delta.content.map(content).unwrap_or_default();
-        let mut reasoning = delta.reasoning();
-        if reasoning.is_none() && !content.reasoning.is_empty() {
-            reasoning = Some((content.reasoning, PART_REASONING_FIELD));
+        let content = self.content(delta.content);
+        if !content.parts.is_empty() {
+            out.push(ModelEvent::Parts(content.parts));
         }
-        if let Some((text, field)) = reasoning {
+        let own = delta.reasoning().map(|(value, field)| {
+            let text = self.halves.read(TextOf::Reasoning(field), value);
+            (text.unwrap_or_else(|| text::flat_text(value)), field)
+        });
+        // A field with nothing in it counts once.
+        let is_new_field = own.is_some() && !self.saw_reasoning;
+        let (text, field) = own
+            .filter(|(text, _)| !text.is_empty() || content.reasoning.is_empty())
+            .unwrap_or((content.reasoning, PART_REASONING_FIELD));
+        if is_new_field || !text.is_empty() {
+            if let Some(think) = self.think.as_mut().filter(|_| !text.is_empty()) {
+                think.starts_with_text();
+            }
+            self.saw_reasoning = true;
             out.push(ModelEvent::Reasoning { text, field });
         }
         if !content.text.is_empty() {
             self.push_text(TextKind::Text, content.text.into(), out);
         }
         if delta.tool_calls.is_some() || delta.function_call.is_some() {
-            let calls = calls::of_delta(delta, whole)?;
+            let calls = calls::of_delta(delta, whole, &mut self.halves)?;
             if !calls.is_empty() {
                 self.flush_think(out);
             }
             out.extend(calls.into_iter().map(ModelEvent::ToolCall));
         }
         Ok(())
+    }
+
+    fn content(&mut self, value: Option<&RawValue>) -> Content {
+        let Some(value) = value else {
+            return Content::default();
+        };
+        let mut content = match self.halves.read(TextOf::Content, value) {
+            Some(text) => Content {
+                text,
+                ..Content::default()
+            },
+            None => Content::of_parts(value),
+        };
+        self.has_parts |= !content.parts.is_empty();
+        // From then on the parts are complete.
+        if self.has_parts && content.parts.is_empty() && !content.text.is_empty() {
+            content.parts.push(text_part(&content.text));
+        }
+        content
+    }
+
+    /// Fields of a delta that loopwright does not act on.
+    fn fields(&mut self, fields: &Entries<'_>) -> Vec<(String, Box<str>)> {
+        let mut kept = owned(fields);
+        for ((key, json), (_, value)) in kept.iter_mut().zip(fields) {
+            if let Some(text) = self.halves.read_cut(key, value) {
+                *json = quoted(&text).into();
+            }
+        }
+        kept
     }
 
     /// Appends a non-empty text.
@@ -270,13 +359,8 @@ impl ChunkDecoder {
 
     /// Counts the different unknown fields of the response. They are bounded because they are stored until its end.
     fn count_keys(&mut self, chunk: &Chunk<'_>) -> Result<(), DecodeError> {
-        let choice = chunk.choice.as_ref();
-        let parts = choice.map(|choice| [choice.delta.as_ref(), choice.message.as_ref()]);
-        let parts = parts.into_iter().flatten().flatten();
-        let entries = [Some(&chunk.extra), choice.map(|choice| &choice.extra)]
-            .into_iter()
-            .flatten()
-            .chain(parts.map(|delta| &delta.extra));
+        let of_choices = chunk.choices().flat_map(Choice::unknown_fields);
+        let entries = [&chunk.extra].into_iter().chain(of_choices);
         for (key, _) in entries.flatten() {
             if self.unknown_keys.contains(key.as_ref()) {
                 continue;
@@ -304,10 +388,16 @@ fn with_chunk<T>(
             wire::parse(&replaced).map_err(|_| DecodeError::Malformed(describe(&error)))?
         }
     };
-    if chunk.is_error_object() {
-        return Err(DecodeError::Reported(data.into()));
+    match chunk.reported_error(data) {
+        Some(error) => Err(DecodeError::Reported(error.into())),
+        None => read(&chunk),
     }
-    read(&chunk)
+}
+
+/// The error that a text reports as a chunk would, as JSON text.
+pub(super) fn reported_error(data: &str) -> Option<Box<str>> {
+    let chunk = wire::parse(data).ok()?;
+    chunk.reported_error(data).map(Into::into)
 }
 
 /// Describes a JSON error without any content of the text.
@@ -337,36 +427,63 @@ fn is_same(fields: &Entries<'_>, known: &[(String, Box<str>)]) -> bool {
             .all(|((key, value), (name, json))| key == name && value.get() == &**json)
 }
 
+/// A whole response without the end of a stream, which some servers send behind it.
+fn without_done(body: &str) -> &str {
+    let body = body.trim_ascii();
+    body.strip_suffix("[DONE]").map_or(body, |rest| {
+        let rest = rest.trim_ascii_end();
+        rest.strip_suffix("data:").unwrap_or(rest)
+    })
+}
+
 /// The texts of a `content` value, which is a string or a list of parts.
 #[derive(Debug, Default)]
 struct Content {
     text: String,
     reasoning: String,
+    /// All parts, if they are more than plain texts.
+    parts: Vec<Box<str>>,
 }
 
-fn content(value: &RawValue) -> Content {
-    if let Some(text) = lossy_string(value) {
-        return Content {
-            text,
-            reasoning: String::new(),
-        };
-    }
-    let mut content = Content::default();
-    for part in serde_json::from_str::<Vec<&RawValue>>(value.get()).unwrap_or_default() {
-        if let Some(text) = lossy_string(part) {
-            content.text.push_str(&text);
-            continue;
+impl Content {
+    fn of_parts(list: &RawValue) -> Self {
+        let mut content = Self::default();
+        let mut is_plain = true;
+        for part in serde_json::from_str::<Vec<&RawValue>>(list.get()).unwrap_or_default() {
+            if let Some(text) = lossy_string(part) {
+                content.text.push_str(&text);
+                content.parts.push(text_part(&text));
+                continue;
+            }
+            let Ok(object) = RawObject::parse(part.get()) else {
+                continue;
+            };
+            content.parts.push(part.get().into());
+            is_plain &= is_plain_text(&object);
+            if let Some(thinking) = object.get_some("thinking") {
+                content.reasoning.push_str(&text::flat_text(thinking));
+            } else if let Some(text) = object.get_some("text").and_then(lossy_string) {
+                content.text.push_str(&text);
+            }
         }
-        let Ok(part) = RawObject::parse(part.get()) else {
-            continue;
-        };
-        if let Some(thinking) = part.get_some("thinking") {
-            content.reasoning.push_str(&text::flat_text(thinking));
-        } else if let Some(text) = part.get_some("text").and_then(lossy_string) {
-            content.text.push_str(&text);
+        if is_plain {
+            content.parts.clear();
         }
+        content
     }
-    content
+}
+
+/// Whether a part has a text and nothing else.
+fn is_plain_text(part: &RawObject<'_>) -> bool {
+    part.iter().all(|(key, value)| match key {
+        "text" => value.get().starts_with('"'),
+        "type" => matches!(value.get(), r#""text""# | r#""output_text""#),
+        _ => matches!(value.get(), "null" | "[]" | "{}"),
+    })
+}
+
+fn text_part(text: &str) -> Box<str> {
+    format!(r#"{{"type":"text","text":{}}}"#, quoted(text)).into()
 }
 
 #[cfg(test)]

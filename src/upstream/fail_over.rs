@@ -49,6 +49,11 @@ impl FailOver {
         self.route.candidate(self.attempts.upstream())
     }
 
+    /// The index of that upstream among the candidates of the route.
+    pub fn candidate(&self) -> usize {
+        self.attempts.upstream()
+    }
+
     /// The number of failures that were followed by another attempt.
     pub fn retries(&self) -> usize {
         self.retries

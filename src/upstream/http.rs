@@ -17,25 +17,24 @@ use ::http::header::{
     HOST,
 };
 use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use secrecy::ExposeSecret;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use self::events::{BodyEncoding, ResponseEvents};
+use self::events::ResponseEvents;
 use self::reader::{BodyReader, ForwardedBody};
-use self::request::{Upload, chat_body, function_names, join_url};
-use self::response::{client_headers, is_whole_body, read_capped};
+use self::request::{Upload, chat_body, join_url};
+use self::response::{client_headers, decoded, read_capped};
 use super::decode::ChunkDecoder;
 use super::headers::{remove_headers, strip_headers, strip_hop_by_hop};
-use super::settings::{Quirks, Settings};
+use super::settings::{Quirks, ServerKind, Settings};
 use super::{
     BoxError, ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, ModelCall,
     ModelStream, Upstream, UpstreamError,
 };
 use crate::net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBody};
-use crate::sse::SseDecoder;
 
 /// Path of chat requests below the base URL.
 const CHAT_PATH: &str = "/chat/completions";
@@ -128,7 +127,7 @@ impl HttpUpstream {
         *request.uri_mut() = self.chat_uri.clone();
         *request.headers_mut() = self.call_headers(call);
         // Without streaming, the head arrives only when the whole response is ready.
-        let wait = if quirks.streams {
+        let wait = if quirks.streams && call.streams {
             self.settings.first_byte_timeout
         } else {
             self.settings
@@ -150,32 +149,26 @@ impl HttpUpstream {
                 retryable: false,
             });
         }
-        let headers = std::mem::take(response.headers_mut());
+        let mut headers = std::mem::take(response.headers_mut());
+        let body = decoded(&mut headers, response.into_body());
         if headers
             .get(CONTENT_ENCODING)
             .is_some_and(|coding| coding != "identity")
         {
             return Err(UpstreamError::Malformed {
                 upstream: self.name.clone(),
-                reason: "the body is compressed, which was not requested".into(),
-                retryable: true,
+                reason: "the body has an encoding that is not known".into(),
+                retryable: false,
             });
         }
-        let encoding = if is_whole_body(&headers, quirks) {
-            BodyEncoding::Whole(BytesMut::new())
-        } else {
-            let largest = usize::try_from(self.settings.max_stream_bytes).unwrap_or(usize::MAX);
-            BodyEncoding::Sse(SseDecoder::new(largest))
-        };
-        let reader = BodyReader::new(response.into_body(), self.settings.idle_timeout);
+        let reader = BodyReader::new(body, self.settings.idle_timeout);
         let mut decoder = ChunkDecoder::new(quirks);
-        if let Some(tools) = call.tools.as_deref().filter(|_| quirks.text_calls) {
-            decoder = decoder.with_text_calls(function_names(tools));
+        if let Some(tools) = call.tools.clone().filter(|_| quirks.text_calls) {
+            decoder = decoder.with_text_calls(tools);
         }
         let events = ResponseEvents::new(
             self.name.clone(),
             reader,
-            encoding,
             decoder,
             self.settings.max_stream_bytes,
         );
@@ -254,7 +247,9 @@ impl HttpUpstream {
             [HOST, CONTENT_LENGTH, ACCEPT_ENCODING, EXPECT].contains(name)
         });
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let accept = if self.settings.quirks.streams {
+        // Without it any encoding would be acceptable.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let accept = if self.settings.quirks.streams && call.streams {
             "text/event-stream"
         } else {
             "application/json"
@@ -312,7 +307,8 @@ impl HttpUpstream {
         let mut headers = std::mem::take(response.headers_mut());
         strip_hop_by_hop(&mut headers);
         let wait = ERROR_BODY_WAIT.min(self.settings.idle_timeout);
-        let (body, whole) = read_capped(response.into_body(), MAX_ERROR_BODY_BYTES, wait).await;
+        let body = decoded(&mut headers, response.into_body());
+        let (body, whole) = read_capped(body, MAX_ERROR_BODY_BYTES, wait).await;
         if !whole {
             headers.remove(CONTENT_LENGTH);
         }
@@ -340,6 +336,10 @@ impl HttpUpstream {
 impl Upstream for HttpUpstream {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn kind(&self) -> Option<ServerKind> {
+        self.settings.kind
     }
 
     fn quirks(&self) -> &Quirks {

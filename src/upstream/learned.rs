@@ -7,41 +7,61 @@ use parking_lot::Mutex;
 
 use super::Upstream;
 
-/// Most pairs of upstream and model that are remembered. Clients choose the names of models.
-const MOST_PAIRS: usize = 4096;
+/// Most facts that are remembered. Clients choose the names of models.
+const MOST_FACTS: usize = 4096;
 
-/// Which models of which upstreams do not answer a call that withholds its tools with `tool_choice: "none"`.
+/// What the server of a model does not take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LearnedQuirk {
+    /// A call that withholds its tools with `tool_choice: "none"`: it is refused, or not answered.
+    WithheldTools,
+    /// A request for a stream.
+    Stream,
+    /// The field `stream_options`.
+    StreamOptions,
+}
+
+/// Quirks of pairs of upstream and model.
 #[derive(Debug, Default)]
 pub struct LearnedQuirks {
     hasher: RandomState,
-    /// Hashes of the pairs, because names of models may be long.
-    remove_tools: Mutex<HashSet<u64>>,
+    /// Hashes of the quirks with their pairs, because names of models may be long.
+    facts: Mutex<HashSet<u64>>,
+}
+
+impl LearnedQuirk {
+    fn what_follows(self) -> &'static str {
+        match self {
+            Self::WithheldTools => {
+                "a model did not answer a call with tool_choice \"none\"; its final calls are made without tools from now on"
+            }
+            Self::Stream => "a model refused a stream; it is asked for whole answers from now on",
+            Self::StreamOptions => "a model refused stream_options; they are left out from now on",
+        }
+    }
 }
 
 impl LearnedQuirks {
-    /// Whether the final call has to be made without tools. `model` is the name that clients use.
-    pub fn removes_tools(&self, upstream: &dyn Upstream, model: &str) -> bool {
-        let pair = self.pair(upstream, model);
-        self.remove_tools.lock().contains(&pair)
+    /// Whether a quirk is known. `model` is the name that clients use.
+    pub fn knows(&self, quirk: LearnedQuirk, upstream: &dyn Upstream, model: &str) -> bool {
+        let fact = self.fact(quirk, upstream, model);
+        self.facts.lock().contains(&fact)
     }
 
-    /// Remembers that the final call has to be made without tools.
-    pub fn remove_tools(&self, upstream: &dyn Upstream, model: &str) {
-        let pair = self.pair(upstream, model);
-        let mut pairs = self.remove_tools.lock();
-        if pairs.len() >= MOST_PAIRS {
-            pairs.clear();
+    /// Remembers a quirk.
+    pub fn learn(&self, quirk: LearnedQuirk, upstream: &dyn Upstream, model: &str) {
+        let fact = self.fact(quirk, upstream, model);
+        let mut facts = self.facts.lock();
+        if facts.len() >= MOST_FACTS {
+            facts.clear();
         }
-        if pairs.insert(pair) {
-            tracing::info!(
-                upstream = upstream.name(),
-                "a model did not answer a call with tool_choice \"none\"; its final calls are made without tools from now on"
-            );
+        if facts.insert(fact) {
+            tracing::info!(upstream = upstream.name(), "{}", quirk.what_follows());
         }
     }
 
-    fn pair(&self, upstream: &dyn Upstream, model: &str) -> u64 {
-        let names = (upstream.name(), upstream.model_name(model));
+    fn fact(&self, quirk: LearnedQuirk, upstream: &dyn Upstream, model: &str) -> u64 {
+        let names = (quirk, upstream.name(), upstream.model_name(model));
         self.hasher.hash_one(names)
     }
 }
@@ -56,19 +76,20 @@ mod tests {
     fn a_quirk_belongs_to_one_upstream_and_one_model() {
         let [a, b] = ["a", "b"].map(|name| FakeUpstream::new(name, Quirks::default()));
         let learned = LearnedQuirks::default();
-        learned.remove_tools(&a, "m");
-        assert!(learned.removes_tools(&a, "m"));
-        assert!(!learned.removes_tools(&a, "n"));
-        assert!(!learned.removes_tools(&b, "m"));
+        learned.learn(LearnedQuirk::Stream, &a, "m");
+        assert!(learned.knows(LearnedQuirk::Stream, &a, "m"));
+        assert!(!learned.knows(LearnedQuirk::Stream, &a, "n"));
+        assert!(!learned.knows(LearnedQuirk::Stream, &b, "m"));
+        assert!(!learned.knows(LearnedQuirk::StreamOptions, &a, "m"));
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
         let upstream = FakeUpstream::new("a", Quirks::default());
         let learned = LearnedQuirks::default();
-        for model in 0..=MOST_PAIRS {
-            learned.remove_tools(&upstream, &model.to_string());
+        for model in 0..=MOST_FACTS {
+            learned.learn(LearnedQuirk::Stream, &upstream, &model.to_string());
         }
-        assert_eq!(learned.remove_tools.lock().len(), 1);
+        assert_eq!(learned.facts.lock().len(), 1);
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! Pure: it does not wait. A retry is only allowed before the first delta has reached the client; the caller checks this.
 
+mod hint;
+
 use std::time::Duration;
 
-use ::http::{HeaderMap, StatusCode};
-use serde_json::Value;
-
 use super::UpstreamError;
-use crate::net::{Backoff, retry_after};
+use crate::net::Backoff;
+use crate::openai::error::ReportedError;
+use ::http::{HeaderMap, StatusCode};
 
 /// Error codes of an exhausted account. Waiting does not help.
 const BILLING_WORDS: [&str; 3] = [
@@ -30,7 +31,7 @@ const LONG_PROMPT_WORDS: [&str; 8] = [
     "too many tokens",
 ];
 /// Words of transient errors inside a stream.
-const TRANSIENT_WORDS: [&str; 12] = [
+const TRANSIENT_WORDS: [&str; 13] = [
     "server_error",
     "internal server error",
     "internalservererror",
@@ -38,6 +39,7 @@ const TRANSIENT_WORDS: [&str; 12] = [
     "overloaded",
     "rate_limit",
     "rate limit",
+    "resource_exhausted",
     "too many requests",
     "unavailable",
     "timeout",
@@ -179,6 +181,7 @@ pub fn remedy(error: &UpstreamError) -> Remedy {
         UpstreamError::Connect { .. }
         | UpstreamError::Timeout { .. }
         | UpstreamError::Broken { .. }
+        | UpstreamError::Incomplete { .. }
         | UpstreamError::Malformed {
             retryable: true, ..
         } => Remedy::Retry,
@@ -199,17 +202,23 @@ pub fn remedy(error: &UpstreamError) -> Remedy {
 /// The delay that the upstream asked for, if any.
 pub fn server_delay(error: &UpstreamError) -> Option<Duration> {
     match error {
-        UpstreamError::Status { headers, body, .. } => header_delay(headers).or_else(|| {
-            serde_json::from_slice(body)
-                .ok()
-                .and_then(|value| json_delay(&value))
-        }),
-        UpstreamError::InStream { error, .. } => serde_json::from_str(error)
-            .ok()
-            .and_then(|value| json_delay(&value)),
+        UpstreamError::Status {
+            status,
+            headers,
+            body,
+            ..
+        } => hint::in_headers(headers)
+            .or_else(|| hint::in_text(&String::from_utf8_lossy(body)))
+            .or_else(|| {
+                // Other answers have these headers as well.
+                let limited = *status == StatusCode::TOO_MANY_REQUESTS;
+                limited.then(|| hint::of_limits(headers)).flatten()
+            }),
+        UpstreamError::InStream { error, .. } => hint::in_text(error),
         UpstreamError::Connect { .. }
         | UpstreamError::Timeout { .. }
         | UpstreamError::Broken { .. }
+        | UpstreamError::Incomplete { .. }
         | UpstreamError::Malformed { .. }
         | UpstreamError::RequestBody => None,
     }
@@ -253,46 +262,11 @@ fn in_stream_remedy(error: &str) -> Remedy {
     if names(&TOO_LONG_WORDS) {
         return Remedy::None;
     }
-    let value: Value = serde_json::from_str(error).unwrap_or_default();
-    let code = ["code", "status", "status_code"]
-        .iter()
-        .find_map(|key| number(value.get(key)?));
-    match code {
-        Some(code) if code >= 400.0 => code_remedy(code as u16),
-        _ if names(&TRANSIENT_WORDS) => Remedy::Retry,
-        _ => Remedy::None,
+    match ReportedError::read(error).status {
+        Some(status) => code_remedy(status),
+        None if names(&TRANSIENT_WORDS) => Remedy::Retry,
+        None => Remedy::None,
     }
-}
-
-fn header_delay(headers: &HeaderMap) -> Option<Duration> {
-    let millis = headers.get("retry-after-ms");
-    let millis = millis.and_then(|value| value.to_str().ok()?.trim().parse::<f64>().ok());
-    match millis {
-        Some(millis) => seconds(millis / 1000.0),
-        None => retry_after(headers),
-    }
-}
-
-fn json_delay(body: &Value) -> Option<Duration> {
-    [Some(body), body.get("error")]
-        .into_iter()
-        .flatten()
-        .find_map(|place| number(place.get("retry_after")?))
-        .and_then(seconds)
-}
-
-/// A JSON number, or a string that holds one.
-fn number(value: &Value) -> Option<f64> {
-    value
-        .as_f64()
-        .or_else(|| value.as_str()?.trim().parse().ok())
-}
-
-fn seconds(count: f64) -> Option<Duration> {
-    if count < 0.0 {
-        return Some(Duration::ZERO);
-    }
-    Duration::try_from_secs_f64(count).ok()
 }
 
 #[cfg(test)]
@@ -461,6 +435,106 @@ mod tests {
         let far = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(600));
         let delay = server_delay(&status(429, &[("retry-after", &far)], "")).unwrap();
         assert!(delay > Duration::from_secs(590), "{delay:?}");
+    }
+
+    #[test]
+    fn the_servers_delay_is_read_in_every_form() {
+        for (error, expected) in [
+            (status(429, &[("retry-after", "0.8s")], ""), Some(800)),
+            (
+                status(429, &[("retry-after-ms", "x"), ("retry-after", "1m1s")], ""),
+                Some(61_000),
+            ),
+            (
+                in_stream(r#"[{"error":{"details":[{"@type":"t"},{"retryDelay":"0.8s"}]}}]"#),
+                Some(800),
+            ),
+            (
+                status(429, &[], r#"{"error":{"retry_after_ms":20}}"#),
+                Some(20),
+            ),
+            (
+                status(
+                    429,
+                    &[],
+                    r#"{"error":{"metadata":{"headers":{"X-RateLimit-Reset":"1445412480000"}}}}"#,
+                ),
+                Some(0),
+            ),
+            (
+                status(
+                    429,
+                    &[],
+                    r#"{"error":{"message":"Limit reached. Please try again in 800ms."}}"#,
+                ),
+                Some(800),
+            ),
+            (
+                status(
+                    429,
+                    &[],
+                    r#"{"error":{"message":"Please retry after 20 seconds."}}"#,
+                ),
+                Some(20_000),
+            ),
+            (
+                status(429, &[], "Please retry in 1m2.5s. Bye"),
+                Some(62_500),
+            ),
+            (
+                status(429, &[], "try again in a while, then again after 3s"),
+                Some(3_000),
+            ),
+        ] {
+            let expected = expected.map(Duration::from_millis);
+            assert_eq!(server_delay(&error), expected, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn the_reset_of_a_limit_counts_where_nothing_remains_of_it() {
+        for (error, expected) in [
+            (
+                status(
+                    429,
+                    &[
+                        ("x-ratelimit-reset-tokens", "800ms"),
+                        ("x-ratelimit-remaining-tokens", "0"),
+                        ("x-ratelimit-reset-requests", "1h"),
+                        ("x-ratelimit-remaining-requests", "17"),
+                    ],
+                    "",
+                ),
+                Some(800),
+            ),
+            (
+                status(
+                    429,
+                    &[
+                        ("x-ratelimit-reset-tokens", "1s"),
+                        ("x-ratelimit-reset-requests", "1m2s"),
+                    ],
+                    "",
+                ),
+                Some(62_000),
+            ),
+            (
+                status(
+                    429,
+                    &[
+                        ("anthropic-ratelimit-tokens-reset", "2015-10-21T07:28:00Z"),
+                        ("anthropic-ratelimit-tokens-remaining", "0"),
+                    ],
+                    "",
+                ),
+                Some(0),
+            ),
+            (status(429, &[("x-ratelimit-reset", "2")], ""), Some(2_000)),
+            (status(503, &[("x-ratelimit-reset", "2")], ""), None),
+        ] {
+            let expected = expected.map(Duration::from_millis);
+            assert_eq!(server_delay(&error), expected, "{error:?}");
+        }
     }
 
     #[test]

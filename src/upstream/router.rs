@@ -11,7 +11,7 @@ use super::fail_over::FailOver;
 use super::http::{HttpUpstream, HttpUpstreamError};
 use super::learned::LearnedQuirks;
 use super::retry::RetryPolicy;
-use super::settings::{EmptyContent, FinalCall, PoolSettings, Quirks, Settings};
+use super::settings::{EmptyContent, FinalCall, PoolSettings, Quirks, ReasoningField, Settings};
 use crate::ids::CallIdStyle;
 
 /// An upstream and the models that it takes.
@@ -189,6 +189,12 @@ impl Route {
         let mut quirks = first.quirks().clone();
         for other in upstreams.iter().skip(1).map(|upstream| upstream.quirks()) {
             quirks.send_reasoning &= other.send_reasoning;
+            quirks.missing_reasoning = quirks.missing_reasoning.max(other.missing_reasoning);
+            if quirks.reasoning_field == ReasoningField::AsItCame {
+                quirks.reasoning_field = other.reasoning_field;
+            }
+            quirks.blank_text &= other.blank_text;
+            quirks.tool_result_name |= other.tool_result_name;
             quirks.images &= other.images;
             quirks.developer_role &= other.developer_role;
             quirks.roles = quirks.roles.max(other.roles);
@@ -236,7 +242,7 @@ fn glob_set(patterns: &[String]) -> Result<GlobSet, globset::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::RoleOrder;
+    use super::super::settings::{MissingReasoning, RoleOrder};
     use super::super::testing::FakeUpstream;
     use super::*;
 
@@ -301,6 +307,10 @@ mod tests {
             developer_role: false,
             roles: RoleOrder::Alternate,
             empty_content: EmptyContent::Null,
+            reasoning_field: ReasoningField::Reasoning,
+            missing_reasoning: MissingReasoning::Space,
+            blank_text: false,
+            tool_result_name: true,
             ..Quirks::default()
         };
         let router = Router::new(vec![entry("a", &[], a), entry("b", &[], b)]).unwrap();
@@ -312,6 +322,9 @@ mod tests {
         assert!(!quirks.developer_role);
         assert_eq!(quirks.roles, RoleOrder::Alternate);
         assert_eq!(quirks.empty_content, EmptyContent::Empty);
+        assert_eq!(quirks.reasoning_field, ReasoningField::Reasoning);
+        assert_eq!(quirks.missing_reasoning, MissingReasoning::Space);
+        assert!(!quirks.blank_text && quirks.tool_result_name);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Settings of one upstream.
 
+mod kinds;
+
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName};
 use secrecy::SecretString;
 use url::Url;
 
+pub use self::kinds::ServerKind;
 use super::retry::RetryPolicy;
 use crate::ids::CallIdStyle;
 
@@ -23,6 +26,8 @@ pub struct PoolSettings {
 pub struct Settings {
     /// The name for logs and metrics.
     pub name: String,
+    /// What the server is, if it is known.
+    pub kind: Option<ServerKind>,
     /// The base URL, ending in `/v1` or wherever the OpenAI paths begin; no trailing slash.
     pub base_url: Url,
     /// The key sent as `authorization: Bearer`. Without it the caller's header is passed on, if that is allowed.
@@ -54,14 +59,18 @@ pub struct Quirks {
     pub streams: bool,
     /// The server takes `stream_options`.
     pub stream_options: bool,
-    /// Reasoning arrives in the text between `<think>` and `</think>`.
-    pub think_tags: bool,
+    /// How reasoning arrives in the text.
+    pub think_tags: ThinkTags,
     /// Models write calls as text, which the server does not parse.
     pub text_calls: bool,
     /// A call's name comes in pieces; otherwise a repeated name is the same name again.
     pub split_names: bool,
     /// Reasoning is sent back with the history.
     pub send_reasoning: bool,
+    /// The field in which the server takes reasoning.
+    pub reasoning_field: ReasoningField,
+    /// What stands for the reasoning of a model's message that has none.
+    pub missing_reasoning: MissingReasoning,
     /// How the final call prevents tool calls.
     pub final_call: FinalCall,
     /// The form of tool-call ids that the server takes.
@@ -72,6 +81,10 @@ pub struct Quirks {
     pub hosted_tools: Vec<String>,
     /// What stands for the text of an assistant message that has calls and no text.
     pub empty_content: EmptyContent,
+    /// The server takes messages whose text is blank.
+    pub blank_text: bool,
+    /// The result of a call has the name of its tool.
+    pub tool_result_name: bool,
     /// The server takes the role `developer`; otherwise it is sent as `system`.
     pub developer_role: bool,
     /// The order of roles that the server takes.
@@ -86,24 +99,51 @@ pub struct Quirks {
     pub native: Vec<NativeApi>,
 }
 
-/// A server whose quirks are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum ServerKind {
-    /// `llama-server`, and the server of llama-cpp-python.
-    #[serde(rename = "llama.cpp")]
-    LlamaCpp,
-    /// vLLM.
-    #[serde(rename = "vllm")]
-    Vllm,
-    /// Ollama.
-    #[serde(rename = "ollama")]
-    Ollama,
-    /// OpenAI's API.
-    #[serde(rename = "openai")]
-    OpenAi,
-    /// Mistral's API.
-    #[serde(rename = "mistral")]
-    Mistral,
+/// How reasoning arrives in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(from = "WrittenThinkTags", into = "WrittenThinkTags")]
+pub enum ThinkTags {
+    /// Not at all.
+    #[default]
+    Off,
+    /// Between an opening and a closing tag.
+    Both,
+    /// From the start of the answer to a closing tag, because the prompt ends with the opening one.
+    Open,
+}
+
+/// [`ThinkTags`] as it is written: `false`, `true` or `"open"`.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(untagged, expecting = "expected true, false or \"open\"")]
+enum WrittenThinkTags {
+    Switch(bool),
+    Word(ThinkTagsWord),
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ThinkTagsWord {
+    Open,
+}
+
+impl From<WrittenThinkTags> for ThinkTags {
+    fn from(written: WrittenThinkTags) -> Self {
+        match written {
+            WrittenThinkTags::Switch(false) => Self::Off,
+            WrittenThinkTags::Switch(true) => Self::Both,
+            WrittenThinkTags::Word(ThinkTagsWord::Open) => Self::Open,
+        }
+    }
+}
+
+impl From<ThinkTags> for WrittenThinkTags {
+    fn from(think_tags: ThinkTags) -> Self {
+        match think_tags {
+            ThinkTags::Off => Self::Switch(false),
+            ThinkTags::Both => Self::Switch(true),
+            ThinkTags::Open => Self::Word(ThinkTagsWord::Open),
+        }
+    }
 }
 
 /// What stands for the text of an assistant message that has calls and no text.
@@ -111,12 +151,49 @@ pub enum ServerKind {
 #[serde(rename_all = "snake_case")]
 pub enum EmptyContent {
     /// There is no `content`.
-    #[default]
     LeaveOut,
     /// `null`.
     Null,
+    /// An empty string. It is what most servers and chat templates take.
+    #[default]
+    Empty,
+}
+
+/// The field in which a server takes reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasoningField {
+    /// The one in which it came.
+    #[default]
+    AsItCame,
+    /// `reasoning_content`.
+    ReasoningContent,
+    /// `reasoning`.
+    Reasoning,
+}
+
+/// What stands for the reasoning of a model's message that has none.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingReasoning {
+    /// There is no field.
+    #[default]
+    LeaveOut,
     /// An empty string.
     Empty,
+    /// A space, for servers to which an empty string is no reasoning.
+    Space,
 }
 
 /// The order of roles that a server takes, from the loosest to the strictest.
@@ -191,67 +268,24 @@ impl MaxTokensField {
     }
 }
 
-impl Quirks {
-    /// The quirks of a kind of server.
-    pub fn of(kind: ServerKind) -> Self {
-        let defaults = Self::default();
-        match kind {
-            // The templates of most models know no `developer`: they drop the message, or refuse it.
-            ServerKind::Vllm => Self {
-                developer_role: false,
-                tokenize: true,
-                ..defaults
-            },
-            ServerKind::LlamaCpp => Self {
-                developer_role: false,
-                // Templates of llama-cpp-python fail without `content`, and it refuses `null`.
-                empty_content: EmptyContent::Empty,
-                // llama-cpp-python ignores the other one.
-                max_tokens_field: MaxTokensField::MaxTokens,
-                ..defaults
-            },
-            ServerKind::Ollama => Self {
-                developer_role: false,
-                // `tool_choice` has no effect there.
-                final_call: FinalCall::RemoveTools,
-                max_tokens_field: MaxTokensField::MaxTokens,
-                ..defaults
-            },
-            // Reasoning is no part of its messages.
-            ServerKind::OpenAi => Self {
-                send_reasoning: false,
-                mid_system: true,
-                ..defaults
-            },
-            ServerKind::Mistral => Self {
-                developer_role: false,
-                send_reasoning: false,
-                // Usage comes without being asked for.
-                stream_options: false,
-                call_ids: CallIdStyle::Short,
-                roles: RoleOrder::Alternate,
-                // It refuses fields that it does not know.
-                max_tokens_field: MaxTokensField::MaxTokens,
-                ..defaults
-            },
-        }
-    }
-}
-
 impl Default for Quirks {
     fn default() -> Self {
         Self {
             streams: true,
             stream_options: true,
-            think_tags: false,
+            think_tags: ThinkTags::Off,
             text_calls: false,
             split_names: false,
             send_reasoning: true,
+            reasoning_field: ReasoningField::default(),
+            missing_reasoning: MissingReasoning::default(),
             final_call: FinalCall::default(),
             call_ids: CallIdStyle::default(),
             images: false,
             hosted_tools: Vec::new(),
             empty_content: EmptyContent::default(),
+            blank_text: true,
+            tool_result_name: false,
             developer_role: true,
             roles: RoleOrder::default(),
             mid_system: false,

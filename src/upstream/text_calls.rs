@@ -1,15 +1,20 @@
 //! Finds tool calls that a model wrote as text, because its server did not parse them.
 //!
-//! The forms are those of the chat templates of Qwen and Hermes (`<tool_call>…</tool_call>`), Llama and Qwen Coder
-//! (`<function=…>…</function>`, `<|python_tag|>{…}`), Mistral (`[TOOL_CALLS]…`), and a bare JSON object with the name of an
-//! offered tool. Text that begins like a call is held until it is one or is not; all other text passes at once. Bare JSON
+//! The forms are those of the chat templates of the families of models ([`families`]), and a bare JSON object with the name
+//! of an offered tool. Text that begins like a call is held until it is one or is not; all other text passes at once. Bare JSON
 //! counts only at the start of a line, and only if nothing but calls follows it up to the end of the answer.
 
+mod elements;
+mod families;
 mod forms;
+mod offered;
 
 use std::sync::Arc;
 
-use self::forms::{Begin, JsonEnd, begin_of_bare};
+use self::families::{FAMILIES, Family};
+use self::forms::{Begin, JsonEnd, TextVerdict, begin_of_bare};
+use self::offered::Offered;
+use crate::openai::ending::AnswerEnd;
 use crate::openai::event::{ModelEvent, TextForm, ToolCallDelta};
 use crate::openai::usage::FinishReason;
 
@@ -19,14 +24,6 @@ const MAX_HELD: usize = 1024 * 1024;
 const MAX_BEGIN: usize = 1024;
 /// Most calls in one answer; the rest stays text.
 const MAX_TEXT_CALLS: u32 = 16;
-
-/// The texts that begin a call, with their form.
-const MARKS: [(&str, TextForm); 4] = [
-    ("<tool_call>", TextForm::ToolCallTag),
-    ("<function=", TextForm::FunctionTag),
-    ("[TOOL_CALLS]", TextForm::ToolCallsToken),
-    ("<|python_tag|>", TextForm::PythonTag),
-];
 
 /// Special tokens of Llama and `ChatML` that may end the text of a call.
 const END_TOKENS: [&str; 3] = ["<|eom_id|>", "<|eot_id|>", "<|im_end|>"];
@@ -41,8 +38,8 @@ struct FoundCall {
 /// Finds the calls in the text of one answer.
 #[derive(Debug)]
 pub struct TextCalls {
-    /// The names of the tools that the model may call.
-    offered: Arc<[String]>,
+    /// The tools that the model may call.
+    offered: Offered,
     /// Text that may be a call or the start of one.
     held: String,
     state: State,
@@ -59,29 +56,19 @@ pub struct TextCalls {
 enum State {
     /// Nothing has begun.
     Text,
-    /// `held` begins with the mark of a form.
-    Marked(TextForm, JsonEnd),
+    /// `held` begins with a mark of a family.
+    Marked(&'static Family, JsonEnd),
     /// `held` begins with a bare JSON value that is not complete.
     Bare(JsonEnd),
     /// `held` holds complete bare calls up to this place, and perhaps another that is not complete.
     BareDone(usize, Vec<FoundCall>, JsonEnd),
 }
 
-/// What the text of a form turned out to be.
-enum Verdict {
-    /// More text is needed.
-    Open,
-    /// Calls, and the length of their text.
-    Calls(Vec<FoundCall>, usize),
-    /// No call.
-    Text,
-}
-
 impl TextCalls {
-    /// Finds calls of tools with these names. Calls with a mark may have any name.
-    pub fn new(offered: Arc<[String]>) -> Self {
+    /// Finds calls of the tools of a request, whose `tools` are given. Calls with a mark may have any name.
+    pub fn new(tools: Arc<str>) -> Self {
         Self {
-            offered,
+            offered: Offered::new(tools),
             held: String::new(),
             state: State::Text,
             line_start: true,
@@ -102,10 +89,16 @@ impl TextCalls {
                     self.release(events);
                     events.push(ModelEvent::ToolCall(call));
                 }
+                ModelEvent::TextWasReasoning { .. } => {
+                    self.release(events);
+                    events.push(event);
+                }
                 ModelEvent::Finish(reason) => {
                     self.end(events);
                     let reason = match reason {
-                        FinishReason::Stop if self.found > 0 => FinishReason::ToolCalls,
+                        AnswerEnd::Reason(FinishReason::Stop) if self.found > 0 => {
+                            AnswerEnd::Reason(FinishReason::ToolCalls)
+                        }
                         other => other,
                     };
                     events.push(ModelEvent::Finish(reason));
@@ -146,26 +139,26 @@ impl TextCalls {
         loop {
             let goes_on = match &mut self.state {
                 State::Text => self.look_for_begin(out),
-                State::Marked(form, end) => {
-                    let form = *form;
-                    match forms::marked(form, &self.held, end) {
-                        Verdict::Open => self.bound(out),
-                        Verdict::Calls(calls, length) => {
+                State::Marked(family, end) => {
+                    let family = *family;
+                    match family.read(&self.held, end, &self.offered) {
+                        TextVerdict::Open => self.bound(out),
+                        TextVerdict::Calls(calls, length) => {
                             self.held.drain(..length);
                             self.state = State::Text;
-                            self.call(calls, form, out);
+                            self.call(calls, family.form, out);
                             self.skip_separators()
                         }
-                        Verdict::Text => self.is_text(out),
+                        TextVerdict::Text => self.is_text(out),
                     }
                 }
-                State::Bare(end) => match forms::bare(&self.held, 0, end, &self.offered) {
-                    Verdict::Open => self.bound(out),
-                    Verdict::Calls(calls, length) => {
+                State::Bare(end) => match forms::bare(&self.held, 0, end, self.offered.names()) {
+                    TextVerdict::Open => self.bound(out),
+                    TextVerdict::Calls(calls, length) => {
                         self.state = State::BareDone(length, calls, JsonEnd::default());
                         true
                     }
-                    Verdict::Text => self.is_text(out),
+                    TextVerdict::Text => self.is_text(out),
                 },
                 State::BareDone(..) => self.after_bare(out),
             };
@@ -185,10 +178,10 @@ impl TextCalls {
 
     /// Looks for the begin of a call in the held text, and passes on what lies before it. Says whether one was found.
     fn look_for_begin(&mut self, out: &mut Vec<ModelEvent>) -> bool {
-        match forms::find_begin(&self.held, self.line_start, &self.offered) {
-            Begin::Marked(place, form) => {
+        match forms::find_begin(&self.held, self.line_start, self.offered.names()) {
+            Begin::Marked(place, family) => {
                 self.pass_on(place, out);
-                self.state = State::Marked(form, JsonEnd::default());
+                self.state = State::Marked(family, JsonEnd::default());
                 true
             }
             Begin::Bare(place) => {
@@ -219,15 +212,15 @@ impl TextCalls {
             return self.bound(out);
         }
         let start = self.held.len() - next.len();
-        match begin_of_bare(next, &self.offered) {
-            Some(true) => match forms::bare(&self.held, start, end, &self.offered) {
-                Verdict::Open => self.bound(out),
-                Verdict::Calls(more, until) => {
+        match begin_of_bare(next, self.offered.names()) {
+            Some(true) => match forms::bare(&self.held, start, end, self.offered.names()) {
+                TextVerdict::Open => self.bound(out),
+                TextVerdict::Calls(more, until) => {
                     calls.extend(more);
                     (*length, *end) = (until, JsonEnd::default());
                     true
                 }
-                Verdict::Text => self.is_text(out),
+                TextVerdict::Text => self.is_text(out),
             },
             None => self.bound(out),
             Some(false) => self.is_text(out),
@@ -288,15 +281,17 @@ impl TextCalls {
 
 /// The text without what may stand between and after calls, and whether what follows is still open.
 fn without_separators(text: &str) -> (&str, bool) {
+    let of_families = FAMILIES.iter().flat_map(|family| family.ends);
+    let ends = || END_TOKENS.iter().chain(of_families.clone());
     let mut rest = text;
     loop {
         rest = rest.trim_start_matches([' ', '\t', '\r', '\n', ';', ',']);
-        match END_TOKENS.iter().find_map(|token| rest.strip_prefix(token)) {
+        match ends().find_map(|end| rest.strip_prefix(end)) {
             Some(after) => rest = after,
             None => break,
         }
     }
-    let is_open = END_TOKENS.iter().any(|token| token.starts_with(rest));
+    let is_open = ends().any(|end| end.starts_with(rest));
     (rest, is_open)
 }
 

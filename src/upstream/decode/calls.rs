@@ -3,29 +3,37 @@
 use serde_json::value::RawValue;
 
 use super::DecodeError;
-use super::text::lossy_string;
+use super::text::{Halves, TextOf, lossy_string};
 use super::wire::{BoundedList, Delta};
 use crate::openai::event::ToolCallDelta;
 use crate::openai::raw::RawObject;
-use crate::openai::tool::CallKind;
+use crate::openai::tool::{CallKind, CallMembers};
 use crate::upstream::assemble::MAX_CALLS;
 
 /// The tool-call deltas of a delta: those of `tool_calls`, or else that of the legacy `function_call`. Servers that send
 /// both send the same call in both.
-pub(super) fn of_delta(delta: &Delta<'_>, whole: bool) -> Result<Vec<ToolCallDelta>, DecodeError> {
+pub(super) fn of_delta(
+    delta: &Delta<'_>,
+    whole: bool,
+    halves: &mut Halves,
+) -> Result<Vec<ToolCallDelta>, DecodeError> {
     let calls = match delta.tool_calls {
-        Some(calls) => tool_calls(calls, whole)?,
+        Some(calls) => tool_calls(calls, whole, halves)?,
         None => Vec::new(),
     };
     if !calls.is_empty() {
         return Ok(calls);
     }
     let legacy = delta.function_call;
-    let legacy = legacy.and_then(|call| legacy_call(call, whole));
+    let legacy = legacy.and_then(|call| legacy_call(call, whole, halves));
     Ok(legacy.into_iter().collect())
 }
 
-fn tool_calls(value: &RawValue, whole: bool) -> Result<Vec<ToolCallDelta>, DecodeError> {
+fn tool_calls(
+    value: &RawValue,
+    whole: bool,
+    halves: &mut Halves,
+) -> Result<Vec<ToolCallDelta>, DecodeError> {
     let entries = if value.get().starts_with('[') {
         serde_json::from_str::<BoundedList<'_, MAX_CALLS>>(value.get())
             .map_err(|_| DecodeError::Malformed(format!("more than {MAX_CALLS} tool calls")))?
@@ -38,7 +46,7 @@ fn tool_calls(value: &RawValue, whole: bool) -> Result<Vec<ToolCallDelta>, Decod
         .iter()
         .enumerate()
         .filter_map(|(position, entry)| {
-            let mut call = tool_call(&RawObject::parse(entry.get()).ok()?, whole)?;
+            let mut call = tool_call(&RawObject::parse(entry.get()).ok()?, whole, halves)?;
             if call.index.is_none() && (whole || several) {
                 call.index = u32::try_from(position).ok();
             }
@@ -47,7 +55,7 @@ fn tool_calls(value: &RawValue, whole: bool) -> Result<Vec<ToolCallDelta>, Decod
         .collect())
 }
 
-fn tool_call(entry: &RawObject<'_>, whole: bool) -> Option<ToolCallDelta> {
+fn tool_call(entry: &RawObject<'_>, whole: bool, halves: &mut Halves) -> Option<ToolCallDelta> {
     let text = |key: &str| {
         entry
             .get_some(key)
@@ -64,35 +72,51 @@ fn tool_call(entry: &RawObject<'_>, whole: bool) -> Option<ToolCallDelta> {
     let body = custom
         .or_else(|| entry.get_some("function"))
         .and_then(|body| RawObject::parse(body.get()).ok());
-    let (name, arguments, object) = call_body(body.as_ref().unwrap_or(entry));
+    let index = entry.get_some("index").and_then(index);
+    let (name, arguments, object) = call_body(body.as_ref().unwrap_or(entry), index, halves);
+    let members = CallMembers {
+        beside: CallMembers::of(entry),
+        inside: body.as_ref().map(CallMembers::of).unwrap_or_default(),
+    };
     let call = ToolCallDelta {
-        index: entry.get_some("index").and_then(index),
+        index,
         id: text("id"),
         name,
         whole: object || (whole && arguments.is_some()),
         arguments,
         kind,
         text_form: None,
+        members,
     };
-    let is_used = call.id.is_some() || call.name.is_some() || call.arguments.is_some();
+    let is_used = call.id.is_some()
+        || call.name.is_some()
+        || call.arguments.is_some()
+        || call.members != CallMembers::default();
     is_used.then_some(call)
 }
 
-fn legacy_call(value: &RawValue, whole: bool) -> Option<ToolCallDelta> {
-    let (name, arguments, object) = call_body(&RawObject::parse(value.get()).ok()?);
+fn legacy_call(value: &RawValue, whole: bool, halves: &mut Halves) -> Option<ToolCallDelta> {
+    let body = RawObject::parse(value.get()).ok()?;
+    let (name, arguments, object) = call_body(&body, Some(0), halves);
     (name.is_some() || arguments.is_some()).then(|| ToolCallDelta {
         index: Some(0),
-        id: None,
         name,
         whole: object || (whole && arguments.is_some()),
         arguments,
-        kind: CallKind::Function,
-        text_form: None,
+        members: CallMembers {
+            beside: Vec::new(),
+            inside: CallMembers::of(&body),
+        },
+        ..ToolCallDelta::default()
     })
 }
 
 /// The name, the arguments, and whether the arguments were an object instead of a string.
-fn call_body(body: &RawObject<'_>) -> (Option<String>, Option<String>, bool) {
+fn call_body(
+    body: &RawObject<'_>,
+    index: Option<u32>,
+    halves: &mut Halves,
+) -> (Option<String>, Option<String>, bool) {
     let name = body
         .get_some("name")
         .and_then(lossy_string)
@@ -103,7 +127,7 @@ fn call_body(body: &RawObject<'_>) -> (Option<String>, Option<String>, bool) {
     else {
         return (name, None, false);
     };
-    match lossy_string(value) {
+    match halves.read(TextOf::Arguments(index), value) {
         Some(text) => (name, Some(text).filter(|text| !text.is_empty()), false),
         None => (name, Some(value.get().to_owned()), true),
     }

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::openai::event::ToolCallDelta;
+use crate::openai::usage::FinishReason;
+use crate::upstream::settings::ThinkTags;
 
 fn events(decoder: &mut ChunkDecoder, chunk: &Value) -> Vec<ModelEvent> {
     let mut out = Vec::new();

@@ -8,8 +8,9 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 use serde_json::value::RawValue;
 
 use super::repeat::TextKind;
-use super::text::{flat_text, is_falsy};
+use super::text::is_falsy;
 use crate::openai::raw::ObjectKey;
+use crate::upstream::assemble::MAX_CALLS;
 
 /// Unknown fields in their order.
 pub(super) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
@@ -52,6 +53,8 @@ const REASONING_FIELDS: [&str; 4] = [
 #[derive(Debug, Default)]
 pub(super) struct Chunk<'a> {
     pub(super) choice: Option<Choice<'a>>,
+    /// Further choices. The loop asks for one answer, so that they are parts of it.
+    pub(super) more_choices: Vec<Choice<'a>>,
     pub(super) usage: Option<&'a RawValue>,
     pub(super) model: Option<&'a RawValue>,
     pub(super) error: Option<&'a RawValue>,
@@ -59,14 +62,14 @@ pub(super) struct Chunk<'a> {
     object: Option<&'a RawValue>,
 }
 
-/// The choice with index 0.
+/// An entry of `choices`.
 #[derive(Debug, Default)]
 pub(super) struct Choice<'a> {
     pub(super) delta: Option<Delta<'a>>,
     pub(super) message: Option<Delta<'a>>,
     pub(super) finish_reason: Option<&'a RawValue>,
     pub(super) extra: Entries<'a>,
-    index: Option<&'a RawValue>,
+    error: Option<&'a RawValue>,
 }
 
 /// A delta, or the whole message of a response that was not streamed.
@@ -76,11 +79,21 @@ pub(super) struct Delta<'a> {
     pub(super) tool_calls: Option<&'a RawValue>,
     pub(super) function_call: Option<&'a RawValue>,
     pub(super) extra: Entries<'a>,
+    error: Option<&'a RawValue>,
     reasoning: [Option<&'a RawValue>; 4],
 }
 
-/// Parses a chunk.
+/// Parses a chunk. Some servers send an error as the only element of a list.
 pub(super) fn parse(data: &str) -> serde_json::Result<Chunk<'_>> {
+    if data.starts_with('[') {
+        let list: Vec<&RawValue> = serde_json::from_str(data)?;
+        let first = list.first().map_or("null", |first| first.get());
+        let chunk = serde_json::from_str::<Object<Chunk<'_>>>(first)?.0;
+        return match chunk.reported_error(first) {
+            Some(_) => Ok(chunk),
+            None => Err(serde_json::Error::custom("a list")),
+        };
+    }
     serde_json::from_str::<Object<Chunk<'_>>>(data).map(|object| object.0)
 }
 
@@ -88,7 +101,10 @@ impl<'a> Chunk<'a> {
     /// The text of a chunk whose only content is one text.
     pub(super) fn only_text(&self) -> Option<(TextKind, &'a RawValue)> {
         let choice = self.choice.as_ref().filter(|choice| {
-            self.usage.is_none() && choice.extra.is_empty() && choice.finish_reason.is_none()
+            self.usage.is_none()
+                && self.more_choices.is_empty()
+                && choice.extra.is_empty()
+                && choice.finish_reason.is_none()
         })?;
         let delta = choice.delta.as_ref().filter(|delta| {
             delta.extra.is_empty() && delta.tool_calls.is_none() && delta.function_call.is_none()
@@ -108,11 +124,48 @@ impl<'a> Chunk<'a> {
         only.filter(|(_, value)| value.get().starts_with('"'))
     }
 
-    /// Whether the object itself is an error, as older versions of vLLM send it.
-    pub(super) fn is_error_object(&self) -> bool {
-        self.object.is_some_and(|word| word.get() == "\"error\"")
-            && self.error.is_none_or(is_falsy)
-            && self.choice.is_none()
+    /// All choices.
+    pub(super) fn choices(&self) -> impl Iterator<Item = &Choice<'a>> {
+        self.choice.iter().chain(&self.more_choices)
+    }
+
+    /// The error that the chunk reports, as JSON text: in a member of its own, in a choice or in a message, or the chunk is the
+    /// error itself. `data` is the text of the chunk.
+    pub(super) fn reported_error<'b>(&self, data: &'b str) -> Option<&'b str>
+    where
+        'a: 'b,
+    {
+        let in_choices = self.choices().flat_map(|choice| {
+            let messages = [choice.delta.as_ref(), choice.message.as_ref()];
+            let in_messages = messages.into_iter().flatten().map(|message| message.error);
+            [choice.error].into_iter().chain(in_messages)
+        });
+        let mut errors = [self.error].into_iter().chain(in_choices).flatten();
+        let reported = errors.find(|error| !is_falsy(error));
+        let itself = || self.is_error_object().then_some(data);
+        reported.map(RawValue::get).or_else(itself)
+    }
+
+    /// Whether the object itself is an error, as vLLM and web frameworks send it.
+    fn is_error_object(&self) -> bool {
+        let says = |key: &str, value: &RawValue| match key {
+            "message" | "msg" => value.get().starts_with('"'),
+            "detail" | "errors" => !is_falsy(value),
+            _ => false,
+        };
+        let named = self.object.is_some_and(|word| word.get() == "\"error\"");
+        self.choice.is_none()
+            && self.usage.is_none()
+            && (named || self.extra.iter().any(|(key, value)| says(key, value)))
+    }
+}
+
+impl<'a> Choice<'a> {
+    /// The unknown fields of the choice and of its message.
+    pub(super) fn unknown_fields(&self) -> impl Iterator<Item = &Entries<'a>> {
+        let messages = [self.delta.as_ref(), self.message.as_ref()];
+        let messages = messages.into_iter().flatten().map(|message| &message.extra);
+        [&self.extra].into_iter().chain(messages)
     }
 }
 
@@ -123,17 +176,21 @@ impl Delta<'_> {
             && self.tool_calls.is_none()
             && self.function_call.is_none()
             && self.extra.is_empty()
+            && self.error.is_none()
             && self.reasoning.iter().all(Option::is_none)
     }
 
-    /// The reasoning text and its field: the first non-empty one, because some servers send the same text in two
-    /// fields.
-    pub(super) fn reasoning(&self) -> Option<(String, &'static str)> {
-        self.reasoning
-            .iter()
-            .zip(REASONING_FIELDS)
-            .filter_map(|(value, field)| Some((flat_text((*value)?), field)))
-            .find(|(text, _)| !text.is_empty())
+    /// The reasoning and its field: the first one that is not empty, because some servers send the same text in two fields;
+    /// else one that is empty.
+    pub(super) fn reasoning(&self) -> Option<(&RawValue, &'static str)> {
+        let fields = self.reasoning.iter().zip(REASONING_FIELDS);
+        let mut present = fields.filter_map(|(value, field)| Some(((*value)?, field)));
+        let first = present.next()?;
+        let is_empty = |(value, _): &(&RawValue, &str)| matches!(value.get(), "\"\"" | "[]");
+        match is_empty(&first) {
+            true => present.find(|other| !is_empty(other)).or(Some(first)),
+            false => Some(first),
+        }
     }
 }
 
@@ -145,7 +202,10 @@ trait Fields<'a>: Default {
 impl<'a> Fields<'a> for Chunk<'a> {
     fn field<A: MapAccess<'a>>(&mut self, key: Cow<'a, str>, map: &mut A) -> Result<(), A::Error> {
         match &*key {
-            "choices" => self.choice = map.next_value::<Choices<'a>>()?.0,
+            "choices" => {
+                let choices = map.next_value::<Choices<'a>>()?;
+                (self.choice, self.more_choices) = (choices.first, choices.more);
+            }
             "usage" => self.usage = value(map)?,
             "model" => self.model = value(map)?,
             "error" => self.error = value(map)?,
@@ -172,8 +232,8 @@ impl<'a> Fields<'a> for Choice<'a> {
                     .map(|it| it.0);
             }
             "finish_reason" => self.finish_reason = value(map)?,
-            "index" => self.index = value(map)?,
-            "obfuscation" => skip(map)?,
+            "error" => self.error = value(map)?,
+            "index" | "obfuscation" => skip(map)?,
             _ => keep(&mut self.extra, key, map)?,
         }
         Ok(())
@@ -186,6 +246,7 @@ impl<'a> Fields<'a> for Delta<'a> {
             "content" => self.content = value(map)?,
             "tool_calls" => self.tool_calls = value(map)?,
             "function_call" => self.function_call = value(map)?,
+            "error" => self.error = value(map)?,
             "role" | "obfuscation" => skip(map)?,
             name => {
                 let place = REASONING_FIELDS.iter().position(|field| *field == name);
@@ -249,42 +310,44 @@ impl<'de, T: Fields<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// The list of choices, reduced to the one with index 0.
-struct Choices<'a>(Option<Choice<'a>>);
+/// The list of choices.
+#[derive(Default)]
+struct Choices<'a> {
+    first: Option<Choice<'a>>,
+    more: Vec<Choice<'a>>,
+}
 
 impl<'de> Deserialize<'de> for Choices<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct List;
 
         impl<'de> Visitor<'de> for List {
-            type Value = Option<Choice<'de>>;
+            type Value = Choices<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a list of choices")
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(None)
+                Ok(Choices::default())
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut found = None;
-                let mut position = 0_usize;
+                let mut choices = Choices::default();
                 while let Some(Object(choice)) = list.next_element::<Object<Choice<'de>>>()? {
-                    let is_first = match choice.index {
-                        Some(index) => index.get().trim_matches('"') == "0",
-                        None => position == 0,
-                    };
-                    if is_first && found.is_none() {
-                        found = Some(choice);
+                    match choices.first {
+                        None => choices.first = Some(choice),
+                        Some(_) if choices.more.len() >= MAX_CALLS => {
+                            return Err(A::Error::custom("too many choices"));
+                        }
+                        Some(_) => choices.more.push(choice),
                     }
-                    position += 1;
                 }
-                Ok(found)
+                Ok(choices)
             }
         }
 
-        deserializer.deserialize_any(List).map(Choices)
+        deserializer.deserialize_any(List)
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 
 use super::super::UpstreamError;
-use super::super::decode::{ChunkDecoder, DecodeError, one_line};
+use super::super::decode::{ChunkDecoder, DecodeError, one_line, reported_error};
 use super::reader::{BodyReader, ReadError};
 use crate::net::ClientError;
 use crate::openai::event::ModelEvent;
@@ -21,11 +21,18 @@ use crate::sse::{SseDecoder, SseEvent};
 const AFTER_FINISH_WAIT: Duration = Duration::from_secs(10);
 /// Longest wait for the end of the body after `[DONE]`. Reading up to the end keeps the connection reusable.
 const AFTER_DONE_WAIT: Duration = Duration::from_millis(50);
+/// Why a response without an end is broken.
+const ENDED_EARLY: &str = "the stream ended before the model had finished";
 /// Initial capacity for the events of one chunk.
 const USUAL_EVENTS: usize = 8;
 
-/// How the body is encoded.
-pub(super) enum BodyEncoding {
+/// The byte order mark that may stand at the beginning of a body.
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// What the body is. Its first bytes say it: labels are often missing or wrong.
+enum Form {
+    /// Nothing but white space has come.
+    Unknown(BytesMut),
     /// An event stream of chunks.
     Sse(SseDecoder),
     /// One JSON text, collected until it is complete.
@@ -38,11 +45,13 @@ pub(super) enum BodyEncoding {
 pub(super) struct ResponseEvents<S> {
     name: Arc<str>,
     reader: BodyReader<S>,
-    encoding: BodyEncoding,
+    form: Form,
     decoder: ChunkDecoder,
     /// Decoded events in reverse order.
     ready: Vec<ModelEvent>,
     bytes_left: u64,
+    /// Lines came that are not of an event stream.
+    has_foreign_lines: bool,
     state: State,
 }
 
@@ -58,14 +67,14 @@ impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> ResponseEvents<S> {
     pub(super) fn new(
         name: Arc<str>,
         reader: BodyReader<S>,
-        encoding: BodyEncoding,
         decoder: ChunkDecoder,
         most_bytes: u64,
     ) -> Self {
         Self {
             name,
             reader,
-            encoding,
+            form: Form::Unknown(BytesMut::new()),
+            has_foreign_lines: false,
             decoder,
             ready: Vec::with_capacity(USUAL_EVENTS),
             bytes_left: most_bytes,
@@ -75,10 +84,17 @@ impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> ResponseEvents<S> {
 
     /// Decodes the next buffered event. Returns whether there was one.
     fn decode_next(&mut self) -> bool {
-        let BodyEncoding::Sse(sse) = &mut self.encoding else {
+        let Form::Sse(sse) = &mut self.form else {
             return false;
         };
-        match sse.next_event() {
+        let next = sse.next_event();
+        if let Some(line) = sse.take_foreign_line() {
+            self.take_foreign(&line);
+            if matches!(self.state, State::Failed(_)) {
+                return true;
+            }
+        }
+        match next {
             Some(Ok(event)) => self.take(&event),
             Some(Err(error)) => self.fail(UpstreamError::Malformed {
                 upstream: self.name.clone(),
@@ -96,6 +112,9 @@ impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> ResponseEvents<S> {
             return;
         }
         if data == b"[DONE]" {
+            if self.has_foreign_lines && !self.decoder.finished() {
+                return self.break_off("the stream has lines that are not of an event stream");
+            }
             self.decoder.finish(&mut self.ready);
             self.reader.set_limit(AFTER_DONE_WAIT);
             self.state = State::Draining;
@@ -121,6 +140,46 @@ impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> ResponseEvents<S> {
         }
     }
 
+    /// A line that is not of an event stream. Some servers report errors so, with a field of their own or without one.
+    fn take_foreign(&mut self, line: &[u8]) {
+        self.has_foreign_lines = true;
+        let line = String::from_utf8_lossy(line.trim_ascii());
+        let error = match line.strip_prefix("error:") {
+            Some(error) => Some(error_json(error.trim()).into()),
+            None => reported_error(&line),
+        };
+        if let Some(error) = error {
+            self.fail(UpstreamError::InStream {
+                upstream: self.name.clone(),
+                error,
+            });
+        }
+    }
+
+    /// Chooses the form by the first bytes: a JSON text, or else an event stream.
+    fn choose_form(&mut self) {
+        let Form::Unknown(start) = &mut self.form else {
+            return;
+        };
+        let text = start.strip_prefix(BOM).unwrap_or(start).trim_ascii_start();
+        let Some(first) = text.first() else {
+            return;
+        };
+        if matches!(first, b'{' | b'[') {
+            let text = BytesMut::from(text);
+            self.form = Form::Whole(text);
+            return;
+        }
+        // A part of a byte order mark.
+        if BOM.starts_with(start) {
+            return;
+        }
+        let largest = usize::try_from(self.bytes_left).unwrap_or(usize::MAX);
+        let mut sse = SseDecoder::new(largest.saturating_add(start.len()));
+        sse.push(start.split().freeze());
+        self.form = Form::Sse(sse);
+    }
+
     /// Adds a chunk of the body to the buffer.
     fn feed(&mut self, piece: Bytes) {
         let size = piece.len() as u64;
@@ -133,20 +192,24 @@ impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> ResponseEvents<S> {
             return;
         };
         self.bytes_left = left;
-        match &mut self.encoding {
-            BodyEncoding::Sse(sse) => sse.push(piece),
-            BodyEncoding::Whole(body) => body.extend_from_slice(&piece),
+        match &mut self.form {
+            Form::Sse(sse) => sse.push(piece),
+            Form::Whole(body) => body.extend_from_slice(&piece),
+            Form::Unknown(start) => {
+                start.extend_from_slice(&piece);
+                self.choose_form();
+            }
         }
     }
 
     /// Handles the end of the body or the error that ends it.
     fn close(&mut self, end: Result<(), ReadError>) {
-        match (&mut self.encoding, end) {
+        match (&mut self.form, end) {
             (_, Err(error)) => {
                 self.decoder.flush(&mut self.ready);
                 self.fail(error.into_upstream(self.name.clone()));
             }
-            (BodyEncoding::Whole(body), Ok(())) => {
+            (Form::Whole(body), Ok(())) => {
                 let body = std::mem::take(body);
                 let text = String::from_utf8_lossy(&body);
                 match self.decoder.decode_whole(&text, &mut self.ready) {
@@ -154,29 +217,40 @@ impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> ResponseEvents<S> {
                     Err(error) => self.fail(self.decode_error(error)),
                 }
             }
-            (BodyEncoding::Sse(sse), Ok(())) => {
-                if let Some(Ok(event)) = sse.finish() {
+            (Form::Unknown(_), Ok(())) => self.break_off(ENDED_EARLY),
+            (Form::Sse(sse), Ok(())) => {
+                let last = sse.finish();
+                if let Some(line) = sse.take_foreign_line() {
+                    self.take_foreign(&line);
+                }
+                if let Some(Ok(event)) = last {
                     self.take(&event);
                     if matches!(self.state, State::Failed(UpstreamError::Malformed { .. })) {
                         self.state = State::Reading;
                     }
                 }
-                if matches!(self.state, State::Reading) {
-                    self.decoder.flush(&mut self.ready);
-                    self.fail(UpstreamError::Broken {
-                        upstream: self.name.clone(),
-                        reason: "the stream ended before the model had finished".into(),
-                    });
-                } else if matches!(self.state, State::Draining) {
-                    self.state = State::Ended;
+                match self.state {
+                    State::Reading if self.decoder.finished() => self.state = State::Ended,
+                    State::Reading => self.break_off(ENDED_EARLY),
+                    State::Draining => self.state = State::Ended,
+                    State::Failed(_) | State::Ended => {}
                 }
             }
         }
     }
 
-    /// Ends the response with an error. If the finish chunk has arrived, the answer is complete and the error is dropped.
+    /// Ends the response as one that broke off.
+    fn break_off(&mut self, reason: &str) {
+        self.decoder.flush(&mut self.ready);
+        self.fail(UpstreamError::Broken {
+            upstream: self.name.clone(),
+            reason: reason.to_owned(),
+        });
+    }
+
+    /// Ends the response with an error. If a known finish reason has arrived, the answer is complete and the error is dropped.
     fn fail(&mut self, error: UpstreamError) {
-        self.state = if self.decoder.finished() {
+        self.state = if self.decoder.is_complete() {
             State::Ended
         } else {
             State::Failed(error)

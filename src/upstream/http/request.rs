@@ -16,16 +16,6 @@ use crate::net::RequestBody;
 use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::parted::PartedWriter;
 
-/// The names of the functions in a `tools` array.
-pub(super) fn function_names(tools: &str) -> Arc<[String]> {
-    let entries: Vec<RawObject<'_>> = serde_json::from_str(tools).unwrap_or_default();
-    let name = |entry: &RawObject<'_>| {
-        let function = RawObject::parse(entry.get_some("function")?.get()).ok()?;
-        serde_json::from_str(function.get_some("name")?.get()).ok()
-    };
-    entries.iter().filter_map(name).collect()
-}
-
 /// Encodes the body of a chat request, with the quirks of the upstream. The messages are not copied. Texts stand for images
 /// whose files were deleted meanwhile.
 pub(super) async fn chat_body(call: &ModelCall, settings: &Settings) -> RequestBody {
@@ -33,12 +23,13 @@ pub(super) async fn chat_body(call: &ModelCall, settings: &Settings) -> RequestB
     let mut body = PartedWriter::default();
     body.text("{\"model\":");
     body.text(&quoted(settings.model_name(&call.model)));
-    body.text(if quirks.streams {
+    let streams = quirks.streams && call.streams;
+    body.text(if streams {
         ",\"stream\":true"
     } else {
         ",\"stream\":false"
     });
-    if quirks.streams && quirks.stream_options {
+    if streams && quirks.stream_options && call.sends_stream_options {
         body.text(",\"stream_options\":");
         body.text(&stream_options(call.stream_options.as_deref()));
     }

@@ -1,29 +1,48 @@
-//! Responses of an upstream: the form of the body, the headers for the client, the body of an error.
+//! Responses of an upstream: the encoding of the body, the headers for the client, the body of an error.
 
+use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use ::http::HeaderMap;
-use ::http::header::CONTENT_TYPE;
+use ::http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZlibDecoder, ZstdDecoder};
 use bytes::{Bytes, BytesMut};
-use futures_util::{Stream, StreamExt};
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::io::{ReaderStream, StreamReader};
 
-use super::super::settings::Quirks;
-use crate::net::ClientError;
+use crate::net::{ClientError, ReceivedBody};
 
-/// Whether the response body is one JSON text. Some servers send one although a stream was requested.
-pub(super) fn is_whole_body(headers: &HeaderMap, quirks: &Quirks) -> bool {
-    let kind = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default()
-        .trim_start()
-        .to_ascii_lowercase();
-    if kind.starts_with("text/event-stream") {
-        false
-    } else {
-        !quirks.streams || kind.starts_with("application/json")
+/// The body without its encoding, whose headers are removed. Calls ask for none; some servers and networks compress all the
+/// same. A body with an encoding that is not known stays as it is.
+pub(super) fn decoded(
+    headers: &mut HeaderMap,
+    body: ReceivedBody,
+) -> BoxStream<'static, Result<Bytes, ClientError>> {
+    let encoding = headers.get(CONTENT_ENCODING);
+    let encoding = encoding.and_then(|value| value.to_str().ok());
+    let encoding = encoding.unwrap_or_default().trim().to_ascii_lowercase();
+    if !matches!(
+        encoding.as_str(),
+        "gzip" | "x-gzip" | "deflate" | "br" | "zstd"
+    ) {
+        return body.boxed();
     }
+    let source = StreamReader::new(body.map_err(io::Error::other));
+    let decoder: Pin<Box<dyn AsyncRead + Send>> = match encoding.as_str() {
+        "deflate" => Box::pin(ZlibDecoder::new(source)),
+        "br" => Box::pin(BrotliDecoder::new(source)),
+        "zstd" => Box::pin(ZstdDecoder::new(source)),
+        _ => Box::pin(GzipDecoder::new(source)),
+    };
+    headers.remove(CONTENT_ENCODING);
+    headers.remove(CONTENT_LENGTH);
+    ReaderStream::new(decoder)
+        .map_err(|error| ClientError::Broken(Box::new(error)))
+        .boxed()
 }
 
 /// The response headers for the client: rate limits and request ids.

@@ -16,6 +16,7 @@ use url::Url;
 
 use super::*;
 use crate::ids::WorkspaceId;
+use crate::openai::ending::AnswerEnd;
 use crate::openai::event::ModelEvent;
 use crate::openai::usage::FinishReason;
 use crate::upstream::Transcript;
@@ -82,6 +83,7 @@ impl Server {
     fn settings(&self) -> Settings {
         let long = Duration::from_secs(20);
         Settings {
+            kind: None,
             name: "u".into(),
             base_url: self.base.clone(),
             api_key: None,
@@ -152,6 +154,8 @@ fn call() -> ModelCall {
         r#"{"role":"user","content":"c"}"#.into(),
     ]);
     ModelCall {
+        streams: true,
+        sends_stream_options: true,
         model: "m\"".into(),
         fields: r#""temperature":0.50"#.into(),
         stream_options: None,
@@ -185,7 +189,7 @@ fn text(text: &str) -> ModelEvent {
     ModelEvent::Text(text.into())
 }
 
-const STOP: ModelEvent = ModelEvent::Finish(FinishReason::Stop);
+const STOP: ModelEvent = ModelEvent::Finish(AnswerEnd::Reason(FinishReason::Stop));
 const A: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
 const END: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
 const DONE: &str = "data: [DONE]\n\n";

@@ -3,13 +3,9 @@
 //! A call and its results count as a part of the assistant's turn. The templates of some models, and some servers, refuse
 //! everything else.
 
-use std::borrow::Cow;
-
-use serde_json::value::RawValue;
-
 use super::with_role;
+use crate::openai::content;
 use crate::openai::message::{Message, Role};
-use crate::openai::raw::{RawObject, push_entry, quoted};
 
 /// Separates the texts of two messages that become one.
 const SEPARATOR: &str = "\n\n";
@@ -71,60 +67,9 @@ pub(super) fn alternating(messages: Vec<Message>) -> Vec<Message> {
     ordered
 }
 
-/// Two messages of one role as one. It has the content of both and the other fields of the second one.
+/// Two messages of one role as one.
 pub(super) fn joined(first: &Message, second: &Message) -> Message {
-    let objects = (
-        RawObject::parse(first.json_str()),
-        RawObject::parse(second.json_str()),
-    );
-    let (Ok(before), Ok(after)) = objects else {
-        return second.clone();
-    };
-    let content = match (before.get_some("content"), after.get_some("content")) {
-        (Some(before), Some(after)) => joined_content(before, after),
-        (Some(one), None) | (None, Some(one)) => one.get().to_owned(),
-        (None, None) => "null".to_owned(),
-    };
-    let mut json = format!(
-        "{{\"role\":{},\"content\":{content}",
-        quoted(second.role().as_str())
-    );
-    for (key, value) in after
-        .iter()
-        .filter(|(key, _)| !matches!(*key, "role" | "content"))
-    {
-        push_entry(&mut json, key, value.get());
-    }
-    json.push('}');
-    Message::parse(&json).unwrap_or_else(|_| second.clone())
-}
-
-/// Two contents as one: a text if both are texts, otherwise a list of parts.
-fn joined_content(before: &RawValue, after: &RawValue) -> String {
-    let text = |value: &RawValue| serde_json::from_str::<String>(value.get()).ok();
-    match (text(before), text(after)) {
-        (Some(before), Some(after)) if before.is_empty() || after.is_empty() => {
-            quoted(&(before + &after))
-        }
-        (Some(before), Some(after)) => quoted(&[before, after].join(SEPARATOR)),
-        _ => {
-            let mut lists = [parts(before), parts(after)].to_vec();
-            lists.retain(|parts| !parts.is_empty());
-            format!("[{}]", lists.join(","))
-        }
-    }
-}
-
-/// The parts of a content, without the brackets of the list.
-fn parts(content: &RawValue) -> Cow<'_, str> {
-    let text = content.get();
-    let list = text
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    match list {
-        Some(parts) => parts.trim().into(),
-        None => format!("{{\"type\":\"text\",\"text\":{text}}}").into(),
-    }
+    content::joined(first, second, SEPARATOR)
 }
 
 #[cfg(test)]

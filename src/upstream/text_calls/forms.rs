@@ -3,18 +3,27 @@
 use memchr::memmem;
 use serde_json::value::RawValue;
 
-use super::{FoundCall, MARKS, Verdict};
-use crate::openai::event::TextForm;
-use crate::openai::raw::{RawObject, push_entry, quoted};
+use super::FoundCall;
+use super::families::{FAMILIES, Family};
+use crate::openai::raw::{RawObject, quoted};
 
 /// Longest name of a tool.
 const MAX_NAME: usize = 64;
 
+/// What the text of a form turned out to be.
+pub(super) enum TextVerdict {
+    /// More text is needed.
+    Open,
+    /// Calls, and the length of their text.
+    Calls(Vec<FoundCall>, usize),
+    /// No call.
+    Text,
+}
+
 /// Where a call may begin.
-#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Begin {
-    /// The mark of a form begins here.
-    Marked(usize, TextForm),
+    /// A mark of a family begins here.
+    Marked(usize, &'static Family),
     /// Bare JSON of a call begins here.
     Bare(usize),
     /// What begins here may become one of both.
@@ -28,13 +37,14 @@ pub(super) fn find_begin(text: &str, mut line_start: bool, offered: &[String]) -
         let rest = text.get(place..).unwrap_or_default();
         match character {
             '<' | '[' | '{' => {
-                for (mark, form) in MARKS {
-                    if rest.starts_with(mark) {
-                        return Begin::Marked(place, form);
-                    }
-                    if mark.starts_with(rest) {
-                        return Begin::Perhaps(place);
-                    }
+                let begins = |family: &&Family| family.begins().any(|mark| rest.starts_with(mark));
+                if let Some(family) = FAMILIES.iter().find(begins) {
+                    return Begin::Marked(place, family);
+                }
+                let may_begin =
+                    |family: &Family| family.begins().any(|mark| mark.starts_with(rest));
+                if FAMILIES.iter().any(may_begin) {
+                    return Begin::Perhaps(place);
                 }
                 if line_start && character != '<' {
                     match begin_of_bare(rest, offered) {
@@ -124,11 +134,15 @@ pub(super) struct JsonEnd {
     depth: usize,
     in_string: bool,
     escaped: bool,
+    found: Option<usize>,
 }
 
 impl JsonEnd {
     /// The place after the value that begins at or after `start`, if it is complete.
-    fn find(&mut self, text: &str, start: usize) -> Option<usize> {
+    pub(super) fn find(&mut self, text: &str, start: usize) -> Option<usize> {
+        if self.found.is_some() {
+            return self.found;
+        }
         self.seen = self.seen.max(start);
         for byte in text.as_bytes().get(self.seen..).unwrap_or_default() {
             self.seen += 1;
@@ -141,7 +155,8 @@ impl JsonEnd {
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
                     if self.depth == 0 {
-                        return Some(self.seen);
+                        self.found = Some(self.seen);
+                        return self.found;
                     }
                 }
                 _ => {}
@@ -151,7 +166,7 @@ impl JsonEnd {
     }
 
     /// The place after `end`, if it is there.
-    fn find_mark(&mut self, text: &str, mark: &str) -> Option<usize> {
+    pub(super) fn find_mark(&mut self, text: &str, mark: &str) -> Option<usize> {
         let from = self.seen.saturating_sub(mark.len());
         let found = memmem::find(text.as_bytes().get(from..)?, mark.as_bytes());
         self.seen = text.len();
@@ -159,50 +174,19 @@ impl JsonEnd {
     }
 }
 
-/// What a text that begins with the mark of a form is.
-pub(super) fn marked(form: TextForm, text: &str, end: &mut JsonEnd) -> Verdict {
-    match form {
-        TextForm::ToolCallTag => tagged(text, end, "</tool_call>", |inside| {
-            let inside = inside.strip_prefix("<tool_call>")?.trim();
-            match inside.starts_with('<') {
-                true => function_tag(inside),
-                false => calls_of(inside),
-            }
-        }),
-        TextForm::FunctionTag => tagged(text, end, "</function>", function_tag),
-        TextForm::ToolCallsToken => tool_calls_token(text, end),
-        TextForm::PythonTag => python_tag(text, end),
-        TextForm::BareJson => Verdict::Text,
-    }
-}
-
-/// A call between a mark and the mark of its end.
-fn tagged(
-    text: &str,
-    end: &mut JsonEnd,
-    mark: &str,
-    read: impl Fn(&str) -> Option<Vec<FoundCall>>,
-) -> Verdict {
-    let Some(length) = end.find_mark(text, mark) else {
-        return Verdict::Open;
-    };
-    let inside = text.get(..length - mark.len());
-    verdict(inside.and_then(read), length)
-}
-
 /// `[TOOL_CALLS][{…}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` with or without a call id.
-fn tool_calls_token(text: &str, end: &mut JsonEnd) -> Verdict {
+pub(super) fn tool_calls_token(text: &str, end: &mut JsonEnd) -> TextVerdict {
     const TOKEN: &str = "[TOOL_CALLS]";
     const ARGUMENTS: &str = "[ARGS]";
     let body = text.get(TOKEN.len()..).unwrap_or_default();
     let trimmed = body.trim_start();
     let Some(first) = trimmed.chars().next() else {
-        return Verdict::Open;
+        return TextVerdict::Open;
     };
     let start = text.len() - trimmed.len();
     if first == '[' || first == '{' {
         return match end.find(text, start) {
-            None => Verdict::Open,
+            None => TextVerdict::Open,
             Some(length) => verdict(text.get(start..length).and_then(calls_of), length),
         };
     }
@@ -211,10 +195,10 @@ fn tool_calls_token(text: &str, end: &mut JsonEnd) -> Verdict {
         .get(..name_end.unwrap_or(trimmed.len()))
         .map(str::trim);
     let Some(name) = name.filter(|name| name.len() <= MAX_NAME && !name.contains('\n')) else {
-        return Verdict::Text;
+        return TextVerdict::Text;
     };
     let Some(name_end) = name_end else {
-        return Verdict::Open;
+        return TextVerdict::Open;
     };
     let (arguments, skipped) = match trimmed.find(ARGUMENTS) {
         Some(place) => (place + ARGUMENTS.len(), trimmed.get(name_end..place)),
@@ -224,14 +208,14 @@ fn tool_calls_token(text: &str, end: &mut JsonEnd) -> Verdict {
         {
             (name_end, Some(""))
         }
-        None if trimmed.len() < name_end + 2 * MAX_NAME => return Verdict::Open,
-        None => return Verdict::Text,
+        None if trimmed.len() < name_end + 2 * MAX_NAME => return TextVerdict::Open,
+        None => return TextVerdict::Text,
     };
     if !skipped.is_some_and(|ids| ids.is_empty() || ids.starts_with("[CALL_ID]")) {
-        return Verdict::Text;
+        return TextVerdict::Text;
     }
     match end.find(text, start + arguments) {
-        None => Verdict::Open,
+        None => TextVerdict::Open,
         Some(length) => {
             let arguments = text.get(start + arguments..length);
             let call = arguments.and_then(|arguments| call(name.to_owned(), arguments.trim()));
@@ -241,62 +225,38 @@ fn tool_calls_token(text: &str, end: &mut JsonEnd) -> Verdict {
 }
 
 /// `<|python_tag|>{…}`. Python code after the tag is no call.
-fn python_tag(text: &str, end: &mut JsonEnd) -> Verdict {
+pub(super) fn python_tag(text: &str, end: &mut JsonEnd) -> TextVerdict {
     const TAG: &str = "<|python_tag|>";
     let body = text.get(TAG.len()..).unwrap_or_default().trim_start();
     match body.chars().next() {
-        None => Verdict::Open,
+        None => TextVerdict::Open,
         Some('{') => match end.find(text, TAG.len()) {
-            None => Verdict::Open,
+            None => TextVerdict::Open,
             Some(length) => verdict(text.get(TAG.len()..length).and_then(calls_of), length),
         },
-        Some(_) => Verdict::Text,
+        Some(_) => TextVerdict::Text,
     }
 }
 
 /// The bare JSON value at `start`, which begins like a call.
-pub(super) fn bare(text: &str, start: usize, end: &mut JsonEnd, offered: &[String]) -> Verdict {
+pub(super) fn bare(text: &str, start: usize, end: &mut JsonEnd, offered: &[String]) -> TextVerdict {
     let Some(length) = end.find(text, start) else {
-        return Verdict::Open;
+        return TextVerdict::Open;
     };
     let calls = text.get(start..length).and_then(calls_of);
     let calls = calls.filter(|calls| calls.iter().all(|call| offered.contains(&call.name)));
     verdict(calls, length)
 }
 
-fn verdict(calls: Option<Vec<FoundCall>>, length: usize) -> Verdict {
+pub(super) fn verdict(calls: Option<Vec<FoundCall>>, length: usize) -> TextVerdict {
     match calls.filter(|calls| !calls.is_empty()) {
-        Some(calls) => Verdict::Calls(calls, length),
-        None => Verdict::Text,
+        Some(calls) => TextVerdict::Calls(calls, length),
+        None => TextVerdict::Text,
     }
-}
-
-/// `<function=name>` with a JSON object, or with `<parameter=key>` elements.
-fn function_tag(text: &str) -> Option<Vec<FoundCall>> {
-    let (name, body) = text.trim().strip_prefix("<function=")?.split_once('>')?;
-    let body = body.trim();
-    let body = body.strip_suffix("</function>").unwrap_or(body).trim();
-    let name = name.trim().trim_matches('"').to_owned();
-    if body.is_empty() || body.starts_with('{') {
-        return Some(vec![call(name, body)?]);
-    }
-    let mut arguments = String::from("{");
-    let mut rest = body;
-    while !rest.is_empty() {
-        let (key, after) = rest.strip_prefix("<parameter=")?.split_once('>')?;
-        // The last element may lack its end.
-        let (value, after) = after.split_once("</parameter>").unwrap_or((after, ""));
-        let value = value.strip_prefix('\n').unwrap_or(value);
-        let value = value.strip_suffix('\n').unwrap_or(value);
-        push_entry(&mut arguments, key.trim(), &quoted(value));
-        rest = after.trim_start();
-    }
-    arguments.push('}');
-    Some(vec![call(name, &arguments)?])
 }
 
 /// The call of a JSON object, or the calls of a list.
-fn calls_of(json: &str) -> Option<Vec<FoundCall>> {
+pub(super) fn calls_of(json: &str) -> Option<Vec<FoundCall>> {
     let json = json.trim();
     if json.starts_with('[') {
         let entries: Vec<&RawValue> = serde_json::from_str(json).ok()?;
@@ -322,7 +282,7 @@ fn call_of(json: &str) -> Option<FoundCall> {
 }
 
 /// A call with this name, if it can be one. Arguments that are not valid are left to the repair of arguments.
-fn call(name: String, arguments: &str) -> Option<FoundCall> {
+pub(super) fn call(name: String, arguments: &str) -> Option<FoundCall> {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_legal) {
         return None;

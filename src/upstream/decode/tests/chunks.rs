@@ -27,7 +27,7 @@ fn unknown_fields_are_kept_and_nulls_dropped() {
         ),
         [
             ModelEvent::Model("n".into()),
-            ModelEvent::Finish(FinishReason::Stop),
+            ModelEvent::Finish(AnswerEnd::Reason(FinishReason::Stop)),
             ModelEvent::ChoiceExtra(kept("stop_reason", "7")),
         ]
     );
@@ -54,20 +54,34 @@ fn chunks_without_a_choice_are_fine() {
 }
 
 #[test]
-fn only_the_first_choice_is_used() {
+fn all_choices_are_parts_of_one_answer() {
     let got = events(
         &mut plain(),
-        &json!({"choices":[{"index":1,"delta":{"content":"no"},"finish_reason":"stop"},
-            {"index":0,"delta":{"content":"yes"}},{"index":2,"delta":{"content":"no"}}]}),
+        &json!({"choices":[{"index":1,"delta":{"content":"a"}}, {"index":0,"delta":{"content":"b"}},
+            {"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}),
     );
-    assert_eq!(got, [text("yes")]);
-    assert_eq!(
-        events(
-            &mut plain(),
-            &json!({"choices":[{"index":1,"delta":{"content":"no"}}]})
-        ),
-        []
-    );
+    let piece = call(|call| {
+        call.index = Some(0);
+        call.id = Some("c".into());
+        call.name = Some("f".into());
+        call.arguments = Some("{}".into());
+    });
+    let end = ModelEvent::Finish(AnswerEnd::Reason(FinishReason::ToolCalls));
+    assert_eq!(got, [text("a"), text("b"), piece, end]);
+}
+
+#[test]
+fn a_finish_comes_again_when_it_changes() {
+    let mut decoder = plain();
+    let finish = |word: &str| json!({"choices":[{"delta":{},"finish_reason":word}]});
+    let stop = ModelEvent::Finish(AnswerEnd::Reason(FinishReason::Stop));
+    assert_eq!(events(&mut decoder, &finish("stop")), [stop]);
+    assert_eq!(events(&mut decoder, &finish("STOP")), []);
+    assert_eq!(events(&mut decoder, &finish("null")), []);
+    assert!(decoder.is_complete());
+    let failed = ModelEvent::Finish(AnswerEnd::Failed("abort".into()));
+    assert_eq!(events(&mut decoder, &finish("abort")), [failed]);
+    assert!(decoder.finished() && !decoder.is_complete());
 }
 
 #[test]
@@ -90,7 +104,7 @@ fn a_message_counts_only_where_no_deltas_come() {
         [
             text("whole"),
             whole_call,
-            ModelEvent::Finish(FinishReason::ToolCalls)
+            ModelEvent::Finish(AnswerEnd::Reason(FinishReason::ToolCalls))
         ]
     );
     let mut decoder = plain();
@@ -102,7 +116,7 @@ fn a_message_counts_only_where_no_deltas_come() {
             &mut decoder,
             &json!({"choices":[{"index":0,"delta":{},"message":{"content":"ab"},"finish_reason":"stop"}]})
         ),
-        [ModelEvent::Finish(FinishReason::Stop)]
+        [ModelEvent::Finish(AnswerEnd::Reason(FinishReason::Stop))]
     );
 }
 
@@ -126,14 +140,18 @@ fn a_whole_answer_gives_the_same_events() {
                 call.arguments = Some("{}".into());
                 call.whole = true;
             }),
-            ModelEvent::Finish(FinishReason::ToolCalls),
+            ModelEvent::Finish(AnswerEnd::Reason(FinishReason::ToolCalls)),
             ModelEvent::Usage(Usage::parse(r#"{"total_tokens":3}"#).unwrap()),
         ]
     );
     let mut out = Vec::new();
     let no_finish = r#"{"choices":[{"message":{"content":"a"}}]}"#;
     plain().decode_whole(no_finish, &mut out).unwrap();
-    assert_eq!(out, [text("a"), ModelEvent::Finish(FinishReason::Stop)]);
+    assert_eq!(out, [text("a"), ModelEvent::Finish(AnswerEnd::Unstated)]);
+    let mut out = Vec::new();
+    let behind_it = format!("{no_finish}\n\ndata: [DONE]\n\n");
+    plain().decode_whole(&behind_it, &mut out).unwrap();
+    assert_eq!(out.len(), 2);
     assert!(plain().decode_whole("{}", &mut Vec::new()).is_err());
 }
 

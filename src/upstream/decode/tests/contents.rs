@@ -16,11 +16,24 @@ fn text_is_read_in_every_form() {
         ),
         (
             json!([{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"b"}]),
-            vec![reasoning("hm", "reasoning_content"), text("b")],
+            vec![
+                ModelEvent::Parts(vec![
+                    r#"{"thinking":[{"text":"hm","type":"text"}],"type":"thinking"}"#.into(),
+                    r#"{"text":"b","type":"text"}"#.into(),
+                ]),
+                reasoning("hm", "reasoning_content"),
+                text("b"),
+            ],
         ),
         (
             json!([{"type":"thinking","thinking":"hm"},{"type":"reference","reference_ids":[1]}]),
-            vec![reasoning("hm", "reasoning_content")],
+            vec![
+                ModelEvent::Parts(vec![
+                    r#"{"thinking":"hm","type":"thinking"}"#.into(),
+                    r#"{"reference_ids":[1],"type":"reference"}"#.into(),
+                ]),
+                reasoning("hm", "reasoning_content"),
+            ],
         ),
     ] {
         assert_eq!(
@@ -60,6 +73,61 @@ const REASONING: [&str; 4] = [
 ];
 
 #[test]
+fn a_field_with_no_reasoning_in_it_counts_once() {
+    for field in REASONING {
+        let mut decoder = plain();
+        let chunk = |delta: Value| json!({"choices":[{"delta":delta}]});
+        let empty = chunk(json!({field: ""}));
+        assert_eq!(events(&mut decoder, &empty), [reasoning("", field)]);
+        assert_eq!(events(&mut decoder, &empty), []);
+        let more = chunk(json!({field: "r"}));
+        assert_eq!(events(&mut decoder, &more), [reasoning("r", field)]);
+        assert_eq!(events(&mut decoder, &empty), []);
+    }
+}
+
+#[test]
+fn a_character_in_two_pieces_is_one() {
+    let mut decoder = plain();
+    let mut read = |delta: &str| {
+        let mut out = Vec::new();
+        let data = format!(r#"{{"choices":[{{"delta":{{{delta}}}}}]}}"#);
+        decoder.decode(&data, &mut out).unwrap();
+        out
+    };
+    assert_eq!(read(r#""content":"a""#), [text("a")]);
+    assert_eq!(read(r#""content":"b\ud83d""#), [text("b")]);
+    assert_eq!(read(r#""content":"\ude00c""#), [text("\u{1f600}c")]);
+    assert_eq!(
+        read(r#""reasoning":"r\ud83d""#),
+        [reasoning("r", "reasoning")]
+    );
+    assert_eq!(read(r#""content":"d""#), [text("d")]);
+    assert_eq!(
+        read(r#""reasoning":"\ude00""#),
+        [reasoning("\u{1f600}", "reasoning")]
+    );
+    let refusal = |json: &str| ModelEvent::DeltaExtra(vec![("refusal".into(), json.into())]);
+    assert_eq!(read(r#""refusal":"n\ud83d""#), [refusal("\"n\"")]);
+    assert_eq!(read(r#""refusal":"\ude00""#), [refusal("\"\u{1f600}\"")]);
+    let arguments =
+        |json: &str| format!(r#""tool_calls":[{{"index":0,"function":{{"arguments":"{json}"}}}}]"#);
+    let piece = |arguments: Option<&str>| {
+        let arguments = arguments.map(str::to_owned);
+        call(|call| (call.index, call.arguments) = (Some(0), arguments))
+    };
+    assert_eq!(read(&arguments(r"x\ud83d")), [piece(Some("x"))]);
+    assert_eq!(read(&arguments(r"\ude00")), [piece(Some("\u{1f600}"))]);
+    assert_eq!(read(r#""content":"z\ud83d""#), [text("z")]);
+    let mut out = Vec::new();
+    decoder.finish(&mut out);
+    assert_eq!(
+        out,
+        [text("\u{fffd}"), ModelEvent::Finish(AnswerEnd::Unstated)]
+    );
+}
+
+#[test]
 fn lone_surrogates_do_not_end_the_stream() {
     let mut out = Vec::new();
     let data = r#"{"\ud83d":1,"choices":[{"delta":{"content":"a\ud83d","tool_calls":[{"index":0,"function":{"name":"f","arguments":"\ude00"}}]}}]}"#;
@@ -73,7 +141,7 @@ fn lone_surrogates_do_not_end_the_stream() {
 #[test]
 fn think_tags_are_split_if_the_quirk_is_set() {
     let quirks = Quirks {
-        think_tags: true,
+        think_tags: ThinkTags::Both,
         ..Quirks::default()
     };
     let chunk = |content: &str| json!({"choices":[{"delta":{"content":content}}]});
@@ -100,7 +168,44 @@ fn think_tags_are_split_if_the_quirk_is_set() {
         ),
         [
             reasoning("</th", "reasoning_content"),
-            ModelEvent::Finish(FinishReason::Stop)
+            ModelEvent::Finish(AnswerEnd::Reason(FinishReason::Stop))
+        ]
+    );
+}
+
+#[test]
+fn a_closing_tag_alone_is_never_shown() {
+    let quirks = |think_tags| Quirks {
+        think_tags,
+        ..Quirks::default()
+    };
+    let answer = "They want it.\n</think>\n\nCold.";
+    let whole = json!({"choices":[{"message":{"content":answer},"finish_reason":"stop"}]});
+    for think_tags in [ThinkTags::Both, ThinkTags::Open] {
+        let mut out = Vec::new();
+        let mut decoder = ChunkDecoder::new(&quirks(think_tags));
+        decoder.decode_whole(&whole.to_string(), &mut out).unwrap();
+        assert_eq!(
+            out[..2],
+            [
+                reasoning("They want it.", "reasoning_content"),
+                text("Cold.")
+            ]
+        );
+    }
+    let chunk = |content: &str| json!({"choices":[{"delta":{"content":content}}]});
+    let mut decoder = ChunkDecoder::new(&quirks(ThinkTags::Both));
+    assert_eq!(
+        events(&mut decoder, &chunk("They want it.\n</th")),
+        [text("They want it.")]
+    );
+    assert_eq!(
+        events(&mut decoder, &chunk("ink>\n\nCold.")),
+        [
+            ModelEvent::TextWasReasoning {
+                field: "reasoning_content"
+            },
+            text("Cold.")
         ]
     );
 }

@@ -46,7 +46,7 @@ proptest! {
     #[test]
     fn the_fast_path_gives_the_same_events_as_parsing(
         chunks in prop::collection::vec((0..8_usize, json_piece()), 1..16),
-        think_tags: bool,
+        think_tags in prop::sample::select(vec![ThinkTags::Off, ThinkTags::Both, ThinkTags::Open]),
     ) {
         let quirks = Quirks { think_tags, ..Quirks::default() };
         let mut fast = ChunkDecoder::new(&quirks);

@@ -11,6 +11,20 @@ fn reported_errors_are_distinguished_from_chunks() {
             r#"{"object":"error","message":"m","code":500}"#,
             r#"{"object":"error","message":"m","code":500}"#,
         ),
+        (r#"[{"error":{"message":"m"}}]"#, r#"{"message":"m"}"#),
+        (
+            r#"{"message":"m","type":"t"}"#,
+            r#"{"message":"m","type":"t"}"#,
+        ),
+        (r#"{"detail":"m"}"#, r#"{"detail":"m"}"#),
+        (
+            r#"{"choices":[{"error":{"message":"m"},"finish_reason":"error","delta":{"content":""}}]}"#,
+            r#"{"message":"m"}"#,
+        ),
+        (
+            r#"{"choices":[{"message":{"content":null,"error":{"message":"m"}}}]}"#,
+            r#"{"message":"m"}"#,
+        ),
     ] {
         let mut out = Vec::new();
         let reported = Err(DecodeError::Reported(expected.into()));

@@ -4,15 +4,72 @@ use futures_util::TryStreamExt;
 
 use super::*;
 
+/// How an answer ends.
+enum Ends {
+    Well,
+    Broken,
+    Malformed,
+    InStream(&'static str),
+}
+use Ends::{Broken, InStream, Malformed, Well};
+
+/// Fails unless an event stream of this body has so many events and this end.
+async fn check(what: &str, body: &str, count: usize, ends: Ends) {
+    let server = Server::answering(SSE_HEAD, body).await;
+    let (events, failure) = collect(&server.upstream()).await;
+    if count != usize::MAX {
+        assert_eq!(events.len(), count, "{what}: {events:?}");
+    }
+    match (ends, failure) {
+        (Well, None) => {
+            let unstated = ModelEvent::Finish(AnswerEnd::Unstated);
+            let has_reason = body.contains("finish_reason\":\"stop");
+            let end = if has_reason { &STOP } else { &unstated };
+            assert!(events.contains(end), "{what}: {events:?}");
+        }
+        (Broken, Some(UpstreamError::Broken { .. }))
+        | (Malformed, Some(UpstreamError::Malformed { .. })) => {}
+        (InStream(expected), Some(UpstreamError::InStream { error, .. })) => {
+            assert_eq!(&*error, expected, "{what}");
+        }
+        (_, failure) => panic!("{what}: {failure:?}"),
+    }
+}
+
+#[tokio::test]
+async fn lines_that_are_not_of_an_event_stream_are_errors_or_make_the_answer_incomplete() {
+    for (what, body, count, ends) in [
+        (
+            "an error in a field of its own",
+            [A, "error: {\"message\":\"m\"}\n\n", DONE].concat(),
+            1,
+            InStream("{\"message\":\"m\"}"),
+        ),
+        (
+            "an error without a field",
+            [A, "{\"error\":{\"message\":\"m\"}}\n\n", DONE].concat(),
+            1,
+            InStream("{\"message\":\"m\"}"),
+        ),
+        (
+            "foreign lines without a finish",
+            [A, "oh no\n", DONE].concat(),
+            1,
+            Broken,
+        ),
+        (
+            "foreign lines with one",
+            [A, "oh no\n", END, DONE].concat(),
+            2,
+            Well,
+        ),
+    ] {
+        check(what, &body, count, ends).await;
+    }
+}
+
 #[tokio::test]
 async fn an_answer_is_complete_or_ends_with_one_error() {
-    enum Ends {
-        Well,
-        Broken,
-        Malformed,
-        InStream(&'static str),
-    }
-    use Ends::{Broken, InStream, Malformed, Well};
     let usage = "data: {\"choices\":[],\"usage\":{\"total_tokens\":3}}\n\n";
     let error = "data: {\"error\":{\"code\":500}}\n\n";
     for (what, body, count, ends) in [
@@ -68,22 +125,7 @@ async fn an_answer_is_complete_or_ends_with_one_error() {
             Malformed,
         ),
     ] {
-        let server = Server::answering(SSE_HEAD, &body).await;
-        let (events, failure) = collect(&server.upstream()).await;
-        if count != usize::MAX {
-            assert_eq!(events.len(), count, "{what}: {events:?}");
-        }
-        match (ends, failure) {
-            (Well, None) => {
-                assert!(events.contains(&STOP), "{what}");
-            }
-            (Broken, Some(UpstreamError::Broken { .. }))
-            | (Malformed, Some(UpstreamError::Malformed { .. })) => {}
-            (InStream(expected), Some(UpstreamError::InStream { error, .. })) => {
-                assert_eq!(&*error, expected, "{what}");
-            }
-            (_, failure) => panic!("{what}: {failure:?}"),
-        }
+        check(what, &body, count, ends).await;
     }
 }
 
@@ -120,10 +162,22 @@ async fn an_answer_that_is_not_streamed_gives_the_same_events() {
         (true, json, whole, true),
         (false, json, whole, true),
         (false, plain, whole, true),
+        // The bytes count, not the label.
+        (true, plain, whole, true),
+        (true, SSE_HEAD, whole, true),
+        (
+            true,
+            SSE_HEAD,
+            &format!("\u{feff} \n{whole}\n\ndata: [DONE]\n\n"),
+            true,
+        ),
+        (true, json, &[A, END].concat(), true),
+        (true, json, &format!("\u{feff}{A}{END}"), true),
+        (true, SSE_HEAD, &format!("\n\n{A}{END}"), true),
         (false, SSE_HEAD, &[A, END].concat(), true),
         (true, plain, &[A, END].concat(), true),
         (true, json, r#"{"choices":["#, false),
-        (true, json, r#"{"detail":"?"}"#, false),
+        (true, json, r#"{"id":"?"}"#, false),
     ] {
         let server = Server::answering(head, body).await;
         let mut settings = server.settings();
@@ -136,8 +190,8 @@ async fn an_answer_that_is_not_streamed_gives_the_same_events() {
             assert!(matches!(failure, Some(UpstreamError::Malformed { .. })));
         }
     }
-    let gzip = "200 OK\r\ncontent-encoding: gzip\r\nconnection: close";
-    let (_, failure) = collect(&Server::answering(gzip, "x").await.upstream()).await;
+    let unknown = "200 OK\r\ncontent-encoding: compress\r\nconnection: close";
+    let (_, failure) = collect(&Server::answering(unknown, "x").await.upstream()).await;
     assert!(matches!(failure, Some(UpstreamError::Malformed { .. })));
 }
 

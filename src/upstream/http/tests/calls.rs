@@ -40,7 +40,7 @@ async fn a_call_is_encoded_with_the_quirks_of_the_upstream() {
         settings.model_map = vec![(model.into(), "mapped".into())];
         let (events, error) = collect(&HttpUpstream::new(settings).unwrap()).await;
         assert!(error.is_none(), "{error:?}");
-        assert_eq!(events, [STOP]);
+        assert_eq!(events, [ModelEvent::Finish(AnswerEnd::Unstated)]);
         let (head, body) = server.request();
         assert_eq!(body, expected);
         assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
@@ -142,6 +142,7 @@ async fn configured_headers_and_the_key_override_the_callers() {
         "user-agent: agent/1\r\n",
         "accept: text/event-stream\r\n",
         "content-type: application/json\r\n",
+        "accept-encoding: identity\r\n",
     ] {
         assert!(format!("{head}\r\n").contains(wanted), "{wanted} in {head}");
     }

@@ -1,0 +1,208 @@
+//! Kinds of model servers: the hosts of the providers among them, and what is known of each.
+
+use url::Url;
+
+use super::{
+    EmptyContent, FinalCall, MaxTokensField, MissingReasoning, Quirks, ReasoningField, RoleOrder,
+};
+use crate::ids::CallIdStyle;
+
+/// A server whose quirks are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerKind {
+    /// `llama-server`, and the server of llama-cpp-python.
+    #[serde(rename = "llama.cpp")]
+    LlamaCpp,
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    SgLang,
+    /// Ollama.
+    Ollama,
+    /// OpenAI's API.
+    OpenAi,
+    /// Mistral's API.
+    Mistral,
+    /// The OpenAI-compatible endpoints of Gemini and Vertex AI.
+    Gemini,
+    /// Anthropic's OpenAI-compatible endpoint.
+    Anthropic,
+    /// DeepSeek's API.
+    DeepSeek,
+    /// Moonshot's API, with the Kimi models.
+    Moonshot,
+    /// xAI's API.
+    XAi,
+    /// Groq.
+    Groq,
+    /// Cerebras.
+    Cerebras,
+    /// OpenRouter.
+    OpenRouter,
+    /// The proxy LiteLLM.
+    LiteLlm,
+}
+
+/// Ends of the host names of providers, after a dot.
+const HOSTS: [(&str, ServerKind); 13] = [
+    (".api.openai.com", ServerKind::OpenAi),
+    (".api.mistral.ai", ServerKind::Mistral),
+    (".generativelanguage.googleapis.com", ServerKind::Gemini),
+    (".aiplatform.googleapis.com", ServerKind::Gemini),
+    ("-aiplatform.googleapis.com", ServerKind::Gemini),
+    (".api.anthropic.com", ServerKind::Anthropic),
+    (".api.deepseek.com", ServerKind::DeepSeek),
+    (".api.moonshot.ai", ServerKind::Moonshot),
+    (".api.moonshot.cn", ServerKind::Moonshot),
+    (".api.x.ai", ServerKind::XAi),
+    (".api.groq.com", ServerKind::Groq),
+    (".api.cerebras.ai", ServerKind::Cerebras),
+    (".openrouter.ai", ServerKind::OpenRouter),
+];
+
+impl ServerKind {
+    /// The kind of server at a URL. It is known only of the hosts of providers: a port proves nothing.
+    pub fn at(url: &Url) -> Option<Self> {
+        let host = format!(".{}", url.host_str()?);
+        let known = HOSTS.iter().find(|(end, _)| host.ends_with(end));
+        known.map(|(_, kind)| *kind)
+    }
+}
+
+impl Quirks {
+    /// The quirks of a kind of server.
+    pub fn of(kind: ServerKind) -> Self {
+        let defaults = Self::default();
+        match kind {
+            // The templates of most models know no `developer`: they drop the message, or refuse it.
+            ServerKind::Vllm => Self {
+                developer_role: false,
+                tokenize: true,
+                ..defaults
+            },
+            // As above. OpenRouter and LiteLLM pass the role on to servers that refuse it.
+            ServerKind::SgLang | ServerKind::OpenRouter | ServerKind::LiteLlm => Self {
+                developer_role: false,
+                ..defaults
+            },
+            ServerKind::LlamaCpp => Self {
+                developer_role: false,
+                // llama-cpp-python ignores the other one.
+                max_tokens_field: MaxTokensField::MaxTokens,
+                ..defaults
+            },
+            ServerKind::Ollama => Self {
+                developer_role: false,
+                // `tool_choice` has no effect there.
+                final_call: FinalCall::RemoveTools,
+                max_tokens_field: MaxTokensField::MaxTokens,
+                ..defaults
+            },
+            // Reasoning is no part of its messages.
+            ServerKind::OpenAi => Self {
+                send_reasoning: false,
+                mid_system: true,
+                ..defaults
+            },
+            ServerKind::Mistral => Self {
+                developer_role: false,
+                send_reasoning: false,
+                // Usage comes without being asked for.
+                stream_options: false,
+                call_ids: CallIdStyle::Short,
+                roles: RoleOrder::Alternate,
+                // It refuses fields that it does not know.
+                max_tokens_field: MaxTokensField::MaxTokens,
+                ..defaults
+            },
+            // It refuses fields that it does not know; reasoning comes as signatures of calls.
+            ServerKind::Gemini => Self {
+                developer_role: false,
+                send_reasoning: false,
+                tool_result_name: true,
+                blank_text: false,
+                ..defaults
+            },
+            // A text block that is blank is refused.
+            ServerKind::Anthropic => Self {
+                empty_content: EmptyContent::Null,
+                blank_text: false,
+                ..defaults
+            },
+            // Thinking models insist on the field in every message of theirs.
+            ServerKind::DeepSeek => Self {
+                developer_role: false,
+                reasoning_field: ReasoningField::ReasoningContent,
+                missing_reasoning: MissingReasoning::Empty,
+                ..defaults
+            },
+            // As above, where some models take an empty text for no reasoning.
+            ServerKind::Moonshot => Self {
+                developer_role: false,
+                reasoning_field: ReasoningField::ReasoningContent,
+                missing_reasoning: MissingReasoning::Space,
+                blank_text: false,
+                ..defaults
+            },
+            ServerKind::XAi => Self {
+                blank_text: false,
+                ..defaults
+            },
+            // Reasoning in a message is refused, in any field.
+            ServerKind::Groq => Self {
+                send_reasoning: false,
+                ..defaults
+            },
+            // Reasoning in another field is refused.
+            ServerKind::Cerebras => Self {
+                reasoning_field: ReasoningField::Reasoning,
+                ..defaults
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_hosts_of_providers_tell_their_kind() {
+        for (url, kind) in [
+            ("https://api.openai.com/v1", Some(ServerKind::OpenAi)),
+            ("https://eu.api.openai.com/v1", Some(ServerKind::OpenAi)),
+            ("https://API.Mistral.ai/v1", Some(ServerKind::Mistral)),
+            (
+                "https://generativelanguage.googleapis.com/v1beta/openai",
+                Some(ServerKind::Gemini),
+            ),
+            (
+                "https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/l/endpoints/openapi",
+                Some(ServerKind::Gemini),
+            ),
+            ("https://api.moonshot.cn/v1", Some(ServerKind::Moonshot)),
+            ("https://openrouter.ai/api/v1", Some(ServerKind::OpenRouter)),
+            ("https://my-openrouter.ai/v1", None),
+            ("https://api.openai.com.proxy.corp/v1", None),
+            ("https://openai.com/v1", None),
+            ("http://localhost:11434/v1", None),
+            ("http://127.0.0.1:8080/v1", None),
+        ] {
+            assert_eq!(ServerKind::at(&Url::parse(url).unwrap()), kind, "{url}");
+        }
+    }
+
+    #[test]
+    fn kinds_are_named_in_lower_case() {
+        for (name, kind) in [
+            ("llama.cpp", ServerKind::LlamaCpp),
+            ("sglang", ServerKind::SgLang),
+            ("xai", ServerKind::XAi),
+            ("openrouter", ServerKind::OpenRouter),
+            ("litellm", ServerKind::LiteLlm),
+        ] {
+            assert_eq!(serde_json::to_value(kind).unwrap(), name);
+        }
+    }
+}
