@@ -26,7 +26,14 @@ use super::{
 /// Pieces of live output that are buffered before the tool has to wait for the reader.
 const PROGRESS_BUFFER: usize = 16;
 /// The result text of a call that was cancelled at the deadline.
-const CANCELLED_TEXT: &str = "The call was cancelled: the time limit of this turn was reached.";
+const CANCELLED_TEXT: &str = "The call was cancelled while it was running: the time limit of this turn was reached. It may have \
+                              taken effect or not; find out before you repeat it.";
+/// The same of a call that changes nothing.
+const CANCELLED_READ_TEXT: &str =
+    "The call was cancelled before it had a result: the time limit of this turn was reached.";
+/// The same of a call that had not started.
+const NOT_STARTED_TEXT: &str =
+    "This call was not run: the time limit of this turn was reached before it started.";
 /// The result text of a call that panicked.
 const PANICKED_TEXT: &str = "the tool failed unexpectedly";
 
@@ -224,7 +231,7 @@ async fn finish(
     };
     let mut changed_arguments = None;
     match verdict {
-        // If the deadline has passed, `run_call` cancels the call at once.
+        // The deadline has passed, which is seen below.
         None | Some(Verdict::Run) => {}
         Some(Verdict::RunWith(arguments)) => {
             call.arguments = arguments;
@@ -234,6 +241,15 @@ async fn finish(
     }
     // The semaphore is never closed.
     let _slot = shared.slots.acquire().await;
+    if shared
+        .deadline
+        .is_some_and(|deadline| deadline <= Instant::now())
+    {
+        return CallEnd::Refused(CallRefusal {
+            status: ToolStatus::Cancelled,
+            text: NOT_STARTED_TEXT.to_owned(),
+        });
+    }
     let result = run_call(call, &shared, progress).await;
     CallEnd::Done(ToolResult {
         changed_arguments,
@@ -254,14 +270,13 @@ async fn run_call(call: BatchCall, shared: &Shared, progress: ProgressSender) ->
         context: shared.context.clone(),
     };
     let ended = tokio::select! {
-        // A call that gets its slot after the deadline is not made. A result that is ready at the deadline counts.
+        // A result that is ready at the deadline counts.
         biased;
-        () = passed(deadline), if deadline.is_some_and(|deadline| deadline <= started) => Ended::Cancelled,
         ended = guarded(&call.tool, &invocation, &call.started) => ended,
         () = passed(deadline) => Ended::Cancelled,
         () = passed(started.checked_add(timeout)) => Ended::Answered(Err(ToolError::TimedOut(timeout))),
     };
-    let (status, output) = conclude(ended, &invocation);
+    let (status, output) = conclude(ended, &invocation, call.tool.policy().read_only);
     ToolResult {
         status,
         output,
@@ -297,7 +312,11 @@ async fn passed(moment: Option<Instant>) {
 }
 
 /// The status and output of an ended call. Logs failures, without arguments and results.
-fn conclude(ended: Ended, invocation: &ToolInvocation) -> (ToolStatus, ToolOutput) {
+fn conclude(
+    ended: Ended,
+    invocation: &ToolInvocation,
+    read_only: bool,
+) -> (ToolStatus, ToolOutput) {
     let (tool, call_id) = (&*invocation.name, &*invocation.call_id);
     let (status, text) = match ended {
         Ended::Answered(Ok(output)) => return (output.status.into(), output),
@@ -314,7 +333,13 @@ fn conclude(ended: Ended, invocation: &ToolInvocation) -> (ToolStatus, ToolOutpu
             tracing::error!(tool, call_id, "tool call panicked");
             (ToolStatus::Error, PANICKED_TEXT.to_owned())
         }
-        Ended::Cancelled => (ToolStatus::Cancelled, CANCELLED_TEXT.to_owned()),
+        Ended::Cancelled => {
+            let text = match read_only {
+                true => CANCELLED_READ_TEXT,
+                false => CANCELLED_TEXT,
+            };
+            (ToolStatus::Cancelled, text.to_owned())
+        }
     };
     let output = ToolOutput {
         content: text,

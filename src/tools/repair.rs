@@ -104,6 +104,10 @@ pub fn repair_arguments(raw: &str, schema: Option<&CompiledSchema>) -> Repaired 
                     let message = report::not_an_object(kind, text);
                     return Repaired::refused(message, "{}".into(), Vec::new());
                 }
+                ArgumentText::Cut => {
+                    let message = report::cut_off(text);
+                    return Repaired::refused(message, "{}".into(), Vec::new());
+                }
                 ArgumentText::Invalid(error) => {
                     let message = report::not_json(&error, text);
                     return Repaired::refused(message, "{}".into(), Vec::new());

@@ -50,6 +50,8 @@ pub struct ToolSet {
     json: Option<Arc<str>>,
     has_server_tools: bool,
     searchable: SearchableTools,
+    /// The only tools that may be called; `None` if all may.
+    allowed: Option<Arc<HashSet<String>>>,
 }
 
 /// Which side runs a call.
@@ -59,7 +61,7 @@ pub enum Lookup {
     Server(SharedTool),
     /// The client.
     Client,
-    /// Neither: the model was offered no tool of this name.
+    /// Neither: the model was offered no tool of this name, or may not call it.
     Unknown,
 }
 
@@ -113,13 +115,16 @@ impl ToolSet {
         self.searchable.restore(result);
     }
 
-    /// Whether the model is offered a tool of this name.
+    /// Whether the model is offered a tool of this name, which it may be forbidden to call.
     pub fn offers(&self, name: &str) -> bool {
         self.by_name.contains_key(name) || self.found(name).is_some()
     }
 
     /// Which side runs calls of this name.
     pub fn lookup(&self, name: &str) -> Lookup {
+        if !self.allows(name) {
+            return Lookup::Unknown;
+        }
         let offered = self.by_name.get(name).cloned();
         offered
             .or_else(|| self.found(name).cloned().map(Lookup::Server))
@@ -150,11 +155,30 @@ impl ToolSet {
         found.find(|tool| tool.definition().name == name)
     }
 
-    /// The names that the model is offered, in order.
+    /// The names that the model may call, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let found = self.searchable.found().into_iter();
         let found = found.map(|tool| tool.definition().name.as_str());
-        self.names.iter().map(String::as_str).chain(found)
+        let all = self.names.iter().map(String::as_str).chain(found);
+        all.filter(|name| self.allows(name))
+    }
+
+    /// The same tools, of which only these may be called, if any are given. All stay in [`Self::tools_json`], because what
+    /// the model is told of its choice is another matter.
+    #[must_use]
+    pub fn only(mut self, allowed: Option<HashSet<String>>) -> Self {
+        self.allowed = allowed.map(Arc::new);
+        self
+    }
+
+    /// Whether tools are offered of which none may be called.
+    pub fn forbids_calls(&self) -> bool {
+        self.allowed.is_some() && self.json.is_some() && self.names().next().is_none()
+    }
+
+    fn allows(&self, name: &str) -> bool {
+        let allowed = self.allowed.as_ref();
+        allowed.is_none_or(|allowed| allowed.contains(name))
     }
 
     /// Appends entries of `tools[]` that the upstream runs itself, as JSON texts.
@@ -275,6 +299,7 @@ impl<'a> ToolSetBuilder<'a> {
             json,
             has_server_tools: self.has_server_tools,
             searchable: self.searchable,
+            allowed: None,
         }
     }
 }

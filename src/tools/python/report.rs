@@ -2,12 +2,11 @@
 
 use super::describe::{limit_texts, seconds, size};
 use crate::media::media_type;
+use crate::openai::message::NO_OUTPUT;
 use crate::sandbox::settings::Settings;
 use crate::sandbox::{CapturedFile, CellEnd, CellError, CellOutcome, ResourceLimit};
 use crate::tools::OutputStatus;
 
-/// The result of a call without output.
-const NO_OUTPUT: &str = "(no output)";
 /// The exception with which code ends itself.
 const EXIT: &str = "SystemExit";
 /// The start of its message if the code exited successfully.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{JsonType, JsonTypeSet, ValidationError};
+use serde::de::IgnoredAny;
 use serde_json::{Map, Number, Value};
 
 use super::read::inner_value;
@@ -238,9 +239,15 @@ fn converted(value: &Value, wanted: JsonTypeSet, budget: &mut usize) -> Option<(
     if wanted.contains(JsonType::Boolean) && matches!(text, "true" | "false") {
         return Some((Value::Bool(text == "true"), Repair::StringToBoolean));
     }
-    let is_bracketed = text.starts_with('[') && text.ends_with(']');
+    let is_bracketed = text.starts_with('[') && (text.ends_with(']') || is_cut(text));
     (wanted.contains(JsonType::Array) && !text.is_empty() && !is_bracketed)
         .then(|| (Value::Array(vec![value.clone()]), Repair::BareStringToArray))
+}
+
+/// Whether a text is the beginning of JSON.
+fn is_cut(text: &str) -> bool {
+    let parsed = serde_json::from_str::<IgnoredAny>(text);
+    parsed.is_err_and(|error| error.is_eof())
 }
 
 /// A whole number as JSON writes it; `007`, `1e5` and `5.0` are ambiguous.

@@ -7,7 +7,7 @@ pub enum Repair {
     NameMatched,
     /// An empty text became an empty object.
     EmptyToObject,
-    /// A text that ended early was closed.
+    /// Brackets that were open after the last value were closed.
     TruncationFixed,
     /// A `null` for an optional field was removed.
     NullStripped,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::{Repair, RepairedObject};
@@ -57,6 +58,8 @@ pub(super) enum ArgumentText {
     Object(RepairedObject),
     /// JSON of another kind, with its name.
     Other(&'static str),
+    /// The beginning of JSON, whose end cannot be known.
+    Cut,
     /// Not JSON.
     Invalid(serde_json::Error),
 }
@@ -70,18 +73,19 @@ impl ArgumentText {
                 repairs: Vec::new(),
             }),
             Ok(value) => Self::Other(kind(&value)),
+            Err(error) if error.is_eof() => Self::Cut,
             Err(error) => Self::Invalid(error),
         }
     }
 }
 
-/// Removes the layers around an object, and closes an object that was cut off.
+/// Removes the layers around an object, and closes an object that ends after a whole value.
 pub(super) fn object(raw: &str) -> ArgumentText {
     let mut object = RepairedObject {
         value: Value::Null,
         repairs: Vec::new(),
     };
-    let mut text = Cow::Borrowed(raw.trim());
+    let mut text = Cow::Borrowed(raw.trim_start());
     for _ in 0..MAX_LAYERS {
         text = match serde_json::from_str(&text) {
             Ok(Value::Object(entries)) => {
@@ -104,11 +108,13 @@ pub(super) fn object(raw: &str) -> ArgumentText {
                 if let Some(inner) = unfenced(&text) {
                     object.note(Repair::CodeFenceRemoved);
                     Cow::Owned(inner.to_owned())
-                } else if error.is_eof()
-                    && let Some(closed) = closed(&text)
-                {
+                } else if !error.is_eof() {
+                    break;
+                } else if let Some(closed) = closed(&text) {
                     object.note(Repair::TruncationFixed);
                     Cow::Owned(closed)
+                } else if text.trim_start().starts_with(['{', '[', '"']) {
+                    return ArgumentText::Cut;
                 } else {
                     break;
                 }
@@ -119,69 +125,40 @@ pub(super) fn object(raw: &str) -> ArgumentText {
     ArgumentText::without_repair(serde_json::from_str(raw))
 }
 
-/// The content of a Markdown code fence, whose end may be missing.
+/// The content of a Markdown code fence, whose end may be missing. White space at the end stays: it ends a number.
 fn unfenced(text: &str) -> Option<&str> {
-    let after = text.trim().strip_prefix("```")?;
+    let after = text.trim_start().strip_prefix("```")?;
     let inside = after.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
-    let inside = inside.trim();
-    Some(inside.strip_suffix("```").unwrap_or(inside).trim())
+    let ended = inside.trim_end().strip_suffix("```");
+    Some(ended.unwrap_or(inside).trim_start())
 }
 
-/// The text with everything closed that is open at its end; `None` if nothing is.
+/// The text with closing brackets for those that are open at its end. `None` if it ends where a value may go on or is
+/// missing: nobody knows what was to come.
 fn closed(text: &str) -> Option<String> {
-    let text = text.trim_end();
     let mut open = Vec::new();
-    let mut string = InString::No;
-    for (at, c) in text.char_indices() {
-        string = match (string, c) {
-            (InString::No, '"') => InString::Plain,
-            (InString::No, _) => {
-                match c {
-                    '{' => open.push('}'),
-                    '[' => open.push(']'),
-                    '}' | ']' if open.pop() != Some(c) => return None,
-                    _ => {}
-                }
-                InString::No
-            }
-            (InString::Plain, '"') => InString::No,
-            (InString::Plain, '\\') => InString::Escape(at),
-            (InString::Escape(start), 'u') => InString::Unicode(start, 4),
-            (InString::Unicode(start, missing), _) if missing > 1 => {
-                InString::Unicode(start, missing - 1)
-            }
-            (InString::Plain | InString::Escape(_) | InString::Unicode(..), _) => InString::Plain,
-        };
+    let (mut in_string, mut escaped) = (false, false);
+    for c in text.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if in_string => escaped = true,
+            '"' => in_string = !in_string,
+            _ if in_string => {}
+            '{' => open.push('}'),
+            '[' => open.push(']'),
+            '}' | ']' if open.pop() != Some(c) => return None,
+            _ => {}
+        }
     }
-    if open.is_empty() && matches!(string, InString::No) {
+    let goes_on = in_string || text.ends_with(|c: char| c.is_ascii_digit());
+    if goes_on || text.trim_end().ends_with(['{', '[']) {
         return None;
     }
-    let mut closed = match string {
-        // An incomplete escape is removed.
-        InString::Escape(start) | InString::Unicode(start, _) => text.split_at(start).0.to_owned(),
-        InString::No | InString::Plain => text.to_owned(),
-    };
-    if matches!(string, InString::No) {
-        if closed.ends_with(',') {
-            closed.pop();
-        } else if closed.ends_with(':') {
-            closed.push_str("null");
-        }
-    } else {
-        closed.push('"');
-    }
+    let mut closed = text.to_owned();
     closed.extend(open.iter().rev());
+    // This fails after half a word, a key, a colon or a comma.
+    serde_json::from_str::<IgnoredAny>(&closed).ok()?;
     Some(closed)
-}
-
-/// The position relative to strings; escapes hold the offset at which they begin.
-#[derive(Debug, Clone, Copy)]
-enum InString {
-    No,
-    Plain,
-    Escape(usize),
-    /// With the number of missing digits.
-    Unicode(usize, u8),
 }
 
 /// The English name of a kind of value.

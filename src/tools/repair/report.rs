@@ -42,14 +42,15 @@ pub(super) fn not_an_object(kind: &str, text: &str) -> String {
     )
 }
 
-/// For a text that ends early and cannot be completed.
+/// For a text that ends early and is not completed.
 pub(super) fn cut_off(text: &str) -> String {
     let error = match serde_json::from_str::<Value>(text) {
         Ok(_) => "an object in it ends too early".to_owned(),
         Err(error) => error.to_string(),
     };
     format!(
-        "The arguments are not valid JSON, they were cut off: {error}. The tool was not run.\n\
+        "The arguments are not valid JSON, they were cut off before they were complete: {error}. The tool was not \
+         run.\n\
          The arguments began: {}\n\
          Call the tool again with complete arguments; if they are long, split the work into smaller calls.",
         cut(text.trim(), MAX_VALUE_CHARS)

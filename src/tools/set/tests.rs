@@ -381,3 +381,34 @@ fn what_is_printed_for_debugging_holds_no_secret() {
         "{printed}"
     );
 }
+
+#[test]
+fn a_set_may_allow_some_of_its_tools_only() {
+    let registry = registry(&["h"], Some(&["b*"]));
+    let declared = functions(&["a", "b"]);
+    let set = registry.tool_set(declared, &RequestedTools::default(), &everything());
+    let set = set.unwrap();
+    let names = ["a", "b", "h", "nobody"];
+    let only = |allowed: &[&str]| {
+        let allowed = allowed.iter().map(|name| (*name).to_owned()).collect();
+        set.clone().only(Some(allowed))
+    };
+    for (allowed, expected) in [
+        (&names[..], "client dispatch http -"),
+        (&["a"], "client - - -"),
+        (&["b", "h"], "- dispatch http -"),
+        (&["nobody"], "- - - -"),
+        (&[], "- - - -"),
+    ] {
+        let limited = only(allowed);
+        assert_eq!(owners(&limited, &names), expected);
+        assert_eq!(limited.tools_json(), set.tools_json(), "all are sent");
+        assert!(names[..3].iter().all(|name| limited.offers(name)));
+        let count = expected.split(' ').filter(|owner| *owner != "-").count();
+        assert_eq!(limited.names().count(), count);
+        assert_eq!(limited.forbids_calls(), count == 0);
+    }
+    assert!(!set.clone().only(None).forbids_calls());
+    let nothing = ToolSet::default().only(Some(HashSet::new()));
+    assert!(!nothing.forbids_calls(), "there is nothing to forbid");
+}

@@ -29,14 +29,40 @@ async fn the_deadline_cancels_what_runs_and_what_waits() {
     };
     let events = outcome(calls(sleeper(&started), &[1, 9, 9, 1]), limits).await;
     let cancelled = |took: u64| format!("cancelled after {took}: {CANCELLED_TEXT}");
+    let not_started = format!("cancelled: {NOT_STARTED_TEXT}");
     let mut rest = events[1..].to_vec();
     rest.sort();
     assert_eq!(events[0], (0, "ok after 1: call_0".to_owned()));
     assert_eq!(
         rest,
-        [(1, cancelled(4)), (2, cancelled(3)), (3, cancelled(0))]
+        [(1, cancelled(4)), (2, cancelled(3)), (3, not_started)]
     );
     assert_eq!(begun(&started).len(), 3, "the last call was not made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_deadline_a_sequential_batch_tells_what_started_from_what_did_not() {
+    for (read_only, text) in [(false, CANCELLED_TEXT), (true, CANCELLED_READ_TEXT)] {
+        assert_eq!(text.contains("may have taken effect"), !read_only);
+        let started = Arc::default();
+        let limits = BatchLimits {
+            max_parallel: 8,
+            deadline: Some(Instant::now() + seconds(4)),
+        };
+        let mut tool = sleeper(&started);
+        tool.policy.sequential = true;
+        tool.policy.read_only = read_only;
+        let events = outcome(calls(tool, &[1, 9, 1, 1]), limits).await;
+        let not_started = format!("cancelled: {NOT_STARTED_TEXT}");
+        let expected = [
+            (0, "ok after 1: call_0".to_owned()),
+            (1, format!("cancelled after 3: {text}")),
+            (2, not_started.clone()),
+            (3, not_started),
+        ];
+        assert_eq!(events, expected);
+        assert_eq!(begun(&started), [0, 1]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -136,4 +136,17 @@ proptest! {
             Err(_) => prop_assert_eq!(repaired.text, "{}"),
         }
     }
+
+    #[test]
+    fn nothing_but_brackets_is_added_to_a_text_cut_anywhere(
+        object in any_object_of(any_value()), at in any::<prop::sample::Index>(),
+    ) {
+        let whole = object.to_string();
+        let raw: String = whole.chars().take(at.index(whole.chars().count())).collect();
+        let repaired = repair_arguments(&raw, None);
+        if repaired.arguments.is_ok() && !raw.is_empty() {
+            let rest = repaired.text.strip_prefix(&raw);
+            prop_assert!(rest.is_some_and(|rest| rest.chars().all(|c| "]}".contains(c))), "{}", raw);
+        }
+    }
 }

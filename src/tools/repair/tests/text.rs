@@ -46,25 +46,28 @@ fn what_stands_around_an_object_is_taken_off() {
 }
 
 #[test]
-fn a_text_that_was_cut_off_is_closed() {
+fn a_text_that_ends_after_a_whole_value_is_closed() {
     for (raw, closed) in [
         (
-            r#"{"a": {"b": [1, {"c": "x"#,
+            r#"{"a": {"b": [1, {"c": "x""#,
             r#"{"a":{"b":[1,{"c":"x"}]}}"#,
         ),
-        (r#"{"a": 1"#, r#"{"a":1}"#),
-        (r#"{"a": 1, "#, r#"{"a":1}"#),
-        (r#"{"a": [1,"#, r#"{"a":[1]}"#),
-        (r#"{"a": 1, "b":"#, r#"{"a":1,"b":null}"#),
-        (r#"{"a": 1, "b" : "#, r#"{"a":1,"b":null}"#),
-        (r#"{"a": "x]}\"{"#, r#"{"a":"x]}\"{"}"#),
-        (r#"{"a": "x\"#, r#"{"a":"x"}"#),
-        (r#"{"a": "x\u00e"#, r#"{"a":"x"}"#),
-        (r#"{"a": "x\u00e9"#, r#"{"a":"xé"}"#),
-        (r#"{"a": "x,"#, r#"{"a":"x,"}"#),
-        (r#"{"a": "x:"#, r#"{"a":"x:"}"#),
-        ("{", "{}"),
-        (r#""{\"a\": 1"#, r#"{"a":1}"#),
+        (r#"{"city":"Oslo""#, r#"{"city":"Oslo"}"#),
+        ("{\"city\":\"Oslo\" \n\t", r#"{"city":"Oslo"}"#),
+        (r#"{"a": "x]}\"{""#, r#"{"a":"x]}\"{"}"#),
+        (r#"{"a": "x\\""#, r#"{"a":"x\\"}"#),
+        (r#"{"a": "\u00e9""#, r#"{"a":"é"}"#),
+        (r#"{"a": true"#, r#"{"a":true}"#),
+        (r#"{"a": [null"#, r#"{"a":[null]}"#),
+        (r#"{"a": [{"b": 1}"#, r#"{"a":[{"b":1}]}"#),
+        (r#"{"a": [[]"#, r#"{"a":[[]]}"#),
+        // White space ends a number.
+        ("{\n  \"a\": 12\n", r#"{"a":12}"#),
+        ("{\"a\": [1, 2 ", r#"{"a":[1,2]}"#),
+        ("```json\n{\"a\": 12\n```", r#"{"a":12}"#),
+        ("```json\n{\"a\": \"x\"\n", r#"{"a":"x"}"#),
+        (r#""{\"a\": \"x\"""#, r#"{"a":"x"}"#),
+        (r#""```{\"a\": \"x\"```""#, r#"{"a":"x"}"#),
     ] {
         let repaired = repair_arguments(raw, None);
         assert_eq!(repaired.text, closed, "{raw}");
@@ -73,6 +76,95 @@ fn a_text_that_was_cut_off_is_closed() {
             Value::Object(repaired.arguments.unwrap()).to_string(),
             closed
         );
+    }
+}
+
+#[test]
+fn a_text_that_ends_inside_a_value_or_before_one_is_refused() {
+    let encoded = |text: &str| Value::from(text).to_string();
+    let cut = [
+        // A string, and an escape in it.
+        r#"{"a": {"b": [1, {"c": "x"#,
+        r#"{"path":"app.conf","content":"[server]\nport = 80"#,
+        r#"{"a": ""#,
+        r#"{"a": "x\"#,
+        r#"{"a": "x\\\"#,
+        r#"{"a": "x\u00e"#,
+        r#"{"a": "x\u00e9"#,
+        r#"{"a": "x\ud83d"#,
+        r#"{"a": "x\ud83d\u"#,
+        r#"{"a": "x,"#,
+        r#"{"a": "x}"#,
+        r#"{"a": "x\""#,
+        // A number.
+        r#"{"n":12"#,
+        r#"{"n":12.5"#,
+        r#"{"a": [1,2"#,
+        r#"{"a": -"#,
+        r#"{"a": -0"#,
+        r#"{"a": 1."#,
+        r#"{"a": 1e"#,
+        r#"{"a": 1e+"#,
+        r#"{"a": 1e5"#,
+        // A word.
+        r#"{"a": t"#,
+        r#"{"a": [tru"#,
+        r#"{"a": fals"#,
+        r#"{"a": n"#,
+        // A key, or a value that was to come.
+        r#"{"a": 1, "b"#,
+        r#"{"a": 1, "b""#,
+        r#"{"a": 1, "b":"#,
+        r#"{"a": 1, "b" : "#,
+        r#"{"a": 1,"#,
+        r#"{"a": 1, "#,
+        r#"{"a": "x", "#,
+        r#"{"a": ["x","#,
+        "{",
+        r#"{"a": {"#,
+        r#"{"a": ["#,
+        "[1, 2",
+        // A JSON string.
+        r#""{\"a\": 1"#,
+        r#""{\"a\": \"x\"}"#,
+    ];
+    let layered = cut.iter().flat_map(|raw| {
+        [
+            (*raw).to_owned(),
+            format!("```json\n{raw}"),
+            encoded(raw),
+            encoded(&format!("```\n{raw}")),
+        ]
+    });
+    let with_end = cut.iter().filter(|raw| !raw.ends_with(char::is_whitespace));
+    let fenced = with_end.map(|raw| format!("```json\n{raw}```"));
+    let plain = ["[1, 2 ", r#"["a""#, "tru", "-"].map(str::to_owned);
+    for raw in layered.chain(fenced).chain(plain) {
+        let message = refused(&raw, &json!({}), "{}");
+        says(&message, &["cut off", "not run", "Call the tool again"]);
+    }
+}
+
+#[test]
+fn a_value_that_was_cut_off_in_a_wrapper_is_not_completed() {
+    let schema = search_schema();
+    for key in ["arguments", "parameters", "input"] {
+        mended(
+            &format!(r#"{{"{key}": {{"query": "x""#),
+            &schema,
+            &json!({"query": "x"}),
+            &[Repair::TruncationFixed, Repair::WrapperRemoved],
+        );
+        for inside in [r#"{"query": "x"#, r#"{"query": "x", "count": 1"#] {
+            refused(&format!(r#"{{"{key}": {inside}"#), &schema, "{}");
+            let raw = json!({key: inside}).to_string();
+            refused(&raw, &schema, &raw);
+        }
+    }
+    // The beginning of an array is not a text for an array.
+    for inside in [r#"["a", "b"#, r#"["a""#, "["] {
+        let raw = json!({"query": "x", "tags": inside}).to_string();
+        says(&refused(&raw, &schema, &raw), &["at /tags"]);
     }
 }
 
@@ -109,22 +201,16 @@ fn a_text_that_closing_does_not_mend_is_refused() {
 #[test]
 fn a_text_that_was_cut_off_must_fit_when_closed() {
     let schema = search_schema();
-    let fixed = [Repair::TruncationFixed];
     mended(
-        r#"{"query": "some te"#,
+        r#"{"query": "some text""#,
         &schema,
-        &json!({"query": "some te"}),
-        &fixed,
-    );
-    mended(
-        r#"{"query": "x", "count":"#,
-        &schema,
-        &json!({"query": "x"}),
-        &[Repair::TruncationFixed, Repair::NullStripped],
+        &json!({"query": "some text"}),
+        &[Repair::TruncationFixed],
     );
     for raw in [
-        r#"{"count": 3"#,
+        r#"{"options": {"n": 3}"#,
         r#"{"query":"#,
+        r#"{"query": "x", "options": {"site": "a""#,
         r#"{"query": "x", "options": {"site": "a"#,
     ] {
         says(
