@@ -200,7 +200,10 @@ fn meta_json(index: usize, stored: &StoredMessage) -> Option<String> {
     let meta = MessageMeta {
         index,
         hidden: stored.hidden,
-        view: stored.view.clone(),
+        view: stored.view.clone().map(|view| View {
+            completion: None,
+            ..view
+        }),
         full_text: stored.full_text.clone(),
         sources: stored.sources.clone(),
     };

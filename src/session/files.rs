@@ -142,7 +142,7 @@ impl FileStore {
     }
 
     /// Stores a file that a client sends with every request of a conversation. Its id depends on the owner, the name
-    /// and the content, so that repetitions give the same file.
+    /// and the content, so that repetitions give the same file. It is deleted with the last session that uses it.
     ///
     /// # Errors
     /// As [`FileStore::put`].
@@ -169,7 +169,7 @@ impl FileStore {
         }
         let mut draft = self.draft().await?;
         draft.write(&content).await?;
-        draft.finish_as(id, owner, file).await
+        draft.finish_as(id, true, owner, file).await
     }
 
     /// Creates a file whose content is written in several parts and whose name may be known only at the end.

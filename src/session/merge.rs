@@ -136,6 +136,15 @@ fn append(stored: &[StoredMessage], rest: Vec<Message>) -> (usize, Vec<Message>)
     (keep, new)
 }
 
+/// Whether a request only repeats one whose turn has no response yet and is stored at the end of a history.
+pub fn repeats(stored: &[StoredMessage], incoming: &[Message]) -> bool {
+    let leading = incoming
+        .iter()
+        .take_while(|message| message.is_instruction());
+    let rest = incoming.get(leading.count()..).unwrap_or_default();
+    is_repeated(stored, rest)
+}
+
 /// Whether the request repeats messages that are stored at the end of a history and have no response yet.
 fn is_repeated(stored: &[StoredMessage], rest: &[Message]) -> bool {
     let mut unanswered = stored

@@ -12,6 +12,7 @@ use std::cell::Cell;
 
 use self::calls::{are_valid, with_valid_calls};
 use self::pairing::{MessageKind, Pairing};
+use crate::openai::content::{enclosed, rewritten};
 use crate::openai::message::{FieldChange, Message, Role};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::openai::tool::ToolCall;
@@ -38,7 +39,7 @@ const OTHER_CONTENT_FIELDS: [&str; 10] = [
 /// Repairs a history. A valid history is returned unchanged, after one pass without copies.
 ///
 /// Results are moved directly after their call. Further results of a call are dropped. A missing result is replaced by
-/// [`NO_RESULT`]. A result without a call becomes a user message with its text. Ids that are missing or repeated within
+/// [`NO_RESULT`]. A result without a call becomes a user message with its content. Ids that are missing or repeated within
 /// one message are replaced by new ones.
 pub fn repair(messages: Vec<Message>) -> Vec<Message> {
     if is_valid(&messages) {
@@ -62,8 +63,9 @@ pub fn repair(messages: Vec<Message>) -> Vec<Message> {
             }
             MessageKind::Result => {}
             MessageKind::Orphan => {
-                let text = format!("{ORPHAN_PREFIX}{}", message.content_text());
-                repaired.push(Message::text(Role::User, &text));
+                let content = enclosed(message, ORPHAN_PREFIX, "");
+                let keeps = |key: &str| !matches!(key, "tool_call_id" | "name");
+                repaired.push(rewritten(message, &Role::User, &content, keeps));
             }
             MessageKind::Plain => repaired.extend(repair_plain(message)),
         }

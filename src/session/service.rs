@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::files::{FileError, FileStore};
 use super::settings::Settings;
 use super::{SessionError, title};
-use crate::ids::{ChatId, ChatKey, Owner, SessionId};
+use crate::ids::{ChatId, ChatKey, Owner, RunId, SessionId};
 use crate::openai::message::Message;
 use crate::store::{
     Change, Growth, Lease, Replaced, SessionPage, SessionSummary, Store, StoreError, StoredMessage,
@@ -113,20 +113,31 @@ impl Sessions {
         Ok(self.store.check_growth(owner, id, growth).await?)
     }
 
-    /// Applies a change atomically; creates the session if it does not exist.
+    /// Applies a change atomically; creates the session if it does not exist. Then the files of the change are attached.
     ///
     /// # Errors
     /// `TooLarge`, `Full`; else when the store fails or the lease is lost. Nothing is changed then.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the change is applied completely or not at all.
+    /// If the future is dropped, the change is applied completely or not at all; some files may not be attached.
     pub async fn write(&self, lease: &Lease, change: Change) -> Result<(), Box<UnwrittenChange>> {
         let change = Arc::new(Change {
             title: title::of(&change.append),
             ..change
         });
         match self.store.write(lease.fence(), &change).await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                for id in &change.files {
+                    let attached = self.files.attach(lease.owner(), id, lease.session());
+                    match attached.await {
+                        Ok(()) | Err(FileError::NotFound) => {}
+                        Err(error) => {
+                            tracing::error!(%error, "a file was not attached to its session");
+                        }
+                    }
+                }
+                Ok(())
+            }
             Err(error) => Err(Box::new(UnwrittenChange {
                 error: error.into(),
                 change: Arc::unwrap_or_clone(change),
@@ -231,6 +242,19 @@ impl Sessions {
             self.files.clean_up().await;
         }
         Ok(deleted)
+    }
+
+    /// Records a run of a session as running.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn record_run(
+        &self,
+        owner: &Owner,
+        run: &RunId,
+        session: &SessionId,
+    ) -> Result<(), SessionError> {
+        Ok(self.store.begin_run(run, owner, Some(session)).await?)
     }
 
     /// Deletes the records of runs that ended more than `age` ago; returns how many.

@@ -44,6 +44,8 @@ pub struct FileRecord {
     pub owner: Owner,
     /// The session that it is created for; created if it does not exist.
     pub session: Option<SessionId>,
+    /// It is deleted with the last session that uses it, as every file that is created for a session.
+    pub bound: bool,
     /// Its name: one path component.
     pub name: String,
     /// Its media type, without parameters.

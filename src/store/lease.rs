@@ -88,6 +88,16 @@ impl Lease {
     pub fn fence(&self) -> &Fence {
         &self.fence
     }
+
+    /// The owner of the session.
+    pub fn owner(&self) -> &Owner {
+        &self.fence.owner
+    }
+
+    /// The session.
+    pub fn session(&self) -> &SessionId {
+        &self.fence.id
+    }
 }
 
 impl Leases {

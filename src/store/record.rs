@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{RunId, SessionId};
+use crate::ids::{FileId, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::Message;
 
@@ -35,9 +35,21 @@ pub struct View {
     /// The run that the response came from, where the client may name the response to continue after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
+    /// The run that any other response came from. Exports leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub completion: Option<String>,
     /// The ids of the items of the response that were deleted from the conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,
+}
+
+impl View {
+    /// Whether the response came from this run.
+    pub fn is_of(&self, run: &RunId) -> bool {
+        let mut runs = self.run.iter().chain(&self.completion);
+        runs.any(|of| of == run.as_str())
+    }
 }
 
 /// A stored conversation.
@@ -68,6 +80,8 @@ pub struct Change {
     pub append: Vec<StoredMessage>,
     /// Ids of pending client calls, which are assigned to this session.
     pub client_calls: Vec<String>,
+    /// Files that the session uses from now on. They are attached to it after the write.
+    pub files: Vec<FileId>,
     /// The title from the appended messages; used if the title message is not among the kept messages.
     pub title: Option<Title>,
     /// The run that makes the change. It becomes the session's last run, and is recorded as running if it has no record.

@@ -42,6 +42,7 @@ macro_rules! suite {
             files::a_file_is_known_to_its_owner_until_it_is_deleted,
             files::a_file_that_is_known_takes_no_second_row,
             files::files_are_deleted_with_the_last_session_that_uses_them,
+            files::a_bound_file_may_be_older_than_its_session,
             files::lists_come_in_pages_in_both_orders,
             files::files_of_large_owners_are_evicted_first,
             files::a_session_may_use_more_files_than_one_batch,
@@ -277,6 +278,7 @@ pub(super) fn answer(text: &str) -> StoredMessage {
     StoredMessage {
         view: Some(View {
             run: None,
+            completion: Some("0123456789abcdef0123456789abcdef".to_owned()),
             removed: Vec::new(),
             text: text.to_owned(),
             final_text: text.to_owned(),

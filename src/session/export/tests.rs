@@ -45,6 +45,7 @@ fn sample() -> StoredSession {
             StoredMessage {
                 view: Some(View {
                     run: None,
+                    completion: None,
                     removed: Vec::new(),
                     text: "t\n\nf".into(),
                     final_text: "f".into(),
@@ -101,6 +102,18 @@ fn an_export_comes_back_as_it_was() {
         assert_eq!(back, session);
         assert_eq!(export(&id(), &back, &[], None), json);
     }
+}
+
+#[test]
+fn the_run_of_an_answer_that_no_request_continues_is_not_exported() {
+    let mut session = sample();
+    let view = session
+        .messages
+        .iter_mut()
+        .find_map(|stored| stored.view.as_mut());
+    view.unwrap().completion = Some("0123456789abcdef".to_owned());
+    let json = export(&id(), &session, &[], None);
+    assert_eq!(json, export(&id(), &sample(), &[], None));
 }
 
 #[test]
@@ -231,6 +244,7 @@ fn stored_message() -> impl Strategy<Value = StoredMessage> {
     )
         .prop_map(|(text, final_text, call_ids)| View {
             run: None,
+            completion: None,
             removed: Vec::new(),
             text,
             final_text,

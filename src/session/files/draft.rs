@@ -75,14 +75,15 @@ impl FileDraft {
     /// # Cancel safety
     /// If the future is dropped, the file is stored completely or not at all.
     pub async fn finish(self, owner: &Owner, file: NewFile<'_>) -> Result<StoredFile, FileError> {
-        self.finish_as(FileId::fresh(), owner, file).await
+        self.finish_as(FileId::fresh(), false, owner, file).await
     }
 
     /// As [`FileDraft::finish`], with a given id. If the owner already has a file with this id, that file is kept
-    /// instead.
+    /// instead. A `bound` file is deleted with the last session that uses it, also if it is created for none.
     pub(super) async fn finish_as(
         mut self,
         id: FileId,
+        bound: bool,
         owner: &Owner,
         file: NewFile<'_>,
     ) -> Result<StoredFile, FileError> {
@@ -101,6 +102,7 @@ impl FileDraft {
             id,
             owner: owner.clone(),
             session: file.session.cloned(),
+            bound,
             mime_type: sniffer.media_type(&name, file.mime_type),
             name,
             bytes,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::super::View;
 use super::*;
 use crate::openai::message::AssistantParts;
-use crate::openai::tool::{CallKind, ToolCall};
+use crate::openai::tool::{CallKind, CallMembers, ToolCall};
 
 const MANY: usize = 20_000;
 /// Far more than linear code takes, and far less than quadratic code takes.
@@ -29,6 +29,7 @@ fn calls(ids: impl IntoIterator<Item = String>) -> Message {
             name: "f".into(),
             arguments: "{}".into(),
             kind: CallKind::Function,
+            members: CallMembers::default(),
         })
         .collect();
     Message::assistant(&AssistantParts {
@@ -48,6 +49,7 @@ fn result(number: usize) -> Message {
 fn response(text: &str, final_text: &str, call_ids: Vec<String>) -> StoredMessage {
     let view = View {
         run: None,
+        completion: None,
         removed: Vec::new(),
         text: text.into(),
         final_text: final_text.into(),

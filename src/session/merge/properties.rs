@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::View;
 use super::*;
 use crate::openai::message::AssistantParts;
-use crate::openai::tool::{CallKind, ToolCall};
+use crate::openai::tool::{CallKind, CallMembers, ToolCall};
 
 /// One response of the server.
 #[derive(Debug, Clone)]
@@ -139,6 +139,7 @@ impl Conversation {
         let text: Vec<&str> = texts.filter(|text| !text.is_empty()).copied().collect();
         let view = View {
             run: None,
+            completion: None,
             removed: Vec::new(),
             text: text.join("\n\n"),
             final_text: response.text.into(),
@@ -212,6 +213,7 @@ impl Conversation {
                     name: "f".into(),
                     arguments: "{}".into(),
                     kind: CallKind::Function,
+                    members: CallMembers::default(),
                 }
             })
             .collect()

@@ -55,6 +55,7 @@ fn with_view(value: &Value, text: &str, final_text: &str, call_ids: &[&str]) -> 
     StoredMessage {
         view: Some(View {
             run: None,
+            completion: None,
             removed: Vec::new(),
             text: text.into(),
             final_text: final_text.into(),

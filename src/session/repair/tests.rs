@@ -341,3 +341,11 @@ fn large_invalid_histories_are_repaired_in_linear_time() {
         assert_eq!(repair(history).len(), expected);
     }
 }
+
+#[test]
+fn a_result_without_a_call_keeps_its_parts() {
+    let json = r#"{"role":"tool","tool_call_id":"x","name":"f","content":[{"type":"text","text":"a","y":1.0},{"type":"image_url","image_url":{"url":"data:,"}}],"cache_control":{"type":"ephemeral"}}"#;
+    let expected = r#"{"role":"user","content":[{"type":"text","text":"Result of an earlier tool call: a","y":1.0},{"type":"image_url","image_url":{"url":"data:,"}}],"cache_control":{"type":"ephemeral"}}"#;
+    let repaired = repair(vec![Message::parse(json).unwrap()]);
+    assert_eq!(repaired[0].json_str(), expected);
+}

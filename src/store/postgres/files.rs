@@ -110,7 +110,12 @@ impl Postgres {
                 .bind(file.round.map(i64::from))
                 .bind(&*file.blob)
         };
-        let known = column(&self.0.connections.one(insert).await?, 0)?;
+        let known: bool = column(&self.0.connections.one(insert).await?, 0)?;
+        if file.bound && file.session.is_none() && !known {
+            let sql = "UPDATE files SET bound = true WHERE owner = $1 AND id = $2";
+            let bind = || query(sql).bind(file.owner.as_str()).bind(file.id.as_str());
+            self.0.connections.rows(bind).await?;
+        }
         let mut evicted = 0;
         while self.file_usage().await?.bytes > max_total_bytes && self.evict_file(&file.id).await? {
             evicted += 1;

@@ -9,6 +9,7 @@ fn record(owner: &Owner, name: &str, bytes: u64) -> FileRecord {
         id: FileId::fresh(),
         owner: owner.clone(),
         session: None,
+        bound: false,
         name: name.to_owned(),
         mime_type: "text/plain".to_owned(),
         bytes,
@@ -161,6 +162,21 @@ pub(in crate::store) async fn files_are_deleted_with_the_last_session_that_uses_
     // A file that was not created for the session stays until it expires.
     assert_eq!(subject.names(&owner(), &all()).await, ["uploaded"]);
     assert_eq!(subject.dead_blobs().await, [blob]);
+}
+
+pub(in crate::store) async fn a_bound_file_may_be_older_than_its_session(subject: TestStore) {
+    let (store, s) = (&subject.store, id("s"));
+    let bound = FileRecord {
+        bound: true,
+        ..record(&owner(), "bound", 1)
+    };
+    let bound = subject.put(bound).await;
+    assert_eq!(bound.session, None);
+    subject.write(&s, append(0, &[user("a")])).await;
+    store.attach_file(&owner(), &bound.id, &s).await.unwrap();
+    assert_eq!(subject.of_session(&s).await, ["bound"]);
+    assert!(subject.delete(&s).await);
+    assert_eq!(subject.names(&owner(), &all()).await, [""; 0]);
 }
 
 pub(in crate::store) async fn lists_come_in_pages_in_both_orders(subject: TestStore) {

@@ -45,7 +45,7 @@ pub(super) fn insert(
         statement.execute(params![
             file.id.as_str(),
             file.owner.as_str(),
-            file.session.is_some(),
+            file.bound || file.session.is_some(),
             file.name,
             file.mime_type,
             i64::try_from(file.bytes).unwrap_or(i64::MAX),
