@@ -17,6 +17,7 @@ mod model_call;
 pub mod offer;
 pub mod options;
 pub mod policy;
+mod prompt;
 pub mod settings;
 pub mod stop;
 mod token_estimate;

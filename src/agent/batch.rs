@@ -33,7 +33,9 @@ pub(super) use context::BatchContext;
 use kept::KeptParts;
 use outcome::{CallAnswer, digest};
 pub(super) use report::millis;
-use report::{add_note, calling, calling_without_arguments, cancelled_text, label, unseen};
+use report::{
+    add_note, calling, calling_without_arguments, cancelled_text, fill_blank, label, unseen,
+};
 
 /// A batch of calls. Dropping it cancels the running tools.
 pub(super) struct Batch {
@@ -70,7 +72,7 @@ pub(super) struct BatchOutcome {
     pub(super) images: NamedImages,
     /// The buffered events of the model call before the batch.
     pub(super) buffered: Vec<AgentEvent>,
-    /// The texts of the results, in the order of the calls.
+    /// The texts of the results that have one, in the order of the calls.
     pub(super) contents: Vec<String>,
     /// The calls that the client is to run.
     pub(super) client_calls: Vec<ToolCall>,
@@ -239,14 +241,15 @@ impl Batch {
                     .into_iter()
                     .map(|image| (call.call.name.clone(), image)),
             );
-            contents.push(answer.content);
+            if !answer.is_blank {
+                contents.push(answer.content);
+            }
         }
         if !client_calls.is_empty() {
             images.clear();
         }
         let (message, images) = image_message(images).unzip();
         messages.extend(message.map(StoredMessage::hidden));
-        contents.retain(|content| !content.is_empty());
         BatchOutcome {
             messages,
             images: images.unwrap_or_default(),
@@ -309,6 +312,7 @@ impl Batch {
         if ran && !output.terminate {
             add_note(&mut content, repair::note(&call.repairs));
         }
+        let is_blank = fill_blank(&mut content, !shown.is_empty());
         let label = label(&self.context.parts, call);
         self.context
             .parts
@@ -360,6 +364,7 @@ impl Batch {
             status,
             digest: kept.digest,
             content,
+            is_blank,
             full_text: kept.full_text,
             sources: output.sources,
             images: shown,

@@ -116,7 +116,7 @@ impl Resolver<'_> {
     fn resolve_one(&self, mut call: ToolCall) -> ResolvedCall {
         let tools = self.tools;
         let mut repairs = Vec::new();
-        if matches!(tools.lookup(&call.name), Lookup::Unknown)
+        if !tools.offers(&call.name)
             && let Some(name) = match_name(&call.name, tools.names())
         {
             call.name = name.to_owned();
@@ -209,18 +209,20 @@ fn not_runnable(
     }
 }
 
+/// The text about a tool that does not exist, or that the request forbids.
 fn unknown_text(name: &str, tools: &ToolSet) -> String {
     /// Names listed at most, so that the text stays small.
     const LISTED: usize = 40;
     let known: Vec<&str> = tools.names().take(LISTED).collect();
     let shown: String = name.chars().take(64).collect();
+    let problem = match tools.offers(name) {
+        true => format!("The tool '{shown}' is not offered for this request"),
+        false => format!("There is no tool named '{shown}'"),
+    };
     if known.is_empty() {
-        format!("There is no tool named '{shown}', and no tool is available. Answer without tools.")
+        format!("{problem}, and no tool is available. Answer without tools.")
     } else {
-        format!(
-            "There is no tool named '{shown}'. The available tools are: {}.",
-            known.join(", ")
-        )
+        format!("{problem}. The available tools are: {}.", known.join(", "))
     }
 }
 

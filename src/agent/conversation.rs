@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use super::AgentParts;
-use crate::ids::{Owner, RunId, SessionId};
+use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::session::{
     Attachment, Change, IdOrigin, Lease, SessionError, StoredMessage, StoredSession, UnstoredTurn,
@@ -39,12 +39,10 @@ pub(super) struct Conversation {
     answered_call: Option<String>,
     /// The sources that the history's tool results found.
     sources: Vec<CitedSource>,
-    /// The request deletes nothing of the stored history.
-    only_appends: bool,
-    /// The request's messages are written with those of the first round.
-    postponed: bool,
     /// The assistant message that was stored before its calls ran.
     written_ahead: Option<StoredMessage>,
+    /// The session was forked for this request, and the turn has written nothing to it.
+    is_unused_fork: bool,
 }
 
 /// Why a session could not be written.
@@ -119,19 +117,35 @@ impl Conversation {
         }
     }
 
-    /// Starts a write of the request's messages, so that they are not lost if the turn fails. Messages that replace stored
-    /// ones wait for the answer: until then the stored ones are the better history.
-    pub(super) fn save_request(&mut self) {
-        let is_written = self.stored_id().is_some() && self.only_appends && !self.postponed;
-        if is_written && !self.unsaved.append.is_empty() {
-            self.save(Vec::new());
-        }
+    /// Files that the session uses once the turn is written.
+    pub(super) fn use_files(&mut self, ids: impl IntoIterator<Item = FileId>) {
+        self.unsaved.files.extend(ids);
     }
 
-    /// Starts a write of the request's messages if the turn has failed before any write.
-    pub(super) fn save_failed(&mut self) {
-        if std::mem::take(&mut self.postponed) {
-            self.save_request();
+    /// Starts to record the run in a store that other processes use, which find it by its record. Nothing of the session
+    /// is written before the first round, so that a turn that fails until then leaves it as it was.
+    pub(super) fn record_run(&mut self) {
+        let (Some(id), Some(run)) = (self.stored_id().cloned(), self.run.clone()) else {
+            return;
+        };
+        if !self.parts.sessions.is_shared() {
+            return;
+        }
+        let (sessions, owner) = (self.parts.sessions.clone(), self.owner.clone());
+        self.writing = Some(self.parts.tasks.spawn(async move {
+            if let Err(error) = sessions.record_run(&owner, &run, &id).await {
+                tracing::error!(%error, "a run was not recorded");
+            }
+            Ok(())
+        }));
+    }
+
+    /// Deletes the fork that was made for a turn that has failed without a write.
+    pub(super) async fn discard(&mut self) {
+        if let RunSession::Stored { lease, .. } = &self.session
+            && std::mem::take(&mut self.is_unused_fork)
+        {
+            delete_fork(&self.parts, lease).await;
         }
     }
 
@@ -163,7 +177,7 @@ impl Conversation {
 
     /// What is to be written now.
     fn take_change(&mut self) -> Change {
-        self.postponed = false;
+        self.is_unused_fork = false;
         let next = Change {
             keep: self.unsaved.keep + self.unsaved.append.len(),
             ..Change::default()
@@ -260,6 +274,12 @@ impl Conversation {
                 Err(WriteFailure::Store)
             }
         }
+    }
+}
+
+async fn delete_fork(parts: &AgentParts, lease: &Lease) {
+    if let Err(error) = parts.sessions.delete(lease).await {
+        tracing::error!(%error, "a fork that no turn has used stays");
     }
 }
 

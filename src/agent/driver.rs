@@ -21,24 +21,25 @@ use super::control::TurnControl;
 use super::conversation::{Conversation, is_long};
 use super::event::{AgentEvent, Notice};
 use super::images::NamedImages;
-use super::inputs::InputFiles;
+use super::inputs::{InputFiles, Inputs};
 use super::machine::Machine;
-use super::model_call::{ActiveModelCall, BufferMode, ModelCallStep};
+use super::model_call::{ActiveModelCall, BufferMode, ModelCallContext, ModelCallStep};
 use super::options::TextMode;
 use super::policy::TurnFacts;
+use super::prompt::Prompt;
 use super::stop::StopReason;
 use super::transcript::AnswerText;
-use super::truncation::Truncation;
 use super::turn::{ToolSet, TurnRequest};
 use super::turn_bytes::TurnBytes;
 use super::turn_env::TurnEnv;
 use super::{AgentError, AgentParts, RunError, block_in_place_if, unix_seconds};
-use crate::openai::message::{Message, Role};
+use crate::ids::FileId;
+use crate::openai::message::Message;
 use crate::openai::usage::{FinishReason, Usage};
 use crate::session::SessionError;
 use crate::session::repair::repair;
 use crate::tools::tool_search::TOOL_SEARCH;
-use crate::upstream::{Transcript, messages};
+use crate::upstream::messages;
 
 /// One turn of a conversation while it runs.
 #[derive(Debug)]
@@ -52,9 +53,7 @@ pub struct Run {
     /// Bytes that the turn may still keep.
     turn_bytes: TurnBytes,
     machine: Machine,
-    transcript: Transcript,
-    /// What can be left out of it, if the request allows that.
-    truncation: Option<Truncation>,
+    prompt: Prompt,
     phase: Phase,
     /// Events for the next calls of [`Self::next`].
     ready: VecDeque<AgentEvent>,
@@ -112,40 +111,30 @@ impl Run {
             Conversation::open(&parts, &mut request, control.run()).await?;
         let owner = &request.caller.owner;
         restore_found(&request.tools, &history);
-        let files = InputFiles {
-            parts: &parts,
-            owner,
-            session: conversation.as_ref().and_then(Conversation::session_id),
-        };
-        let runs_code = request.tools.runs_code();
         let history = match &request.instructions {
-            Some(instructions) => with_instructions(instructions, history),
+            Some(instructions) => messages::with_instructions(instructions, history),
             None => history,
         };
-        let (mut history, inputs) = files.resolve(history, &request.files, runs_code).await?;
+        let resolved = resolve_files(&parts, &request, conversation.as_mut(), history);
+        let (mut history, inputs) = resolved.await?;
         let images = NamedImages::of_history(&parts, &request, &mut history).await;
         let container = request.options.container.as_ref();
         let turn_env = TurnEnv::new(&parts, owner, conversation.as_mut(), container, inputs);
-        let quirks = &request.route.quirks;
         let bytes = history.iter().map(|message| message.json().len()).sum();
-        let history = block_in_place_if(is_long(history.len(), bytes), || {
-            messages::of_history(repair(history), quirks)
-        });
-        let texts = history.iter().map(|message| images.render(message));
-        let texts: Vec<_> = texts.collect();
-        let truncates = request.options.truncates;
-        let truncation = truncates.then(|| Truncation::new(&history, &texts));
-        let mut transcript = Transcript::default();
-        transcript.push(texts);
+        let long = is_long(history.len(), bytes);
+        let history = block_in_place_if(long, || repair(history));
+        let route = request.route.clone();
+        let prompt = Prompt::new(route, history, images, request.options.truncates);
         let answer_text = AnswerText::new(request.options.citations, turn_env.sources());
         let turn_bytes = TurnBytes::new(parts.settings.max_turn_bytes);
         let machine = Machine::new(parts.policies.for_turn(TurnFacts {
             owner,
             options: &request.options,
+            forbids_calls: request.tools.forbids_calls(),
             started_at: unix_seconds(),
         }));
         if let Some(conversation) = &mut conversation {
-            conversation.save_request();
+            conversation.record_run();
         }
         let session = conversation.as_ref().and_then(Conversation::session_id);
         let span = tracing::info_span!(
@@ -161,8 +150,7 @@ impl Run {
             produced: HashSet::new(),
             turn_bytes,
             machine,
-            transcript,
-            truncation,
+            prompt,
             phase: Phase::BeforeModelCall,
             ready: VecDeque::new(),
             answer_text,
@@ -229,10 +217,10 @@ impl Run {
             Ok(event) => Ok(event),
             Err(error) => {
                 self.phase = Phase::Over;
-                if let Some(conversation) = &mut self.conversation {
-                    conversation.save_failed();
-                }
                 self.finish_write().await;
+                if let Some(conversation) = &mut self.conversation {
+                    conversation.discard().await;
+                }
                 Err(RunError {
                     error,
                     side_effects: self.control.side_effects(),
@@ -259,10 +247,15 @@ impl Run {
                 Phase::BeforeModelCall => self.start_model_call(aborted).await?,
                 Phase::ModelCall(call) => {
                     let buffer_mode = buffer_mode(&self.request);
+                    let mut context = ModelCallContext {
+                        parts: &self.parts,
+                        request: &self.request,
+                        prompt: &mut self.prompt,
+                    };
                     let step = tokio::select! {
                         biased;
                         () = &mut *aborted => None,
-                        step = call.step(&self.parts, &self.request, buffer_mode, &mut self.waited) => Some(step?),
+                        step = call.step(&mut context, buffer_mode, &mut self.waited) => Some(step?),
                     };
                     let Some(step) = step else {
                         self.abort().await?;
@@ -273,9 +266,14 @@ impl Run {
                             self.answer_text.send(text, &mut self.ready);
                         }
                         ModelCallStep::Event(event) => return Ok(Some(event)),
-                        ModelCallStep::Retried(notice) => self.notify(notice),
+                        ModelCallStep::Retried(notice) => {
+                            self.answer_text.begin_round();
+                            self.notify(notice);
+                        }
                         ModelCallStep::NoEvent => {}
-                        ModelCallStep::Ended => Box::pin(self.end_model_call()).await?,
+                        ModelCallStep::Ended(answer) => {
+                            Box::pin(self.end_model_call(*answer)).await?;
+                        }
                     }
                 }
                 Phase::Batch(batch) => {
@@ -317,22 +315,30 @@ fn restore_found(tools: &ToolSet, history: &[Message]) {
     }
 }
 
-/// The history with instructions of this turn before its own. Model servers want one leading message of them.
-fn with_instructions(instructions: &str, history: Vec<Message>) -> Vec<Message> {
-    let leading = history
-        .iter()
-        .take_while(|message| message.is_instruction())
-        .count();
-    let mut text = instructions.to_owned();
-    for message in history.iter().take(leading) {
-        text.push_str("\n\n");
-        text.push_str(&message.content_text());
+/// The history for the model, and the input files of the turn. The session uses those that the request names once the turn
+/// is written.
+async fn resolve_files(
+    parts: &AgentParts,
+    request: &TurnRequest,
+    mut conversation: Option<&mut Conversation>,
+    history: Vec<Message>,
+) -> Result<(Vec<Message>, Inputs), AgentError> {
+    let session = conversation.as_deref().and_then(Conversation::session_id);
+    let files = InputFiles {
+        parts,
+        owner: &request.caller.owner,
+        session,
+    };
+    let runs_code = request.tools.runs_code();
+    let resolved = files.resolve(history, &request.files, runs_code).await;
+    if let Some(conversation) = &mut conversation {
+        let named = request.files.iter();
+        conversation.use_files(named.filter_map(|named| FileId::parse(&named.id)));
+        if resolved.is_err() {
+            conversation.discard().await;
+        }
     }
-    let rest = history.into_iter().skip(leading);
-    [Message::text(Role::System, &text)]
-        .into_iter()
-        .chain(rest)
-        .collect()
+    resolved
 }
 
 fn buffer_mode(request: &TurnRequest) -> BufferMode {

@@ -20,6 +20,7 @@ pub use self::error::{
     FileMember, FilePosition, InputFileError, InputFileProblem, PartForm, PartIndex,
 };
 use self::found::InputFile;
+pub(super) use self::named::named_in;
 pub use self::named::use_named_files;
 pub(super) use self::part::with_parts;
 use self::part::{InlineFile, has_file};
@@ -58,20 +59,13 @@ pub(super) struct Inputs {
 }
 
 impl InputFiles<'_> {
-    /// Finds a stored file by its id, and attaches it to the session.
+    /// Finds a stored file by its id.
     async fn find_stored(
         &self,
         position: FilePosition,
         id: FileId,
     ) -> Result<StoredFile, AgentError> {
-        let files = &self.parts.sessions.files;
-        let found = async {
-            if let Some(session) = self.session {
-                files.attach(self.owner, &id, session).await?;
-            }
-            files.get(self.owner, &id).await
-        };
-        match found.await {
+        match self.parts.sessions.files.get(self.owner, &id).await {
             Ok(stored) => Ok(stored),
             Err(FileError::NotFound) => {
                 let problem = InputFileProblem::NotFound { id };

@@ -18,7 +18,8 @@ pub struct Machine {
     batches: u32,
     rounds: u32,
     model_calls: u32,
-    /// The limit for which the model was called for the last time.
+    /// The reason for which the model was called for the last time: a limit, or `Completed` where the request forbids every
+    /// call.
     final_call: Option<StopReason>,
 }
 
@@ -40,10 +41,22 @@ pub enum Offer {
     AsRequested,
     /// With a `tool_choice` that does not force a call.
     Unforced,
+    /// With the `tool_choice` of the request, which forbids every call.
+    Forbidden,
     /// The model must answer without calls, because this limit is reached.
     Withheld(StopReason),
-    /// The same, without any tools, because the withheld call brought no answer.
+    /// The same, without any tools, because a call with tools brought no answer.
     Removed(StopReason),
+}
+
+impl Offer {
+    /// Whether the model must answer without calls: those that it asks for all the same are not run.
+    pub fn is_final(self) -> bool {
+        match self {
+            Self::AsRequested | Self::Unforced => false,
+            Self::Forbidden | Self::Withheld(_) | Self::Removed(_) => true,
+        }
+    }
 }
 
 /// What the machine is told of a model's answer.
@@ -112,6 +125,11 @@ impl Machine {
         self.model_calls
     }
 
+    /// Whether the request forbids every call.
+    pub fn forbids_calls(&self) -> bool {
+        self.policies.forbids_calls()
+    }
+
     /// What server-side tools may do in this turn.
     pub fn permission(&self) -> Permission {
         self.policies.permission()
@@ -122,6 +140,12 @@ impl Machine {
         if let Some(reason) = self.final_call {
             self.model_calls += 1;
             return BeforeModelCall::Call(Offer::Removed(reason));
+        }
+        if self.policies.forbids_calls() {
+            self.final_call = Some(StopReason::Completed);
+            self.model_calls += 1;
+            self.policies.begin_model_call();
+            return BeforeModelCall::Call(Offer::Forbidden);
         }
         let first = self.model_calls == 0;
         let ordinary = if first {
@@ -150,10 +174,7 @@ impl Machine {
     pub fn after_model_call(&mut self, reply: &ReplyFacts<'_>) -> AfterModelCall {
         self.policies.model_called(reply.tokens);
         if let Some(reason) = self.final_call {
-            return match reply.with_tools && !reply.has_answer {
-                true => AfterModelCall::AskAgain,
-                false => AfterModelCall::Finish(reason),
-            };
+            return after_final_call(reason, reply);
         }
         let calls = reply.calls;
         if *reply.finish == FinishReason::ContentFilter {
@@ -194,6 +215,22 @@ impl Machine {
             false => AfterBatch::Continue,
         }
     }
+}
+
+/// Decides what follows the last answer of the turn, whose calls are not run. Where no limit is reached, the model's own end
+/// counts.
+fn after_final_call(reason: StopReason, reply: &ReplyFacts<'_>) -> AfterModelCall {
+    let reason = match (reason, reply.finish) {
+        (StopReason::Completed, FinishReason::ContentFilter) => StopReason::ContentFilter,
+        (StopReason::Completed, FinishReason::Length)
+            if reply.has_answer || reply.calls.is_empty() =>
+        {
+            StopReason::Length
+        }
+        _ if reply.with_tools && !reply.has_answer => return AfterModelCall::AskAgain,
+        _ => reason,
+    };
+    AfterModelCall::Finish(reason)
 }
 
 #[cfg(test)]

@@ -8,13 +8,19 @@ use http::StatusCode;
 
 use super::event::{AgentEvent, ArgumentsPiece, ExtraFields, ExtraLevel, Notice};
 use super::machine::Offer;
+use super::prompt::Prompt;
+use super::transcript::BETWEEN_ROUNDS;
 use super::turn::TurnRequest;
 use super::{AgentError, AgentParts};
 use crate::metrics::ModelOutcome;
 use crate::openai::event::ModelEvent;
+use crate::openai::fold::FoldedFields;
+use crate::openai::raw::RawObject;
 use crate::tools::set::Lookup;
-use crate::upstream::assemble::ReplyAssembler;
+use crate::upstream::assemble::{IncompleteReply, ModelReply, ReplyAssembler};
 use crate::upstream::fail_over::FailOver;
+use crate::upstream::learned::LearnedQuirk;
+use crate::upstream::memory::MessageOrigin;
 use crate::upstream::settings::FinalCall;
 use crate::upstream::{ModelCall, ModelStream, Upstream, UpstreamError};
 
@@ -29,6 +35,14 @@ pub(super) enum BufferMode {
     All,
 }
 
+/// What model calls are made of.
+#[derive(Debug)]
+pub(super) struct ModelCallContext<'a> {
+    pub(super) parts: &'a AgentParts,
+    pub(super) request: &'a TurnRequest,
+    pub(super) prompt: &'a mut Prompt,
+}
+
 /// A model call whose answer is arriving.
 #[derive(Debug)]
 pub(super) struct ActiveModelCall {
@@ -39,10 +53,29 @@ pub(super) struct ActiveModelCall {
     began: Instant,
     /// A part of the answer was passed on, so that the call cannot be retried.
     passed_on: bool,
-    /// Assembles the answer.
-    pub(super) assembler: ReplyAssembler,
+    /// The last piece of the answer is one that the client is shown.
+    is_shown: bool,
+    assembler: ReplyAssembler,
     /// Events that are buffered until the call ends.
+    buffered: Vec<AgentEvent>,
+    /// Values that are for the client only if the client sees the message.
+    of_message: FoldedFields,
+    of_choice: FoldedFields,
+}
+
+/// The answer of a model call that has ended.
+#[derive(Debug)]
+pub(super) struct ModelAnswer {
+    /// The answer.
+    pub(super) reply: ModelReply,
+    /// Events that were buffered until the call ended.
     pub(super) buffered: Vec<AgentEvent>,
+    /// Events for the client if it sees the message, and not only its text.
+    pub(super) of_message: Vec<AgentEvent>,
+    /// The model was offered tools.
+    pub(super) with_tools: bool,
+    /// The upstream that answered.
+    pub(super) upstream: Arc<dyn Upstream>,
 }
 
 /// The outcome of one step of a model call.
@@ -55,7 +88,7 @@ pub(super) enum ModelCallStep {
     /// No event for the client.
     NoEvent,
     /// The answer is complete.
-    Ended,
+    Ended(Box<ModelAnswer>),
 }
 
 impl ActiveModelCall {
@@ -67,46 +100,67 @@ impl ActiveModelCall {
     /// # Cancel safety
     /// Dropping the future cancels the call.
     pub(super) async fn open(
-        parts: &AgentParts,
-        request: &TurnRequest,
+        context: &mut ModelCallContext<'_>,
         call: ModelCall,
         offer: Offer,
     ) -> Result<(Self, Vec<Notice>), AgentError> {
-        let fail_over = parts.router.fail_over(request.route.clone());
-        let active = Self::open_with(parts, request, call, offer, fail_over).await?;
+        let route = context.request.route.clone();
+        let fail_over = context.parts.router.fail_over(route);
+        let active = Self::open_with(context, call, offer, fail_over).await?;
         let notices = (0..active.fail_over.retries()).map(|_| retry_notice());
         let notices = notices.collect();
         Ok((active, notices))
     }
 
     async fn open_with(
-        parts: &AgentParts,
-        request: &TurnRequest,
+        context: &mut ModelCallContext<'_>,
         mut call: ModelCall,
         offer: Offer,
         mut fail_over: FailOver,
     ) -> Result<Self, AgentError> {
+        let ModelCallContext {
+            parts,
+            request,
+            prompt,
+        } = context;
+        let learned = parts.router.learned();
+        // What this upstream has refused of the call.
+        let mut refused = Vec::new();
         let (stream, began) = loop {
             let upstream = fail_over.upstream().clone();
-            let learned = parts.router.learned();
-            if matches!(offer, Offer::Withheld(_)) && learned.removes_tools(&*upstream, &call.model)
-            {
+            let knows = |quirk| learned.knows(quirk, &*upstream, &call.model);
+            let lacks = |quirk| refused.contains(&quirk) || knows(quirk);
+            call.streams = !lacks(LearnedQuirk::Stream);
+            call.sends_stream_options = !lacks(LearnedQuirk::StreamOptions);
+            if offer.is_final() && lacks(LearnedQuirk::WithheldTools) {
                 remove_tools(&mut call, request);
             }
+            call.transcript = prompt.for_candidate(fail_over.candidate());
             let began = Instant::now();
             let error = match upstream.stream(&call).await {
                 Ok(stream) => break (stream, began),
                 Err(error) => error,
             };
             count(parts, upstream.name(), outcome(&error), began);
-            if refuses_withheld_tools(&error, offer, &call, request) {
-                remove_tools(&mut call, request);
-            } else {
-                fail_over.recover(error).await?;
-                parts.metrics.upstream_retried(upstream.name());
+            if let Some(quirk) = refused_addition(&error, offer, &call, request) {
+                refused.push(quirk);
+                continue;
+            }
+            let candidate = fail_over.candidate();
+            fail_over.recover(error).await?;
+            parts.metrics.upstream_retried(upstream.name());
+            if fail_over.candidate() != candidate {
+                refused.clear();
             }
         };
-        let assembler = ReplyAssembler::new(fail_over.upstream().quirks().split_names);
+        let upstream = fail_over.upstream();
+        // What was refused, and what the server takes without it.
+        for quirk in refused {
+            if quirk != LearnedQuirk::WithheldTools {
+                learned.learn(quirk, &**upstream, &call.model);
+            }
+        }
+        let assembler = ReplyAssembler::new(upstream.quirks().split_names);
         Ok(Self {
             stream,
             fail_over,
@@ -114,19 +168,18 @@ impl ActiveModelCall {
             offer,
             began,
             passed_on: false,
+            is_shown: false,
             assembler,
             buffered: Vec::new(),
+            of_message: FoldedFields::default(),
+            of_choice: FoldedFields::default(),
         })
     }
 
-    /// Whether the model was offered tools.
-    pub(super) fn with_tools(&self) -> bool {
-        self.call.tools.is_some()
-    }
-
-    /// The upstream that answers.
-    pub(super) fn upstream(&self) -> &Arc<dyn Upstream> {
-        self.fail_over.upstream()
+    /// The answer as far as it has come, and its buffered events.
+    pub(super) fn cut(self, request: &TurnRequest) -> (ModelReply, Vec<AgentEvent>) {
+        let reply = self.assembler.so_far(request.route.quirks.call_ids);
+        (reply, self.buffered)
     }
 
     /// Headers of the upstream's answer.
@@ -143,56 +196,94 @@ impl ActiveModelCall {
     /// Not cancel safe: dropping the future loses an event.
     pub(super) async fn step(
         &mut self,
-        parts: &AgentParts,
-        request: &TurnRequest,
+        context: &mut ModelCallContext<'_>,
         buffer_mode: BufferMode,
         waited: &mut Duration,
     ) -> Result<ModelCallStep, AgentError> {
         let waiting_since = Instant::now();
         let next = self.stream.events.next().await;
         *waited += waiting_since.elapsed();
-        match next {
+        let next = next.map(|event| event.map(|event| separated(event, buffer_mode)));
+        let error = match next {
             Some(Ok(event)) => match self.assembler.push(&event) {
-                Ok(()) => {
-                    if let ModelEvent::ToolCall(call) = &event
-                        && let Some(form) = call.text_form
-                    {
-                        let upstream = self.fail_over.upstream().name();
-                        parts.metrics.text_call(upstream, form.as_str());
-                    }
-                    if request.streams_arguments
-                        && matches!(event, ModelEvent::ToolCall(_))
-                        && let Some(piece) = self.client_arguments(request)
-                    {
-                        self.passed_on = true;
-                        let event = AgentEvent::ClientArguments(Box::new(piece));
-                        return Ok(ModelCallStep::Event(event));
-                    }
-                    Ok(self.take(event, buffer_mode))
-                }
-                Err(error) => {
-                    let error = UpstreamError::Malformed {
-                        upstream: self.fail_over.upstream().name().into(),
-                        reason: error.to_string(),
-                        retryable: true,
-                    };
-                    self.retry(parts, request, error, waited).await
-                }
+                Ok(()) => return Ok(self.received(event, context, buffer_mode)),
+                Err(error) => UpstreamError::Malformed {
+                    upstream: self.upstream_name(),
+                    reason: error.to_string(),
+                    retryable: true,
+                },
             },
-            Some(Err(error)) => self.retry(parts, request, error, waited).await,
-            None => {
-                parts.metrics.model_call_finished(
-                    self.fail_over.upstream().name(),
-                    ModelOutcome::Completed,
-                    self.began.elapsed(),
-                );
-                Ok(ModelCallStep::Ended)
-            }
+            Some(Err(error)) => error,
+            None => match self.end(context.request) {
+                Ok(answer) => {
+                    let upstream = answer.upstream.name();
+                    count(context.parts, upstream, ModelOutcome::Completed, self.began);
+                    return Ok(ModelCallStep::Ended(answer));
+                }
+                Err(reason) => UpstreamError::Incomplete {
+                    upstream: self.upstream_name(),
+                    reason,
+                },
+            },
+        };
+        self.retry(context, error, waited).await
+    }
+
+    fn upstream_name(&self) -> Arc<str> {
+        self.fail_over.upstream().name().into()
+    }
+
+    fn received(
+        &mut self,
+        event: ModelEvent,
+        context: &ModelCallContext<'_>,
+        buffer_mode: BufferMode,
+    ) -> ModelCallStep {
+        if let ModelEvent::ToolCall(call) = &event
+            && let Some(form) = call.text_form
+        {
+            let upstream = self.fail_over.upstream().name();
+            context.parts.metrics.text_call(upstream, form.as_str());
         }
+        if context.request.streams_arguments
+            && matches!(event, ModelEvent::ToolCall(_))
+            && let Some(piece) = self.client_arguments(context.request)
+        {
+            self.passed_on = true;
+            return ModelCallStep::Event(AgentEvent::ClientArguments(Box::new(piece)));
+        }
+        self.take(event, buffer_mode)
+    }
+
+    /// Ends the answer.
+    fn end(&mut self, request: &TurnRequest) -> Result<Box<ModelAnswer>, IncompleteReply> {
+        let withheld = self.offer.is_final();
+        let assembler = std::mem::take(&mut self.assembler);
+        let mut reply = assembler.finish(request.route.quirks.call_ids, withheld)?;
+        let upstream = self.fail_over.upstream().clone();
+        reply.origin = Some(MessageOrigin::new(upstream.name(), &reply.calls));
+        let levels = [
+            (ExtraLevel::Message, &mut self.of_message),
+            (ExtraLevel::Choice, &mut self.of_choice),
+        ];
+        let of_message = levels.into_iter().filter_map(|(level, fields)| {
+            let fields: ExtraFields = std::mem::take(fields).into_entries().collect();
+            (!fields.is_empty()).then(|| extra(level, fields))
+        });
+        Ok(Box::new(ModelAnswer {
+            reply,
+            of_message: of_message.collect(),
+            buffered: std::mem::take(&mut self.buffered),
+            with_tools: self.call.tools.is_some(),
+            upstream,
+        }))
     }
 
     /// What has arrived of the arguments of a call that the client is to run.
     fn client_arguments(&mut self, request: &TurnRequest) -> Option<ArgumentsPiece> {
+        if self.offer.is_final() {
+            return None;
+        }
         let style = request.route.quirks.call_ids;
         let (call_id, name, piece) = self.assembler.next_arguments(style)?;
         matches!(request.tools.lookup(name), Lookup::Client).then(|| ArgumentsPiece {
@@ -204,32 +295,74 @@ impl ActiveModelCall {
 
     fn take(&mut self, event: ModelEvent, buffer_mode: BufferMode) -> ModelCallStep {
         let (event, buffered) = match event {
-            ModelEvent::Text(text) => (AgentEvent::Text(text), buffer_mode != BufferMode::Off),
-            ModelEvent::Reasoning { text, field } => (
-                AgentEvent::Reasoning { text, field },
-                buffer_mode == BufferMode::All,
-            ),
-            ModelEvent::DeltaExtra(fields) => (
-                extra(ExtraLevel::Message, fields),
-                buffer_mode != BufferMode::Off,
-            ),
-            ModelEvent::ChoiceExtra(fields) => (
+            ModelEvent::Text(text) => {
+                self.is_shown = true;
+                (AgentEvent::Text(text), buffer_mode != BufferMode::Off)
+            }
+            ModelEvent::Reasoning { text, .. } if text.is_empty() => return ModelCallStep::NoEvent,
+            ModelEvent::Reasoning { text, field } => {
+                self.is_shown = true;
+                let buffered = buffer_mode == BufferMode::All;
+                (AgentEvent::Reasoning { text, field }, buffered)
+            }
+            ModelEvent::DeltaExtra(fields) => {
+                // A single value says something of the whole message.
+                let (pieces, values): (ExtraFields, ExtraFields) = fields
+                    .into_iter()
+                    .partition(|(key, json)| is_piece(key, json));
+                for (key, json) in values {
+                    self.of_message.push(&key, &json);
+                }
+                if pieces.is_empty() {
+                    return ModelCallStep::NoEvent;
+                }
+                (
+                    extra(ExtraLevel::Message, pieces),
+                    buffer_mode != BufferMode::Off,
+                )
+            }
+            ModelEvent::Parts(parts) => match image_parts(&parts) {
+                Some(images) => (
+                    extra(ExtraLevel::Message, vec![images]),
+                    buffer_mode != BufferMode::Off,
+                ),
+                None => return ModelCallStep::NoEvent,
+            },
+            ModelEvent::ChoiceExtra(fields) if self.is_shown => (
                 extra(ExtraLevel::Choice, fields),
                 buffer_mode != BufferMode::Off,
             ),
+            ModelEvent::ChoiceExtra(fields) => {
+                for (key, json) in fields {
+                    self.of_choice.push(&key, &json);
+                }
+                return ModelCallStep::NoEvent;
+            }
             ModelEvent::ChunkExtra(fields) => {
                 return ModelCallStep::Event(extra(ExtraLevel::Answer, fields));
             }
             ModelEvent::Model(model) => return ModelCallStep::Event(AgentEvent::Model(model)),
-            ModelEvent::ToolCall(_) | ModelEvent::Finish(_) | ModelEvent::Usage(_) => {
+            ModelEvent::TextWasReasoning { field } => {
+                for event in &mut self.buffered {
+                    if let AgentEvent::Text(text) = event {
+                        let text = std::mem::take(text);
+                        *event = AgentEvent::Reasoning { text, field };
+                    }
+                }
                 return ModelCallStep::NoEvent;
             }
+            ModelEvent::ToolCall(_) | ModelEvent::Finish(_) => {
+                self.is_shown = false;
+                return ModelCallStep::NoEvent;
+            }
+            ModelEvent::Usage(_) => return ModelCallStep::NoEvent,
         };
         if buffered {
             self.buffered.push(event);
             ModelCallStep::NoEvent
         } else {
-            self.passed_on = true;
+            // White space before a text is held back, so that nothing was shown yet.
+            self.passed_on |= !matches!(&event, AgentEvent::Text(text) if text.trim().is_empty());
             ModelCallStep::Event(event)
         }
     }
@@ -237,11 +370,11 @@ impl ActiveModelCall {
     /// Retries the call after its answer broke off, if no part of the answer was passed on.
     async fn retry(
         &mut self,
-        parts: &AgentParts,
-        request: &TurnRequest,
+        context: &mut ModelCallContext<'_>,
         error: UpstreamError,
         waited: &mut Duration,
     ) -> Result<ModelCallStep, AgentError> {
+        let parts = context.parts;
         count(
             parts,
             self.fail_over.upstream().name(),
@@ -256,10 +389,20 @@ impl ActiveModelCall {
         self.fail_over.recover(error).await?;
         parts.metrics.upstream_retried(failed.name());
         let (call, fail_over) = (self.call.clone(), self.fail_over.clone());
-        let opened = Self::open_with(parts, request, call, self.offer, fail_over).await;
+        let opened = Self::open_with(context, call, self.offer, fail_over).await;
         *waited += waiting_since.elapsed();
         *self = opened?;
         Ok(ModelCallStep::Retried(retry_notice()))
+    }
+}
+
+/// Text that was passed on stays text; a blank line then stands between it and the answer.
+fn separated(event: ModelEvent, buffer_mode: BufferMode) -> ModelEvent {
+    match event {
+        ModelEvent::TextWasReasoning { .. } if buffer_mode == BufferMode::Off => {
+            ModelEvent::Text(BETWEEN_ROUNDS.to_owned())
+        }
+        event => event,
     }
 }
 
@@ -280,7 +423,7 @@ fn outcome(error: &UpstreamError) -> ModelOutcome {
         UpstreamError::Connect { .. } => ModelOutcome::Unreachable,
         UpstreamError::Timeout { .. } => ModelOutcome::TimedOut,
         UpstreamError::Status { status, .. } => ModelOutcome::of_status(*status),
-        UpstreamError::InStream { .. } => ModelOutcome::Failed,
+        UpstreamError::InStream { .. } | UpstreamError::Incomplete { .. } => ModelOutcome::Failed,
         UpstreamError::Broken { .. } | UpstreamError::Malformed { .. } => ModelOutcome::Broken,
         UpstreamError::RequestBody => ModelOutcome::Cancelled,
     }
@@ -299,21 +442,51 @@ fn remove_tools(call: &mut ModelCall, request: &TurnRequest) {
     call.fields = request.call.fields_without_tools.clone();
 }
 
-/// Whether the upstream may have refused the call because it has tools together with `tool_choice: "none"`.
-fn refuses_withheld_tools(
+/// Whether a field of a delta is a piece of what the message holds: of a text, a list or an object.
+fn is_piece(key: &str, json: &str) -> bool {
+    json.starts_with(['[', '{']) || FoldedFields::is_text(key)
+}
+
+/// The images among the parts of a content, as the field of a message in which clients know them.
+fn image_parts(parts: &[Box<str>]) -> Option<(String, Box<str>)> {
+    let is_image =
+        |part: &&str| RawObject::parse(part).is_ok_and(|part| part.get_some("image_url").is_some());
+    let parts = parts.iter().map(|part| &**part);
+    let images: Vec<&str> = parts.filter(is_image).collect();
+    let images = format!("[{}]", images.join(","));
+    (images != "[]").then(|| ("images".to_owned(), images.into()))
+}
+
+/// What the upstream may have refused of the fields that the client has not sent.
+fn refused_addition(
     error: &UpstreamError,
     offer: Offer,
     call: &ModelCall,
     request: &TurnRequest,
-) -> bool {
-    let UpstreamError::Status { status, .. } = error else {
-        return false;
+) -> Option<LearnedQuirk> {
+    let UpstreamError::Status { status, body, .. } = error else {
+        return None;
     };
-    matches!(offer, Offer::Withheld(_))
+    if !matches!(
+        *status,
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
+    ) {
+        return None;
+    }
+    let names = |word: &str| {
+        memchr::memmem::find_iter(body, word.as_bytes()).any(|at| {
+            let before = at.checked_sub(1).and_then(|before| body.get(before));
+            !before.is_some_and(u8::is_ascii_alphanumeric)
+        })
+    };
+    if names("stream_options") && call.sends_stream_options && call.streams {
+        return Some(LearnedQuirk::StreamOptions);
+    }
+    if names("stream") && call.streams {
+        return Some(LearnedQuirk::Stream);
+    }
+    let withholds = matches!(offer, Offer::Withheld(_))
         && call.tools.is_some()
-        && request.route.quirks.final_call == FinalCall::ToolChoiceNone
-        && matches!(
-            *status,
-            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
-        )
+        && request.route.quirks.final_call == FinalCall::ToolChoiceNone;
+    withholds.then_some(LearnedQuirk::WithheldTools)
 }

@@ -7,7 +7,8 @@
 //!
 //! | when | policy | answer |
 //! |---|---|---|
-//! | before a model call | [`budget`]: time, then tokens | the limit that forbids the call |
+//! | before a model call | the request's choice of tools | it forbids every call: the model is asked for an answer |
+//! | | [`budget`]: time, then tokens | the limit that forbids the call |
 //! | | [`repeat`] | the turn ends, as at such a limit |
 //! | | [`budget`]: rounds, then tool calls | the limit that forbids further tool calls |
 //! | after a model call | [`budget`] | none; counts its tokens |
@@ -17,8 +18,9 @@
 //! | after a batch | [`budget`] | none; counts the round, and takes back the calls that did not run |
 //! | | [`repeat`] | none; remembers the calls and their results |
 //!
-//! None of them applies to client tools. A check of a single call that has to be awaited (an approval, a hook) is part of
-//! [`crate::tools::gate`], through which a call goes before it runs.
+//! None of them applies to client tools, but for the choice. A tool that the choice leaves out is one that does not exist,
+//! to whomever it belongs: [`CallFacts::Unknown`]. A check of a single call that has to be awaited (an approval, a hook) is
+//! part of [`crate::tools::gate`], through which a call goes before it runs.
 
 pub mod budget;
 pub mod permission;
@@ -47,6 +49,8 @@ pub struct TurnFacts<'a> {
     pub owner: &'a Owner,
     /// The options of the turn.
     pub options: &'a Options,
+    /// The request's choice of tools forbids every call.
+    pub forbids_calls: bool,
     /// When the turn began, in seconds since 1970.
     pub started_at: i64,
 }
@@ -62,6 +66,8 @@ pub struct TurnRules {
     pub on_limit: OnLimit,
     /// What server-side tools may do.
     pub permission: Permission,
+    /// The request's choice of tools forbids every call.
+    pub forbids_calls: bool,
     /// Which identical call is suppressed; 0 for none.
     pub repeat_threshold: u32,
 }
@@ -71,6 +77,7 @@ pub struct TurnRules {
 pub struct TurnPolicies {
     on_limit: OnLimit,
     permission: Permission,
+    forbids_calls: bool,
     budget: Budget,
     repeats: RepeatGuard,
 }
@@ -89,7 +96,7 @@ pub enum CallFacts {
     Unusable(CallSignature),
     /// A call of a client tool.
     Client,
-    /// A call of a tool that does not exist.
+    /// A call of a tool that does not exist, or that the request's choice of tools leaves out.
     Unknown(CallSignature),
 }
 
@@ -148,6 +155,7 @@ impl Policies {
             limits: turn.options.limits,
             on_limit: turn.options.on_limit,
             permission: permission::strictest(&[self.settings.permission, turn.options.permission]),
+            forbids_calls: turn.forbids_calls,
             repeat_threshold: turn.options.repeat_threshold,
         })
     }
@@ -159,6 +167,7 @@ impl TurnPolicies {
         Self {
             on_limit: rules.on_limit,
             permission: rules.permission,
+            forbids_calls: rules.forbids_calls,
             budget: Budget::new(rules.max_rounds, rules.limits),
             repeats: RepeatGuard::new(rules.repeat_threshold),
         }
@@ -172,6 +181,11 @@ impl TurnPolicies {
     /// What happens at a limit.
     pub fn on_limit(&self) -> OnLimit {
         self.on_limit
+    }
+
+    /// Whether the request's choice of tools forbids every call.
+    pub fn forbids_calls(&self) -> bool {
+        self.forbids_calls
     }
 
     /// The limit that forbids another model call. `elapsed` is the age of the turn.
@@ -248,6 +262,7 @@ mod tests {
             limits: TurnLimits::default(),
             on_limit: OnLimit::FinalAnswer,
             permission: Permission::Auto,
+            forbids_calls: false,
             repeat_threshold: 2,
         };
         change(&mut rules);

@@ -11,18 +11,22 @@ use crate::tools::cited_sources::CitedSources;
 use crate::upstream::assemble::ModelReply;
 
 /// Separates the texts of two rounds.
-const BETWEEN_ROUNDS: &str = "\n\n";
+pub(super) const BETWEEN_ROUNDS: &str = "\n\n";
 
 /// The assistant message of one round.
 pub(super) fn assistant(reply: &ModelReply, calls: &[ToolCall]) -> Message {
+    let mut extra = reply.extra.clone();
+    let origin = reply.origin.as_ref();
+    extra.extend(origin.and_then(|origin| origin.member(reply, calls)));
     Message::assistant(&AssistantParts {
         text: &reply.text,
+        parts: reply.parts.as_deref(),
         reasoning: reply
             .reasoning
             .as_ref()
             .map(|(text, field)| (*field, text.as_str())),
         tool_calls: calls,
-        extra: &reply.extra,
+        extra: &extra,
     })
 }
 
@@ -33,14 +37,20 @@ pub(super) fn text_answer(text: &str) -> Message {
 
 /// The text of the answer so far. Inserts a blank line between the texts of two rounds, and writes marks of sources as
 /// links if that is asked for.
+///
+/// White space alone is no text. White space at the start of a round is sent when something visible follows in the round;
+/// blank lines there are left out if a blank line was inserted.
 #[derive(Debug, Default)]
 pub(super) struct AnswerText {
     /// An earlier round sent text to the client.
     earlier_sent: bool,
     /// The current round sent text to the client.
     current_sent: bool,
-    /// The text of all rounds as the model wrote it, including text that was not sent.
+    /// White space at the start of the current round that was not sent yet.
+    held: String,
+    /// The text of all rounds as it is sent, but without links, and including text that was not sent.
     joined: String,
+    /// The text of the last round as it is sent, but without links.
     last_round: String,
     /// Where the text of the round begins among what was sent, in characters, if links are written.
     round_start: usize,
@@ -62,17 +72,28 @@ impl AnswerText {
     pub(super) fn begin_round(&mut self) {
         self.earlier_sent |= self.current_sent;
         self.current_sent = false;
+        self.held.clear();
         self.last_round.clear();
     }
 
-    /// Queues the events for more text of a round. The beginning of what may become a link is held back.
+    /// Queues the events for more text of a round. The beginning of what may become a link is held back, and so is white
+    /// space at the start of the round.
     pub(super) fn send(&mut self, text: String, ready: &mut VecDeque<AgentEvent>) {
-        let begins = !self.current_sent;
-        if self.blank_line_needed() {
+        if self.current_sent {
+            return self.queue(text, false, ready);
+        }
+        self.held.push_str(&text);
+        if text.trim().is_empty() {
+            return;
+        }
+        self.current_sent = true;
+        let mut text = std::mem::take(&mut self.held);
+        if self.earlier_sent {
             let between = self.linked(BETWEEN_ROUNDS.to_owned(), false);
             ready.push_back(AgentEvent::BetweenRounds(between));
+            text = without_blank_lines(&text).to_owned();
         }
-        if begins && let Some((links, _)) = &self.links {
+        if let Some((links, _)) = &self.links {
             self.round_start = links.written();
         }
         self.queue(text, false, ready);
@@ -80,6 +101,7 @@ impl AnswerText {
 
     /// Queues what is held back: a round's text is complete.
     pub(super) fn send_rest(&mut self, ready: &mut VecDeque<AgentEvent>) {
+        self.held.clear();
         if self.links.is_some() {
             self.queue(String::new(), true, ready);
         }
@@ -123,13 +145,20 @@ impl AnswerText {
 
     /// Records a round's complete text.
     pub(super) fn end_round(&mut self, text: &str) {
-        if !text.is_empty() {
-            if !self.joined.is_empty() {
-                self.joined.push_str(BETWEEN_ROUNDS);
-            }
-            self.joined.push_str(text);
-            self.last_round.push_str(text);
+        self.held.clear();
+        if text.trim().is_empty() {
+            return;
         }
+        let trimmed = without_blank_lines(text);
+        if self.joined.is_empty() {
+            self.joined.push_str(text);
+        } else {
+            self.joined.push_str(BETWEEN_ROUNDS);
+            self.joined.push_str(trimmed);
+        }
+        // An earlier round may have text that was not sent.
+        let sent = if self.earlier_sent { trimmed } else { text };
+        self.last_round.push_str(sent);
     }
 
     /// Whether the round has no text.
@@ -146,39 +175,95 @@ impl AnswerText {
     pub(super) fn last_round(&self) -> &str {
         &self.last_round
     }
+}
 
-    fn blank_line_needed(&mut self) -> bool {
-        let first = !self.current_sent;
-        self.current_sent = true;
-        first && self.earlier_sent
-    }
+/// The text without the blank lines at its start.
+fn without_blank_lines(text: &str) -> &str {
+    let blank = text.len() - text.trim_start().len();
+    let lines = text.get(..blank).and_then(|blank| blank.rfind('\n'));
+    let start = lines.map_or(0, |line_end| line_end + 1);
+    text.get(start..).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn a_blank_line_stands_between_rounds_that_both_have_text() {
-        let mut answer_text = AnswerText::default();
+    /// Sends rounds that come in pieces. Returns what was sent, and the answer's view of it.
+    fn sent(rounds: &[Vec<&str>], style: CitationStyle) -> (String, AnswerText) {
+        let mut answer_text = AnswerText::new(style, &CitedSources::default());
         let mut sent = String::new();
-        for round in [&["a", "b"][..], &[], &["c"]] {
+        for round in rounds {
             answer_text.begin_round();
             let mut ready = VecDeque::new();
             for text in round {
                 answer_text.send((*text).to_owned(), &mut ready);
             }
+            answer_text.send_rest(&mut ready);
             for event in ready {
                 if let AgentEvent::Text(text) | AgentEvent::BetweenRounds(text) = event {
+                    assert!(!text.is_empty());
                     sent.push_str(&text);
                 }
             }
             answer_text.end_round(&round.concat());
         }
-        assert_eq!(sent, "ab\n\nc");
-        assert_eq!(
-            (answer_text.joined(), answer_text.last_round()),
-            ("ab\n\nc", "c")
-        );
+        (sent, answer_text)
+    }
+
+    #[test]
+    fn a_blank_line_stands_between_rounds_that_both_have_text() {
+        for (rounds, expected, last) in [
+            (&[&["a", "b"][..], &[], &["c"]][..], "ab\n\nc", "c"),
+            (&[&["\n\n"], &["\n", "\n"], &["Cold."]], "Cold.", "Cold."),
+            (&[&["\n\n"]], "", ""),
+            (&[&["A "], &[" \t", "\u{2003}\r\n"], &[]], "A ", ""),
+            // A round's own white space stays, but not twice a blank line.
+            (&[&["\n\n", "  A\n"]], "\n\n  A\n", "\n\n  A\n"),
+            (&[&["A\n"], &["\n\n", "  B"]], "A\n\n\n  B", "  B"),
+            (&[&["A"], &[" B\n", "\n", "C"]], "A\n\n B\n\nC", " B\n\nC"),
+        ] {
+            let rounds: Vec<Vec<&str>> = rounds.iter().map(|round| round.to_vec()).collect();
+            for style in [CitationStyle::Marks, CitationStyle::Links] {
+                let (sent, answer_text) = sent(&rounds, style);
+                let seen = (
+                    sent.as_str(),
+                    answer_text.joined(),
+                    answer_text.last_round(),
+                );
+                assert_eq!(seen, (expected, expected, last), "{rounds:?}");
+                assert_eq!(answer_text.round_is_empty(), last.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn white_space_that_came_before_a_text_of_the_loop_is_not_sent() {
+        let (_, mut answer_text) = sent(&[vec!["\n\n"]], CitationStyle::Marks);
+        let mut ready = VecDeque::new();
+        answer_text.send("The tool's word.".to_owned(), &mut ready);
+        assert!(matches!(&ready[0], AgentEvent::Text(text) if text == "The tool's word."));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_what_is_recorded(
+            rounds in prop::collection::vec(
+                prop::collection::vec(prop::sample::select(vec!["\n", " ", "\r\n", "a", "[1]", "é\n"]), 0..5),
+                0..5,
+            ),
+        ) {
+            for style in [CitationStyle::Marks, CitationStyle::Links] {
+                let (sent, answer_text) = sent(&rounds, style);
+                prop_assert_eq!(sent.as_str(), answer_text.joined());
+                prop_assert!(sent.ends_with(answer_text.last_round()));
+            }
+            let whole: Vec<Vec<String>> = rounds.iter().map(|round| vec![round.concat()]).collect();
+            let whole: Vec<Vec<&str>> =
+                whole.iter().map(|round| round.iter().map(String::as_str).collect()).collect();
+            prop_assert_eq!(sent(&whole, CitationStyle::Marks).0, sent(&rounds, CitationStyle::Marks).0);
+        }
     }
 }

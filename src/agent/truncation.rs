@@ -4,14 +4,10 @@
 //! that are left, instructions and the last turn excepted. The stored history stays as it is.
 
 use crate::openai::message::{Message, Role};
-use crate::parted::PartedText;
-use crate::upstream::Transcript;
 
-/// The messages of a prompt, of which the oldest turns can be left out.
+/// Which messages of a history are sent.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Truncation {
-    /// As the upstream is sent them.
-    messages: Vec<PartedText>,
     /// How many of them are instructions at the beginning.
     leading: usize,
     /// Where the turns after the first one that is sent begin.
@@ -21,8 +17,8 @@ pub(super) struct Truncation {
 }
 
 impl Truncation {
-    /// The prompt of these messages, given with their texts.
-    pub(super) fn new(history: &[Message], texts: &[PartedText]) -> Self {
+    /// For this history.
+    pub(super) fn new(history: &[Message]) -> Self {
         let is_user = |message: &Message| *message.role() == Role::User;
         let leading = history.iter().take_while(|it| it.is_instruction()).count();
         let pairs = history.iter().zip(history.iter().skip(1)).enumerate();
@@ -30,28 +26,25 @@ impl Truncation {
             *index >= leading && is_user(next) && !is_user(before)
         });
         Self {
-            messages: texts.to_vec(),
             leading,
             starts: starts.map(|(index, _)| index + 1).collect(),
             first: leading,
         }
     }
 
-    /// Adds messages of the last turn.
-    pub(super) fn push(&mut self, texts: &[PartedText]) {
-        self.messages.extend_from_slice(texts);
+    /// Whether the message with this index is sent.
+    pub(super) fn sends(&self, index: usize) -> bool {
+        index < self.leading || index >= self.first
     }
 
-    /// Leaves out the older half of the turns. Returns what is sent then; `None` if only the last turn is left.
-    pub(super) fn shorten(&mut self) -> Option<Transcript> {
+    /// Leaves out the older half of the turns. Returns whether there was more than the last turn.
+    pub(super) fn shorten(&mut self) -> bool {
         let left_out = self.starts.len().div_ceil(2);
-        let last = left_out.checked_sub(1)?;
-        self.first = self.starts.drain(..left_out).nth(last)?;
-        let instructions = self.messages.iter().take(self.leading);
-        let rest = self.messages.iter().skip(self.first);
-        let mut transcript = Transcript::default();
-        transcript.push(instructions.chain(rest).cloned());
-        Some(transcript)
+        let Some(first) = self.starts.drain(..left_out).next_back() else {
+            return false;
+        };
+        self.first = first;
+        true
     }
 }
 
@@ -69,31 +62,14 @@ mod tests {
             history.push(say(Role::Assistant, turn));
         }
         history.push(say(Role::User, "e"));
-        let texts: Vec<PartedText> = history
-            .iter()
-            .map(|one| one.json().clone().into())
-            .collect();
-        let mut truncation = Truncation::new(&history, &texts);
-        truncation.push(&[say(Role::Assistant, "call").json().clone().into()]);
+        let mut truncation = Truncation::new(&history);
         let mut sent = Vec::new();
-        while let Some(transcript) = truncation.shorten() {
-            let text = transcript.text().in_one_piece().unwrap();
-            let text = std::str::from_utf8(&text).unwrap();
-            let messages: Vec<serde_json::Value> =
-                serde_json::from_str(&format!("[{text}]")).unwrap();
-            let contents: Vec<&str> = messages
-                .iter()
-                .map(|one| one["content"].as_str().unwrap())
-                .collect();
+        while truncation.shorten() {
+            let shown = history.iter().enumerate();
+            let shown = shown.filter(|(index, _)| truncation.sends(*index));
+            let contents: Vec<String> = shown.map(|(_, one)| one.content_text()).collect();
             sent.push(contents.join(" "));
         }
-        assert_eq!(
-            sent,
-            [
-                "s c more c d more d e call",
-                "s d more d e call",
-                "s e call"
-            ]
-        );
+        assert_eq!(sent, ["s c more c d more d e", "s d more d e", "s e"]);
     }
 }

@@ -31,6 +31,8 @@ pub struct Caller {
     pub session_header: Option<SessionId>,
     /// The id of a chat that a header of the settings carried.
     pub chat_header: Option<ChatId>,
+    /// How progress is to be sent, as a header says; not checked yet.
+    pub progress_header: Option<String>,
     /// Headers that are sent to the upstream.
     pub headers: Arc<HeaderMap>,
     /// `traceparent` and `tracestate`, for tools.

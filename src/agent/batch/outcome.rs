@@ -23,6 +23,8 @@ pub(super) struct CallAnswer {
     pub(super) digest: ResultDigest,
     /// The text for the model, shortened if necessary.
     pub(super) content: String,
+    /// The result has no text; `content` says so.
+    pub(super) is_blank: bool,
     /// The whole text, if `content` is shortened.
     pub(super) full_text: Option<String>,
     /// The sources that it found.

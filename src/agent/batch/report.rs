@@ -7,7 +7,10 @@ use super::super::calls::ResolvedCall;
 use super::super::event::Calling;
 use super::BatchContext;
 use crate::metrics::ToolLabel;
+use crate::openai::message::NO_OUTPUT;
 
+/// Stands for the text of a result that has images only.
+const NO_TEXT: &str = "(no text, but images)";
 /// The result for the model of a call that was cancelled while it ran.
 const CANCELLED: &str = "The call was cancelled while it was running. It may have taken effect or not; find out before you \
                          repeat it.";
@@ -67,6 +70,15 @@ pub(super) fn add_note(text: &mut String, note: Option<String>) {
         }
         text.push_str(&note);
     }
+}
+
+/// Puts what stands for it in the place of a text without words; returns whether the text was one.
+pub(super) fn fill_blank(text: &mut String, has_images: bool) -> bool {
+    let is_blank = text.trim().is_empty();
+    if is_blank {
+        *text = if has_images { NO_TEXT } else { NO_OUTPUT }.to_owned();
+    }
+    is_blank
 }
 
 /// The result for the model of a call that was cancelled, which had started or not.

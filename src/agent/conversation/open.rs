@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::super::inputs::{InputFiles, has_files};
+use super::super::inputs::{InputFiles, has_files, named_in};
 use super::super::turn::TurnRequest;
 use super::super::{AgentError, AgentParts, block_in_place_if};
-use super::{Conversation, RunSession, is_long};
-use crate::ids::{Owner, RunId, SessionId};
+use super::{Conversation, RunSession, delete_fork, is_long};
+use crate::ids::{FileId, Owner, RunId, SessionId};
 use crate::openai::citation::CitedSource;
 use crate::openai::message::{Message, Role};
 use crate::session::{
@@ -17,13 +17,45 @@ use crate::session::{
 /// A session that a run has leased.
 struct LeasedSession {
     id: SessionId,
-    lease: Lease,
+    lease: Arc<Lease>,
     /// What is stored of it.
     found: Option<StoredSession>,
     id_origin: IdOrigin,
+    /// It was made for this request.
+    is_fork: bool,
 }
 
 impl LeasedSession {
+    /// A session that nothing is stored of.
+    async fn new(
+        parts: &AgentParts,
+        owner: &Owner,
+        id: SessionId,
+        id_origin: IdOrigin,
+    ) -> Result<Self, AgentError> {
+        Ok(Self {
+            lease: Arc::new(parts.sessions.lease(owner, &id).await?),
+            id,
+            found: None,
+            id_origin,
+            is_fork: false,
+        })
+    }
+
+    /// A session with what is stored of it.
+    async fn load(
+        parts: &AgentParts,
+        owner: &Owner,
+        id: SessionId,
+        id_origin: IdOrigin,
+    ) -> Result<Self, AgentError> {
+        let leased = Self::new(parts, owner, id, id_origin).await?;
+        Ok(Self {
+            found: parts.sessions.load(owner, &leased.id).await?,
+            ..leased
+        })
+    }
+
     /// Whether it does not exist, and the request did not ask for a session of this name.
     fn is_new(&self) -> bool {
         self.id_origin != IdOrigin::Client && self.found.is_none()
@@ -85,29 +117,25 @@ impl Conversation {
             None if request.options.ephemeral || !(has_tools || request.options.keep) => None,
             None => {
                 let id = SessionId::fresh();
-                Some(LeasedSession {
-                    lease: parts.sessions.lease(&owner, &id).await?,
-                    id,
-                    found: None,
-                    id_origin,
-                })
+                Some(LeasedSession::new(parts, &owner, id, id_origin).await?)
             }
-            Some(id) => Some(LeasedSession {
-                lease: parts.sessions.lease(&owner, &id).await?,
-                found: parts.sessions.load(&owner, &id).await?,
-                id,
-                id_origin,
-            }),
+            Some(id) => Some(LeasedSession::load(parts, &owner, id, id_origin).await?),
         };
         let session = match (session, &request.options.previous) {
             (Some(session), Some(previous)) => {
                 let is_ephemeral = request.options.ephemeral;
-                Some(after(parts, &owner, session, previous, is_ephemeral).await?)
+                let session = after(parts, session, previous, &incoming, is_ephemeral);
+                Some(session.await?)
             }
             (session, _) => session,
         };
-        if let Some(session) = &session {
-            holds_calls(session, answers)?;
+        if let Some(session) = &session
+            && let Err(error) = holds_calls(session, answers)
+        {
+            if session.is_fork {
+                delete_fork(parts, &session.lease).await;
+            }
+            return Err(error);
         }
         if request.options.ephemeral {
             let stored = session.and_then(|session| session.found);
@@ -121,8 +149,16 @@ impl Conversation {
         let Some(session) = session.filter(is_kept) else {
             return Ok((None, accept_unstored(incoming).await?));
         };
-        let (conversation, history) = Self::stored(parts, request, session, incoming).await?;
-        Ok((Some(conversation), history))
+        let fork = session.is_fork.then(|| session.lease.clone());
+        match Self::stored(parts, request, session, incoming).await {
+            Ok((conversation, history)) => Ok((Some(conversation), history)),
+            Err(error) => {
+                if let Some(lease) = fork {
+                    delete_fork(parts, &lease).await;
+                }
+                Err(error)
+            }
+        }
     }
 
     /// The conversation of a stored session, or of one that will be stored.
@@ -138,6 +174,7 @@ impl Conversation {
             lease,
             found,
             id_origin,
+            is_fork,
         } = session;
         let owner = request.caller.owner.clone();
         let exists = found.is_some();
@@ -149,11 +186,9 @@ impl Conversation {
         };
         let has_files = has_files(&incoming);
         let incoming = files.accept(incoming).await?;
+        let used: Vec<FileId> = incoming.iter().flat_map(named_in).collect();
         // Inline files are stored for the session.
         let deferred = is_new && !has_files && !request.options.keep;
-        // One write in place of two. After the end of the process in the first model call, nobody knows the session; in a
-        // shared store, the record leads other processes to the run.
-        let postponed = is_new && !has_files && !parts.sessions.is_shared();
         let is_read_only = |name: &str| request.tools.is_read_only(name);
         let interrupted = interrupted_results(&stored, is_read_only);
         let before = stored.messages.len();
@@ -166,7 +201,7 @@ impl Conversation {
         }
         let session = RunSession::Stored {
             id,
-            lease: Arc::new(lease),
+            lease,
             deferred,
         };
         let sources = sources(&stored, &unsaved);
@@ -176,10 +211,9 @@ impl Conversation {
             unsaved.append.splice(0..0, results);
             unsaved.keep = before;
         }
-        let only_appends = unsaved.keep == before;
+        unsaved.files = used;
         let conversation = Self {
-            only_appends,
-            postponed,
+            is_unused_fork: is_fork,
             id_origin,
             ..Self::new(parts, owner, session, unsaved, sources)
         };
@@ -218,9 +252,8 @@ impl Conversation {
             attachment: None,
             answered_call: None,
             sources,
-            only_appends: false,
-            postponed: false,
             written_ahead: None,
+            is_unused_fork: false,
         }
     }
 }
@@ -265,17 +298,19 @@ fn named_session(
 }
 
 /// The session in which the turn follows the answer of the run `previous`: the session itself where that is its last answer,
-/// else a fork. Of a turn that is not stored only the history is cut.
+/// else a fork. A turn without an answer that comes after it is left behind, too, unless the request repeats it. Of a turn
+/// that is not stored only the history is cut.
 async fn after(
     parts: &AgentParts,
-    owner: &Owner,
     session: LeasedSession,
     previous: &RunId,
+    incoming: &[Message],
     is_ephemeral: bool,
 ) -> Result<LeasedSession, AgentError> {
     let Some(stored) = &session.found else {
         return Err(AgentError::NoPosition);
     };
+    let is_last_run = stored.last_run.as_ref() == Some(previous);
     let is_answer = |stored: &StoredMessage| stored.view.is_some();
     let is_of_run = |stored: &StoredMessage| {
         let view = stored.view.as_ref();
@@ -286,10 +321,14 @@ async fn after(
     let place = match place {
         Some(place) => place,
         // An answer of another dialect can only be followed while it is the last one.
-        None if stored.last_run.as_ref() == Some(previous) => return Ok(session),
+        None if is_last_run => return Ok(session),
         None => return Err(AgentError::NoPosition),
     };
-    if last == Some(place) {
+    if last == Some(place)
+        && (is_last_run
+            || place + 1 == stored.messages.len()
+            || merge::repeats(&stored.messages, incoming))
+    {
         return Ok(session);
     }
     if is_ephemeral {
@@ -303,11 +342,10 @@ async fn after(
     let before = stored.instructions.len() + place + 1;
     let fork = parts.sessions.fork(&session.lease, Some(before), None);
     let id = fork.await?.id;
+    let owner = session.lease.owner();
     Ok(LeasedSession {
-        lease: parts.sessions.lease(owner, &id).await?,
-        found: parts.sessions.load(owner, &id).await?,
-        id,
-        id_origin: IdOrigin::Client,
+        is_fork: true,
+        ..LeasedSession::load(parts, owner, id, IdOrigin::Client).await?
     })
 }
 

@@ -61,12 +61,7 @@ impl Run {
 
     /// The message of a reply that ends where it is. Its calls are dropped, as they may be incomplete.
     fn cut_reply(&mut self, call: ActiveModelCall) -> Vec<StoredMessage> {
-        let ActiveModelCall {
-            assembler,
-            buffered,
-            ..
-        } = call;
-        let reply = assembler.finish(self.request.route.quirks.call_ids);
+        let (reply, buffered) = call.cut(&self.request);
         self.queue_events(buffered);
         let _tokens = self.count(&reply);
         self.answer_text.end_round(&reply.text);

@@ -118,7 +118,7 @@ impl Run {
         self.report_round_end(false);
         self.note_missing_files(reason);
         self.annotate();
-        let finish_reason = finish_reason(reason, &self.finish_reason);
+        let finish_reason = finish_reason(reason, self.finish_reason);
         let outcome = Outcome {
             stop_reason: reason,
             finish_reason,
@@ -153,15 +153,17 @@ impl Run {
             return;
         }
         self.finish_write().await;
+        let run = self.control.run().as_str().to_owned();
+        let (run, completion) = match self.request.options.keep {
+            true => (Some(run), None),
+            false => (None, Some(run)),
+        };
         let view = View {
             text: self.answer_text.joined().to_owned(),
             final_text: self.answer_text.last_round().to_owned(),
             call_ids: client_calls.clone(),
-            run: self
-                .request
-                .options
-                .keep
-                .then(|| self.control.run().as_str().to_owned()),
+            run,
+            completion,
             removed: Vec::new(),
         };
         if let Some(last) = end.last_mut() {
@@ -308,14 +310,15 @@ impl Run {
 }
 
 /// The `finish_reason` for the client: that of the model if the model ended the turn, else one that follows from the reason.
-fn finish_reason(reason: StopReason, last: &FinishReason) -> FinishReason {
+fn finish_reason(reason: StopReason, last: FinishReason) -> FinishReason {
     match (reason, last) {
         (StopReason::ClientTools, _) => FinishReason::ToolCalls,
         (StopReason::Cancelled, _) => FinishReason::Stop,
         (StopReason::Length, _) => FinishReason::Length,
         (StopReason::ContentFilter, _) => FinishReason::ContentFilter,
         (_, FinishReason::Length) if reason != StopReason::TerminatedByTool => FinishReason::Length,
-        (StopReason::Completed, last) => last.clone(),
+        // With calls, these were forbidden.
+        (StopReason::Completed, last) if last != FinishReason::ToolCalls => last,
         _ => FinishReason::Stop,
     }
 }

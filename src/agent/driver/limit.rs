@@ -1,4 +1,5 @@
-//! The end of a turn at a limit. The client gets a notice, and a sentence if the answer would have no text.
+//! The end of a turn at a limit, or of one whose request forbids every call. The client gets a sentence if the answer would
+//! have no text, and a notice of a limit.
 
 use super::super::AgentError;
 use super::super::event::{AgentEvent, Notice};
@@ -38,7 +39,7 @@ impl Run {
         self.finish(reason, vec![end]).await
     }
 
-    /// Ends the turn at a limit whose final call brought no answer.
+    /// Ends the turn whose final call brought no answer.
     pub(super) async fn finish_unanswered(
         &mut self,
         reason: StopReason,
@@ -46,7 +47,7 @@ impl Run {
         buffered: Vec<AgentEvent>,
     ) -> Result<(), AgentError> {
         let _dropped = self.end_round(&reply.text, buffered);
-        reply.text = self.add_limit_sentence(reason);
+        reply.text = self.add_sentence(reason);
         let message = transcript::assistant(&reply, &[]);
         self.finish(reason, vec![StoredMessage::visible(message)])
             .await
@@ -61,7 +62,7 @@ impl Run {
         if reason.limit().is_none() || !text.trim().is_empty() {
             return None;
         }
-        let sentence = self.add_limit_sentence(reason);
+        let sentence = self.add_sentence(reason);
         Some(StoredMessage::visible(transcript::text_answer(&sentence)))
     }
 
@@ -76,12 +77,23 @@ impl Run {
                 .to_owned(),
         });
         let tools = self.request.tools.tools_json();
-        estimate_tokens(&self.transcript, tools.as_deref(), reply)
+        estimate_tokens(self.prompt.transcript(), tools.as_deref(), reply)
     }
 
-    fn add_limit_sentence(&mut self, reason: StopReason) -> String {
-        let limit = reason.limit().unwrap_or(reason.as_str());
-        let sentence = format!("The turn ended without a final answer: it reached {limit}.");
+    /// Why the turn has no answer, if it ends for this reason; `None` if the reason itself is not the cause.
+    pub(super) fn unanswered_sentence(&self, reason: StopReason) -> Option<String> {
+        let cause = match (reason.limit(), reason) {
+            (Some(limit), _) => format!("it reached {limit}"),
+            (None, StopReason::Completed) if self.machine.forbids_calls() => {
+                "'tool_choice' forbids calls of tools, and the model wrote no text".to_owned()
+            }
+            (None, _) => return None,
+        };
+        Some(format!("The turn ended without a final answer: {cause}."))
+    }
+
+    fn add_sentence(&mut self, reason: StopReason) -> String {
+        let sentence = self.unanswered_sentence(reason).unwrap_or_default();
         self.answer_text.begin_round();
         self.add_text(sentence.clone());
         sentence

@@ -7,12 +7,11 @@ use super::super::block_in_place_if;
 use super::super::calls::{CallEffect, ResolvedCall, Resolver};
 use super::super::event::{AgentEvent, Notice};
 use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer, ReplyFacts};
-use super::super::model_call::ActiveModelCall;
+use super::super::model_call::{ActiveModelCall, ModelAnswer, ModelCallContext};
 use super::super::policy::CallDecision;
 use super::super::stop::StopReason;
 use super::super::token_estimate::estimate_input;
 use super::super::transcript;
-use super::super::truncation::Truncation;
 use super::super::{AgentError, InputTokens};
 use super::{Aborted, Phase, Run};
 use crate::openai::tool::ToolCall;
@@ -20,7 +19,7 @@ use crate::openai::usage::FinishReason;
 use crate::session::StoredMessage;
 use crate::upstream::ModelCall;
 use crate::upstream::assemble::ModelReply;
-use crate::upstream::messages;
+use crate::upstream::learned::LearnedQuirk;
 use crate::upstream::retry::is_too_long;
 use crate::upstream::settings::FinalCall;
 
@@ -61,10 +60,15 @@ impl Run {
         let opened = loop {
             let call = self.model_call(offer, output_left);
             let waiting_since = Instant::now();
+            let mut context = ModelCallContext {
+                parts: &self.parts,
+                request: &self.request,
+                prompt: &mut self.prompt,
+            };
             let opened = tokio::select! {
                 biased;
                 () = &mut *aborted => None,
-                opened = ActiveModelCall::open(&self.parts, &self.request, call, offer) => Some(opened),
+                opened = ActiveModelCall::open(&mut context, call, offer) => Some(opened),
             };
             self.waited += waiting_since.elapsed();
             match opened {
@@ -91,11 +95,9 @@ impl Run {
     /// Leaves the oldest turns out of a prompt that was refused as too long. Returns whether there were any.
     fn shorten(&mut self, error: &AgentError) -> bool {
         let is_too_long = matches!(error, AgentError::Upstream(error) if is_too_long(error));
-        let truncation = self.truncation.as_mut().filter(|_| is_too_long);
-        let Some(transcript) = truncation.and_then(Truncation::shorten) else {
+        if !is_too_long || !self.prompt.shorten() {
             return false;
-        };
-        self.transcript = transcript;
+        }
         let left_out = Notice {
             kind: "truncated",
             message: "the prompt was too long for the model; its oldest turns were left out"
@@ -120,9 +122,9 @@ impl Run {
         let removes_tools = self.request.route.quirks.final_call == FinalCall::RemoveTools;
         let (tools, tool_choice) = match offer {
             _ if tools.is_none() => (None, None),
-            Offer::AsRequested => (tools, template.first_choice.clone()),
+            Offer::Forbidden | Offer::Withheld(_) if removes_tools => (None, None),
+            Offer::AsRequested | Offer::Forbidden => (tools, template.first_choice.clone()),
             Offer::Unforced => (tools, template.later_choice.clone()),
-            Offer::Withheld(_) if removes_tools => (None, None),
             Offer::Removed(_) => (None, None),
             Offer::Withheld(_) => (tools, Some("\"none\"".into())),
         };
@@ -137,7 +139,9 @@ impl Run {
             tools,
             tool_choice,
             max_output_tokens: output_left,
-            transcript: self.transcript.clone(),
+            transcript: self.prompt.transcript().clone(),
+            streams: true,
+            sends_stream_options: true,
             headers: self.request.caller.headers.clone(),
             session: self.turn_env.workspace().clone(),
         }
@@ -156,25 +160,23 @@ impl Run {
             }
         }
         InputTokens {
-            tokens: estimate_input(&self.transcript, call.tools.as_deref()),
+            tokens: estimate_input(self.prompt.transcript(), call.tools.as_deref()),
             estimated: true,
         }
     }
 
     /// Ends the model call: starts the batch of its calls, or ends the turn.
-    pub(super) async fn end_model_call(&mut self) -> Result<(), AgentError> {
-        let Phase::ModelCall(call) = std::mem::replace(&mut self.phase, Phase::Over) else {
-            return Ok(());
-        };
-        let (with_tools, upstream) = (call.with_tools(), call.upstream().clone());
-        let ActiveModelCall {
-            assembler,
-            buffered,
-            ..
-        } = *call;
-        let mut reply = assembler.finish(self.request.route.quirks.call_ids);
+    pub(super) async fn end_model_call(&mut self, answer: ModelAnswer) -> Result<(), AgentError> {
+        self.phase = Phase::Over;
+        let ModelAnswer {
+            mut reply,
+            mut buffered,
+            of_message,
+            with_tools,
+            upstream,
+        } = answer;
         let tokens = self.count(&reply);
-        self.finish_reason = reply.finish.clone();
+        self.finish_reason = reply.finish;
         let model_calls: Vec<ToolCall> = std::mem::take(&mut reply.calls)
             .into_iter()
             .map(|assembled| assembled.call)
@@ -199,15 +201,18 @@ impl Run {
         match after {
             AfterModelCall::AskAgain => {
                 let learned = self.parts.router.learned();
-                learned.remove_tools(&*upstream, &self.request.model);
+                learned.learn(LearnedQuirk::WithheldTools, &*upstream, &self.request.model);
                 let _dropped = self.end_round(&reply.text, buffered);
                 self.phase = Phase::BeforeModelCall;
                 Ok(())
             }
-            AfterModelCall::Finish(reason) if reason.limit().is_some() && !reply.has_answer() => {
+            AfterModelCall::Finish(reason)
+                if !reply.has_answer() && self.unanswered_sentence(reason).is_some() =>
+            {
                 self.finish_unanswered(reason, reply, buffered).await
             }
             AfterModelCall::Finish(reason) => {
+                buffered.extend(of_message);
                 self.queue_events(buffered);
                 let end = vec![StoredMessage::visible(transcript::assistant(&reply, &[]))];
                 self.answer_text.end_round(&reply.text);
@@ -221,8 +226,11 @@ impl Run {
                 self.finish(reason, end).await
             }
             AfterModelCall::Fail(reason) => {
-                let end = self.unrun_messages(&reply, &resolved, NOT_RUN_LIMIT);
-                self.store(end, Vec::new()).await;
+                // A turn that fails in its first round stores nothing.
+                if self.machine.round() > 0 {
+                    let end = self.unrun_messages(&reply, &resolved, NOT_RUN_LIMIT);
+                    self.store(end, Vec::new()).await;
+                }
                 self.fail_at_limit(reason);
                 Ok(())
             }
@@ -232,6 +240,10 @@ impl Run {
                 self.finish(StopReason::Cancelled, end).await
             }
             AfterModelCall::Batch(decisions) => {
+                let hands_over = |one: &CallDecision| *one == CallDecision::HandOver;
+                if decisions.iter().all(hands_over) {
+                    buffered.extend(of_message);
+                }
                 self.start_batch(reply, buffered, resolved, decisions).await
             }
         }
@@ -318,14 +330,8 @@ impl Run {
         let next = self.machine.after_batch(&batch.outcomes());
         let finished = batch.finish();
         self.turn_bytes = finished.turn_bytes;
-        let round = finished.messages.iter().map(|stored| &stored.message);
-        let round = messages::of_round(round, &self.request.route.quirks);
-        let images = &finished.images;
-        let texts: Vec<_> = round.iter().map(|message| images.render(message)).collect();
-        if let Some(truncation) = &mut self.truncation {
-            truncation.push(&texts);
-        }
-        self.transcript.push(texts);
+        let round = finished.messages.iter().map(|one| one.message.clone());
+        self.prompt.push_round(round.collect(), finished.images);
         match next {
             AfterBatch::Continue if self.control.stops_after_round() => {
                 self.queue_events(finished.buffered);

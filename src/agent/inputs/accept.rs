@@ -78,7 +78,7 @@ impl InputFiles<'_> {
         Ok(accepted)
     }
 
-    /// Checks the stored images that a message brings, and attaches them to the session.
+    /// Checks the stored images that a message brings.
     async fn check_images(&self, message: usize, brings: &Message) -> Result<(), AgentError> {
         for (part, id) in input_images(brings) {
             let index = PartIndex { message, part };
@@ -206,7 +206,8 @@ impl InputFiles<'_> {
             return Ok(None);
         }
         let file = NewFile {
-            session: self.session,
+            // It is attached to the session when the turn is written.
+            session: None,
             name: &received.name,
             mime_type: received.mime_type.as_deref(),
             purpose: Purpose::UserData,

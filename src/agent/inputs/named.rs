@@ -1,4 +1,4 @@
-//! Files of an imported session.
+//! The files that messages name.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::session::files::{FileError, FileStore};
 const MAX_NAMED_FILES: usize = 1000;
 
 /// The files that a message names, as files or as images.
-fn named_in(message: &Message) -> Vec<FileId> {
+pub(in super::super) fn named_in(message: &Message) -> Vec<FileId> {
     let mut ids = image_ids(message);
     let parts = file_parts(message).unwrap_or_default();
     ids.extend(parts.iter().filter_map(|part| match FilePart::read(part) {

@@ -12,6 +12,7 @@ fn machine(change: impl FnOnce(&mut TurnRules)) -> Machine {
         limits: TurnLimits::default(),
         on_limit: OnLimit::FinalAnswer,
         permission: Permission::Auto,
+        forbids_calls: false,
         repeat_threshold: 3,
     };
     change(&mut rules);
@@ -316,4 +317,66 @@ fn an_answer_that_the_filter_stopped_runs_nothing() {
         ..asking(&calls)
     });
     assert_eq!(after, AfterModelCall::Abandon(StopReason::ContentFilter));
+}
+
+#[test]
+fn a_turn_that_may_make_no_calls_takes_the_text_and_runs_nothing() {
+    let forbidding = || {
+        let mut machine = machine(|rules| {
+            rules.forbids_calls = true;
+            rules.limits.max_tool_calls = Some(0);
+            rules.on_limit = OnLimit::Error;
+        });
+        let before = machine.before_model_call(Duration::ZERO);
+        assert_eq!(before, BeforeModelCall::Call(Offer::Forbidden));
+        machine
+    };
+    let calls = [call("1"), CallFacts::Client];
+    for (finish, end) in [
+        (FinishReason::ToolCalls, StopReason::Completed),
+        (FinishReason::Stop, StopReason::Completed),
+        (FinishReason::Length, StopReason::Length),
+        (FinishReason::ContentFilter, StopReason::ContentFilter),
+    ] {
+        for calls in [&calls[..], &[]] {
+            let reply = ReplyFacts {
+                calls,
+                ..answering(&finish)
+            };
+            let after = forbidding().after_model_call(&reply);
+            assert_eq!(after, AfterModelCall::Finish(end), "{finish:?}");
+        }
+    }
+    // The model's own end is no reason to ask again.
+    for (finish, end) in [
+        (FinishReason::Length, StopReason::Length),
+        (FinishReason::ContentFilter, StopReason::ContentFilter),
+    ] {
+        let silent = ReplyFacts {
+            finish: &finish,
+            ..asking(&[])
+        };
+        let after = forbidding().after_model_call(&silent);
+        assert_eq!(after, AfterModelCall::Finish(end));
+    }
+}
+
+#[test]
+fn a_turn_that_may_make_no_calls_is_asked_once_more_without_tools() {
+    let client = [CallFacts::Client];
+    for calls in [&[call("1")][..], &client, &[]] {
+        let mut machine = machine(|rules| rules.forbids_calls = true);
+        machine.before_model_call(Duration::ZERO);
+        let after = machine.after_model_call(&asking(calls));
+        assert_eq!(after, AfterModelCall::AskAgain);
+        let again = BeforeModelCall::Call(Offer::Removed(StopReason::Completed));
+        assert_eq!(machine.before_model_call(Duration::ZERO), again);
+        let silent = ReplyFacts {
+            with_tools: false,
+            ..asking(calls)
+        };
+        let after = machine.after_model_call(&silent);
+        assert_eq!(after, AfterModelCall::Finish(StopReason::Completed));
+        assert_eq!((machine.rounds(), machine.model_calls()), (0, 2));
+    }
 }

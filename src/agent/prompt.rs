@@ -1,0 +1,142 @@
+//! The messages of a turn's model calls: the history and the rounds, in the form that the called upstream takes.
+//!
+//! What is added stands behind what was sent before, so that the server's prompt cache stays valid. Only a change of the
+//! upstream and a prompt that is too long write all messages anew.
+
+use std::sync::Arc;
+
+use super::block_in_place_if;
+use super::conversation::is_long;
+use super::images::NamedImages;
+use super::truncation::Truncation;
+use crate::openai::message::Message;
+use crate::parted::PartedText;
+use crate::upstream::memory::UpstreamMemory;
+use crate::upstream::router::Route;
+use crate::upstream::{Transcript, messages};
+
+/// The messages of a turn.
+#[derive(Debug)]
+pub(super) struct Prompt {
+    route: Arc<Route>,
+    /// The candidate of the route that the transcript is for.
+    candidate: usize,
+    memory: UpstreamMemory,
+    transcript: Transcript,
+    /// What the transcript is made of, if it may have to be made again.
+    kept: Option<Vec<MessageGroup>>,
+    truncation: Option<Truncation>,
+}
+
+/// The history, or the messages of a round.
+#[derive(Debug)]
+struct MessageGroup {
+    messages: Vec<Message>,
+    images: NamedImages,
+}
+
+impl MessageGroup {
+    fn texts(&self, written: &[Message]) -> Vec<PartedText> {
+        let written = written.iter().map(|message| self.images.render(message));
+        written.collect()
+    }
+}
+
+impl Prompt {
+    /// The prompt of a repaired history. With `truncates` its oldest turns can be left out.
+    pub(super) fn new(
+        route: Arc<Route>,
+        history: Vec<Message>,
+        images: NamedImages,
+        truncates: bool,
+    ) -> Self {
+        let may_change = truncates || route.upstreams().len() > 1;
+        let mut prompt = Self {
+            memory: memory_of(&route, 0),
+            route,
+            candidate: 0,
+            transcript: Transcript::default(),
+            truncation: truncates.then(|| Truncation::new(&history)),
+            kept: None,
+        };
+        let history = MessageGroup {
+            messages: history,
+            images,
+        };
+        prompt.write_history(&history);
+        prompt.kept = may_change.then(|| vec![history]);
+        prompt
+    }
+
+    /// The messages for the upstream that was called last.
+    pub(super) fn transcript(&self) -> &Transcript {
+        &self.transcript
+    }
+
+    /// The messages for a candidate of the route.
+    pub(super) fn for_candidate(&mut self, candidate: usize) -> Transcript {
+        if candidate != self.candidate {
+            self.candidate = candidate;
+            self.write_all();
+        }
+        self.transcript.clone()
+    }
+
+    /// Adds the messages of a round, and the images that they name.
+    pub(super) fn push_round(&mut self, messages: Vec<Message>, images: NamedImages) {
+        let round = MessageGroup { messages, images };
+        self.write_round(&round);
+        if let Some(kept) = &mut self.kept {
+            kept.push(round);
+        }
+    }
+
+    /// Leaves the older half of the turns out. Returns whether there were any.
+    pub(super) fn shorten(&mut self) -> bool {
+        let shortened = self.truncation.as_mut().is_some_and(Truncation::shorten);
+        if shortened {
+            self.write_all();
+        }
+        shortened
+    }
+
+    fn write_all(&mut self) {
+        let Some(kept) = self.kept.take() else {
+            return;
+        };
+        self.memory = memory_of(&self.route, self.candidate);
+        self.transcript = Transcript::default();
+        let mut groups = kept.iter();
+        if let Some(history) = groups.next() {
+            self.write_history(history);
+        }
+        groups.for_each(|round| self.write_round(round));
+        self.kept = Some(kept);
+    }
+
+    fn write_history(&mut self, history: &MessageGroup) {
+        let bytes = history.messages.iter().map(|message| message.json().len());
+        let long = is_long(history.messages.len(), bytes.sum());
+        let written = block_in_place_if(long, || {
+            let all = history.messages.iter().enumerate();
+            let sent = all.filter(|(index, _)| {
+                let truncation = self.truncation.as_ref();
+                truncation.is_none_or(|truncation| truncation.sends(*index))
+            });
+            let restored = sent.map(|(_, message)| self.memory.restored(message));
+            messages::of_history(restored.collect(), &self.route.quirks)
+        });
+        self.transcript.push(history.texts(&written));
+    }
+
+    fn write_round(&mut self, round: &MessageGroup) {
+        let restored = round.messages.iter();
+        let restored: Vec<_> = restored.map(|one| self.memory.restored(one)).collect();
+        let written = messages::of_round(&restored, &self.route.quirks);
+        self.transcript.push(round.texts(&written));
+    }
+}
+
+fn memory_of(route: &Route, candidate: usize) -> UpstreamMemory {
+    UpstreamMemory::new(route.candidate(candidate).name(), route.quirks.call_ids)
+}
