@@ -22,6 +22,7 @@ mod models;
 pub mod openapi;
 mod operations;
 mod path;
+mod probe;
 mod responses;
 mod routes;
 pub mod server;
@@ -191,7 +192,7 @@ fn routes_with(of_runs: Routes) -> Routes {
         )
         .get(
             "/v1/chat/completions/{id}/messages",
-            completions::messages,
+            completions::messages::list,
             openapi::runs::messages,
         )
         .get("/v1/models", models::list, openapi::server::models)
@@ -359,16 +360,7 @@ fn cors(settings: &Settings) -> Option<CorsLayer> {
     if settings.cors_origins.is_empty() {
         return None;
     }
-    let exposed = [
-        "x-request-id",
-        "x-session-id",
-        "openai-processing-ms",
-        "x-loopwright-overhead-ms",
-    ];
-    let exposed: Vec<_> = exposed
-        .into_iter()
-        .map(http::HeaderName::from_static)
-        .collect();
+    let exposed = headers::EXPOSED.map(http::HeaderName::from_static);
     Some(
         CorsLayer::new()
             .allow_origin(settings.cors_origins.clone())

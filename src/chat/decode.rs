@@ -33,7 +33,7 @@ use crate::ids::Owner;
 use crate::openai::raw::{RawObject, quoted};
 use crate::openai::request::{RequestError, body_object};
 
-pub use self::extensions::ProgressMode;
+pub use self::extensions::{PROGRESS_HEADER, ProgressMode};
 pub use self::mcp::DeclaringServers;
 pub use self::schema::ChatRequest;
 pub use self::tools::capability;
@@ -139,10 +139,11 @@ pub fn decode<'a>(
     let ChatFields {
         model,
         tools: tool_fields,
-        extensions,
+        mut extensions,
         messages,
         has_functions,
     } = ChatFields::sort(&object);
+    extensions.take_head(&caller)?;
     let model = body::model(model)?;
     let route = offer.route(&model)?;
     let offer = offer.for_model(&model);
@@ -307,7 +308,7 @@ impl PartialRequest<'_> {
         let stream_options = fields.stream_options.raw();
         let include_usage = body::include_usage(stream_options)?;
         let messages = body::messages(fields.messages, self.max_messages, self.body)?;
-        let (first_choice, later_choice) = tool_choice.for_rounds(&tools, server_tool);
+        let choices = tool_choice.for_rounds(&tools, server_tool);
         let call_fields: Arc<str> = self.object.members_without(&left_out).into();
         let has_tools_only = TOOLS_ONLY.iter().any(|key| self.object.get(key).is_some());
         let call = CallTemplate {
@@ -320,8 +321,8 @@ impl PartialRequest<'_> {
             },
             fields: call_fields,
             stream_options: stream_options.map(|options| options.get().into()),
-            first_choice,
-            later_choice,
+            first_choice: choices.first,
+            later_choice: choices.later,
         };
         let reply = ReplyOptions {
             model: self.model.clone(),
@@ -341,7 +342,7 @@ impl PartialRequest<'_> {
             instructions: None,
             answered_calls: Vec::new(),
             messages,
-            tools,
+            tools: tools.only(choices.allowed),
             files: self.files,
             wanted: wanted.map(|file| file.name).collect(),
             call,

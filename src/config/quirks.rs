@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::CallIdStyle;
 use crate::upstream::settings::{
-    EmptyContent, FinalCall, MaxTokensField, NativeApi, Quirks, RoleOrder, ServerKind,
+    EmptyContent, FinalCall, MaxTokensField, MissingReasoning, NativeApi, Quirks, ReasoningField,
+    RoleOrder, ServerKind, ThinkTags,
 };
 
 /// A table whose keys are the fields of [`Quirks`].
@@ -32,15 +33,19 @@ macro_rules! quirks {
 quirks! {
     streams: bool,
     stream_options: bool,
-    think_tags: bool,
+    think_tags: ThinkTags,
     text_calls: bool,
     split_names: bool,
     send_reasoning: bool,
+    reasoning_field: ReasoningField,
+    missing_reasoning: MissingReasoning,
     final_call: FinalCall,
     call_ids: CallIdStyle,
     images: bool,
     hosted_tools: Vec<String>,
     empty_content: EmptyContent,
+    blank_text: bool,
+    tool_result_name: bool,
     developer_role: bool,
     roles: RoleOrder,
     mid_system: bool,

@@ -7,7 +7,7 @@ use super::file::{File, UpstreamSection};
 use super::validation::Validation;
 use super::{ConfigError, names};
 use crate::upstream::retry::RetryPolicy;
-use crate::upstream::settings::Settings;
+use crate::upstream::settings::{ServerKind, Settings};
 
 /// The name of the one server of `upstream`.
 const DEFAULT_NAME: &str = "default";
@@ -89,8 +89,10 @@ fn one(
         let problem = "a model has no name; write \"client's name\" = \"server's name\"";
         return Err(checks.error(&format!("{table}.model_map"), problem));
     }
+    section.kind = section.kind.or_else(|| ServerKind::at(&section.base_url.0));
     Ok(Settings {
         name: section.name.0.clone(),
+        kind: section.kind,
         base_url: section.base_url.0.clone(),
         api_key: checks.secret(
             &format!("{table}.api_key"),

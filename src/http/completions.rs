@@ -1,5 +1,7 @@
 //! `/v1/chat/completions/{id}`: answers by their id, while they are made and afterwards; always within the caller's own.
 
+pub(super) mod messages;
+
 use std::io;
 use std::sync::Arc;
 
@@ -13,7 +15,6 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::time::timeout;
 
 use super::answer::DeletedObject;
@@ -22,7 +23,9 @@ use super::extract::{Path, Query};
 use super::stream::KEEP_ALIVE;
 use super::{AppState, body, turn};
 use crate::ids::{Owner, RunId, SessionId};
-use crate::openai::request::{RequestError, body_member, body_object};
+use crate::openai::request::{
+    RequestError, body_member, body_object, listed, one_of, refuse_unknown,
+};
 use crate::responses::encode::as_completion;
 use crate::runs::{CancelMode, Follow, FollowError, Followed, FoundRun, RunAnswer, RunStatus};
 use crate::session::SessionError;
@@ -33,6 +36,12 @@ pub(super) const LAST_EVENT_ID: &str = "last-event-id";
 const POLL_SECONDS: &str = "1";
 /// The `object` of a run that has no answer yet.
 const RUN_OBJECT: &str = "chat.completion.run";
+
+/// The words of `mode`.
+const CANCEL_MODES: [(&str, CancelMode); 2] = [
+    ("abort", CancelMode::Abort),
+    ("after_round", CancelMode::AfterRound),
+];
 
 /// The query of a reader of events.
 #[derive(Debug, Deserialize)]
@@ -120,28 +129,6 @@ pub(super) struct CancelRequest {
     mode: Option<String>,
 }
 
-/// The messages of a run's session.
-#[derive(Debug, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(super) struct CompletionMessages {
-    #[schemars(extend("const" = "list"))]
-    object: String,
-    /// Chat messages, each with an id.
-    data: Vec<IdentifiedMessage>,
-    first_id: Option<String>,
-    last_id: Option<String>,
-    has_more: bool,
-}
-
-/// A chat message with an id; its other members are those of the message.
-#[derive(Debug, JsonSchema)]
-#[schemars(extend("additionalProperties" = true))]
-#[expect(dead_code, reason = "only its schema is used")]
-struct IdentifiedMessage {
-    id: String,
-    role: String,
-}
-
 /// The answer for a run that has not ended.
 pub(super) fn still_running(status: &RunStatus) -> Response {
     let body = RunningCompletion {
@@ -159,47 +146,6 @@ pub(super) fn still_running(status: &RunStatus) -> Response {
         Json(body),
     )
         .into_response()
-}
-
-/// `GET /v1/chat/completions/{id}/messages`
-pub(super) async fn messages(
-    State(state): State<AppState>,
-    Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
-) -> Result<Response, ApiError> {
-    let id = run_id(&id)?;
-    look_up(&state, &owner, &id).await?;
-    let session = state.runs.session_of(&owner, &id).await;
-    let messages = match session.map_err(SessionError::from)? {
-        Some(session) => state.sessions.load(&owner, &session).await?,
-        None => None,
-    };
-    let messages = messages.unwrap_or_default();
-    let all = messages.instructions.iter();
-    let all = all.chain(messages.messages.iter().map(|stored| &stored.message));
-    let entries: Vec<String> = all
-        .enumerate()
-        .map(|(index, message)| {
-            let json = message.json_str().trim_start().trim_start_matches('{');
-            let separator = if json.starts_with('}') { "" } else { "," };
-            format!(
-                "{{\"id\":\"{}-{index}\"{separator}{json}",
-                id.completion_id()
-            )
-        })
-        .collect();
-    let edge = |index: Option<usize>| index.map(|index| format!("{}-{index}", id.completion_id()));
-    let (first, last) = (
-        edge((!entries.is_empty()).then_some(0)),
-        edge(entries.len().checked_sub(1)),
-    );
-    let body = format!(
-        r#"{{"object":"list","data":[{}],"first_id":{},"last_id":{},"has_more":false}}"#,
-        entries.join(","),
-        json!(first),
-        json!(last),
-    );
-    Ok(([(http::header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
 /// `GET /v1/chat/completions/{id}/events`
@@ -348,19 +294,10 @@ async fn cancel_mode(
     }
     body::require_json(&head.headers)?;
     let object = body_object(&bytes)?;
-    if let Some((key, _)) = object.iter().find(|(key, _)| *key != "mode") {
-        let problem =
-            "is not known; the body is {\"mode\": \"abort\"} or {\"mode\": \"after_round\"}";
-        return Err(RequestError::invalid(key, problem).into());
-    }
-    let mode: Option<String> = body_member(&object, "mode", "\"abort\" or \"after_round\"")?;
-    match mode.as_deref() {
-        None | Some("abort") => Ok(CancelMode::Abort),
-        Some("after_round") => Ok(CancelMode::AfterRound),
-        Some(_) => {
-            Err(RequestError::invalid("mode", "must be \"abort\" or \"after_round\"").into())
-        }
-    }
+    refuse_unknown(&object, &["mode"])?;
+    let mode: Option<String> = body_member(&object, "mode", &listed(&CANCEL_MODES))?;
+    let mode = mode.map(|word| one_of("mode", &word, &CANCEL_MODES));
+    Ok(mode.transpose()?.unwrap_or_default())
 }
 
 /// The number of the last line that the reader has. The query counts more than the header.

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::AppState;
 use super::error::{ApiError, Cause};
+use super::probe::is_probe;
 use crate::fair::FairPermit;
 use crate::ids::{Owner, RequestId};
 use crate::metrics::RouteLabel;
@@ -23,7 +24,7 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 pub(super) const REPLICA: HeaderName = HeaderName::from_static("x-loopwright-replica");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
 /// Health checks, which need no key and no allowed host. Without these they tell the status only.
-const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The methods that are accepted. TRACE is refused because the upstream's response to it would show the operator's key.
 const METHODS: [Method; 7] = [
@@ -52,7 +53,8 @@ pub(super) async fn guard(
         _ if !METHODS.contains(&method) => {
             ([(ALLOW, ALLOWED)], ApiError::method_not_allowed()).into_response()
         }
-        Ok((owner, permit)) => {
+        Ok(None) => Response::default(),
+        Ok(Some((owner, permit))) => {
             request.extensions_mut().insert(owner);
             request.extensions_mut().insert(request_id.clone());
             request.extensions_mut().insert(began);
@@ -105,27 +107,35 @@ struct RequestInfo {
     began: Instant,
 }
 
-/// The owner of the request, and the permit that it holds to the end of its response.
+/// The owner of the request, and the permit that it holds to the end of its response. `None` for a probe, which needs
+/// neither.
 fn check_request(
     state: &AppState,
     request: &Request,
-) -> Result<(Owner, Option<RequestPermit>), ApiError> {
+) -> Result<Option<(Owner, Option<RequestPermit>)>, ApiError> {
     let most = state.settings.max_header_bytes;
     if head_bytes(request) > most {
         return Err(ApiError::head_too_large(most));
     }
-    if PROBE_PATHS.contains(&request.uri().path()) {
-        return Ok((Owner::everybody(), None));
+    if HEALTH_PATHS.contains(&request.uri().path()) {
+        return Ok(Some((Owner::everybody(), None)));
+    }
+    let is_probe = is_probe(request.method(), request.uri().path());
+    if is_probe && state.authenticator.has_keys() {
+        return Ok(None);
     }
     let owner = state
         .authenticator
         .authenticate(request.headers(), request.uri())?;
+    if is_probe {
+        return Ok(None);
+    }
     let Some(requests) = &state.requests else {
-        return Ok((owner, None));
+        return Ok(Some((owner, None)));
     };
     let permit = requests.try_acquire(&owner);
     let permit = permit.ok_or_else(ApiError::too_many_requests)?;
-    Ok((owner, Some(RequestPermit(Arc::new(permit)))))
+    Ok(Some((owner, Some(RequestPermit(Arc::new(permit))))))
 }
 
 /// The size of the request's head in bytes: URI and headers, without method and version.

@@ -18,8 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 pub(super) use self::inputs::unknown_call;
 use crate::agent::AgentError;
 use crate::agent::inputs::FilePosition;
-use crate::openai::error::{ErrorBody, ErrorDetail};
-use crate::openai::raw::RawObject;
+use crate::openai::error::{ErrorBody, ErrorDetail, ReportedError};
 use crate::openai::request::RequestError;
 
 /// Tells the OpenAI SDKs not to send a request again on their own.
@@ -240,12 +239,9 @@ impl ApiError {
 
     /// `{"error":{…}}` as JSON text in one line, for a response body or an event of a stream.
     pub fn envelope(&self) -> String {
-        if let Some(error) = self
-            .0
-            .upstream
-            .as_ref()
-            .and_then(|answer| upstream_error(&answer.body))
-        {
+        if let Some(error) = self.0.upstream.as_ref().and_then(|answer| {
+            ReportedError::read(std::str::from_utf8(&answer.body).ok()?).to_object()
+        }) {
             return format!(r#"{{"error":{error}}}"#);
         }
         let error = ErrorDetail {
@@ -360,13 +356,4 @@ impl ApiError {
             }
         }
     }
-}
-
-/// The `error` object of an upstream's error body, if it has one with a message.
-fn upstream_error(body: &[u8]) -> Option<String> {
-    let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
-    let error = object.get_some("error")?;
-    RawObject::parse(error.get()).ok()?.get_some("message")?;
-    // A data line of a stream must not contain line breaks.
-    Some(error.get().replace(['\n', '\r'], " "))
 }

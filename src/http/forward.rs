@@ -39,6 +39,9 @@ use crate::upstream::{
 /// The prefix of the paths of this server. It is removed, because the base URL of an upstream includes its own.
 const PREFIX: &str = "/v1";
 
+/// What the names of request headers begin with that concern this server only.
+const OWN_HEADERS: &str = "x-loopwright-";
+
 /// The head of a request to forward.
 #[derive(Debug, Clone)]
 struct ForwardHead {
@@ -210,12 +213,13 @@ async fn forward_held(
     }
 }
 
-/// The headers of a request that are sent to an upstream: all except session ids and API keys of this server. The upstream
+/// The headers of a request that are sent to an upstream: all except session ids, options and API keys of this server. The upstream
 /// leaves out those about the connection.
 pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> HeaderMap {
     let has_keys = state.authenticator.has_keys();
     remove_headers(&mut headers, |name| {
         *name == SESSION_ID
+            || name.as_str().starts_with(OWN_HEADERS)
             || state.settings.session_headers.contains(name)
             || (has_keys && *name == AUTHORIZATION)
     });

@@ -3,6 +3,41 @@
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+/// Headers of answers that the web pages of `cors_origins` may read: loopwright's own, those of OpenAI's API that come with
+/// answers that are passed through, and those of the content of files.
+pub(super) const EXPOSED: [&str; 30] = [
+    "x-request-id",
+    "x-session-id",
+    "x-completion-id",
+    "idempotency-replayed",
+    "x-should-retry",
+    "retry-after",
+    "retry-after-ms",
+    "openai-processing-ms",
+    "openai-model",
+    "openai-organization",
+    "openai-version",
+    "x-loopwright-estimated",
+    "x-loopwright-overhead-ms",
+    "x-loopwright-replica",
+    "x-ratelimit-limit-requests",
+    "x-ratelimit-limit-tokens",
+    "x-ratelimit-remaining-requests",
+    "x-ratelimit-remaining-tokens",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-reset-tokens",
+    "x-upstream-ratelimit-limit-requests",
+    "x-upstream-ratelimit-limit-tokens",
+    "x-upstream-ratelimit-remaining-requests",
+    "x-upstream-ratelimit-remaining-tokens",
+    "x-upstream-ratelimit-reset-requests",
+    "x-upstream-ratelimit-reset-tokens",
+    "accept-ranges",
+    "content-disposition",
+    "content-range",
+    "etag",
+];
+
 /// The length of the body that the head of a request declares.
 pub(super) fn declared_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()

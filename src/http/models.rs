@@ -13,6 +13,7 @@ use super::error::ApiError;
 use super::extract::Path;
 use super::{AppState, forward};
 use crate::ids::Owner;
+use crate::openai::request::RequestError;
 use crate::tools::gate::Permission;
 use crate::tools::mcp::McpOffer;
 use crate::tools::source::{Health, Source};
@@ -111,7 +112,11 @@ pub(super) async fn show(
     let models = all(&state, headers).await?;
     let model = models.into_iter().find(|model| model.id == id);
     let model = model.ok_or_else(|| {
-        ApiError::not_found("no model has this id; GET /v1/models lists the models")
+        let message = format!("no model has the id '{id}'; GET /v1/models lists the models");
+        RequestError {
+            missing: true,
+            ..RequestError::field("model", message)
+        }
     })?;
     Ok(json_answer(model.json.into()))
 }

@@ -27,7 +27,9 @@ pub(super) use self::operation::Operation;
 
 /// What the document says of the whole API.
 const ABOUT: &str = "An OpenAI-compatible API that finishes the tool loop. Every error has OpenAI's envelope. \
-    A method that a path does not have is a 405 with the code `method_not_allowed`. An answer of \
+    A method that a path does not have is a 405 with the code `method_not_allowed`. `HEAD` of `/` and of the paths of \
+    chat completions, Responses, Conversations, Messages and the AI SDK that have no `GET`, and `OPTIONS` of all of them, \
+    are answered with 200 and nothing, without a key. An answer of \
     a model server that is passed on keeps its status, headers and body. The manual says more: `loopwright manual api`.";
 
 /// The schemas of the document.

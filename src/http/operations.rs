@@ -56,6 +56,13 @@ pub(super) async fn readyz(
         body["upstream"] = word(upstream).into();
         body["session_store"] = word(store).into();
         body["file_store"] = word(files).into();
+        let kinds = state.router.all().upstreams().iter();
+        let kinds =
+            kinds.filter_map(|it| Some((it.name().to_owned(), json!({"kind": it.kind()?}))));
+        let kinds: serde_json::Map<String, Value> = kinds.collect();
+        if !kinds.is_empty() {
+            body["upstreams"] = kinds.into();
+        }
         let sources = state.sources.snapshot_for(&owner);
         for (key, status) in sources.iter().filter_map(Source::status) {
             match (body[key].as_object_mut(), status) {

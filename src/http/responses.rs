@@ -36,8 +36,6 @@ use crate::ids::{Owner, RequestId, RunId};
 use crate::responses::decode::{RequestHead, ResponseTurn, decode};
 use crate::runs::ConnectionRun;
 
-/// The same as `agent.progress`, for clients that can set headers only.
-const PROGRESS: HeaderName = HeaderName::from_static("x-loopwright-progress");
 /// Marks a number of tokens that was not counted by the model server.
 const ESTIMATED: HeaderName = HeaderName::from_static("x-loopwright-estimated");
 
@@ -161,7 +159,6 @@ fn request_head(headers: &HeaderMap) -> RequestHead {
     let scheme = scheme.filter(|scheme| scheme == "https");
     let host = text(&HOST).unwrap_or_default();
     RequestHead {
-        progress: text(&PROGRESS),
         user_agent: text(&USER_AGENT).unwrap_or_default(),
         origin: format!("{}://{host}", scheme.as_deref().unwrap_or("http")),
     }

@@ -10,18 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::DeletedObject;
 use super::error::ApiError;
-use super::extract::{Path, Query, page_limit};
+use super::extract::{DEFAULT_LIMIT, MAX_LIMIT, Path, Query, page_limit};
 use super::{AppState, body};
 use crate::agent::inputs::use_named_files;
 use crate::ids::{Owner, RunId, SessionId, WorkspaceId};
-use crate::openai::request::{RequestError, body_member, body_object};
+use crate::openai::request::{RequestError, body_member, body_object, refuse_unknown};
 use crate::session::files::StoredFile;
-use crate::session::{Replaced, SessionSummary, export};
-
-/// The number of entries of a page when the request has no `limit`.
-pub(super) const DEFAULT_LIMIT: usize = 20;
-/// The largest `limit` of a list.
-pub(super) const MAX_LIMIT: usize = 100;
+use crate::session::{Replaced, SessionSummary, StoredSession, export};
 
 /// The query of `GET /v1/sessions`.
 #[derive(Debug, Deserialize)]
@@ -86,6 +81,7 @@ struct ForkedStats {
 
 /// The body of a fork.
 #[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct ForkRequest {
     /// The fork has the messages before the one with this index in the export; by default all.
@@ -225,6 +221,7 @@ fn fork_body(bytes: &[u8]) -> Result<ForkBody, RequestError> {
         return Ok(ForkBody::default());
     }
     let body = body_object(bytes)?;
+    refuse_unknown(&body, &["before_message", "id"])?;
     let id: Option<String> = body_member(&body, "id", "a string")?;
     let index = "the index of a message, a whole number of 0 or more";
     Ok(ForkBody {
@@ -251,10 +248,17 @@ async fn exported(
     owner: &Owner,
     id: &SessionId,
 ) -> Result<Response, ApiError> {
-    let stored = state.sessions.load(owner, id).await?;
-    let stored = stored.ok_or(crate::session::SessionError::NotFound)?;
-    let files = state.sessions.files.of_session(owner, id).await?;
     let running = state.runs.of_session(owner, id);
+    let stored = match state.sessions.load(owner, id).await? {
+        Some(stored) => stored,
+        // Its first turn runs, and nothing of it is stored yet.
+        None if running.is_some() => StoredSession {
+            created_at: crate::agent::unix_seconds(),
+            ..StoredSession::default()
+        },
+        None => return Err(crate::session::SessionError::NotFound.into()),
+    };
+    let files = state.sessions.files.of_session(owner, id).await?;
     let json = export::export(id, &stored, &files, running.as_ref());
     Ok((status, [(CONTENT_TYPE, "application/json")], json).into_response())
 }

@@ -21,6 +21,7 @@ use super::stream::EventBody;
 use super::{AppState, body, forward};
 use crate::agent::options::{OnDisconnect, Options};
 use crate::agent::turn::{Caller, TurnRequest};
+use crate::chat::decode::PROGRESS_HEADER;
 use crate::ids::{Owner, RequestId, RunId, fresh_traceparent};
 use crate::runs::{
     Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart,
@@ -34,7 +35,7 @@ const COMPLETION_ID: HeaderName = HeaderName::from_static("x-completion-id");
 const PROCESSING_MS: HeaderName = HeaderName::from_static("openai-processing-ms");
 const OVERHEAD_MS: HeaderName = HeaderName::from_static("x-loopwright-overhead-ms");
 
-/// The owner of the request and the sessions that its headers name. What model and tool calls get of the headers is added
+/// The owner of the request, and what its headers say of the turn. What model and tool calls get of the headers is added
 /// when a turn begins.
 pub(super) fn caller(
     state: &AppState,
@@ -49,6 +50,9 @@ pub(super) fn caller(
         owner,
         session_header,
         chat_header,
+        progress_header: headers
+            .get(PROGRESS_HEADER)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
         trace: HeaderMap::new(),
         headers: Arc::default(),
     })

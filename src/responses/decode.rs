@@ -34,8 +34,6 @@ pub use self::schema::ResponseRequest;
 /// What of the head of a request decides on its answer.
 #[derive(Debug, Clone, Default)]
 pub struct RequestHead {
-    /// `x-loopwright-progress`.
-    pub progress: Option<String>,
     /// `user-agent`.
     pub user_agent: String,
     /// The address under which the client reaches the server, such as `http://localhost:8080`.
@@ -213,7 +211,7 @@ fn refuse_file_urls(items: &RawValue) -> Result<(), RequestError> {
 #[expect(clippy::too_many_arguments, reason = "what a request is decoded with")]
 pub async fn decode(
     body: &Bytes,
-    caller: Caller,
+    mut caller: Caller,
     offer: ServerOffer<'_>,
     max_messages: usize,
     head: RequestHead,
@@ -221,8 +219,7 @@ pub async fn decode(
 ) -> Result<ResponseTurn, RequestError> {
     let object = body_object(body)?;
     let names_session = object.get_some("session_id").is_some();
-    let is_named = caller.session_header.is_some() || names_session;
-    let fields = ResponseFields::read(&object, &offer, head, &known, is_named)?;
+    let fields = ResponseFields::read(&object, &offer, head, &known, &mut caller)?;
     let ResponseFields {
         chat,
         instructions,

@@ -2,15 +2,18 @@
 
 pub(super) mod agent;
 
-use self::agent::{AgentFields, unavailable};
+use self::agent::{AgentFields, PROGRESS, unavailable};
 use super::body::Field;
-use crate::agent::options::{Options, ToolExecution, TurnLimits};
+use crate::agent::options::{Options, TextMode, ToolExecution, TurnLimits};
 use crate::agent::policy::permission::strictest;
 use crate::agent::settings::{ImageStyle, Permission, Settings};
 use crate::agent::turn::{Caller, Globs, SessionMode, ToolFilter};
 use crate::ids::SessionId;
 use crate::openai::raw::RawObject;
-use crate::openai::request::RequestError;
+use crate::openai::request::{RequestError, one_of};
+
+/// The same as `agent.progress`, for clients that can set headers only.
+pub const PROGRESS_HEADER: &str = "x-loopwright-progress";
 
 /// How progress is sent on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +49,9 @@ pub(super) struct ExtensionFields<'a> {
     max_tool_calls: Field<'a>,
     parallel_tool_calls: Field<'a>,
     store: Field<'a>,
+    response_format: Field<'a>,
+    /// How progress is sent if `agent` does not say it.
+    progress: ProgressMode,
     /// Whether the request uses an extension, so that it does not pass through.
     used: bool,
 }
@@ -80,8 +86,21 @@ impl<'a> ExtensionFields<'a> {
             max_tool_calls: field("max_tool_calls"),
             parallel_tool_calls: field("parallel_tool_calls"),
             store: field("store"),
+            response_format: field("response_format"),
+            progress: ProgressMode::default(),
             used: Self::NAMES.iter().any(used),
         }
+    }
+
+    /// Takes what the head of the request says.
+    ///
+    /// # Errors
+    /// When a header has no valid value.
+    pub(super) fn take_head(&mut self, caller: &Caller) -> Result<(), RequestError> {
+        if let Some(word) = &caller.progress_header {
+            self.progress = one_of(PROGRESS_HEADER, word, &PROGRESS)?;
+        }
+        Ok(())
     }
 
     pub(super) fn used(&self) -> bool {
@@ -145,7 +164,12 @@ impl<'a> ExtensionFields<'a> {
                 Some(true) | None => agent.tool_execution,
             },
             repeat_threshold: agent.repeat_threshold(settings)?,
-            text: agent.text,
+            text: agent
+                .text
+                .unwrap_or_else(|| match wants_json(self.response_format) {
+                    true => TextMode::Final,
+                    false => TextMode::All,
+                }),
             citations: agent.citations.unwrap_or(settings.citations),
             ephemeral: self.store.read::<bool>("true or false")? == Some(false),
             keep: false,
@@ -170,11 +194,20 @@ impl<'a> ExtensionFields<'a> {
         );
         Ok(Extensions {
             options,
-            progress: agent.progress,
+            progress: agent.progress.unwrap_or(self.progress),
             images: agent.images.unwrap_or(settings.images),
             filter,
         })
     }
+}
+
+/// Whether the answer is to be a JSON document. Texts of several rounds would be none.
+fn wants_json(response_format: Field<'_>) -> bool {
+    let format = response_format.raw();
+    let format = format.and_then(|format| RawObject::parse(format.get()).ok());
+    let kind = format.and_then(|format| format.get_some("type"));
+    let kind = kind.and_then(|kind| serde_json::from_str::<String>(kind.get()).ok());
+    kind.is_some_and(|kind| matches!(&*kind, "json_object" | "json_schema"))
 }
 
 fn globs(param: &str, patterns: Option<&[String]>) -> Result<Globs, RequestError> {
@@ -223,6 +256,7 @@ mod tests {
             owner: Owner::everybody(),
             session_header: session.map(|id| SessionId::parse(id).unwrap()),
             chat_header: chat.map(|id| ChatId::parse(id).unwrap()),
+            progress_header: None,
             headers: Arc::default(),
             trace: HeaderMap::new(),
         }

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{ApiError, UpstreamAnswer};
 use crate::http::headers::{error_headers, forwarded_headers};
-use crate::openai::raw::RawObject;
+use crate::openai::error::ReportedError;
 use crate::upstream::UpstreamError;
 
 /// For a failed model call of the loop: the response keeps few of the upstream's headers.
@@ -56,6 +56,7 @@ impl ApiError {
             UpstreamError::Malformed { .. } => {
                 unreachable("the model server sent an answer that is not valid")
             }
+            UpstreamError::Incomplete { reason, .. } => unreachable(&reason.to_string()),
             UpstreamError::Timeout { .. } => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "timeout",
@@ -98,7 +99,7 @@ fn describe(error: &UpstreamError) -> String {
 
 /// The response for an error that an upstream reported inside a stream.
 fn in_stream_answer(error: &str) -> Option<Box<UpstreamAnswer>> {
-    RawObject::parse(error).ok()?.get_some("message")?;
+    let error = ReportedError::read(error).to_object()?;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Some(Box::new(UpstreamAnswer {

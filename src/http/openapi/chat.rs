@@ -6,7 +6,7 @@ use super::headers::HeaderKind::{OptionalNumber, OptionalText, Text};
 use super::headers::HeaderOf;
 use super::operation::Operation;
 use super::runs;
-use crate::chat::decode::ChatRequest;
+use crate::chat::decode::{ChatRequest, PROGRESS_HEADER};
 use crate::chat::encode::{ChatCompletion, StreamedData};
 use crate::http::completions::RunningCompletion;
 
@@ -74,6 +74,11 @@ pub(in crate::http) fn complete(operation: Operation<'_>) -> Operation<'_> {
             json!({"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}),
             "The same as `session_id` of the body, which counts more. A header of `session_headers` names a chat instead, \
              whose session loopwright finds by its first message.",
+        )
+        .header(
+            PROGRESS_HEADER,
+            json!({"type": "string", "enum": ["auto", "named", "chunk", "none"], "default": "auto"}),
+            "The same as `agent.progress` of the body, which counts more.",
         )
         .reads::<ChatRequest>(true)
         .answers_or_passes_on::<ChatCompletion>(200, "agent", "The answer; with `stream`, its events.")

@@ -6,6 +6,7 @@ use super::chat::{OF_LOOP, REPLAYED_HEADER_NOTE};
 use super::errors;
 use super::headers::HeaderKind::OptionalText;
 use super::operation::Operation;
+use crate::chat::decode::PROGRESS_HEADER;
 use crate::http::answer::DeletedObject;
 use crate::http::responses::{InputTokenCount, ItemPage};
 use crate::responses::decode::ResponseRequest;
@@ -41,7 +42,7 @@ pub(in crate::http) fn create(operation: Operation<'_>) -> Operation<'_> {
             "The same as `session_id` of the body, which counts more.",
         )
         .header(
-            "x-loopwright-progress",
+            PROGRESS_HEADER,
             json!({"type": "string", "enum": ["auto", "declared", "named", "none"]}),
             "The same as `agent.progress` of the body, which counts more.",
         )

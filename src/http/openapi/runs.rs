@@ -9,9 +9,9 @@ use super::headers::HeaderOf;
 use super::operation::Operation;
 use crate::chat::encode::{ChatCompletion, StreamedData};
 use crate::http::answer::DeletedObject;
-use crate::http::completions::{
-    CancelRequest, CancellingCompletion, CompletionMessages, RunningCompletion,
-};
+use crate::http::completions::messages::CompletionMessages;
+use crate::http::completions::{CancelRequest, CancellingCompletion, RunningCompletion};
+use crate::http::extract::{DEFAULT_LIMIT, MAX_LIMIT};
 
 const ID: &str = "The id of the answer, such as `chatcmpl-…`.";
 /// When a client should ask again for an answer that is being made.
@@ -48,10 +48,31 @@ pub(in crate::http) fn messages(operation: Operation<'_>) -> Operation<'_> {
         .named(
             TAG,
             "listChatCompletionMessages",
-            "The messages of a run's session",
+            "The stored messages up to the end of an answer",
+        )
+        .described(
+            "Those of later turns of its session are not in it; while the run lasts, those so far are. It is empty if the \
+             turn was not stored in a session, and a 404 if the session was deleted or rewritten before the end of the \
+             answer since.",
         )
         .path("id", ID)
-        .answers::<CompletionMessages>(200, "The messages, in order.")
+        .query(
+            "limit",
+            json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}),
+            "Most messages of the page.",
+        )
+        .query(
+            "order",
+            json!({"type": "string", "enum": ["asc", "desc"], "default": "asc"}),
+            "The order of the messages.",
+        )
+        .query(
+            "after",
+            json!({"type": "string"}),
+            "The id of the last message of the page before.",
+        )
+        .answers::<CompletionMessages>(200, "A page of messages.")
+        .fails(errors::INVALID)
         .fails(errors::NOT_FOUND)
         .fails(errors::SESSION_STORE)
 }

@@ -28,6 +28,7 @@ pub(in crate::http) fn model(operation: Operation<'_>) -> Operation<'_> {
         .named(MODELS, "getModel", "A model")
         .path("id", "The name of the model, which may hold slashes.")
         .answers::<Model>(200, "The model.")
+        .fails(errors::MODEL)
         .fails(errors::NOT_FOUND)
         .fails(errors::UPSTREAM)
         .passes_on_answers()
@@ -93,6 +94,12 @@ struct Readiness {
     status: String,
     #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
     upstream: Option<String>,
+    /// The model servers of which more is known, by name; absent if there are none.
+    #[schemars(
+        with = "BTreeMap<String, UpstreamFacts>",
+        skip_serializing_if = "Option::is_none"
+    )]
+    upstreams: Option<BTreeMap<String, UpstreamFacts>>,
     #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
     session_store: Option<String>,
     /// Where the contents of files are kept.
@@ -107,6 +114,14 @@ struct Readiness {
         skip_serializing_if = "Option::is_none"
     )]
     mcp_servers: Option<BTreeMap<String, McpReadiness>>,
+}
+
+/// What is known of a model server.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct UpstreamFacts {
+    /// What it is, from the settings or by its host.
+    kind: String,
 }
 
 /// Whether calls of an MCP server's tools can run.

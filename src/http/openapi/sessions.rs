@@ -5,7 +5,8 @@ use serde_json::json;
 use super::errors;
 use super::operation::Operation;
 use crate::http::answer::DeletedObject;
-use crate::http::sessions::{DEFAULT_LIMIT, ForkRequest, ForkedSession, MAX_LIMIT, SessionList};
+use crate::http::extract::{DEFAULT_LIMIT, MAX_LIMIT};
+use crate::http::sessions::{ForkRequest, ForkedSession, SessionList};
 use crate::session::export::{SessionExport, SessionImport};
 
 const TAG: &str = "Sessions";

@@ -9,14 +9,14 @@ use serde_json::{Map, Value};
 
 use super::super::answer::DeletedObject;
 use super::super::error::ApiError;
-use super::super::extract::{Path, Query};
+use super::super::extract::{OrderedQuery, Path, Query};
 use super::super::{AppState, body};
-use super::items::{ItemPage, ItemQuery, items_of, placed_items};
+use super::items::{ItemPage, items_of, placed_items};
 use super::removal::without_item;
 use crate::ids::{Owner, RunId, SessionId, WorkspaceId};
 use crate::openai::message::{Message, Role};
 use crate::openai::metadata::metadata;
-use crate::openai::request::{RequestError, body_object};
+use crate::openai::request::{RequestError, body_object, refuse_unknown};
 use crate::responses::decode::item_messages;
 use crate::session::{Change, StoredMessage, StoredSession, View};
 
@@ -35,6 +35,7 @@ pub(in super::super) struct ConversationObject {
 
 /// The body of a new conversation.
 #[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(in super::super) struct NewConversation {
     /// What it begins with.
@@ -46,6 +47,7 @@ pub(in super::super) struct NewConversation {
 
 /// The body of a change of a conversation.
 #[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(in super::super) struct ConversationUpdate {
     /// At most 16 texts of 512 characters, with keys of 64. They replace the earlier ones.
@@ -55,6 +57,7 @@ pub(in super::super) struct ConversationUpdate {
 
 /// The body of new items.
 #[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(in super::super) struct NewItems {
     #[schemars(length(min = 1))]
@@ -73,6 +76,7 @@ pub(in super::super) async fn create(
     if !bytes.is_empty() {
         body::require_json(&head.headers)?;
         let object = body_object(&bytes)?;
+        refuse_unknown(&object, &["items", "metadata"])?;
         given = metadata(&object)?;
         messages = item_messages(&object)?;
     }
@@ -114,7 +118,9 @@ pub(in super::super) async fn update(
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
-    let given = metadata(&body_object(&bytes)?)?;
+    let object = body_object(&bytes)?;
+    refuse_unknown(&object, &["metadata"])?;
+    let given = metadata(&object)?;
     let given =
         given.ok_or_else(|| RequestError::invalid("metadata", "is missing; send an object"))?;
     let lease = state.sessions.lease(&owner, &id).await?;
@@ -151,7 +157,7 @@ pub(in super::super) async fn items(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
-    Query(query): Query<ItemQuery>,
+    Query(query): Query<OrderedQuery>,
 ) -> Result<Response, ApiError> {
     let id = session_id(&id)?;
     let stored = loaded(&state, &owner, &id).await?;
@@ -170,7 +176,9 @@ pub(in super::super) async fn add_items(
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
     let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
-    let messages = item_messages(&body_object(&bytes)?)?;
+    let object = body_object(&bytes)?;
+    refuse_unknown(&object, &["items"])?;
+    let messages = item_messages(&object)?;
     if messages.is_empty() {
         let problem = "is missing or empty; send a list of items";
         return Err(RequestError::invalid("items", problem).into());

@@ -9,30 +9,16 @@ use sha2::{Digest, Sha256};
 
 use super::super::AppState;
 use super::super::error::ApiError;
-use super::super::extract::page_limit;
+use super::super::extract::{Order, OrderedQuery};
 use super::history::response_of;
 use crate::ids::{Owner, RunId, SessionId, hex};
 use crate::openai::message::{Message, Role};
-use crate::openai::request::RequestError;
-use crate::responses::encode::input_items;
+use crate::responses::encode::{answer_parts, input_items};
 use crate::runs::FoundRun;
 use crate::session::{SessionError, StoredMessage, StoredSession};
 
-/// The number of entries of a page when the request has no `limit`.
-const DEFAULT_LIMIT: usize = 20;
-/// The largest `limit` of a list.
-const MAX_LIMIT: usize = 100;
-
 /// An item, in OpenAI's shape of its type.
 pub(super) type Item = Map<String, Value>;
-
-/// The query of a list of items.
-#[derive(Debug, Deserialize)]
-pub(in super::super) struct ItemQuery {
-    limit: Option<String>,
-    order: Option<String>,
-    after: Option<String>,
-}
 
 /// A list of items.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -53,21 +39,9 @@ impl ItemPage {
     ///
     /// # Errors
     /// When the query is not valid.
-    pub(super) fn of(mut items: Vec<Item>, query: &ItemQuery) -> Result<Self, ApiError> {
-        let limit = page_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
-        match query.order.as_deref() {
-            None | Some("desc") => items.reverse(),
-            Some("asc") => {}
-            Some(_) => return Err(RequestError::invalid("order", "must be asc or desc").into()),
-        }
-        if let Some(after) = query.after.as_deref().filter(|after| !after.is_empty()) {
-            let place = items.iter().position(|item| item["id"] == after);
-            let place =
-                place.ok_or_else(|| RequestError::invalid("after", "names no item of the list"))?;
-            items.drain(..=place);
-        }
-        let has_more = items.len() > limit;
-        items.truncate(limit);
+    pub(super) fn of(items: Vec<Item>, query: &OrderedQuery) -> Result<Self, ApiError> {
+        let is_item = |item: &Item, id: &str| item["id"] == id;
+        let (items, has_more) = query.page(items, Order::Descending, is_item)?;
         Ok(Self {
             has_more,
             ..Self::whole(items)
@@ -275,12 +249,12 @@ impl<'a> Segment<'a> {
         items: &mut Vec<PlacedItem>,
     ) {
         let message = &stored.message;
-        let text = message.content_text();
-        if !text.is_empty() {
+        let parts = answer_parts(message);
+        if !parts.is_empty() {
             items.push(PlacedItem {
                 item: object(json!({
                     "type": "message", "id": format!("msg_{scope}_{place}"), "role": "assistant", "status": "completed",
-                    "content": [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}],
+                    "content": parts,
                 })),
                 origin: ItemOrigin::Message(place),
             });

@@ -42,7 +42,9 @@ pub(super) async fn answered(
     if !upstreams.any(|upstream| speaks(upstream.quirks())) {
         return Ok(NativeDecision::Turn(body));
     }
-    let caller = turn::caller(state, owner.clone(), request_id, &head.headers)?;
+    let mut caller = turn::caller(state, owner.clone(), request_id, &head.headers)?;
+    // The answer of a model server has no progress.
+    caller.progress_header = None;
     let Some(route) = route(state, caller, &body) else {
         return Ok(NativeDecision::Turn(body));
     };

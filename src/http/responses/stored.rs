@@ -12,10 +12,10 @@ use super::super::AppState;
 use super::super::answer::DeletedObject;
 use super::super::completions::{followed, refuse_elsewhere};
 use super::super::error::ApiError;
-use super::super::extract::{Path, Query};
+use super::super::extract::{OrderedQuery, Path, Query};
 use super::super::turn;
 use super::history::response_of;
-use super::items::{ItemPage, ItemQuery, input_of};
+use super::items::{ItemPage, input_of};
 use super::json_answer;
 use crate::ids::{Owner, RunId};
 use crate::openai::request::RequestError;
@@ -110,7 +110,7 @@ pub(in super::super) async fn input_items(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
-    Query(query): Query<ItemQuery>,
+    Query(query): Query<OrderedQuery>,
 ) -> Result<Response, ApiError> {
     let id = run_id(&id)?;
     if matches!(look_up(&state, &owner, &id).await?, FoundRun::Running) {

@@ -13,9 +13,11 @@ use super::tools::DeclaredFields;
 use super::{KnownHistory, RequestHead, ResponseOptions, ShownItems};
 use crate::agent::offer::ServerOffer;
 use crate::agent::options::OnLimit;
+use crate::agent::turn::Caller;
+use crate::chat::decode::PROGRESS_HEADER;
 use crate::openai::metadata::metadata;
 use crate::openai::raw::{RawObject, push_entry, quoted};
-use crate::openai::request::{RequestError, body_member};
+use crate::openai::request::{RequestError, body_member, one_of};
 
 /// Members that are read here and that a chat request has in another form, or not at all.
 pub(super) const OWN: [&str; 23] = [
@@ -47,6 +49,14 @@ pub(super) const OWN: [&str; 23] = [
 const UNSUPPORTED: [&str; 3] = ["context_management", "moderation", "prompt"];
 /// Clients that fail on calls of tools that they did not declare.
 const STRICT_CLIENTS: [&str; 4] = ["ai-sdk/openai/1.", "ai-sdk/openai/2.", "ai/4.", "ai/5."];
+
+/// The words of `agent.progress`; `None`: as the client needs it.
+const SHOWN: [(&str, Option<ShownItems>); 4] = [
+    ("auto", None),
+    ("declared", Some(ShownItems::Declared)),
+    ("named", Some(ShownItems::Named)),
+    ("none", Some(ShownItems::None)),
+];
 
 /// What the fields of a request come to.
 #[derive(Debug)]
@@ -105,7 +115,7 @@ impl ResponseFields {
         offer: &ServerOffer<'_>,
         head: RequestHead,
         known: &KnownHistory,
-        is_named: bool,
+        caller: &mut Caller,
     ) -> Result<Self, RequestError> {
         let truncates = refuse(object)?;
         let missing = || {
@@ -120,7 +130,10 @@ impl ResponseFields {
         let text = TextFields::read(object)?;
         let reasoning = ReasoningFields::read(object)?;
         let background = body_member(object, "background", "true or false")?.unwrap_or(false);
-        let (agent, shown) = agent(object, &head)?;
+        // The chat request has no progress: its words are others.
+        let by_header = caller.progress_header.take();
+        let (agent, shown) = agent(object, &head, by_header.as_deref())?;
+        let is_named = caller.session_header.is_some() || object.get_some("session_id").is_some();
         let in_session = is_named || known.session.is_some();
         let input = InputFields::read(object, known, in_session)?;
         let instructions: Option<String> = body_member(object, "instructions", "a string")?;
@@ -241,28 +254,25 @@ fn refuse(object: &RawObject<'_>) -> Result<bool, RequestError> {
 fn agent(
     object: &RawObject<'_>,
     head: &RequestHead,
+    progress_header: Option<&str>,
 ) -> Result<(Option<String>, ShownItems), RequestError> {
     let agent: Option<RawObject<'_>> = body_member(object, "agent", "an object")?;
-    let progress = match &agent {
-        Some(agent) => {
-            body_member::<String>(agent, "progress", "a string").map_err(|_| wrong_progress())?
-        }
-        None => None,
+    let by_header = progress_header.map(|word| one_of(PROGRESS_HEADER, word, &SHOWN));
+    let progress = agent.as_ref().and_then(|agent| agent.get_some("progress"));
+    let by_body = progress.map(|word| {
+        // What is no string is none of the words.
+        let word: String = serde_json::from_str(word.get()).unwrap_or_default();
+        one_of("agent.progress", &word, &SHOWN)
+    });
+    let asked = by_body.transpose()?.or(by_header.transpose()?);
+    let is_strict = || {
+        let mut strict = STRICT_CLIENTS.iter();
+        strict.any(|client| head.user_agent.contains(client))
     };
-    let progress = progress.or_else(|| head.progress.clone());
-    let shown = match progress.as_deref().unwrap_or("auto") {
-        "auto"
-            if STRICT_CLIENTS
-                .iter()
-                .any(|client| head.user_agent.contains(client)) =>
-        {
-            ShownItems::Declared
-        }
-        "auto" => ShownItems::All,
-        "declared" => ShownItems::Declared,
-        "named" => ShownItems::Named,
-        "none" => ShownItems::None,
-        _ => return Err(wrong_progress()),
+    let shown = match asked.flatten() {
+        Some(shown) => shown,
+        None if is_strict() => ShownItems::Declared,
+        None => ShownItems::All,
     };
     let Some(mut agent) = agent else {
         return Ok((None, shown));
@@ -273,11 +283,6 @@ fn agent(
     }
     agent.retain(|key| key != "progress");
     Ok((Some(agent.to_json()), shown))
-}
-
-fn wrong_progress() -> RequestError {
-    let problem = "must be \"auto\", \"declared\", \"named\" or \"none\"";
-    RequestError::invalid("agent.progress", problem)
 }
 
 /// The members of a response that follow from its request.

@@ -254,14 +254,17 @@ fn echoed_function(object: &RawObject<'_>) -> String {
 /// `tool_choice` of a chat request.
 fn chat_choice(choice: &RawValue, tools: &[String]) -> Result<String, RequestError> {
     let value: Value = serde_json::from_str(choice.get()).unwrap_or_default();
+    // Some clients write a word as the type of an object.
+    match value.as_str().or_else(|| value["type"].as_str()) {
+        Some(word @ ("none" | "auto" | "required")) => return Ok(quoted(word)),
+        Some("any") => return Ok(quoted("required")),
+        _ => {}
+    }
     let Some(kind) = value["type"].as_str() else {
         let shape = "must be \"none\", \"auto\", \"required\" or an object with a type";
-        return match value.as_str() {
-            Some("none" | "auto" | "required") => Ok(choice.get().to_owned()),
-            _ => Err(RequestError::invalid("tool_choice", shape)),
-        };
+        return Err(RequestError::invalid("tool_choice", shape));
     };
-    if matches!(kind, "function" | "custom") && tools.is_empty() {
+    if matches!(kind, "function" | "custom" | "tool") && tools.is_empty() {
         let problem = "names a tool, but the request declares none; add it to 'tools'";
         return Err(RequestError::invalid("tool_choice", problem));
     }
@@ -283,12 +286,15 @@ fn chat_choice(choice: &RawValue, tools: &[String]) -> Result<String, RequestErr
 
 fn named_choice(choice: &Value) -> Result<Value, RequestError> {
     let kind = choice["type"].as_str().unwrap_or_default();
-    match (kind, choice["name"].as_str()) {
-        ("function" | "custom", Some(name)) => {
+    let nested = choice["function"]["name"].as_str();
+    match (kind, choice["name"].as_str().or(nested)) {
+        ("function" | "custom" | "tool", Some(name)) => {
             let name = offered(choice["namespace"].as_str(), name);
             Ok(json!({"type": "function", "function": {"name": name}}))
         }
-        ("function" | "custom", None) => Err(RequestError::invalid("tool_choice", "has no name")),
+        ("function" | "custom" | "tool", None) => {
+            Err(RequestError::invalid("tool_choice", "has no name"))
+        }
         (MCP, name) => {
             // The tools of a server are known only once it is connected.
             let label = choice["server_label"].as_str().ok_or_else(|| {
@@ -325,10 +331,19 @@ mod tests {
 
     #[test]
     fn a_choice_is_nested_for_chat() {
-        assert_eq!(choice("\"required\""), "\"required\"");
+        for word in ["\"required\"", "\"any\""] {
+            assert_eq!(choice(word), "\"required\"");
+            assert_eq!(choice(&format!(r#"{{"type":{word}}}"#)), "\"required\"");
+        }
+        for word in ["\"none\"", "\"auto\""] {
+            assert_eq!(choice(word), word);
+            assert_eq!(choice(&format!(r#"{{"type":{word}}}"#)), word);
+        }
         let named = r#"{"function":{"name":"f"},"type":"function"}"#;
         assert_eq!(choice(r#"{"type":"function","name":"f"}"#), named);
         assert_eq!(choice(r#"{"type":"custom","name":"f"}"#), named);
+        assert_eq!(choice(r#"{"type":"tool","name":"f"}"#), named);
+        assert_eq!(choice(named), named);
         assert_eq!(
             choice(r#"{"type":"web_search"}"#),
             r#"{"type":"web_search"}"#

@@ -9,7 +9,7 @@ pub fn input_items(message: &Message, id: impl Fn(&str, Option<&str>) -> String)
     if let Some(call) = message.tool_call_id() {
         return vec![json!({
             "type": "function_call_output", "id": id("fco", None), "call_id": call,
-            "output": message.content_text(), "status": "completed",
+            "output": output(message), "status": "completed",
         })];
     }
     let item = |prefix: &str, content: Value| {
@@ -22,10 +22,9 @@ pub fn input_items(message: &Message, id: impl Fn(&str, Option<&str>) -> String)
         return vec![item("in", content(message))];
     }
     let mut items = Vec::new();
-    let text = message.content_text();
-    if !text.is_empty() {
-        let part = json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
-        items.push(item("msg", json!([part])));
+    let parts = answer_parts(message);
+    if !parts.is_empty() {
+        items.push(item("msg", parts.into()));
     }
     items.extend(message.tool_calls().iter().map(|call| {
         json!({
@@ -34,6 +33,36 @@ pub fn input_items(message: &Message, id: impl Fn(&str, Option<&str>) -> String)
         })
     }));
     items
+}
+
+/// The parts of what an assistant message says: its text, and what it says instead of an answer.
+pub fn answer_parts(message: &Message) -> Vec<Value> {
+    let mut parts = Vec::new();
+    let text = message.content_text();
+    if !text.is_empty() {
+        parts.push(json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}));
+    }
+    let value: Value = serde_json::from_str(message.json_str()).unwrap_or_default();
+    let in_parts = value["content"].as_array().into_iter().flatten();
+    let refusals = in_parts
+        .chain([&value])
+        .filter_map(|one| one["refusal"].as_str());
+    let refusals = refusals.filter(|refusal| !refusal.is_empty());
+    parts.extend(refusals.map(|refusal| json!({"type": "refusal", "refusal": refusal})));
+    parts
+}
+
+/// The output of an item: a text, or parts if not all of them are texts.
+fn output(message: &Message) -> Value {
+    let parts = content(message);
+    let is_text = |part: &Value| part["type"] == "input_text";
+    match parts
+        .as_array()
+        .is_some_and(|parts| parts.iter().all(is_text))
+    {
+        true => message.content_text().into(),
+        false => parts,
+    }
 }
 
 /// The parts of the content of an item.
@@ -110,6 +139,15 @@ mod tests {
             (&found[1]["id"], &found[1]["call_id"]),
             (&json!("fc_7c"), &json!("c"))
         );
+        let said = json!([{"type": "text", "text": "b"}, {"type": "refusal", "refusal": "d"}]);
+        for (said, refusals) in [(said, json!(null)), (json!("b"), json!("d"))] {
+            let found = items(&json!({"role": "assistant", "content": said, "refusal": refusals}));
+            assert_eq!(found[0]["content"][0]["text"], "b");
+            let refusal = json!({"type": "refusal", "refusal": "d"});
+            assert_eq!(found[0]["content"][1], refusal);
+        }
+        let result = json!({"role": "tool", "tool_call_id": "c", "content": parts});
+        assert_eq!(items(&result)[0]["output"][1]["image_url"], "u");
         let found = items(&json!({"role": "tool", "tool_call_id": "c", "content": "r"}));
         assert_eq!(
             (&found[0]["id"], &found[0]["output"]),

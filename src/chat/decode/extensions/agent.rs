@@ -12,7 +12,7 @@ use crate::agent::options::{
 use crate::agent::settings::{ImageStyle, Settings};
 use crate::agent::turn::SessionMode;
 use crate::openai::raw::RawObject;
-use crate::openai::request::RequestError;
+use crate::openai::request::{RequestError, listed, one_of};
 
 /// Keys inside `agent`.
 pub(in crate::chat::decode) const AGENT_FIELDS: [&str; 13] = [
@@ -40,7 +40,7 @@ pub(in crate::chat::decode) const LIMIT_FIELDS: [&str; 4] = [
     "max_cost_usd",
 ];
 
-/// The words of `agent.on_disconnect`; here and below, the default is that of the type.
+/// The words of `agent.on_disconnect`.
 pub(in crate::chat::decode) const ON_DISCONNECT: [(&str, OnDisconnect); 2] = [
     ("cancel", OnDisconnect::Cancel),
     ("finish", OnDisconnect::Finish),
@@ -66,15 +66,13 @@ pub(in crate::chat::decode) const TOOL_EXECUTION: [(&str, ToolExecution); 2] = [
 pub(in crate::chat::decode) const TEXT: [(&str, TextMode); 2] =
     [("all", TextMode::All), ("final", TextMode::Final)];
 /// The words of `agent.citations`.
-pub(in crate::chat::decode) const CITATIONS: [(&str, Option<CitationStyle>); 2] = [
-    ("marks", Some(CitationStyle::Marks)),
-    ("links", Some(CitationStyle::Links)),
+pub(in crate::chat::decode) const CITATIONS: [(&str, CitationStyle); 2] = [
+    ("marks", CitationStyle::Marks),
+    ("links", CitationStyle::Links),
 ];
 /// The words of `agent.images`.
-pub(in crate::chat::decode) const IMAGES: [(&str, Option<ImageStyle>); 2] = [
-    ("none", Some(ImageStyle::None)),
-    ("inline", Some(ImageStyle::Inline)),
-];
+pub(in crate::chat::decode) const IMAGES: [(&str, ImageStyle); 2] =
+    [("none", ImageStyle::None), ("inline", ImageStyle::Inline)];
 /// The words of `agent.progress`.
 pub(in crate::chat::decode) const PROGRESS: [(&str, ProgressMode); 4] = [
     ("auto", ProgressMode::Auto),
@@ -96,11 +94,13 @@ pub(super) struct AgentFields {
     pub(super) session_mode: SessionMode,
     pub(super) tool_execution: ToolExecution,
     repeat_threshold: Option<u32>,
-    pub(super) text: TextMode,
+    /// `None`: as the form of the answer says.
+    pub(super) text: Option<TextMode>,
     /// `None`: as the server's settings say.
     pub(super) citations: Option<CitationStyle>,
     pub(super) images: Option<ImageStyle>,
-    pub(super) progress: ProgressMode,
+    /// `None`: as a header says.
+    pub(super) progress: Option<ProgressMode>,
 }
 
 impl AgentFields {
@@ -133,11 +133,12 @@ impl AgentFields {
             deny,
             client_tools: member(&agent, "agent.client_tools", "a list of name patterns")?,
             background: member(&agent, "agent.background", "true or false")?.unwrap_or_default(),
-            on_disconnect: word(&agent, "agent.on_disconnect", &ON_DISCONNECT)?,
-            on_limit: word(&agent, "agent.on_limit", &ON_LIMIT)?,
+            on_disconnect: word(&agent, "agent.on_disconnect", &ON_DISCONNECT)?.unwrap_or_default(),
+            on_limit: word(&agent, "agent.on_limit", &ON_LIMIT)?.unwrap_or_default(),
             limits: limits(&agent)?,
-            session_mode: word(&agent, "agent.session_mode", &SESSION_MODE)?,
-            tool_execution: word(&agent, "agent.tool_execution", &TOOL_EXECUTION)?,
+            session_mode: word(&agent, "agent.session_mode", &SESSION_MODE)?.unwrap_or_default(),
+            tool_execution: word(&agent, "agent.tool_execution", &TOOL_EXECUTION)?
+                .unwrap_or_default(),
             repeat_threshold: member(&agent, "agent.repeat_threshold", THRESHOLDS)?,
             text: word(&agent, "agent.text", &TEXT)?,
             citations: word(&agent, "agent.citations", &CITATIONS)?,
@@ -205,27 +206,14 @@ fn tool_patterns(agent: &RawObject<'_>) -> Result<Patterns, RequestError> {
     ))
 }
 
-/// Reads a member that is one of the given words; the default if it is absent.
-fn word<T: Copy + Default>(
+/// Reads a member that is one of the given words.
+fn word<T: Copy>(
     object: &RawObject<'_>,
     path: &str,
     words: &[(&str, T)],
-) -> Result<T, RequestError> {
-    let names: Vec<String> = words
-        .iter()
-        .map(|(name, _)| format!("\"{name}\""))
-        .collect();
-    let expected = match names.as_slice() {
-        [first @ .., last] => format!("{} or {last}", first.join(", ")),
-        [] => String::new(),
-    };
-    let Some(asked) = member::<String>(object, path, &expected)? else {
-        return Ok(T::default());
-    };
-    let known = words.iter().find(|(name, _)| *name == asked);
-    known
-        .map(|(_, value)| *value)
-        .ok_or_else(|| RequestError::invalid(path, &format!("must be {expected}")))
+) -> Result<Option<T>, RequestError> {
+    let asked: Option<String> = member(object, path, &listed(words))?;
+    asked.map(|word| one_of(path, &word, words)).transpose()
 }
 
 pub(super) fn unavailable(param: &str, remedy: &str) -> RequestError {
