@@ -67,6 +67,11 @@ page!(
     "operations",
     "commands, settings, keys, upstreams, metrics, deploying"
 );
+page!(
+    SERVERS,
+    "servers",
+    "model servers and providers: what is particular to each"
+);
 
 page!(
     REPLICAS,
@@ -80,8 +85,9 @@ page!(
 );
 
 /// All pages, in reading order.
-pub const PAGES: [ManualPage; 11] = [
-    API, RESPONSES, TOOLS, MCP, SANDBOX, SEARCH, SESSIONS, FRONTENDS, OPERATIONS, REPLICAS, CHANGES,
+pub const PAGES: [ManualPage; 12] = [
+    API, RESPONSES, TOOLS, MCP, SANDBOX, SEARCH, SESSIONS, FRONTENDS, OPERATIONS, SERVERS,
+    REPLICAS, CHANGES,
 ];
 
 /// The page of a subject.
