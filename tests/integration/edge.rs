@@ -1,5 +1,9 @@
 //! The edge: errors of section 7, keys, hosts, origins, limits of requests, request ids.
 
+mod chat_options;
+mod probes;
+mod unknown;
+
 use http::Method;
 use serde_json::{Value, json};
 

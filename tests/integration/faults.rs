@@ -591,7 +591,7 @@ async fn model_patterns_choose_the_upstream_and_names_are_mapped() {
     );
     app.get("/v1/models/none")
         .await
-        .assert_error(404, Some("not_found"));
+        .assert_error(404, Some("model_not_found"));
 }
 
 #[tokio::test]

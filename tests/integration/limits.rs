@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::support::app::TestApp;
-use super::support::ask::{ask_with, with};
+use super::support::ask::{ask, ask_with, with};
 use super::support::script::{self, calls, text, text_and_calls};
 use super::support::upstream::ScriptedUpstream;
 use super::support::webhook::{self, Webhook};
@@ -287,6 +287,64 @@ async fn the_time_budget_cancels_a_running_tool() {
             "Call 1.\n\nEnough."
         };
         assert_eq!(answer.content(), expected);
+    }
+}
+
+#[tokio::test]
+async fn at_the_time_limit_the_model_is_told_which_calls_had_started() {
+    let batch = || {
+        calls([
+            ("t", json!({"n": 1})),
+            ("t", json!({"n": 2})),
+            ("t", json!({"n": 3})),
+        ])
+    };
+    for (toml, read_only, execution) in [
+        ("", false, "sequential"),
+        ("max_parallel_tools = 1\n", false, "parallel"),
+        ("max_parallel_tools = 1\n", true, "parallel"),
+    ] {
+        let upstream = ScriptedUpstream::start([batch(), text("Enough.")]).await;
+        let hook = Webhook::start()
+            .await
+            .on_call("t", |call| match call.arguments()["n"] == 1 {
+                true => webhook::text("one"),
+                false => webhook::hang(),
+            });
+        let toml = format!(
+            "{toml}[[tools]]\nname = \"t\"\ndescription = \"d\"\nread_only = {read_only}\nurl = \"{}\"",
+            hook.url()
+        );
+        let app = TestApp::builder()
+            .upstream(&upstream)
+            .toml(&toml)
+            .start()
+            .await;
+        let agent = json!({"limits": {"max_seconds": 1.0}, "tool_execution": execution});
+        let body = app
+            .post_chat(with(ask("Go"), "agent", agent))
+            .await
+            .completion();
+        assert_eq!(body["agent"]["stop_reason"], "max_seconds");
+        let shown = body["agentic_tool_calls"].as_array().unwrap();
+        let status = |number: u64| {
+            let arguments = json!({"n": number}).to_string();
+            let call = shown.iter().find(|call| call["arguments"] == arguments);
+            call.unwrap()["status"].clone()
+        };
+        assert_eq!([1, 2, 3].map(status), ["ok", "cancelled", "cancelled"]);
+        assert_eq!(hook.calls().len(), 2);
+        let told = upstream.last().tool_results();
+        let [one, started, waited] = [0, 1, 2].map(|call| told[call].1.as_str());
+        assert_eq!(one, "one");
+        assert_eq!(
+            started.contains("may have taken effect"),
+            !read_only,
+            "{started}"
+        );
+        assert!(!started.contains("not run"), "{started}");
+        assert!(waited.contains("This call was not run"), "{waited}");
+        assert!(!waited.contains("may have taken effect"), "{waited}");
     }
 }
 

@@ -19,6 +19,7 @@
 mod analysis;
 mod architecture;
 mod bodies;
+mod choices;
 mod code;
 mod connections;
 mod demo;
@@ -43,7 +44,9 @@ mod openapi;
 mod operators;
 mod passthrough;
 mod quirks;
+mod refused;
 mod repeats;
+mod replayed;
 mod replicas;
 mod responses;
 mod rounds;

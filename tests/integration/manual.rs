@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 const README: &str = include_str!("../../README.md");
 /// A reader's patience.
 const MOST_README_LINES: usize = 220;
-const SUBJECTS: [&str; 11] = [
+const SUBJECTS: [&str; 12] = [
     "api",
     "responses",
     "tools",
@@ -16,6 +16,7 @@ const SUBJECTS: [&str; 11] = [
     "sessions",
     "frontends",
     "operations",
+    "servers",
     "replicas",
     "changes",
 ];

@@ -1,5 +1,8 @@
 //! What is particular to a model server: what it sends, what it takes, and the presets of known servers.
 
+mod providers;
+mod waits;
+
 use serde_json::{Value, json};
 
 use super::support::app::{Builder, TestApp};
@@ -78,7 +81,7 @@ async fn a_call_in_both_forms_is_one_call_on_a_stream() {
     assert_eq!(hook.calls()[0].arguments(), &json!({"city": "Oslo"}));
     let sent = &upstream.last().messages()[1];
     assert_eq!(sent["tool_calls"].as_array().unwrap().len(), 1);
-    assert!(sent.get("content").is_none(), "{sent}");
+    assert_eq!(sent["content"], "", "{sent}");
 }
 
 #[tokio::test]
@@ -102,7 +105,7 @@ async fn a_call_in_both_forms_is_one_call_in_a_whole_answer() {
 #[tokio::test]
 async fn the_content_of_a_message_with_calls_alone_is_what_the_server_takes() {
     for (quirk, expected) in [
-        ("", None),
+        ("", Some(json!(""))),
         ("empty_content = \"leave_out\"", None),
         ("empty_content = \"null\"", Some(Value::Null)),
         ("empty_content = \"empty\"", Some(json!(""))),
@@ -211,6 +214,83 @@ async fn roles_alternate_where_the_server_insists() {
             .map(|(role, _)| &**role)
             .collect();
         assert_eq!(roles, ["assistant", "tool", "assistant", "user"]);
+    }
+}
+
+#[tokio::test]
+async fn marks_for_a_prompt_cache_stay_where_their_text_ends() {
+    let mark = json!({"type": "ephemeral", "ttl": "1h"});
+    let part = |text: &str| json!({"type": "text", "text": text});
+    let marked = |text: &str| json!({"type": "text", "text": text, "cache_control": mark});
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
+    let messages = json!([
+        {"role": "system", "content": "Long manual.", "cache_control": mark},
+        {"role": "system", "content": "Today is Monday.", "name": "clock"},
+        {"role": "user", "content": "C"},
+        {"role": "assistant", "content": "D"},
+        {"role": "system", "content": [marked("E"), image]},
+        {"role": "developer", "content": "F", "cache_control": mark},
+        {"role": "user", "content": "G"},
+    ]);
+    let leading = json!([marked("Long manual."), part("Today is Monday.")]);
+    let late = [
+        marked("<system-reminder>\nE"),
+        image,
+        part("\n</system-reminder>"),
+    ];
+    let marked_text = "<system-reminder>\nF\n</system-reminder>";
+    let say = |role: &str, content: Value| json!({"role": role, "content": content});
+    let named =
+        |role: &str, content: Value| json!({"role": role, "content": content, "name": "clock"});
+    let any = json!([
+        named("system", leading.clone()),
+        say("user", json!("C")),
+        say("assistant", json!("D")),
+        say("user", json!(late)),
+        {"role": "user", "content": marked_text, "cache_control": mark},
+        say("user", json!("G")),
+    ]);
+    let last = [&late[..], &[marked(marked_text), part("G")]].concat();
+    let alternate = json!([
+        named("system", leading.clone()),
+        say("user", json!("C")),
+        say("assistant", json!("D")),
+        say("user", json!(last)),
+    ]);
+    let first = json!([leading[0], leading[1], part("C")]);
+    let without_system = json!([
+        named("user", first),
+        say("assistant", json!("D")),
+        say("user", json!(last)),
+    ]);
+    for (roles, expected) in [
+        ("any", any),
+        ("alternate", alternate),
+        ("alternate_without_system", without_system),
+    ] {
+        let hook = hook().await;
+        let upstream = ScriptedUpstream::start([text("x"), text("y")]).await;
+        let quirks = format!("quirks = {{ roles = \"{roles}\" }}");
+        let app = app(&upstream, &hook, &quirks).await;
+        let body = with(ask_with("Go", ["t"]), "messages", messages.clone());
+        let body = with(body, "session_id", json!("s"));
+        app.post_chat(body).await.completion();
+        let sent = upstream.last().messages();
+        assert_eq!(json!(sent), expected, "{roles}");
+        // The next turn begins with the same messages.
+        let next = with(ask_with("More", ["t"]), "session_id", json!("s"));
+        app.post_chat(next).await.completion();
+        assert_eq!(upstream.last().messages()[..sent.len()], sent);
+        // Instructions of a turn come before those of the session.
+        upstream.push(text("z"));
+        let body =
+            json!({"model": "m", "input": "Last", "instructions": "Now.", "conversation": "s"});
+        assert_eq!(app.post("/v1/responses", &body).await.status, 200);
+        let content = upstream.last().messages()[0]["content"].clone();
+        assert_eq!(
+            content.as_array().unwrap()[..2],
+            [part("Now."), marked("Long manual.")]
+        );
     }
 }
 
@@ -326,7 +406,7 @@ async fn check_config_shows_the_quirks_that_a_kind_implies_and_refuses_unknown_o
     for (lines, problem) in [
         (
             "kind = \"llamacpp\"",
-            "`llama.cpp`, `vllm`, `ollama`, `openai`, `mistral`",
+            "`llama.cpp`, `vllm`, `sglang`, `ollama`, `openai`, `mistral`, `gemini`",
         ),
         (
             "quirks = { roles = \"strict\" }",
@@ -361,5 +441,82 @@ async fn reasoning_is_stored_also_where_it_is_not_sent_back() {
     assert!(
         stored.contains("I should look.") && stored.contains("Now I know."),
         "{stored}"
+    );
+}
+
+#[tokio::test]
+async fn a_closing_tag_of_reasoning_alone_is_never_shown() {
+    let answer = "They want the weather.\n</think>\n\nCold.";
+    for streams in [true, false] {
+        for (quirk, open) in [("true", false), ("\"open\"", true)] {
+            let upstream = ScriptedUpstream::start([text(answer), text(answer)]).await;
+            let lines = format!("quirks = {{ think_tags = {quirk}, streams = {streams} }}");
+            let app = app(&upstream, &hook().await, &lines).await;
+            let whole = app.post_chat(ask_with("Go", ["t"])).await.completion();
+            let message = &whole["choices"][0]["message"];
+            assert_eq!(message["content"], "Cold.", "{lines}");
+            assert_eq!(
+                message["reasoning_content"], "They want the weather.",
+                "{lines}"
+            );
+            let stream = app.stream_chat(ask_with("Go", ["t"])).await.collect().await;
+            let seen = (stream.reasoning.as_str(), stream.text.as_str());
+            // Text that was passed on cannot be taken back.
+            let expected = match open || !streams {
+                true => ("They want the weather.", "Cold."),
+                false => ("", "They want the weather.\n\nCold."),
+            };
+            assert_eq!(seen, expected, "{lines}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reasoning_before_a_call_goes_back_as_reasoning() {
+    let call = "<tool_call>{\"name\": \"t\", \"arguments\": {}}</tool_call>";
+    let written = text(&format!("I should look.\n</think>\n\n{call}"));
+    let own = text_and_calls("I should look.\n</think>\n\n", [("t", json!({}))]);
+    for (quirks, first) in [
+        ("think_tags = true, text_calls = true", &written),
+        ("think_tags = \"open\", text_calls = true", &written),
+        ("think_tags = true", &own),
+        ("think_tags = \"open\"", &own),
+    ] {
+        let script = [first.clone(), text("Hm.\n</think>\n\nDone.")];
+        let upstream = ScriptedUpstream::start(script.clone().into_iter().chain(script)).await;
+        let lines = format!("quirks = {{ {quirks} }}");
+        let app = app(&upstream, &hook().await, &lines).await;
+        let check = || {
+            let message = upstream.last().messages()[1].clone();
+            assert_eq!(message["reasoning_content"], "I should look.", "{quirks}");
+            assert!(message["content"].as_str().is_none_or(str::is_empty));
+            assert_eq!(message["tool_calls"][0]["function"]["name"], "t");
+        };
+        let whole = app.post_chat(ask_with("Go", ["t"])).await.completion();
+        let message = &whole["choices"][0]["message"];
+        assert_eq!(message["content"], "Done.", "{quirks}");
+        assert_eq!(message["reasoning_content"], "I should look.Hm.");
+        check();
+        if quirks.contains("open") {
+            let stream = app.stream_chat(ask_with("Go", ["t"])).await.collect().await;
+            let seen = (stream.reasoning.as_str(), stream.text.as_str());
+            assert_eq!(seen, ("I should look.Hm.", "Done."), "{quirks}");
+            check();
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_word_for_think_tags_is_refused() {
+    let upstream = ScriptedUpstream::start([]).await;
+    let hook = hook().await;
+    let ended = builder(&upstream, &hook, "quirks = { think_tags = \"closed\" }")
+        .run("check-config")
+        .await;
+    assert_ne!(ended.code, Some(0));
+    assert!(
+        ended.stderr.contains("true, false or \"open\""),
+        "{}",
+        ended.stderr
     );
 }

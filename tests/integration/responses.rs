@@ -61,7 +61,7 @@ async fn stream(client: &Client, body: Value) -> Vec<Value> {
 }
 
 /// The events of an answer, held against the rules of their order.
-fn events(answer: &Answer) -> Vec<Value> {
+pub(super) fn events(answer: &Answer) -> Vec<Value> {
     let text = answer.text();
     let (text, done) = text.rsplit_once("data: ").unwrap();
     assert_eq!(done, "[DONE]\n\n");

@@ -445,3 +445,83 @@ async fn arguments_over_several_lines_stay_one_line_on_the_stream() {
         json!({"city": "Oslo"})
     );
 }
+
+#[tokio::test]
+async fn white_space_is_no_text_of_a_round() {
+    let script = || {
+        [
+            text_and_calls("\n\n", [("t", json!({}))]),
+            text_and_calls(" \n", [("t", json!({"n": 2}))]),
+            text("Cold."),
+        ]
+    };
+    for mode in ["all", "final"] {
+        let upstream = ScriptedUpstream::start(script().into_iter().chain(script())).await;
+        let hook = Webhook::start().await.on("t", webhook::text("r"));
+        let app = TestApp::with_tools(&upstream, &hook).await;
+        let body = with(ask_with("Go", ["t"]), "agent", json!({"text": mode}));
+        assert_eq!(app.post_chat(body.clone()).await.content(), "Cold.");
+        let stream = app.stream_chat(body).await.collect().await;
+        assert_eq!(stream.text, "Cold.", "{mode}");
+        // The server gets its own words back.
+        assert_eq!(upstream.last().messages()[1]["content"], "\n\n");
+        assert_eq!(upstream.last().messages()[3]["content"], " \n");
+    }
+}
+
+#[tokio::test]
+async fn white_space_around_rounds_gives_one_answer_in_both_forms() {
+    for (rounds, expected) in [
+        (["A.\n", "\n\n", "\n\nB."], "A.\n\n\nB."),
+        (["\n", "  A.", "\n"], "  A."),
+        (["", "\n\n", " \n "], ""),
+        (["\n\nA.", "", "\r\n  B."], "\n\nA.\n\n  B."),
+    ] {
+        let [first, second, last] = rounds;
+        let script = [
+            text_and_calls(first, [("t", json!({}))]),
+            text_and_calls(second, [("t", json!({"n": 2}))]),
+            text(last),
+        ];
+        let script = script.clone().into_iter().chain(script);
+        let upstream = ScriptedUpstream::start(script.chain([text("Next.")])).await;
+        let hook = Webhook::start().await.on("t", webhook::text("r"));
+        let app = TestApp::with_tools(&upstream, &hook).await;
+        let body = with(ask_with("Go", ["t"]), "session_id", json!("s"));
+        let whole = app.post_chat(ask_with("Go", ["t"])).await.content();
+        let stream = app.stream_chat(body.clone()).await.collect().await.text;
+        assert_eq!((whole.as_str(), stream.as_str()), (expected, expected));
+        // The client sends what it saw, and the hidden rounds stay.
+        let messages = [user("Go"), assistant(&stream), user("And?")];
+        let body = with(body, "messages", messages.to_vec().into());
+        app.post_chat(body).await.completion();
+        assert_eq!(upstream.last().messages().len(), 7, "{rounds:?}");
+    }
+}
+
+#[tokio::test]
+async fn white_space_beside_a_clients_call_is_no_content() {
+    let script = [text_and_calls("\n\n", [("mine", json!({}))])];
+    let upstream = ScriptedUpstream::start(script.iter().cycle().take(2).cloned()).await;
+    let hook = Webhook::start().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let agent = json!({"client_tools": ["mine"]});
+    let body = with(ask_with("Go", ["mine"]), "agent", agent);
+    let stream = app.stream_chat(body.clone()).await.collect().await;
+    assert_eq!(stream.tool_calls[0].name, "mine");
+    for frame in &stream.frames {
+        assert!(!frame.data.contains("\\n"), "{}", frame.data);
+    }
+    let whole = app.post_chat(body).await.completion();
+    assert_eq!(whole["choices"][0]["message"]["content"], Value::Null);
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_after_white_space_is_asked_for_again() {
+    // The first chunk has no text, the second one the white space.
+    let upstream = ScriptedUpstream::start([text("\n\n Half").cut_after(2), text("Cold.")]).await;
+    let hook = Webhook::start().await;
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let stream = app.stream_chat(ask_with("Go", ["t"])).await.collect().await;
+    assert_eq!((stream.text.as_str(), &stream.error), ("Cold.", &None));
+}

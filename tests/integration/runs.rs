@@ -9,6 +9,7 @@ mod events;
 mod idempotency;
 mod kept;
 mod killed;
+mod messages;
 mod readers;
 mod retried;
 mod stalled;

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::support::app::TestApp;
 use super::support::ask::{ask, ask_with, tool, tool_with, with};
+use super::support::recorded::Recorded;
 use super::support::script::{calls, text};
 use super::support::server::Gate;
 use super::support::upstream::ScriptedUpstream;
@@ -41,7 +42,11 @@ async fn every_form_of_answer_becomes_a_text_for_the_model() {
             "one\ntwo",
             "ok",
         ),
-        (webhook::json(&json!({"content": null})), "", "ok"),
+        (
+            webhook::json(&json!({"content": null})),
+            "(no output)",
+            "ok",
+        ),
         (
             webhook::json(&json!({"content": "broken", "is_error": true})),
             "broken",
@@ -54,9 +59,9 @@ async fn every_form_of_answer_becomes_a_text_for_the_model() {
         ),
         (webhook::json(&json!("just text")), "just text", "ok"),
         (webhook::json(&json!([1, 2])), "[1,2]", "ok"),
-        (webhook::json(&Value::Null), "", "ok"),
+        (webhook::json(&Value::Null), "(no output)", "ok"),
         (webhook::text("not JSON"), "not JSON", "ok"),
-        (webhook::status(204, &[], ""), "", "ok"),
+        (webhook::status(204, &[], ""), "(no output)", "ok"),
         (
             webhook::status(201, &[], "{\"content\":\"made\"}"),
             "made",
@@ -452,6 +457,58 @@ async fn a_name_nobody_declared_is_explained_to_the_model_and_hidden_from_the_cl
             .1
             .contains("available tools are: t")
     );
+}
+
+#[tokio::test]
+async fn a_call_that_ends_inside_a_value_is_not_run_whatever_the_end_of_the_answer_says() {
+    let cut = [
+        r#"{"path":"app.conf","content":"[server]\nport = 80"#,
+        r#"{"path":"app.conf","content":"x\u00e"#,
+        r#"{"n":12"#,
+        r#"{"list":[1,2"#,
+        r#"{"force":tru"#,
+        r#"{"path":"a","content"#,
+        r#"{"path":"a","content":"#,
+        r#"{"path":"a","#,
+        "{",
+        "```json\n{\"content\":\"half",
+        r#""{\"content\":\"half"#,
+        r#"{"arguments":{"content":"half"#,
+    ];
+    let rule = |finish: &'static str| {
+        move |request: &Recorded| {
+            let asked = request.messages()[0]["content"].clone();
+            match request.tool_results().len() {
+                0 => calls([("t", asked)]).finish(finish),
+                1 => calls([("t", json!({"whole": true}))]),
+                _ => text("Done."),
+            }
+        }
+    };
+    for finish in ["tool_calls", "stop"] {
+        let upstream = ScriptedUpstream::answering(rule(finish)).await;
+        let hook = Webhook::start().await.on("t", webhook::text("r"));
+        let app = TestApp::with_tools(&upstream, &hook).await;
+        for (number, raw) in cut.into_iter().enumerate() {
+            let whole = app.post_chat(ask_with(raw, ["t"])).await.completion();
+            let stream = app.stream_chat(ask_with(raw, ["t"])).await.collect().await;
+            assert_eq!(stream.text, "Done.", "{raw}");
+            assert_eq!(hook.calls().len(), 2 * number + 2, "{raw}");
+            assert_eq!(hook.call(2 * number).arguments(), &json!({"whole": true}));
+            let call = &whole["agentic_tool_calls"][0];
+            assert_eq!(
+                (&call["status"], &call["arguments"]),
+                (&json!("error"), &json!("{}"))
+            );
+            assert_eq!(call.get("repairs"), None);
+            let (sent, told) = (upstream.last(), upstream.last().tool_results());
+            let stored = &sent.messages()[1]["tool_calls"][0]["function"]["arguments"];
+            assert_eq!(stored, "{}", "no guess enters the history");
+            let told = &told[0].1;
+            assert!(told.contains("cut off before they were complete"), "{told}");
+            assert!(told.contains("Call the tool again"), "{told}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -211,7 +211,7 @@ async fn the_text_of_earlier_rounds_stays_and_the_sentence_follows_it() {
             text(""),
         ]
     };
-    for (mode, expected) in [("all", "Let me look.\n\n\n\n\n"), ("final", "")] {
+    for (mode, expected) in [("all", "Let me look.\n\n"), ("final", "")] {
         // The second turn is known to need its last call without tools.
         let [first, _, last] = script();
         let upstream = ScriptedUpstream::start(script().into_iter().chain([first, last])).await;

@@ -220,7 +220,10 @@ impl Conversation<'_> {
 
 /// The messages without the ids of calls, which differ.
 fn anonymous(messages: &[Value]) -> String {
-    let mut text = json!(messages).to_string();
+    // A model server knows its calls by ids of its own, or by loopwright's where it does not know what is brought back.
+    let mut text = json!(messages)
+        .to_string()
+        .replace("chatcmpl-tool-", "call_");
     let mut number = 0;
     while let Some(at) = text.find("call_") {
         let id: String = text[at..]

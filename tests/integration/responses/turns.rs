@@ -407,3 +407,17 @@ async fn the_arguments_of_the_clients_calls_are_forwarded_as_they_arrive() {
         (&json!("completed"), &json!("mine"))
     );
 }
+
+#[tokio::test]
+async fn white_space_of_a_round_is_no_message() {
+    let script = [text_and_calls("\n\n", [("t", json!({}))]), text("\n Cold.")];
+    let upstream = ScriptedUpstream::start(script).await;
+    let hook = Webhook::start().await.on("t", webhook::text("r"));
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    let body = with(request(json!("Go")), "tools", json!([function("t")]));
+    let response = create(&app, body).await;
+    let items = response["output"].as_array().unwrap().iter();
+    let messages: Vec<&Value> = items.filter(|item| item["type"] == "message").collect();
+    assert_eq!(messages.len(), 1, "{response}");
+    assert_eq!(text_of(messages[0]), "\n Cold.");
+}
