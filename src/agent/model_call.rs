@@ -261,7 +261,8 @@ impl ActiveModelCall {
         let assembler = std::mem::take(&mut self.assembler);
         let mut reply = assembler.finish(request.route.quirks.call_ids, withheld)?;
         let upstream = self.fail_over.upstream().clone();
-        reply.origin = Some(MessageOrigin::new(upstream.name(), &reply.calls));
+        let origin = MessageOrigin::new(upstream.name(), upstream.kind(), &reply.calls);
+        reply.origin = Some(origin);
         let levels = [
             (ExtraLevel::Message, &mut self.of_message),
             (ExtraLevel::Choice, &mut self.of_choice),

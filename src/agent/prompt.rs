@@ -138,5 +138,6 @@ impl Prompt {
 }
 
 fn memory_of(route: &Route, candidate: usize) -> UpstreamMemory {
-    UpstreamMemory::new(route.candidate(candidate).name(), route.quirks.call_ids)
+    let upstream = route.candidate(candidate);
+    UpstreamMemory::new(upstream.name(), upstream.kind(), route.quirks.call_ids)
 }

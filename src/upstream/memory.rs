@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::assemble::{AssembledCall, ModelReply};
+use super::settings::ServerKind;
 use crate::ids::CallIdStyle;
 use crate::openai::message::{FieldChange, Message, Role};
 use crate::openai::raw::{RawObject, quoted};
@@ -37,6 +38,9 @@ const COMMON: [&str; 9] = [
 pub struct MessageOrigin {
     /// The configured name of the upstream.
     name: String,
+    /// What it is, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<ServerKind>,
     /// The upstream's ids of the calls, by the ids that the message has.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     call_ids: BTreeMap<String, String>,
@@ -44,13 +48,14 @@ pub struct MessageOrigin {
 
 impl MessageOrigin {
     /// The origin of a reply.
-    pub fn new(upstream: &str, calls: &[AssembledCall]) -> Self {
+    pub fn new(upstream: &str, kind: Option<ServerKind>, calls: &[AssembledCall]) -> Self {
         let ids = calls.iter().filter_map(|assembled| {
             let id = assembled.upstream_id.clone().filter(|id| !id.is_empty())?;
             Some((assembled.call.id.clone(), id))
         });
         Self {
             name: upstream.to_owned(),
+            kind,
             call_ids: ids.collect(),
         }
     }
@@ -64,6 +69,7 @@ impl MessageOrigin {
         });
         let kept = Self {
             name: self.name.clone(),
+            kind: self.kind,
             call_ids: ids.collect(),
         };
         let has_members = |call: &ToolCall| call.members != CallMembers::default();
@@ -80,6 +86,8 @@ impl MessageOrigin {
 #[derive(Debug)]
 pub struct UpstreamMemory {
     upstream: Arc<str>,
+    /// Servers of one kind take what another of it has attached.
+    kind: Option<ServerKind>,
     /// The form of ids that it takes.
     style: CallIdStyle,
     /// The upstream's ids, by those of the messages.
@@ -90,9 +98,10 @@ pub struct UpstreamMemory {
 
 impl UpstreamMemory {
     /// The memory of a conversation, before its first message.
-    pub fn new(upstream: &str, style: CallIdStyle) -> Self {
+    pub fn new(upstream: &str, kind: Option<ServerKind>, style: CallIdStyle) -> Self {
         Self {
             upstream: upstream.into(),
+            kind,
             style,
             ids: HashMap::new(),
             used: HashSet::new(),
@@ -123,11 +132,16 @@ impl UpstreamMemory {
     }
 
     fn assistant(&mut self, message: &Message) -> Message {
-        let origin = RawObject::parse(message.json_str())
-            .ok()
-            .and_then(|object| serde_json::from_str(object.get(MEMBER)?.get()).ok());
-        match origin {
-            Some(MessageOrigin { name, call_ids }) if name == *self.upstream => {
+        let object = RawObject::parse(message.json_str()).unwrap_or_default();
+        let Some(member) = object.get(MEMBER) else {
+            return message.clone();
+        };
+        match serde_json::from_str(member.get()) {
+            Ok(MessageOrigin {
+                name,
+                kind,
+                call_ids,
+            }) if name == *self.upstream || (kind.is_some() && kind == self.kind) => {
                 let calls = self.with_own_ids(message.tool_calls(), call_ids);
                 message.with_fields(|key| match (key, &calls) {
                     (MEMBER, _) => FieldChange::Drop,
@@ -135,7 +149,7 @@ impl UpstreamMemory {
                     _ => FieldChange::Keep,
                 })
             }
-            Some(_) | None => foreign(message),
+            Ok(_) | Err(_) => foreign(message),
         }
     }
 
@@ -163,6 +177,7 @@ impl UpstreamMemory {
     }
 }
 
+/// Whether a message may have the member.
 fn has_member(message: &Message) -> bool {
     memchr::memmem::find(message.json(), MEMBER.as_bytes()).is_some()
 }
@@ -228,7 +243,7 @@ mod tests {
     fn an_upstream_gets_its_own_messages_back_as_they_came() {
         let origin = r#"{"name":"u","call_ids":{"call_1":"functions.f:0"}}"#;
         let message = with_origin(origin, r#","reasoning_details":[1.0]"#);
-        let mut memory = UpstreamMemory::new("u", CallIdStyle::Standard);
+        let mut memory = UpstreamMemory::new("u", None, CallIdStyle::Standard);
         let own = memory.restored(&message);
         assert_eq!(
             own.json_str(),
@@ -241,7 +256,7 @@ mod tests {
         let again = memory.restored(&with_origin(again, ""));
         assert_eq!(again.tool_calls()[0].id, "call_1");
         // Nor one of a form that the server refuses.
-        let mut short = UpstreamMemory::new("u", CallIdStyle::Short);
+        let mut short = UpstreamMemory::new("u", None, CallIdStyle::Short);
         assert_eq!(short.restored(&message).tool_calls()[0].id, "call_1");
     }
 
@@ -249,7 +264,7 @@ mod tests {
     fn another_upstream_gets_what_any_server_takes() {
         let origin = r#"{"name":"u","call_ids":{"call_1":"functions.f:0"}}"#;
         let members = r#","reasoning_details":[1.0],"reasoning_content":"r""#;
-        let mut memory = UpstreamMemory::new("v", CallIdStyle::Standard);
+        let mut memory = UpstreamMemory::new("v", None, CallIdStyle::Standard);
         let other = memory.restored(&with_origin(origin, members));
         assert_eq!(
             other.json_str(),
@@ -257,15 +272,31 @@ mod tests {
         );
         let result = Message::tool_result("call_1", "r");
         assert_eq!(memory.restored(&result), result);
+        // Servers of one kind know what they attach.
+        let origin = r#"{"name":"u","kind":"gemini","call_ids":{}}"#;
+        for (kind, knows) in [
+            (Some(ServerKind::Gemini), true),
+            (Some(ServerKind::Groq), false),
+            (None, false),
+        ] {
+            let mut memory = UpstreamMemory::new("v", kind, CallIdStyle::Standard);
+            let other = memory.restored(&with_origin(origin, members));
+            assert_eq!(
+                other.json_str().contains("reasoning_details"),
+                knows,
+                "{kind:?}"
+            );
+        }
     }
 
     #[test]
     fn messages_without_an_origin_stay_as_they_are() {
-        let message =
-            Message::parse(r#"{"role":"assistant","content":"a","reasoning_details":[1]}"#);
+        let message = Message::parse(
+            r#"{"role":"assistant","content":"about x_upstream","reasoning_details":[1]}"#,
+        );
         let message = message.unwrap();
         assert_eq!(
-            UpstreamMemory::new("u", CallIdStyle::Standard).restored(&message),
+            UpstreamMemory::new("u", None, CallIdStyle::Standard).restored(&message),
             message
         );
     }
@@ -277,7 +308,7 @@ mod tests {
             assembler.push(&event).unwrap();
             let mut reply = assembler.so_far(CallIdStyle::Standard);
             let assembled = std::mem::take(&mut reply.calls);
-            let origin = MessageOrigin::new("u", &assembled);
+            let origin = MessageOrigin::new("u", None, &assembled);
             let calls: Vec<ToolCall> = assembled.into_iter().map(|one| one.call).collect();
             let without_calls = origin.member(&reply, &[]);
             (origin.member(&reply, &calls), calls, without_calls)
