@@ -38,8 +38,8 @@ pub(super) fn text_answer(text: &str) -> Message {
 /// The text of the answer so far. Inserts a blank line between the texts of two rounds, and writes marks of sources as
 /// links if that is asked for.
 ///
-/// White space alone is no text. White space at the start of a round is sent when something visible follows in the round;
-/// blank lines there are left out if a blank line was inserted.
+/// White space alone is no text. White space at the start of a round is sent when something visible follows in the round,
+/// without the blank lines there.
 #[derive(Debug, Default)]
 pub(super) struct AnswerText {
     /// An earlier round sent text to the client.
@@ -87,11 +87,10 @@ impl AnswerText {
             return;
         }
         self.current_sent = true;
-        let mut text = std::mem::take(&mut self.held);
+        let text = without_blank_lines(&std::mem::take(&mut self.held)).to_owned();
         if self.earlier_sent {
             let between = self.linked(BETWEEN_ROUNDS.to_owned(), false);
             ready.push_back(AgentEvent::BetweenRounds(between));
-            text = without_blank_lines(&text).to_owned();
         }
         if let Some((links, _)) = &self.links {
             self.round_start = links.written();
@@ -149,16 +148,12 @@ impl AnswerText {
         if text.trim().is_empty() {
             return;
         }
-        let trimmed = without_blank_lines(text);
-        if self.joined.is_empty() {
-            self.joined.push_str(text);
-        } else {
+        let text = without_blank_lines(text);
+        if !self.joined.is_empty() {
             self.joined.push_str(BETWEEN_ROUNDS);
-            self.joined.push_str(trimmed);
         }
-        // An earlier round may have text that was not sent.
-        let sent = if self.earlier_sent { trimmed } else { text };
-        self.last_round.push_str(sent);
+        self.joined.push_str(text);
+        self.last_round.push_str(text);
     }
 
     /// Whether the round has no text.
@@ -220,8 +215,8 @@ mod tests {
             (&[&["\n\n"], &["\n", "\n"], &["Cold."]], "Cold.", "Cold."),
             (&[&["\n\n"]], "", ""),
             (&[&["A "], &[" \t", "\u{2003}\r\n"], &[]], "A ", ""),
-            // A round's own white space stays, but not twice a blank line.
-            (&[&["\n\n", "  A\n"]], "\n\n  A\n", "\n\n  A\n"),
+            // A round's own white space stays, but not the blank lines at its start.
+            (&[&["\n\n", "  A\n"]], "  A\n", "  A\n"),
             (&[&["A\n"], &["\n\n", "  B"]], "A\n\n\n  B", "  B"),
             (&[&["A"], &[" B\n", "\n", "C"]], "A\n\n B\n\nC", " B\n\nC"),
         ] {
