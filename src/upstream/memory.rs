@@ -4,7 +4,7 @@
 //! of the message says which upstream they are from, and which ids it gave to its calls. That upstream is sent all of it; another
 //! one only what any model server takes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -41,9 +41,9 @@ pub struct MessageOrigin {
     /// What it is, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kind: Option<ServerKind>,
-    /// The upstream's ids of the calls, by the ids that the message has.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    call_ids: BTreeMap<String, String>,
+    /// For each call the id that the message has, and the upstream's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    call_ids: Vec<(String, String)>,
 }
 
 impl MessageOrigin {
@@ -64,8 +64,8 @@ impl MessageOrigin {
     /// attached nothing to it.
     pub fn member(&self, reply: &ModelReply, calls: &[ToolCall]) -> Option<(String, Box<str>)> {
         let ids = calls.iter().filter_map(|call| {
-            let id = self.call_ids.get(&call.id)?;
-            Some((call.id.clone(), id.clone()))
+            let known = self.call_ids.iter().find(|(id, _)| *id == call.id);
+            known.cloned()
         });
         let kept = Self {
             name: self.name.clone(),
@@ -154,11 +154,8 @@ impl UpstreamMemory {
     }
 
     /// The calls with the upstream's ids, as JSON text; none if no id changes.
-    fn with_own_ids(
-        &mut self,
-        calls: &[ToolCall],
-        mut known: BTreeMap<String, String>,
-    ) -> Option<String> {
+    fn with_own_ids(&mut self, calls: &[ToolCall], known: Vec<(String, String)>) -> Option<String> {
+        let mut known: HashMap<String, String> = known.into_iter().collect();
         let mut is_changed = false;
         let mut list = Vec::with_capacity(calls.len());
         for call in calls {
@@ -241,7 +238,7 @@ mod tests {
 
     #[test]
     fn an_upstream_gets_its_own_messages_back_as_they_came() {
-        let origin = r#"{"name":"u","call_ids":{"call_1":"functions.f:0"}}"#;
+        let origin = r#"{"name":"u","call_ids":[["call_1","functions.f:0"]]}"#;
         let message = with_origin(origin, r#","reasoning_details":[1.0]"#);
         let mut memory = UpstreamMemory::new("u", None, CallIdStyle::Standard);
         let own = memory.restored(&message);
@@ -252,7 +249,7 @@ mod tests {
         let result = memory.restored(&Message::tool_result("call_1", "r"));
         assert_eq!(result.tool_call_id(), Some("functions.f:0"));
         // An id that is in use is not used twice.
-        let again = r#"{"name":"u","call_ids":{"call_1":"functions.f:0"}}"#;
+        let again = r#"{"name":"u","call_ids":[["call_1","functions.f:0"]]}"#;
         let again = memory.restored(&with_origin(again, ""));
         assert_eq!(again.tool_calls()[0].id, "call_1");
         // Nor one of a form that the server refuses.
@@ -262,7 +259,7 @@ mod tests {
 
     #[test]
     fn another_upstream_gets_what_any_server_takes() {
-        let origin = r#"{"name":"u","call_ids":{"call_1":"functions.f:0"}}"#;
+        let origin = r#"{"name":"u","call_ids":[["call_1","functions.f:0"]]}"#;
         let members = r#","reasoning_details":[1.0],"reasoning_content":"r""#;
         let mut memory = UpstreamMemory::new("v", None, CallIdStyle::Standard);
         let other = memory.restored(&with_origin(origin, members));
@@ -273,7 +270,7 @@ mod tests {
         let result = Message::tool_result("call_1", "r");
         assert_eq!(memory.restored(&result), result);
         // Servers of one kind know what they attach.
-        let origin = r#"{"name":"u","kind":"gemini","call_ids":{}}"#;
+        let origin = r#"{"name":"u","kind":"gemini","call_ids":[]}"#;
         for (kind, knows) in [
             (Some(ServerKind::Gemini), true),
             (Some(ServerKind::Groq), false),
@@ -323,7 +320,7 @@ mod tests {
             ..ToolCallDelta::default()
         }));
         let ours = &calls[0].id;
-        let expected = format!(r#"{{"name":"u","call_ids":{{"{ours}":"theirs"}}}}"#);
+        let expected = format!(r#"{{"name":"u","call_ids":[["{ours}","theirs"]]}}"#);
         assert_eq!(*noted.unwrap().1, *expected);
         // Calls that are not stored.
         assert_eq!(without_calls, None);

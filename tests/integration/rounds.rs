@@ -475,7 +475,7 @@ async fn white_space_around_rounds_gives_one_answer_in_both_forms() {
         (["A.\n", "\n\n", "\n\nB."], "A.\n\n\nB."),
         (["\n", "  A.", "\n"], "  A."),
         (["", "\n\n", " \n "], ""),
-        (["\n\nA.", "", "\r\n  B."], "\n\nA.\n\n  B."),
+        (["\n\nA.", "", "\r\n  B."], "A.\n\n  B."),
     ] {
         let [first, second, last] = rounds;
         let script = [

@@ -419,5 +419,5 @@ async fn white_space_of_a_round_is_no_message() {
     let items = response["output"].as_array().unwrap().iter();
     let messages: Vec<&Value> = items.filter(|item| item["type"] == "message").collect();
     assert_eq!(messages.len(), 1, "{response}");
-    assert_eq!(text_of(messages[0]), "\n Cold.");
+    assert_eq!(text_of(messages[0]), " Cold.");
 }
