@@ -1,11 +1,13 @@
 //! One model call: makes it with retries and fail-over, passes its events on or buffers them, and assembles its answer.
 
+mod refusal;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use http::StatusCode;
 
+use self::refusal::refused_addition;
 use super::event::{AgentEvent, ArgumentsPiece, ExtraFields, ExtraLevel, Notice};
 use super::machine::Offer;
 use super::prompt::Prompt;
@@ -21,7 +23,6 @@ use crate::upstream::assemble::{IncompleteReply, ModelReply, ReplyAssembler};
 use crate::upstream::fail_over::FailOver;
 use crate::upstream::learned::LearnedQuirk;
 use crate::upstream::memory::MessageOrigin;
-use crate::upstream::settings::FinalCall;
 use crate::upstream::{ModelCall, ModelStream, Upstream, UpstreamError};
 
 /// Which events of a model call are buffered until it ends.
@@ -35,7 +36,7 @@ pub(super) enum BufferMode {
     All,
 }
 
-/// What model calls are made of.
+/// The parts of a run that its model calls need.
 #[derive(Debug)]
 pub(super) struct ModelCallContext<'a> {
     pub(super) parts: &'a AgentParts,
@@ -53,13 +54,14 @@ pub(super) struct ActiveModelCall {
     began: Instant,
     /// A part of the answer was passed on, so that the call cannot be retried.
     passed_on: bool,
-    /// The last piece of the answer is one that the client is shown.
+    /// The last event was text or reasoning, which the client is shown.
     is_shown: bool,
     assembler: ReplyAssembler,
     /// Events that are buffered until the call ends.
     buffered: Vec<AgentEvent>,
-    /// Values that are for the client only if the client sees the message.
+    /// Fields of the message with a single value. The client gets them only if it sees the message.
     of_message: FoldedFields,
+    /// The same of the choice.
     of_choice: FoldedFields,
 }
 
@@ -154,7 +156,7 @@ impl ActiveModelCall {
             }
         };
         let upstream = fail_over.upstream();
-        // What was refused, and what the server takes without it.
+        // The server takes the call without what it has refused. Whether it also answers is not known yet.
         for quirk in refused {
             if quirk != LearnedQuirk::WithheldTools {
                 learned.learn(quirk, &**upstream, &call.model);
@@ -456,38 +458,4 @@ fn image_parts(parts: &[Box<str>]) -> Option<(String, Box<str>)> {
     let images: Vec<&str> = parts.filter(is_image).collect();
     let images = format!("[{}]", images.join(","));
     (images != "[]").then(|| ("images".to_owned(), images.into()))
-}
-
-/// What the upstream may have refused of the fields that the client has not sent.
-fn refused_addition(
-    error: &UpstreamError,
-    offer: Offer,
-    call: &ModelCall,
-    request: &TurnRequest,
-) -> Option<LearnedQuirk> {
-    let UpstreamError::Status { status, body, .. } = error else {
-        return None;
-    };
-    if !matches!(
-        *status,
-        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
-    ) {
-        return None;
-    }
-    let names = |word: &str| {
-        memchr::memmem::find_iter(body, word.as_bytes()).any(|at| {
-            let before = at.checked_sub(1).and_then(|before| body.get(before));
-            !before.is_some_and(u8::is_ascii_alphanumeric)
-        })
-    };
-    if names("stream_options") && call.sends_stream_options && call.streams {
-        return Some(LearnedQuirk::StreamOptions);
-    }
-    if names("stream") && call.streams {
-        return Some(LearnedQuirk::Stream);
-    }
-    let withholds = matches!(offer, Offer::Withheld(_))
-        && call.tools.is_some()
-        && request.route.quirks.final_call == FinalCall::ToolChoiceNone;
-    withholds.then_some(LearnedQuirk::WithheldTools)
 }

@@ -4,22 +4,23 @@
 //! names or send a call twice. It also replaces the upstream's call ids: clients may receive them, so that they must be
 //! unique and unguessable.
 //!
-//! It also decides whether a reply is complete, cut or failed.
+//! Last, it decides whether a reply is complete, cut or failed.
 
+mod call;
+
+use self::call::OpenCall;
 use super::memory::MessageOrigin;
-use crate::ids::{CallIdStyle, fresh_call_id};
+use crate::ids::CallIdStyle;
 use crate::openai::ending::AnswerEnd;
 use crate::openai::event::{ModelEvent, ToolCallDelta};
 use crate::openai::fold::FoldedFields;
 use crate::openai::raw::quoted;
-use crate::openai::tool::{CallKind, CallMembers, ToolCall};
+use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
 
 /// Most tool calls of one reply; a model that makes more is broken.
 pub const MAX_CALLS: usize = 128;
 
-/// Most bytes of an empty object with white space.
-const MAX_PLACEHOLDER: usize = 16;
 /// Most characters of an unknown finish reason in an error.
 const MAX_WORD: usize = 100;
 
@@ -33,7 +34,7 @@ const CONTENT: &str = "content";
 #[error("more than {MAX_CALLS} tool calls")]
 pub struct TooManyCalls;
 
-/// Why a reply is not one: the upstream did not end it as a complete one.
+/// Why a reply is neither complete nor cut at a limit: how the upstream ended it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IncompleteReply {
     /// With a word that means a failure, or that is not known.
@@ -107,40 +108,6 @@ pub struct ReplyAssembler {
     extra: FoldedFields,
 }
 
-/// A call that is still arriving.
-#[derive(Debug, Default)]
-struct OpenCall {
-    index: Option<u32>,
-    id: Option<String>,
-    name: String,
-    arguments: String,
-    /// The arguments came in one piece that is marked as whole.
-    whole: bool,
-    /// The id of the call, if it is known before the reply ends.
-    fresh_id: Option<String>,
-    /// How much of the arguments was passed on, in bytes.
-    passed_on: usize,
-    scan: ObjectScan,
-    kind: CallKind,
-    beside: FoldedFields,
-    inside: FoldedFields,
-    /// The members of the last piece.
-    last_members: CallMembers,
-}
-
-/// An incremental search for the end of the JSON object in a growing text.
-///
-/// Each byte is scanned once.
-#[derive(Debug, Default)]
-struct ObjectScan {
-    seen: usize,
-    depth: usize,
-    in_string: bool,
-    escaped: bool,
-    closed: bool,
-    broken: bool,
-}
-
 impl ReplyAssembler {
     /// Makes an assembler; with `split_names` the pieces of a call's name are joined, otherwise a repeated name is the
     /// same name again.
@@ -187,17 +154,7 @@ impl ReplyAssembler {
     /// What has arrived of the last call's arguments since the last time: the call's id, its name and the piece. Nothing while
     /// the arguments may still be replaced.
     pub fn next_arguments(&mut self, style: CallIdStyle) -> Option<(String, &str, &str)> {
-        let call = self.calls.last_mut()?;
-        if call.whole || call.name.is_empty() || call.is_placeholder() {
-            return None;
-        }
-        let piece = call.arguments.get(call.passed_on..)?;
-        if piece.is_empty() {
-            return None;
-        }
-        call.passed_on = call.arguments.len();
-        let id = call.fresh_id.get_or_insert_with(|| fresh_call_id(style));
-        Some((id.clone(), &call.name, piece))
+        self.calls.last_mut()?.next_arguments(style)
     }
 
     /// Whether any tool call has begun.
@@ -212,10 +169,7 @@ impl ReplyAssembler {
     pub fn finish(self, style: CallIdStyle, withheld: bool) -> Result<ModelReply, IncompleteReply> {
         let end = self.end.clone();
         let mut calls = self.calls.iter().filter(|call| !call.is_empty());
-        let calls_are_whole = calls.all(|call| {
-            call.kind == CallKind::Custom
-                || serde_json::from_str::<serde::de::IgnoredAny>(call.arguments()).is_ok()
-        });
+        let calls_are_whole = calls.all(OpenCall::is_whole);
         let mut reply = self.so_far(style);
         let has_calls = !reply.calls.is_empty();
         reply.finish = match end {
@@ -246,19 +200,7 @@ impl ReplyAssembler {
             .calls
             .into_iter()
             .filter(|call| !call.is_empty())
-            .map(|call| AssembledCall {
-                call: ToolCall {
-                    arguments: call.arguments().to_owned(),
-                    id: call.fresh_id.unwrap_or_else(|| fresh_call_id(style)),
-                    name: call.name,
-                    kind: call.kind,
-                    members: CallMembers {
-                        beside: call.beside.into_entries().collect(),
-                        inside: call.inside.into_entries().collect(),
-                    },
-                },
-                upstream_id: call.id,
-            })
+            .map(|call| call.assembled(style))
             .collect();
         let parts = self.parts.into_entries().next().map(|(_, parts)| parts);
         // The parts of such a content hold the reasoning.
@@ -333,153 +275,13 @@ impl ReplyAssembler {
     }
 }
 
-impl OpenCall {
-    /// Whether nothing but an id has come.
-    fn is_empty(&self) -> bool {
-        self.name.is_empty() && self.arguments.is_empty()
-    }
-
-    /// Whether the arguments are an empty object. Some servers send one before the actual arguments.
-    fn is_placeholder(&self) -> bool {
-        let arguments = self.arguments.get(..MAX_PLACEHOLDER);
-        let rest = after_empty_object(arguments.unwrap_or(&self.arguments));
-        arguments.is_none() && rest.is_some_and(|rest| rest.trim_start().is_empty())
-    }
-
-    /// The arguments without such an object in front.
-    fn arguments(&self) -> &str {
-        let rest = after_empty_object(&self.arguments);
-        rest.filter(|rest| rest.trim_start().starts_with('{'))
-            .unwrap_or(&self.arguments)
-    }
-
-    /// Whether the piece starts another call although its index or id is that of this one.
-    fn is_followed_by(&mut self, delta: &ToolCallDelta, split_names: bool) -> bool {
-        // A call starts with a name. Ids alone do not count: some servers make a new id for every piece of one call.
-        let Some(name) = &delta.name else {
-            return false;
-        };
-        match (&self.id, &delta.id) {
-            (Some(known), Some(other)) => return known != other,
-            // Only the id of the call has arrived so far.
-            _ if self.name.is_empty() => return false,
-            (None, Some(_)) if delta.index.is_none() => return true,
-            (None, Some(_)) | (_, None) => {}
-        }
-        if split_names {
-            return false;
-        }
-        if *name != self.name {
-            return !(self.arguments.is_empty() && name.starts_with(&self.name));
-        }
-        let Some(arguments) = delta
-            .arguments
-            .as_deref()
-            .filter(|it| !it.trim().is_empty())
-        else {
-            return false;
-        };
-        if delta.whole {
-            // A complete call that repeats the assembled one is not a second call.
-            self.whole && (delta.index.is_none() || arguments != self.arguments)
-        } else if delta.index.is_some() && self.is_placeholder() {
-            false
-        } else {
-            self.scan.finds_whole_object(&self.arguments)
-        }
-    }
-
-    fn take(&mut self, delta: &ToolCallDelta, split_names: bool) {
-        self.index = self.index.or(delta.index);
-        if self.id.is_none() {
-            self.id.clone_from(&delta.id);
-        }
-        if delta.kind == CallKind::Custom {
-            self.kind = CallKind::Custom;
-        }
-        if let Some(name) = &delta.name {
-            if split_names {
-                self.name.push_str(name);
-            } else {
-                self.name.clone_from(name);
-            }
-        }
-        // Some servers repeat the members with every piece.
-        if delta.members != self.last_members {
-            for (key, json) in &delta.members.beside {
-                self.beside.push(key, json);
-            }
-            for (key, json) in &delta.members.inside {
-                self.inside.push(key, json);
-            }
-            self.last_members.clone_from(&delta.members);
-        }
-        let Some(arguments) = &delta.arguments else {
-            return;
-        };
-        if delta.whole {
-            self.replace_arguments(arguments);
-            self.whole = true;
-        } else if self.is_placeholder() && arguments.trim_start().starts_with('{') {
-            self.replace_arguments(arguments);
-            self.whole = false;
-        } else if !self.whole {
-            self.arguments.push_str(arguments);
-        }
-    }
-
-    fn replace_arguments(&mut self, arguments: &String) {
-        self.arguments.clone_from(arguments);
-        self.scan = ObjectScan::default();
-    }
-}
-
-/// What follows an empty object.
-fn after_empty_object(text: &str) -> Option<&str> {
-    let inside = text.trim_start().strip_prefix('{')?;
-    inside.trim_start().strip_prefix('}')
-}
-
-impl ObjectScan {
-    /// Whether the text, which may only have grown since the last call, is one complete JSON object.
-    fn finds_whole_object(&mut self, text: &str) -> bool {
-        for byte in text.as_bytes().iter().skip(self.seen) {
-            self.step(*byte);
-        }
-        self.seen = text.len();
-        self.closed && !self.broken && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
-    }
-
-    fn step(&mut self, byte: u8) {
-        if self.escaped {
-            self.escaped = false;
-        } else if self.in_string {
-            self.escaped = byte == b'\\';
-            self.in_string = byte != b'"';
-        } else if self.depth > 0 {
-            match byte {
-                b'"' => self.in_string = true,
-                b'{' => self.depth += 1,
-                b'}' => {
-                    self.depth -= 1;
-                    self.closed = self.depth == 0;
-                }
-                _ => {}
-            }
-        } else if byte == b'{' && !self.closed {
-            self.depth = 1;
-        } else if !byte.is_ascii_whitespace() {
-            // There is text outside of the object, so that this is not a single object and cannot become one.
-            self.broken = true;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::call::ObjectScan;
     use super::*;
+    use crate::openai::tool::{CallKind, CallMembers};
 
     /// A piece written as index, id, name, arguments. `-` stands for a missing value; `=` before the arguments marks them as
     /// whole.

@@ -4,6 +4,7 @@
 //! nothing of sockets.
 
 mod calls;
+mod content;
 mod repeat;
 mod text;
 mod wire;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use self::content::{Content, text_part};
 use self::repeat::{PreviousChunk, TextKind};
 pub(super) use self::text::one_line;
 use self::text::{Halves, TextOf, lossy_string, replace_lone_surrogates};
@@ -23,7 +25,7 @@ use super::text_calls::TextCalls;
 use super::think::ThinkSplitter;
 use crate::openai::ending::AnswerEnd;
 use crate::openai::event::{ModelEvent, ToolCallDelta};
-use crate::openai::raw::{RawObject, quoted};
+use crate::openai::raw::quoted;
 use crate::openai::usage::Usage;
 
 /// The field name of events for reasoning that is a part of the content.
@@ -434,56 +436,6 @@ fn without_done(body: &str) -> &str {
         let rest = rest.trim_ascii_end();
         rest.strip_suffix("data:").unwrap_or(rest)
     })
-}
-
-/// The texts of a `content` value, which is a string or a list of parts.
-#[derive(Debug, Default)]
-struct Content {
-    text: String,
-    reasoning: String,
-    /// All parts, if they are more than plain texts.
-    parts: Vec<Box<str>>,
-}
-
-impl Content {
-    fn of_parts(list: &RawValue) -> Self {
-        let mut content = Self::default();
-        let mut is_plain = true;
-        for part in serde_json::from_str::<Vec<&RawValue>>(list.get()).unwrap_or_default() {
-            if let Some(text) = lossy_string(part) {
-                content.text.push_str(&text);
-                content.parts.push(text_part(&text));
-                continue;
-            }
-            let Ok(object) = RawObject::parse(part.get()) else {
-                continue;
-            };
-            content.parts.push(part.get().into());
-            is_plain &= is_plain_text(&object);
-            if let Some(thinking) = object.get_some("thinking") {
-                content.reasoning.push_str(&text::flat_text(thinking));
-            } else if let Some(text) = object.get_some("text").and_then(lossy_string) {
-                content.text.push_str(&text);
-            }
-        }
-        if is_plain {
-            content.parts.clear();
-        }
-        content
-    }
-}
-
-/// Whether a part has a text and nothing else.
-fn is_plain_text(part: &RawObject<'_>) -> bool {
-    part.iter().all(|(key, value)| match key {
-        "text" => value.get().starts_with('"'),
-        "type" => matches!(value.get(), r#""text""# | r#""output_text""#),
-        _ => matches!(value.get(), "null" | "[]" | "{}"),
-    })
-}
-
-fn text_part(text: &str) -> Box<str> {
-    format!(r#"{{"type":"text","text":{}}}"#, quoted(text)).into()
 }
 
 #[cfg(test)]

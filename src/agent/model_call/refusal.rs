@@ -1,0 +1,43 @@
+//! Refusals of the fields that the loop adds to a call by itself.
+
+use http::StatusCode;
+
+use super::super::machine::Offer;
+use super::super::turn::TurnRequest;
+use crate::upstream::learned::LearnedQuirk;
+use crate::upstream::settings::FinalCall;
+use crate::upstream::{ModelCall, UpstreamError};
+
+/// What the upstream may have refused of the fields that the client has not sent.
+pub(super) fn refused_addition(
+    error: &UpstreamError,
+    offer: Offer,
+    call: &ModelCall,
+    request: &TurnRequest,
+) -> Option<LearnedQuirk> {
+    let UpstreamError::Status { status, body, .. } = error else {
+        return None;
+    };
+    if !matches!(
+        *status,
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
+    ) {
+        return None;
+    }
+    let names = |word: &str| {
+        memchr::memmem::find_iter(body, word.as_bytes()).any(|at| {
+            let before = at.checked_sub(1).and_then(|before| body.get(before));
+            !before.is_some_and(u8::is_ascii_alphanumeric)
+        })
+    };
+    if names("stream_options") && call.sends_stream_options && call.streams {
+        return Some(LearnedQuirk::StreamOptions);
+    }
+    if names("stream") && call.streams {
+        return Some(LearnedQuirk::Stream);
+    }
+    let withholds = matches!(offer, Offer::Withheld(_))
+        && call.tools.is_some()
+        && request.route.quirks.final_call == FinalCall::ToolChoiceNone;
+    withholds.then_some(LearnedQuirk::WithheldTools)
+}
