@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use self::content::{Content, text_part};
+use self::content::{ContentTexts, text_part};
 use self::repeat::{PreviousChunk, TextKind};
 pub(super) use self::text::one_line;
 use self::text::{Halves, TextOf, lossy_string, replace_lone_surrogates};
@@ -317,16 +317,16 @@ impl ChunkDecoder {
         Ok(())
     }
 
-    fn content(&mut self, value: Option<&RawValue>) -> Content {
+    fn content(&mut self, value: Option<&RawValue>) -> ContentTexts {
         let Some(value) = value else {
-            return Content::default();
+            return ContentTexts::default();
         };
         let mut content = match self.halves.read(TextOf::Content, value) {
-            Some(text) => Content {
+            Some(text) => ContentTexts {
                 text,
-                ..Content::default()
+                ..ContentTexts::default()
             },
-            None => Content::of_parts(value),
+            None => ContentTexts::of_parts(value),
         };
         self.has_parts |= !content.parts.is_empty();
         // From then on the parts are complete.

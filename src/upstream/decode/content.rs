@@ -7,14 +7,14 @@ use crate::openai::raw::{RawObject, quoted};
 
 /// The texts of a `content` value, which is a string or a list of parts.
 #[derive(Debug, Default)]
-pub(super) struct Content {
+pub(super) struct ContentTexts {
     pub(super) text: String,
     pub(super) reasoning: String,
     /// All parts, if they are more than plain texts.
     pub(super) parts: Vec<Box<str>>,
 }
 
-impl Content {
+impl ContentTexts {
     /// The texts of a list of parts.
     pub(super) fn of_parts(list: &RawValue) -> Self {
         let mut content = Self::default();
