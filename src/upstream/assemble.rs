@@ -8,7 +8,7 @@
 
 mod call;
 
-use self::call::ArrivingCall;
+use self::call::CallInPieces;
 use super::memory::MessageOrigin;
 use crate::ids::CallIdStyle;
 use crate::openai::ending::AnswerEnd;
@@ -101,7 +101,7 @@ pub struct ReplyAssembler {
     reasoning: Option<(String, &'static str)>,
     /// The content, if it is more than the text.
     parts: FoldedFields,
-    calls: Vec<ArrivingCall>,
+    calls: Vec<CallInPieces>,
     end: Option<AnswerEnd>,
     usage: Option<Usage>,
     model: Option<String>,
@@ -169,7 +169,7 @@ impl ReplyAssembler {
     pub fn finish(self, style: CallIdStyle, withheld: bool) -> Result<ModelReply, IncompleteReply> {
         let end = self.end.clone();
         let mut calls = self.calls.iter().filter(|call| !call.is_empty());
-        let calls_are_whole = calls.all(ArrivingCall::is_whole);
+        let calls_are_whole = calls.all(CallInPieces::is_whole);
         let mut reply = self.so_far(style);
         let has_calls = !reply.calls.is_empty();
         reply.finish = match end {
@@ -242,7 +242,7 @@ impl ReplyAssembler {
         if self.calls.len() >= MAX_CALLS {
             return Err(TooManyCalls);
         }
-        let mut call = ArrivingCall::default();
+        let mut call = CallInPieces::default();
         call.take(delta, split_names);
         self.calls.push(call);
         Ok(())

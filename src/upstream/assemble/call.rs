@@ -10,7 +10,7 @@ use crate::openai::tool::{CallKind, CallMembers, ToolCall};
 const MAX_PLACEHOLDER: usize = 16;
 /// A call that is still arriving.
 #[derive(Debug, Default)]
-pub(super) struct ArrivingCall {
+pub(super) struct CallInPieces {
     pub(super) index: Option<u32>,
     pub(super) id: Option<String>,
     name: String,
@@ -42,7 +42,7 @@ pub(super) struct ObjectScan {
     broken: bool,
 }
 
-impl ArrivingCall {
+impl CallInPieces {
     /// What has arrived of the arguments since the last time: the call's id, its name and the piece. Nothing while the arguments
     /// may still be replaced.
     pub(super) fn next_arguments(&mut self, style: CallIdStyle) -> Option<(String, &str, &str)> {
