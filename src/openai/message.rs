@@ -12,6 +12,14 @@ use super::tool::{CallKind, CallMembers, ToolCall};
 /// Stands for the text of a tool's result that has none. Many servers refuse a blank one.
 pub const NO_OUTPUT: &str = "(no output)";
 
+/// Fields in which model servers send and take reasoning, in order of preference.
+pub const REASONING_FIELDS: [&str; 4] = [
+    "reasoning_content",
+    "reasoning",
+    "reasoning_text",
+    "thinking",
+];
+
 /// The author of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {

@@ -13,25 +13,15 @@ use serde_json::value::RawValue;
 use super::assemble::{AssembledCall, ModelReply};
 use super::settings::ServerKind;
 use crate::ids::CallIdStyle;
-use crate::openai::message::{FieldChange, Message, Role};
+use crate::openai::message::{FieldChange, Message, REASONING_FIELDS, Role};
 use crate::openai::raw::{RawObject, quoted};
 use crate::openai::tool::{CallMembers, ToolCall};
 
 /// The member of a stored message that is for loopwright alone.
 const MEMBER: &str = "x_upstream";
-/// Members of an assistant message that every model server takes. A name of reasoning is one of them: servers that do not
-/// know it ignore it, and the quirk `send_reasoning` leaves it out.
-const COMMON: [&str; 9] = [
-    "role",
-    "content",
-    "name",
-    "refusal",
-    "tool_calls",
-    "reasoning_content",
-    "reasoning",
-    "reasoning_text",
-    "thinking",
-];
+/// Members of an assistant message that every model server takes, besides those for reasoning: servers that do not know
+/// these ignore them, and the quirk `send_reasoning` leaves them out.
+const COMMON: [&str; 5] = ["role", "content", "name", "refusal", "tool_calls"];
 
 /// The origin of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,7 +189,7 @@ fn foreign(message: &Message) -> Message {
             Some(parts) => FieldChange::Set(parts),
             None => FieldChange::Keep,
         },
-        _ if COMMON.contains(&key) => FieldChange::Keep,
+        _ if COMMON.contains(&key) || REASONING_FIELDS.contains(&key) => FieldChange::Keep,
         _ => FieldChange::Drop,
     })
 }

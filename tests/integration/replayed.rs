@@ -37,7 +37,7 @@
 //!
 //! with `status`, `headers` (null leaves one out), `pieces` (bytes per write), `cut` (`"close"`, `"reset"`: how the connection
 //! breaks off at the end) and `compress` (`"unless_identity"`: with gzip, unless the request asks for `identity` alone; `"if_named"`:
-//! with a coding that the request names). In `say`, `stream` and `whole`, `«d83d»` becomes the escape `\ud83d`.
+//! with a coding that the request names; `"gzip"`, `"deflate"`: whatever the request asks for). In `say`, `stream` and `whole`, `«d83d»` becomes the escape `\ud83d`.
 //!
 //! **Got.** `content`, `reasoning`, `finish_reason`, `stop_reason`, `tool_calls` (without ids), `error`, `status`, and in chat
 //! completions `message`, `choice` and `raw` (all that came, as a text). With `error` there must be one, without it none; the

@@ -82,10 +82,10 @@ impl CompletionCollector {
                 self.message_extra
                     .push("annotations", &annotations.to_string());
             }
+            AgentEvent::RoundEnded(_) => self.message_extra.end_message(),
             AgentEvent::Finished(outcome) => self.outcome = Some(outcome),
             AgentEvent::Started { .. }
             | AgentEvent::Model(_)
-            | AgentEvent::RoundEnded(_)
             | AgentEvent::ClientArguments(_)
             | AgentEvent::Calling(_)
             | AgentEvent::Waiting { .. }

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::repeat::TextKind;
 use super::text::is_falsy;
+use crate::openai::message::REASONING_FIELDS;
 use crate::openai::raw::ObjectKey;
 use crate::upstream::assemble::MAX_CALLS;
 
@@ -39,14 +40,6 @@ const RESERVED_KEYS: [&str; 18] = [
     "tool_call_id",
     "tool_name",
     "type",
-];
-
-/// Names of the reasoning field, in order of preference.
-const REASONING_FIELDS: [&str; 4] = [
-    "reasoning_content",
-    "reasoning",
-    "reasoning_text",
-    "thinking",
 ];
 
 /// A chunk, or a response that was not streamed.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::http::HeaderMap;
 use ::http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
-use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZlibDecoder, ZstdDecoder};
+use async_compression::tokio::bufread::{GzipDecoder, ZlibDecoder};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt, TryStreamExt};
@@ -25,17 +25,12 @@ pub(super) fn decoded(
     let encoding = headers.get(CONTENT_ENCODING);
     let encoding = encoding.and_then(|value| value.to_str().ok());
     let encoding = encoding.unwrap_or_default().trim().to_ascii_lowercase();
-    if !matches!(
-        encoding.as_str(),
-        "gzip" | "x-gzip" | "deflate" | "br" | "zstd"
-    ) {
+    if !matches!(encoding.as_str(), "gzip" | "x-gzip" | "deflate") {
         return body.boxed();
     }
     let source = StreamReader::new(body.map_err(io::Error::other));
     let decoder: Pin<Box<dyn AsyncRead + Send>> = match encoding.as_str() {
         "deflate" => Box::pin(ZlibDecoder::new(source)),
-        "br" => Box::pin(BrotliDecoder::new(source)),
-        "zstd" => Box::pin(ZstdDecoder::new(source)),
         _ => Box::pin(GzipDecoder::new(source)),
     };
     headers.remove(CONTENT_ENCODING);

@@ -4,16 +4,9 @@ use serde_json::value::RawValue;
 
 use super::Changes;
 use super::blank::is_blank;
+use crate::openai::message::REASONING_FIELDS;
 use crate::openai::raw::RawObject;
 use crate::upstream::settings::{MissingReasoning, Quirks, ReasoningField};
-
-/// Fields in which model servers send and take reasoning.
-const FIELDS: [&str; 4] = [
-    "reasoning_content",
-    "reasoning",
-    "reasoning_text",
-    "thinking",
-];
 
 /// Whether the server takes reasoning in any form.
 pub(super) fn stays_as_it_came(quirks: &Quirks) -> bool {
@@ -23,7 +16,7 @@ pub(super) fn stays_as_it_came(quirks: &Quirks) -> bool {
 
 /// Leaves all reasoning out.
 pub(super) fn leave_out(object: &RawObject<'_>, changes: &mut Changes) {
-    for field in FIELDS
+    for field in REASONING_FIELDS
         .into_iter()
         .filter(|field| object.get(field).is_some())
     {
@@ -40,7 +33,7 @@ pub(super) fn settle(object: &RawObject<'_>, quirks: &Quirks, changes: &mut Chan
     let is_text = |value: &&str| value.starts_with('"') && !is_blank(value);
     let mut found = [target]
         .into_iter()
-        .chain(FIELDS)
+        .chain(REASONING_FIELDS)
         .filter_map(|field| object.get(field).map(RawValue::get));
     let value = found.find(is_text).or(match quirks.missing_reasoning {
         MissingReasoning::LeaveOut => None,
@@ -50,7 +43,9 @@ pub(super) fn settle(object: &RawObject<'_>, quirks: &Quirks, changes: &mut Chan
     if object.get(target).map(RawValue::get) != value {
         changes.replace(target, value.map(str::to_owned));
     }
-    let others = FIELDS.into_iter().filter(|field| *field != target);
+    let others = REASONING_FIELDS
+        .into_iter()
+        .filter(|field| *field != target);
     for field in others.filter(|field| object.get(field).is_some()) {
         changes.replace(field, None);
     }

@@ -257,6 +257,8 @@ fn coding(manner: Option<&str>, accepted: Option<&str>) -> Option<&'static str> 
         "unless_identity" if named("deflate") && !named("gzip") => Some("deflate"),
         "unless_identity" => Some("gzip"),
         "if_named" => ["gzip", "deflate"].into_iter().find(|coding| named(coding)),
+        "gzip" => Some("gzip"),
+        "deflate" => Some("deflate"),
         other => panic!("the manner `{other}`"),
     }
 }
