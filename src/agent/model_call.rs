@@ -144,7 +144,7 @@ impl ActiveModelCall {
                 Err(error) => error,
             };
             count(parts, upstream.name(), outcome(&error), began);
-            if let Some(quirk) = refused_addition(&error, offer, &call, request) {
+            if let Some(quirk) = refused_addition(&error, offer, &call, upstream.quirks()) {
                 refused.push(quirk);
                 continue;
             }

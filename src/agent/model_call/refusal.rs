@@ -3,17 +3,16 @@
 use http::StatusCode;
 
 use super::super::machine::Offer;
-use super::super::turn::TurnRequest;
 use crate::upstream::learned::LearnedQuirk;
-use crate::upstream::settings::FinalCall;
+use crate::upstream::settings::{FinalCall, Quirks};
 use crate::upstream::{ModelCall, UpstreamError};
 
-/// What the upstream may have refused of the fields that the client has not sent.
+/// What an upstream with these quirks may have refused of the fields that the client has not sent.
 pub(super) fn refused_addition(
     error: &UpstreamError,
     offer: Offer,
     call: &ModelCall,
-    request: &TurnRequest,
+    quirks: &Quirks,
 ) -> Option<LearnedQuirk> {
     let UpstreamError::Status { status, body, .. } = error else {
         return None;
@@ -30,14 +29,16 @@ pub(super) fn refused_addition(
             !before.is_some_and(u8::is_ascii_alphanumeric)
         })
     };
-    if names("stream_options") && call.sends_stream_options && call.streams {
+    let streams = quirks.streams && call.streams;
+    let sends_options = quirks.stream_options && call.sends_stream_options;
+    if streams && sends_options && names("stream_options") {
         return Some(LearnedQuirk::StreamOptions);
     }
-    if names("stream") && call.streams {
+    if streams && names("stream") {
         return Some(LearnedQuirk::Stream);
     }
     let withholds = matches!(offer, Offer::Withheld(_))
         && call.tools.is_some()
-        && request.route.quirks.final_call == FinalCall::ToolChoiceNone;
+        && quirks.final_call == FinalCall::ToolChoiceNone;
     withholds.then_some(LearnedQuirk::WithheldTools)
 }
