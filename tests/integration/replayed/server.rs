@@ -255,9 +255,8 @@ fn coding(manner: Option<&str>, accepted: Option<&str>) -> Option<&'static str> 
     match manner? {
         "unless_identity" if plain => None,
         "unless_identity" if named("deflate") && !named("gzip") => Some("deflate"),
-        "unless_identity" => Some("gzip"),
+        "unless_identity" | "gzip" => Some("gzip"),
         "if_named" => ["gzip", "deflate"].into_iter().find(|coding| named(coding)),
-        "gzip" => Some("gzip"),
         "deflate" => Some("deflate"),
         other => panic!("the manner `{other}`"),
     }
