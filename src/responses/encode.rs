@@ -21,7 +21,7 @@ use self::client_calls::ClientCalls;
 pub use self::convert::{as_completion, as_response};
 use self::events::EventWriter;
 pub use self::input_items::{answer_parts, input_items};
-pub(super) use self::items::REASONING_MARK;
+pub(super) use self::items::{BETWEEN_ROUNDS, REASONING_MARK};
 use self::items::{OpenMessage, OpenReasoning};
 pub use self::replay::replay;
 pub use self::schema::{OutputItem, ResponseEvent, ResponseObject};
@@ -258,11 +258,14 @@ impl ResponseEncoder {
 
     fn end_texts(&mut self, calls_follow: bool, status: &str, out: &mut BytesMut) {
         self.end_reasoning(status, out);
-        if let Some(message) = self.message.take() {
+        if let Some(mut message) = self.message.take() {
             let phase = match calls_follow {
                 true => "commentary",
                 false => "final_answer",
             };
+            if calls_follow {
+                message.separate(&mut self.events, out);
+            }
             message.end(status, phase, &mut self.items, &mut self.events, out);
         }
     }

@@ -264,7 +264,8 @@ def test_a_dispatched_tool_is_an_mcp_call(client, way):
     response = way(client, input="ticket please", tools=[GET_TICKET])
     assert kinds(response) == ["message", "mcp_call", "message"]
     before, call, after = response.output
-    assert (before.content[0].text, before.phase) == ("Let me look. ", "commentary")
+    assert (before.content[0].text, before.phase) == ("Let me look. \n\n", "commentary")
+    assert response.output_text == "Let me look. \n\n" + after.content[0].text
     assert (call.server_label, call.name, call.status) == ("loopwright", "get_ticket", "completed")
     assert json.loads(call.arguments) == {"id": 42}
     assert json.loads(call.output) == {"ticket": 42, "state": TICKET_STATE}

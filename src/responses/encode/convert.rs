@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::items::BETWEEN_ROUNDS;
 use super::whole;
 use crate::ids::RunId;
 use crate::openai::raw::{RawObject, push_entry};
@@ -67,10 +68,8 @@ pub fn as_completion(run: &RunId, answer: &str) -> Option<String> {
     let items = response["output"].as_array()?;
     let texts = items.iter().filter(|item| item["type"] == "message");
     let text_of = |item: &Value| {
-        item["content"][0]["text"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
+        let text = item["content"][0]["text"].as_str().unwrap_or_default();
+        text.strip_suffix(BETWEEN_ROUNDS).unwrap_or(text).to_owned()
     };
     let texts: Vec<String> = texts.map(text_of).filter(|text| !text.is_empty()).collect();
     let calls: Vec<Value> = items.iter().filter_map(client_call).collect();
@@ -82,7 +81,7 @@ pub fn as_completion(run: &RunId, answer: &str) -> Option<String> {
     };
     let content = match texts.is_empty() && !calls.is_empty() {
         true => Value::Null,
-        false => texts.join("\n\n").into(),
+        false => texts.join(BETWEEN_ROUNDS).into(),
     };
     let mut message = json!({"role": "assistant", "content": content, "refusal": null});
     if !calls.is_empty() {
@@ -134,10 +133,11 @@ fn items_of(run: &RunId, completion: &Value) -> Vec<String> {
     }
     let client_calls = list(&message["tool_calls"]);
     if let Some(text) = message["content"].as_str().filter(|text| !text.is_empty()) {
-        let phase = match client_calls.is_empty() {
-            true => "final_answer",
-            false => "commentary",
+        let (phase, end) = match client_calls.is_empty() {
+            true => ("final_answer", ""),
+            false => ("commentary", BETWEEN_ROUNDS),
         };
+        let text = format!("{text}{end}");
         items.push(json!({
             "type": "message", "id": run.item_id("msg", items.len()), "status": "completed", "role": "assistant",
             "content": [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}], "phase": phase,
@@ -207,7 +207,7 @@ mod tests {
         let response = as_response(&run, &completion.to_string()).unwrap();
         let read: Value = serde_json::from_str(&response).unwrap();
         assert_eq!(read["id"], run.response_id());
-        assert_eq!(read["output"][0]["content"][0]["text"], "Hm.");
+        assert_eq!(read["output"][0]["content"][0]["text"], "Hm.\n\n");
         assert_eq!(read["output"][1]["call_id"], "c");
         assert_eq!(as_response(&run, &response).as_deref(), Some(&*response));
         let back: Value = serde_json::from_str(&as_completion(&run, &response).unwrap()).unwrap();

@@ -14,6 +14,9 @@ use crate::openai::raw::{RawObject, quoted};
 /// The beginning of reasoning that is given back to the model server it came from.
 pub(in crate::responses) const REASONING_MARK: &str = "lwr1.";
 
+/// The end of a text that calls follow: between the texts of two rounds, as a session has them.
+pub(in crate::responses) const BETWEEN_ROUNDS: &str = "\n\n";
+
 /// The place of an item among those of its response.
 #[derive(Debug, Clone)]
 pub(super) struct ItemPlace {
@@ -158,6 +161,14 @@ impl OpenMessage {
             )
         };
         self.annotations.extend(files.iter().map(json));
+    }
+
+    /// Ends the text of a round that calls follow. SDKs join the texts of all messages with nothing between them.
+    pub(super) fn separate(&mut self, events: &mut EventWriter, out: &mut BytesMut) {
+        let has_text = |open: &OpenPart| !open.is_refusal && !open.text.is_empty();
+        if self.open.as_ref().is_some_and(has_text) {
+            self.text(BETWEEN_ROUNDS, events, out);
+        }
     }
 
     #[expect(

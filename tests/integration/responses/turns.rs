@@ -174,7 +174,7 @@ async fn a_tool_round_is_an_item_between_two_messages() {
     let output = &response["output"];
     assert_eq!(
         (text_of(&output[0]), &output[0]["phase"]),
-        ("Let me look.", &json!("commentary"))
+        ("Let me look.\n\n", &json!("commentary"))
     );
     assert_eq!(
         (text_of(&output[2]), &output[2]["phase"]),
@@ -208,6 +208,58 @@ async fn a_tool_round_is_an_item_between_two_messages() {
         ]
     );
     assert_eq!(kinds(last(&events)), ["message", "mcp_call", "message"]);
+}
+
+#[tokio::test]
+async fn the_texts_of_all_rounds_joined_are_the_answer_of_chat() {
+    let call = || ("t", json!({"id": 7}));
+    for ends in [["Let me look.", "More."], ["So:\n", "- a\n\n"], ["", "…"]] {
+        let replies = || {
+            let rounds = ends.map(|said| text_and_calls(said, [call()]));
+            rounds.into_iter().chain([text("It is open.")])
+        };
+        let more = replies().chain(replies()).chain([text("Yes.")]);
+        let upstream = ScriptedUpstream::start(replies().chain(more)).await;
+        let hook = Webhook::start().await.on("t", webhook::text("open"));
+        let toml = "repeat_threshold = 0";
+        let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+        let app = builder
+            .toml(toml)
+            .args(["--dispatch-tools", "*"])
+            .start()
+            .await;
+        let chat = json!({
+            "model": "test-model", "messages": [{"role": "user", "content": "Ticket 7?"}],
+            "tools": [{"type": "function", "function": {"name": "t", "parameters": {"type": "object"}}}],
+        });
+        let chat = app.post_chat(chat).await.json();
+        let answer = &chat["choices"][0]["message"]["content"];
+        let body = with(request(json!("Ticket 7?")), "tools", json!([function("t")]));
+        let response = create(&app, body.clone()).await;
+        let items = response["output"].as_array().unwrap();
+        let texts = items.iter().filter(|item| item["type"] == "message");
+        assert_eq!(json!(texts.map(text_of).collect::<String>()), *answer);
+        let events = stream(app.client(), body).await;
+        let deltas = events
+            .iter()
+            .filter(|event| event["type"] == "response.output_text.delta");
+        let deltas = deltas.map(|event| event["delta"].as_str().unwrap());
+        assert_eq!(json!(deltas.collect::<String>()), *answer);
+
+        // The model gets its own texts back, without what separates them.
+        let mut input = vec![json!({"role": "user", "content": "Ticket 7?"})];
+        input.extend(items.iter().cloned());
+        input.push(json!({"role": "user", "content": "Sure?"}));
+        let body = with(request(json!(input)), "tools", json!([function("t")]));
+        create(&app, body).await;
+        let sent = upstream.last().messages();
+        let said: Vec<&Value> = sent
+            .iter()
+            .filter(|message| message["role"] == "assistant")
+            .map(|message| &message["content"])
+            .collect();
+        assert_eq!(said, [ends[0], ends[1], "It is open."]);
+    }
 }
 
 #[tokio::test]

@@ -8,10 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::InputFields;
 use super::content::ToolResultContent;
 use crate::openai::raw::{push_entry, quoted};
-use crate::responses::encode::REASONING_MARK;
-
-/// Between the texts of two rounds, as a session has them.
-const BETWEEN_ROUNDS: &str = "\n\n";
+use crate::responses::encode::{BETWEEN_ROUNDS, REASONING_MARK};
 
 /// The messages of items so far.
 #[derive(Debug, Default)]
@@ -72,7 +69,7 @@ impl Messages {
                 text: Some(before), ..
             }) = &mut self.round
         {
-            if !before.is_empty() && !text.is_empty() {
+            if !before.is_empty() && !text.is_empty() && !before.ends_with(BETWEEN_ROUNDS) {
                 before.push_str(BETWEEN_ROUNDS);
             }
             before.push_str(&text);
@@ -182,7 +179,13 @@ impl Messages {
             return;
         };
         let mut json = String::from(r#"{"role":"assistant""#);
-        match &round.text {
+        let text = round.text.as_deref();
+        // What the encoder has put between this text and that of the next round is not the model's.
+        let text = match round.calls.is_empty() {
+            true => text,
+            false => text.map(|text| text.strip_suffix(BETWEEN_ROUNDS).unwrap_or(text)),
+        };
+        match text {
             Some(text) => push_entry(&mut json, "content", &quoted(text)),
             None => push_entry(&mut json, "content", "null"),
         }
