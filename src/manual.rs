@@ -63,6 +63,11 @@ page!(
     "chat front ends: lines to copy for each"
 );
 page!(
+    SETTINGS,
+    "settings",
+    "flags, variables and the file, exit statuses"
+);
+page!(
     OPERATIONS,
     "operations",
     "commands, settings, keys, upstreams, metrics, deploying"
@@ -79,15 +84,20 @@ page!(
     "several processes with one store: what they share, balancers, upgrades"
 );
 page!(
+    SPEED,
+    "speed",
+    "what loopwright costs, and how to measure it"
+);
+page!(
     CHANGES,
     "changes",
     "changes that you may notice, and what restores the former"
 );
 
 /// All pages, in reading order.
-pub const PAGES: [ManualPage; 12] = [
-    API, RESPONSES, TOOLS, MCP, SANDBOX, SEARCH, SESSIONS, FRONTENDS, OPERATIONS, SERVERS,
-    REPLICAS, CHANGES,
+pub const PAGES: [ManualPage; 14] = [
+    API, RESPONSES, TOOLS, MCP, SANDBOX, SEARCH, SESSIONS, FRONTENDS, SETTINGS, OPERATIONS,
+    SERVERS, REPLICAS, SPEED, CHANGES,
 ];
 
 /// The page of a subject.

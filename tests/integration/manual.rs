@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 const README: &str = include_str!("../../README.md");
 /// A reader's patience.
 const MOST_README_LINES: usize = 220;
-const SUBJECTS: [&str; 12] = [
+const SUBJECTS: [&str; 14] = [
     "api",
     "responses",
     "tools",
@@ -15,9 +15,11 @@ const SUBJECTS: [&str; 12] = [
     "search",
     "sessions",
     "frontends",
+    "settings",
     "operations",
     "servers",
     "replicas",
+    "speed",
     "changes",
 ];
 
@@ -134,10 +136,12 @@ fn offered() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_table_of_the_readme_has_every_flag_of_serve_and_no_other() {
+fn the_table_of_the_settings_has_every_flag_of_serve_and_no_other() {
     let offered = offered();
     assert!(offered.len() > 15, "{offered:?}");
-    let rows = README.lines().filter(|line| line.starts_with("| `--"));
+    let page = run(&["manual", "settings"]);
+    let lines = text(&page.stdout).lines();
+    let rows = lines.filter(|line| line.starts_with("| `--"));
     let cells = rows.map(|row| row.split(" | ").next().unwrap());
     let described: BTreeSet<String> = cells.flat_map(flags).collect();
     assert_eq!(described, offered);
