@@ -193,6 +193,7 @@ impl ResponseFields {
         }
         chat.push('}');
         let stream = body_member(object, "stream", "true or false")?.unwrap_or(false);
+        let notices = tools.notices.into_iter().chain(input.notice()).collect();
         Ok(Self {
             chat,
             instructions,
@@ -212,7 +213,7 @@ impl ResponseFields {
                 code_outputs: include.code_outputs,
                 on_limit: OnLimit::default(),
                 names: tools.names,
-                notices: tools.notices,
+                notices,
                 origin: head.origin,
                 shown,
                 declares_web: tools.declares_web,

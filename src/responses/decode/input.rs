@@ -4,6 +4,7 @@
 //! history. Without one, every round is a message, and such calls are rebuilt from what their items hold.
 
 mod content;
+mod records;
 mod rounds;
 
 use serde_json::value::RawValue;
@@ -12,6 +13,7 @@ use self::content::{assistant_text, plain_text, tool_output, user_content};
 use self::rounds::Messages;
 use super::KnownHistory;
 use super::names::offered;
+use crate::agent::event::Notice;
 use crate::openai::raw::{RawObject, quoted};
 use crate::openai::request::RequestError;
 
@@ -24,6 +26,39 @@ pub(super) struct InputFields {
     pub(super) positions: Vec<usize>,
     /// Calls that are answered and that the input does not hold.
     pub(super) unknown_calls: Vec<String>,
+    /// The items that record what somebody else ran.
+    records: Vec<usize>,
+}
+
+/// Items that declare tools.
+const ADDITIONAL_TOOLS: &str = "additional_tools";
+
+/// The tools that items of the input declare, each with the path of its field.
+///
+/// # Errors
+/// When the tools of such an item are no list.
+pub(super) fn tools_of_input<'a>(
+    object: &RawObject<'a>,
+) -> Result<Vec<(String, &'a RawValue)>, RequestError> {
+    let input = object.get_some("input").map_or("", RawValue::get);
+    if !input.starts_with('[') || !input.contains(ADDITIONAL_TOOLS) {
+        return Ok(Vec::new());
+    }
+    let items: Vec<&RawValue> = serde_json::from_str(input).unwrap_or_default();
+    let mut tools = Vec::new();
+    for (index, item) in items.into_iter().enumerate() {
+        let item = RawObject::parse(item.get()).unwrap_or_default();
+        if text(&item, "type").as_deref() != Some(ADDITIONAL_TOOLS) {
+            continue;
+        }
+        let param = format!("input[{index}].tools");
+        let list = item.get_some("tools").map_or("[]", RawValue::get);
+        let list: Vec<&RawValue> = serde_json::from_str(list)
+            .map_err(|_| RequestError::invalid(&param, "must be a list of tools"))?;
+        let list = list.into_iter().enumerate();
+        tools.extend(list.map(|(at, tool)| (format!("{param}[{at}]"), tool)));
+    }
+    Ok(tools)
 }
 
 impl InputFields {
@@ -49,7 +84,7 @@ impl InputFields {
             return Ok(Self {
                 messages: vec![message],
                 positions: vec![0],
-                unknown_calls: Vec::new(),
+                ..Self::default()
             });
         }
         let items: Vec<&RawValue> = serde_json::from_str(input.get())
@@ -57,16 +92,16 @@ impl InputFields {
         if items.is_empty() {
             return Err(missing());
         }
-        let mut messages = Messages::new(in_session);
-        for (index, item) in items.into_iter().enumerate() {
-            let item = InputItem::new(index, item)?;
-            match item.kind.as_str() {
-                "item_reference" => {
-                    let referred = item.referred(known)?;
-                    InputItem::new(index, referred)?.add_to(&mut messages)?;
-                }
-                _ => item.add_to(&mut messages)?,
-            }
+        let items = items.into_iter().enumerate();
+        let items = items.map(|(index, item)| match InputItem::new(index, item)? {
+            item if item.kind == "item_reference" => InputItem::new(index, item.referred(known)?),
+            item => Ok(item),
+        });
+        let items: Vec<InputItem<'_>> = items.collect::<Result<_, RequestError>>()?;
+        let calls = items.iter().filter_map(InputItem::call_id).collect();
+        let mut messages = Messages::new(in_session, calls);
+        for item in &items {
+            item.add_to(&mut messages)?;
         }
         let fields = messages.finish();
         match fields.messages.is_empty() {
@@ -76,6 +111,21 @@ impl InputFields {
             )),
             false => Ok(fields),
         }
+    }
+
+    /// What the client is told about the items that record what somebody else ran.
+    pub(super) fn notice(&self) -> Option<Notice> {
+        let (first, more) = self.records.split_first()?;
+        let which = match more.len() {
+            0 => format!("'input[{first}]' records"),
+            more => format!("'input[{first}]' and {more} more items record"),
+        };
+        Some(Notice {
+            kind: "input_as_text",
+            message: format!(
+                "{which} what the client or another service ran; the model gets it as text"
+            ),
+        })
     }
 }
 
@@ -102,6 +152,12 @@ impl<'a> InputItem<'a> {
             object,
             kind,
         })
+    }
+
+    /// The id of a call that the client runs.
+    fn call_id(&self) -> Option<String> {
+        let is_call = matches!(self.kind.as_str(), "function_call" | "custom_tool_call");
+        is_call.then(|| text(&self.object, "call_id")).flatten()
     }
 
     fn invalid(&self, problem: &str) -> RequestError {
@@ -141,13 +197,16 @@ impl<'a> InputItem<'a> {
                 });
                 self.hosted(messages, &name, &arguments, &result);
             }
-            // What the tools are is known to the server.
-            "mcp_list_tools" => {}
-            other => {
-                let problem =
-                    format!("has the type '{other}', which is not supported; leave it out");
-                return Err(self.invalid(&problem));
-            }
+            // What the tools are is known to the server, or read with `tools`.
+            "mcp_list_tools" | ADDITIONAL_TOOLS => {}
+            other => match records::text_of(other, &self.object) {
+                Some(text) => messages.record(self.index, &text),
+                None => {
+                    let problem =
+                        format!("has the type '{other}', which is not supported; leave it out");
+                    return Err(self.invalid(&problem));
+                }
+            },
         }
         Ok(())
     }

@@ -1,8 +1,11 @@
 //! `tools` and `tool_choice`.
 
+use std::collections::HashSet;
+
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::input::tools_of_input;
 use super::names::{ToolNames, offered};
 use crate::agent::event::Notice;
 use crate::agent::offer::ServerOffer;
@@ -46,10 +49,32 @@ impl DeclaredFields {
             let param = format!("tools[{index}]");
             fields.entry(entry, &param, offer, route)?;
         }
+        let of_input = tools_of_input(object)?;
+        if !of_input.is_empty() {
+            let echoed = fields.echo.len();
+            for (param, entry) in of_input {
+                fields.entry(entry, &param, offer, route)?;
+            }
+            fields.echo.truncate(echoed);
+            fields.keep_last();
+        }
         if let Some(choice) = object.get_some("tool_choice") {
             fields.choice = Some(chat_choice(choice, &fields.chat)?);
         }
         Ok(fields)
+    }
+
+    /// Keeps the last of several functions with one name. Coding agents declare their tools anew with each turn.
+    fn keep_last(&mut self) {
+        let mut names = HashSet::new();
+        let mut is_news = |entry: &String| {
+            let entry: Value = serde_json::from_str(entry).unwrap_or_default();
+            let name = entry["function"]["name"].as_str();
+            name.is_none_or(|name| names.insert(name.to_owned()))
+        };
+        let entries = std::mem::take(&mut self.chat).into_iter().rev();
+        self.chat = entries.filter(|entry| is_news(entry)).collect();
+        self.chat.reverse();
     }
 
     fn entry(

@@ -44,6 +44,95 @@ async fn custom_tools_and_namespaces_come_back_as_they_were_declared() {
 }
 
 #[tokio::test]
+async fn tools_that_the_input_declares_are_offered_as_those_of_the_request() {
+    let called = || {
+        calls([
+            ("functions__exec", json!({"input": "ls"})),
+            ("wait", json!({})),
+        ])
+    };
+    let upstream = ScriptedUpstream::start([called(), called(), text("Done.")]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    let declared = json!({"type": "additional_tools", "role": "developer", "tools": [
+        {"type": "namespace", "name": "functions", "tools": [function("find"), {"type": "custom", "name": "exec"}]},
+        function("wait"),
+    ]});
+    let user = || json!({"type": "message", "role": "user", "content": "Go"});
+    let body = request(json!([declared, user()]));
+    let body = with(body, "tools", json!([function("plain")]));
+    let events = stream(app.client(), body).await;
+    let response = last(&events);
+    assert_eq!(kinds(response), ["custom_tool_call", "function_call"]);
+    let call = &response["output"][0];
+    assert_eq!(
+        (&call["namespace"], &call["name"], &call["input"]),
+        (&json!("functions"), &json!("exec"), &json!("ls"))
+    );
+    assert_eq!(response["tools"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        upstream.last().tool_names(),
+        ["plain", "functions__find", "functions__exec", "wait"]
+    );
+
+    // An agent declares its tools anew in each turn; the last declaration counts.
+    let mut again = declared.clone();
+    again["tools"][1]["description"] = "Waits longer.".into();
+    let body = request(json!([declared, user(), again, user()]));
+    create(&app, body).await;
+    let sent = upstream.last();
+    assert_eq!(
+        sent.tool_names(),
+        ["functions__find", "functions__exec", "wait"]
+    );
+    assert_eq!(
+        sent.body["tools"][2]["function"]["description"],
+        "Waits longer."
+    );
+
+    for (tools, param) in [
+        (json!({"a": 1}), "input[0].tools"),
+        (json!([{"type": "function"}]), "input[0].tools[0]"),
+        (json!([{"type": "computer"}]), "input[0].tools[0]"),
+    ] {
+        let declared = json!({"type": "additional_tools", "tools": tools});
+        let answer = app
+            .post("/v1/responses", &request(json!([declared, user()])))
+            .await;
+        assert_eq!(answer.status, 400, "{param}");
+        assert_eq!(answer.json()["error"]["param"], param);
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_ran_by_itself_is_shown_to_the_model_with_one_notice() {
+    let upstream = ScriptedUpstream::start([text("Fine."), text("Fine.")]).await;
+    let app = TestApp::with_upstream(&upstream).await;
+    let input = json!([
+        {"role": "user", "content": "Which files are here?"},
+        {"type": "local_shell_call", "id": "s", "call_id": "c", "status": "completed",
+         "action": {"type": "exec", "command": ["ls"], "env": {}}},
+        {"type": "local_shell_call_output", "id": "c", "output": "a.rs"},
+        {"role": "user", "content": "And?"},
+    ]);
+    let response = create(&app, request(input)).await;
+    let notices = response["agent"]["notices"].as_array().unwrap();
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert_eq!(notices[0]["kind"], "input_as_text");
+    let sent = upstream.last().messages();
+    assert_eq!(
+        sent[2]["content"],
+        "The output of the client's command:\na.rs"
+    );
+    let unknown = request(json!([{"type": "teleport_call"}]));
+    let answer = app.post("/v1/responses", &unknown).await;
+    let message = answer.assert_error(400, None);
+    assert!(
+        message.contains("input[0]") && message.contains("teleport_call"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
 async fn a_search_that_must_not_be_live_is_left_out_with_a_notice() {
     let upstream = ScriptedUpstream::start([text("Hi.")]).await;
     let app = TestApp::with_upstream(&upstream).await;

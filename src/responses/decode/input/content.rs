@@ -52,22 +52,21 @@ pub(super) fn assistant_text(
     Ok((whole, refusal))
 }
 
-/// The text of instructions.
+/// The text of instructions. Parts are lines of it.
 ///
 /// # Errors
 /// When a part is no text.
 pub(super) fn plain_text(content: &RawValue, item: usize) -> Result<String, RequestError> {
-    let mut whole = String::new();
-    for part in Part::all(content, item)? {
-        match part.is_text() {
-            true => whole.push_str(&part.text()?),
-            false => return Err(part.unsupported()),
-        }
-    }
-    Ok(whole)
+    let parts = Part::all(content, item)?;
+    let texts = parts.iter().map(|part| match part.is_text() {
+        true => part.text(),
+        false => Err(part.unsupported()),
+    });
+    let texts: Result<Vec<String>, RequestError> = texts.collect();
+    Ok(texts?.join("\n"))
 }
 
-/// The output of a call of the client: a text or parts. Other JSON counts as its text.
+/// The output of a call of the client: a text, or parts whose texts are lines of it. Other JSON counts as its text.
 ///
 /// # Errors
 /// When a part is not usable.
@@ -79,12 +78,14 @@ pub(super) fn tool_output(
     match output {
         None => {}
         Some(output) if output.get().starts_with(['"', '[']) => {
+            let mut texts = Vec::new();
             for part in Part::all(output, item)? {
                 match part.is_text() {
-                    true => content.text.push_str(&part.text()?),
+                    true => texts.push(part.text()?),
                     false => content.images.push(part.of_user()?),
                 }
             }
+            content.text = texts.join("\n");
         }
         Some(output) => output.get().clone_into(&mut content.text),
     }

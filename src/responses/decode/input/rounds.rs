@@ -1,6 +1,6 @@
 //! Building messages from items: what belongs to one round of the model becomes one assistant message.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -24,6 +24,10 @@ pub(super) struct Messages {
     /// Images of results, which a user message brings after the results.
     images: Vec<String>,
     calls: HashSet<String>,
+    /// All calls of the input.
+    calls_of_input: HashSet<String>,
+    /// Outputs that stand before their calls, by the ids of the calls.
+    early: HashMap<String, ToolResultContent>,
 }
 
 /// A round whose assistant message is not complete.
@@ -35,17 +39,26 @@ struct OpenRound {
     reasoning: Option<(String, String)>,
     /// JSON texts.
     calls: Vec<String>,
-    /// Results of hosted tools, as JSON texts of messages.
+    /// Results that are known with the calls, as JSON texts of messages.
     results: Vec<String>,
+    /// Images of these results.
+    images: Vec<String>,
 }
 
 impl Messages {
     /// No messages yet. In a session, a response is one message without the calls of hosted tools.
-    pub(super) fn new(in_session: bool) -> Self {
+    pub(super) fn new(in_session: bool, calls_of_input: HashSet<String>) -> Self {
         Self {
             in_session,
+            calls_of_input,
             ..Self::default()
         }
+    }
+
+    /// What somebody else ran, as a text for the model.
+    pub(super) fn record(&mut self, index: usize, text: &str) {
+        self.done.records.push(index);
+        self.user(index, &quoted(text));
     }
 
     pub(super) fn user(&mut self, index: usize, content: &str) {
@@ -97,7 +110,13 @@ impl Messages {
             quoted(name),
             quoted(arguments)
         );
-        self.round(index).calls.push(call);
+        let early = self.early.remove(id);
+        let round = self.round(index);
+        round.calls.push(call);
+        if let Some(ToolResultContent { text, images }) = early {
+            round.results.push(tool_message(id, &text));
+            round.images.extend(images);
+        }
     }
 
     #[expect(
@@ -122,6 +141,10 @@ impl Messages {
 
     pub(super) fn output(&mut self, index: usize, id: &str, content: ToolResultContent) {
         if !self.calls.contains(id) {
+            if self.calls_of_input.contains(id) {
+                self.early.insert(id.to_owned(), content);
+                return;
+            }
             self.done.unknown_calls.push(id.to_owned());
         }
         let images = std::mem::take(&mut self.images);
@@ -169,6 +192,7 @@ impl Messages {
             reasoning: reasoning.take(),
             calls: Vec::new(),
             results: Vec::new(),
+            images: Vec::new(),
         })
     }
 
@@ -207,6 +231,7 @@ impl Messages {
         for result in round.results {
             self.push(round.index, result);
         }
+        self.images.extend(round.images);
     }
 
     fn flush_images(&mut self) {

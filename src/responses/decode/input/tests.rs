@@ -149,3 +149,150 @@ fn in_a_session_a_response_is_one_message() {
     assert_eq!(message["content"], "Wait.\n\nAnd?");
     assert_eq!(message["tool_calls"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn texts_that_were_separate_values_stay_apart() {
+    let parts = json!([
+        {"type": "input_text", "text": "12"}, {"type": "input_text", "text": "34"},
+        {"type": "input_image", "image_url": "data:x"},
+    ]);
+    let found = messages(&json!([
+        {"role": "developer", "content": [{"type": "input_text", "text": "A"}, {"type": "input_text", "text": "B"}]},
+        {"role": "user", "content": "Go"},
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+        {"type": "custom_tool_call", "call_id": "b", "name": "p", "input": "x"},
+        {"type": "function_call_output", "call_id": "a", "output": parts},
+        {"type": "custom_tool_call_output", "call_id": "b", "output": parts},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "one "}, {"type": "output_text", "text": "text"}]},
+        {"role": "system", "content": [{"type": "input_text", "text": "C"}, {"type": "input_text", "text": "D"}]},
+    ]));
+    let contents: Vec<&Value> = found.as_array().unwrap().iter().collect();
+    let contents = contents.iter().map(|message| message["content"].clone());
+    let image = json!({"type": "image_url", "image_url": {"url": "data:x"}});
+    assert_eq!(
+        contents.collect::<Vec<_>>(),
+        [
+            json!("A\nB"),
+            json!("Go"),
+            Value::Null,
+            json!("12\n34"),
+            json!("12\n34"),
+            json!([image, image]),
+            json!("one text"),
+            json!("C\nD"),
+        ]
+    );
+}
+
+#[test]
+fn an_output_before_its_call_comes_after_it() {
+    let call =
+        |id: &str| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"});
+    let output = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": [{"type": "input_text", "text": id}]});
+    let user = || json!({"role": "user", "content": "Go"});
+    for input in [
+        json!([user(), output("a"), call("a"), user()]),
+        json!([
+            user(),
+            output("a"),
+            user(),
+            call("a"),
+            call("b"),
+            output("b")
+        ]),
+        json!([
+            output("a"),
+            user(),
+            call("b"),
+            call("a"),
+            output("b"),
+            user()
+        ]),
+    ] {
+        let fields = read(&input).unwrap();
+        assert!(fields.unknown_calls.is_empty(), "{input}");
+        let found = messages(&input);
+        let found = found.as_array().unwrap();
+        let at = |role: &str, id: &str| {
+            found.iter().position(|message| {
+                message["role"] == role
+                    && (message["tool_call_id"] == id
+                        || message["tool_calls"]
+                            .to_string()
+                            .contains(&format!("\"id\":\"{id}\"")))
+            })
+        };
+        for id in ["a", "b"] {
+            assert_eq!(
+                at("assistant", id).is_some(),
+                at("tool", id).is_some(),
+                "{input}"
+            );
+            assert!(at("assistant", id) <= at("tool", id), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn what_somebody_else_ran_is_a_text_in_its_place() {
+    let cases = [
+        (
+            json!({"type": "local_shell_call", "call_id": "c", "status": "completed",
+                   "action": {"type": "exec", "command": ["ls", "-la"], "env": {"TOKEN": "no"}}}),
+            "The client ran a command:\nls -la",
+        ),
+        (
+            json!({"type": "local_shell_call_output", "id": "c", "output": "a.rs\n"}),
+            "The output of the client's command:\na.rs",
+        ),
+        (
+            json!({"type": "shell_call", "call_id": "c", "action": {"commands": ["ls", "pwd"]}}),
+            "The client ran a command:\nls\npwd",
+        ),
+        (
+            json!({"type": "shell_call_output", "call_id": "c", "output": [
+                {"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 1}},
+                {"stdout": "", "stderr": "late", "outcome": {"type": "timeout"}}]}),
+            "The output of the client's command:\na\nexit status 1\nlate\nIt did not end in time.",
+        ),
+        (
+            json!({"type": "apply_patch_call", "call_id": "c",
+                   "operation": {"type": "update_file", "path": "a.rs", "diff": "-a\n+b"}}),
+            "The client changed a file with a patch (update_file a.rs):\n-a\n+b",
+        ),
+        (
+            json!({"type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": "no such line"}),
+            "The result of the client's patch: failed\nno such line",
+        ),
+        (
+            json!({"type": "image_generation_call", "id": "i", "result": "aGVsbG8=", "revised_prompt": "a fox"}),
+            "Another service generated an image: a fox",
+        ),
+        (
+            json!({"type": "file_search_call", "id": "f", "queries": ["fox", "den"], "results": [
+                {"file_id": "x", "filename": "a.md", "text": "Foxes dig."}]}),
+            "Another service searched files for: fox, den\na.md: Foxes dig.",
+        ),
+        (
+            json!({"type": "agent_message", "author": "planner", "content": [{"type": "input_text", "text": "Go on."}]}),
+            "A message of another agent planner:\nGo on.",
+        ),
+        (
+            json!({"type": "compaction", "id": "k", "encrypted_content": "c2VjcmV0"}),
+            "Another service has shortened the conversation before this point. What it kept cannot be read here.",
+        ),
+    ];
+    let mut all = vec![json!({"role": "user", "content": "Go"})];
+    for (item, text) in cases {
+        let found = messages(&json!([{"role": "user", "content": "Go"}, item]));
+        assert_eq!(found[1], json!({"role": "user", "content": text}));
+        all.push(item);
+    }
+    let notice = read(&json!(all)).unwrap().notice().unwrap();
+    assert!(
+        notice.message.starts_with("'input[1]' and 9 more items"),
+        "{}",
+        notice.message
+    );
+    assert!(read(&json!("Go")).unwrap().notice().is_none());
+}
