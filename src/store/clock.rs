@@ -1,61 +1,77 @@
 //! The timestamps of writes, and the time by which things expire.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
 pub(super) const MICROS_PER_SECOND: i64 = 1_000_000;
-/// A step forward of the wall clock that may be a mistake.
-const DOUBTFUL_STEP: i64 = 24 * 60 * 60 * MICROS_PER_SECOND;
-/// How long a doubtful time has to hold before things expire by it. A wrong clock is usually set right sooner.
-const DOUBT: Duration = Duration::from_secs(60 * 60);
+const HOUR: i64 = 60 * 60 * MICROS_PER_SECOND;
+/// How far the time by which things expire may follow the wall clock at once: over a night. Less than idempotency keys are
+/// kept, so that a step alone makes no request run twice.
+const LARGEST_STEP: i64 = 12 * HOUR;
+/// How fast the time by which things expire follows a wall clock that is further ahead. A server that runs during working
+/// hours, 42 of 168, keeps up with it.
+const LARGEST_SPEED: i64 = 4;
 
 /// Creates the timestamps of writes: Unix time in microseconds, strictly increasing, so that writes can be ordered by
 /// their timestamps.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     last: AtomicI64,
-    expiry: Mutex<Option<ExpiryTime>>,
+    /// The expiry time, and when it was that.
+    expiry: Mutex<Option<(ExpiryTime, Instant)>>,
+    /// How far the wall clock is wrong, in microseconds.
+    #[cfg(test)]
+    pub(super) shift: AtomicI64,
 }
 
-/// A time that follows the wall clock, but not at once where that steps far forward: a machine that starts with a wrong
-/// time would delete everything.
-#[derive(Debug, Clone, Copy)]
-struct ExpiryTime {
-    /// The last time that was trusted, and when that was.
-    trusted: i64,
-    at: Instant,
-    /// Since when the wall clock is doubtful.
-    doubtful_since: Option<Instant>,
+/// The time by which things expire. It follows the wall clock, but not at once where that steps far forward: a machine that
+/// runs with a wrong time would delete everything. The store keeps it, because neither the wall clock nor the newest
+/// timestamp shows whether the wall clock is right: a write under a wrong clock has a wrong timestamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ExpiryTime {
+    /// The last time that was trusted. It never decreases.
+    pub(super) trusted: i64,
+    /// How much more than the time that passes the trusted time may increase. It grows with the time that passes.
+    pub(super) credit: i64,
 }
 
 impl Clock {
-    /// A clock that continues from the newest timestamp in a store, if there is one.
-    pub(super) fn after(newest: Option<i64>) -> Self {
-        let expiry = newest.map(|newest| ExpiryTime::trusting(newest, Instant::now()));
+    /// A clock whose expiry time continues from that of a store.
+    pub(super) fn after(expiry: ExpiryTime) -> Self {
         Self {
-            expiry: Mutex::new(expiry),
+            expiry: Mutex::new(Some((expiry, Instant::now()))),
             ..Self::default()
         }
     }
 
     /// The time by which things expire.
     pub(super) fn expiry_time(&self) -> i64 {
-        let (wall, now) = (self.stamp(), Instant::now());
+        let wall = self.stamp();
+        self.advance(wall).trusted.min(wall)
+    }
+
+    /// The expiry time for the store. Says in the log if it is far behind the wall clock.
+    pub(super) fn kept_expiry_time(&self) -> ExpiryTime {
+        let wall = self.stamp();
+        let time = self.advance(wall);
+        time.report(wall);
+        time
+    }
+
+    fn advance(&self, wall: i64) -> ExpiryTime {
+        let now = Instant::now();
         let mut expiry = self.expiry.lock();
-        expiry
-            .get_or_insert_with(|| ExpiryTime::trusting(wall, now))
-            .advance(wall, now)
+        let (time, at) = expiry.unwrap_or_else(|| (ExpiryTime::trusting(wall), now));
+        let time = time.advance(micros_between(at, now), wall);
+        *expiry = Some((time, now));
+        time
     }
 
     /// The current time, or one microsecond after the last timestamp if that is later.
     pub(super) fn stamp(&self) -> i64 {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| {
-                i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-            });
+        let now = self.wall();
         let after = |last: i64| now.max(last.saturating_add(1));
         after(
             self.last
@@ -65,38 +81,59 @@ impl Clock {
                 .unwrap_or_else(|last| last),
         )
     }
+
+    fn wall(&self) -> i64 {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| {
+                i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+            });
+        #[cfg(test)]
+        let now = now + self.shift.load(Ordering::Relaxed);
+        now
+    }
 }
 
 impl ExpiryTime {
-    fn trusting(trusted: i64, at: Instant) -> Self {
+    /// The expiry time of a store that has none yet.
+    pub(super) fn trusting(trusted: i64) -> Self {
         Self {
             trusted,
-            at,
-            doubtful_since: None,
+            credit: LARGEST_STEP,
         }
     }
 
-    /// The time when the wall clock shows `wall`.
-    fn advance(&mut self, wall: i64, now: Instant) -> i64 {
-        let passed = now.saturating_duration_since(self.at).as_micros();
-        let passed = i64::try_from(passed).unwrap_or(i64::MAX);
+    /// The expiry time after `passed` microseconds, when the wall clock shows `wall`.
+    pub(super) fn advance(self, passed: i64, wall: i64) -> Self {
+        let passed = passed.max(0);
+        let credit = passed.saturating_mul(LARGEST_SPEED - 1);
+        let credit = self.credit.saturating_add(credit);
         let expected = self.trusted.saturating_add(passed);
-        if wall > expected.saturating_add(DOUBTFUL_STEP) {
-            if self.doubtful_since.is_none() {
-                let days = (wall - expected) / DOUBTFUL_STEP;
-                tracing::warn!(
-                    days,
-                    "the clock is far ahead of the last write; nothing expires by it for an hour"
-                );
-            }
-            let since = *self.doubtful_since.get_or_insert(now);
-            if now.saturating_duration_since(since) < DOUBT {
-                return expected;
-            }
+        let trusted = wall.min(expected.saturating_add(credit)).max(self.trusted);
+        let unused = credit - trusted.saturating_sub(expected).max(0);
+        Self {
+            trusted,
+            credit: unused.min(LARGEST_STEP),
         }
-        *self = Self::trusting(wall, now);
-        wall
     }
+
+    /// Says in the log if this time is far behind the wall clock.
+    pub(super) fn report(self, wall: i64) {
+        let days = wall.saturating_sub(self.trusted) / (24 * HOUR);
+        if days > 0 {
+            tracing::warn!(
+                days,
+                "the clock is far ahead of the time for which this store was open; what expires does so later by these \
+                 days, which decrease while the server runs"
+            );
+        }
+    }
+}
+
+/// The microseconds from one time to a later one.
+pub(super) fn micros_between(from: Instant, to: Instant) -> i64 {
+    let passed = to.saturating_duration_since(from).as_micros();
+    i64::try_from(passed).unwrap_or(i64::MAX)
 }
 
 /// Converts microseconds to whole seconds.
@@ -108,37 +145,50 @@ pub(super) fn seconds(micros: i64) -> i64 {
 mod tests {
     use super::*;
 
+    const DAY: i64 = 24 * HOUR;
+
     #[test]
-    fn a_step_of_the_clock_is_followed_only_if_it_lasts() {
-        const DAY: i64 = DOUBTFUL_STEP;
-        let start = Instant::now();
-        let minutes = |minutes: u64| start + Duration::from_secs(60 * minutes);
-        let micros = |minutes: i64| minutes * 60 * MICROS_PER_SECOND;
-        let mut time = ExpiryTime::trusting(100 * DAY, start);
-        for (wall, at, expected) in [
-            // A server that was off for some hours.
-            (100 * DAY + micros(300), 1, 100 * DAY + micros(300)),
-            // Ten years ahead, and corrected before the hour is over.
-            (4000 * DAY, 2, 100 * DAY + micros(301)),
-            (4000 * DAY, 61, 100 * DAY + micros(360)),
-            (100 * DAY + micros(361), 62, 100 * DAY + micros(361)),
-            // Backward.
-            (50 * DAY, 63, 50 * DAY),
-            // A server that was off for a month: true after an hour.
-            (80 * DAY, 64, 50 * DAY + micros(1)),
-            (80 * DAY, 123, 50 * DAY + micros(60)),
-            (80 * DAY + micros(60), 124, 80 * DAY + micros(60)),
+    fn a_step_of_the_clock_is_followed_as_far_as_time_passes() {
+        let mut time = ExpiryTime::trusting(100 * DAY);
+        for (wall, passed, expected) in [
+            // A server that was off for some hours, and one that was off for a night.
+            (100 * DAY + 5 * HOUR, 0, 100 * DAY + 5 * HOUR),
+            (100 * DAY + 17 * HOUR, 2 * HOUR, 100 * DAY + 17 * HOUR),
+            // Ten years ahead: what is left of the step, then four hours for each.
+            (4000 * DAY, 0, 100 * DAY + 20 * HOUR),
+            (4000 * DAY, 0, 100 * DAY + 20 * HOUR),
+            (4000 * DAY, 2 * HOUR, 101 * DAY + 4 * HOUR),
+            // Corrected, and before the first time of all.
+            (101 * DAY, HOUR, 101 * DAY),
+            (50 * DAY, HOUR, 50 * DAY),
+            // A time before the first is corrected as well.
+            (101 * DAY + 12 * HOUR, HOUR, 101 * DAY + 12 * HOUR),
+            // A server that was off for a month has followed after some days.
+            (131 * DAY, DAY, 105 * DAY + 14 * HOUR),
+            (140 * DAY, 9 * DAY, 140 * DAY),
+            (141 * DAY, DAY, 141 * DAY),
         ] {
-            assert_eq!(time.advance(wall, minutes(at)), expected, "{wall} at {at}");
+            time = time.advance(passed, wall);
+            let found = time.trusted.min(wall);
+            assert_eq!(found / HOUR, expected / HOUR, "{wall} after {passed}");
         }
     }
 
     #[test]
-    fn a_store_without_writes_trusts_the_clock() {
-        let clock = Clock::after(None);
+    fn starts_of_the_server_are_no_passing_time() {
+        let mut time = ExpiryTime::trusting(100 * DAY);
+        for _ in 0..1000 {
+            time = time.advance(1, 4000 * DAY);
+        }
+        assert!(time.trusted <= 101 * DAY + 4000, "{time:?}");
+    }
+
+    #[test]
+    fn a_store_without_an_expiry_time_trusts_the_clock() {
+        let clock = Clock::default();
         let wall = clock.stamp();
         assert!(clock.expiry_time() > wall);
-        let old = Clock::after(Some(wall - 2 * DOUBTFUL_STEP));
-        assert!(old.expiry_time() < wall - DOUBTFUL_STEP);
+        let old = Clock::after(ExpiryTime::trusting(wall - 3 * DAY));
+        assert!(old.expiry_time() < wall - DAY);
     }
 }

@@ -4,6 +4,7 @@
 //! running runs belong to a process, whose row in `replicas` has to be renewed. All times are those of the database.
 
 mod connect;
+mod expiry;
 mod files;
 mod import;
 mod leases;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::connect::{DatabasePool, column};
+use self::expiry::ElapsedTime;
 use self::leases::Announcements;
 use self::quota::{AnswerQuota, SessionQuota};
 use super::StoreError;
@@ -59,6 +61,7 @@ struct Inner {
     waiting: Mutex<WaitingTurns>,
     sessions: SessionQuota,
     answers: AnswerQuota,
+    elapsed: ElapsedTime,
     tasks: TaskTracker,
     /// Where leases are released that are dropped outside of a task.
     runtime: Handle,
@@ -80,6 +83,7 @@ impl Postgres {
             waiting: Mutex::default(),
             sessions: SessionQuota::default(),
             answers: AnswerQuota::default(),
+            elapsed: ElapsedTime::default(),
             tasks: TaskTracker::new(),
             runtime: Handle::current(),
             stop: CancellationToken::new(),
@@ -91,6 +95,7 @@ impl Postgres {
             Box::pin(store.close()).await;
             return Err(error);
         }
+        store.begin_expiry().await?;
         store.bury().await?;
         let (living, stop) = (store.clone(), store.0.stop.clone());
         store.0.tasks.spawn(async move {

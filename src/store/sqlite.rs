@@ -6,6 +6,7 @@
 
 mod checkpoint;
 mod connections;
+mod expiry;
 mod export;
 mod files;
 mod fork;
@@ -89,7 +90,7 @@ impl Sqlite {
             writer: opened.writer,
             reader: opened.reader,
             checkpoints,
-            clock: Arc::new(Clock::after(opened.newest)),
+            clock: Arc::new(Clock::after(opened.expiry)),
             quota,
             answers: Mutex::default(),
             leases: Leases::default(),
@@ -288,6 +289,8 @@ impl Sqlite {
     pub(super) async fn close(&self) {
         self.0.tasks.close();
         let tasks = timeout(CLOSE_WAIT, self.0.tasks.wait()).await.is_ok();
+        let kept = timeout(CLOSE_WAIT, self.keep_expiry_time()).await;
+        let kept = self.0.writer.is_closed() || kept.is_ok_and(|kept| kept.is_ok());
         // Readers first: the whole log can be written back only if there are no readers. In memory this closes the
         // writer as well, and there is no log.
         let readers = self.0.reader.close(CLOSE_WAIT).await;
@@ -302,10 +305,11 @@ impl Sqlite {
             .is_ok_and(|result| result.is_ok());
         let writer = self.0.writer.close(CLOSE_WAIT).await;
         drop(self.0.lock.lock().take());
-        if !(tasks && readers && written_back && writer) {
+        if !(tasks && kept && readers && written_back && writer) {
             // No data is lost: committed data is in the log, which is read at the next start.
             tracing::warn!(
                 tasks,
+                kept,
                 readers,
                 written_back,
                 writer,

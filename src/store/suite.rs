@@ -6,6 +6,7 @@
     reason = "a test is a sequence of states, each with its assertions"
 )]
 
+pub(super) mod expiry;
 pub(super) mod files;
 pub(super) mod forks;
 pub(super) mod keys;
@@ -177,6 +178,14 @@ impl Store {
         match self {
             Self::Sqlite(sqlite) => sqlite.stored_rows().await,
             Self::Postgres(postgres) => postgres.stored_rows().await,
+        }
+    }
+
+    /// Makes the clock of the store wrong.
+    pub(super) async fn shift_clock(&self, seconds: i64) {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.shift_clock(seconds),
+            Self::Postgres(postgres) => postgres.shift_clock(seconds).await,
         }
     }
 

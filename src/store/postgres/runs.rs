@@ -195,7 +195,7 @@ impl Postgres {
             SELECT $1, $2, $3, $4, micros_1(), EXISTS (SELECT 1 FROM runs WHERE id = $4 AND owner = $1), $5
             ON CONFLICT (owner, key) DO UPDATE SET fingerprint = excluded.fingerprint, run = excluded.run,
                 created_at = excluded.created_at, recorded = excluded.recorded, replica = excluded.replica
-            WHERE k.created_at < micros_1() - $6 OR k.run = excluded.run
+            WHERE k.created_at < expiry_time_4() - $6 OR k.run = excluded.run
             RETURNING 1";
         let find_sql =
             "SELECT fingerprint, run FROM idempotency_keys WHERE owner = $1 AND key = $2";
@@ -246,7 +246,7 @@ impl Postgres {
         from: &RunId,
         to: &RunId,
     ) -> Result<bool, StoreError> {
-        let sql = "SELECT reclaim_key_1($1, $2, $3, $4, micros_1() - $5, $6)";
+        let sql = "SELECT reclaim_key_1($1, $2, $3, $4, expiry_time_4() - $5, $6)";
         let reclaim = || {
             let statement = query(sql).bind(owner.as_str()).bind(key.as_bytes());
             let statement = statement.bind(from.as_str()).bind(to.as_str());
@@ -257,15 +257,16 @@ impl Postgres {
 
     pub(in crate::store) async fn expire_runs(&self, age: Duration) -> Result<u64, StoreError> {
         let sql = "DELETE FROM runs WHERE num IN (
-                SELECT r.num FROM runs r WHERE r.ended_at < micros_1() - $1 AND NOT (r.kept AND EXISTS (
+                SELECT r.num FROM runs r WHERE r.ended_at < expiry_time_4() - $1 AND NOT (r.kept AND EXISTS (
                     SELECT 1 FROM sessions s WHERE s.owner = r.owner AND s.session_id = r.session_id))
                 ORDER BY r.ended_at LIMIT $2)
             RETURNING 1";
+        self.advance_expiry().await?;
         let expired = self
             .in_batches(|| query(sql).bind(micros(age)).bind(BATCH))
             .await?;
         let sql = "DELETE FROM idempotency_keys WHERE (owner, key) IN (
-                SELECT owner, key FROM idempotency_keys WHERE created_at < micros_1() - $1
+                SELECT owner, key FROM idempotency_keys WHERE created_at < expiry_time_4() - $1
                 ORDER BY created_at LIMIT $2)
             RETURNING 1";
         self.in_batches(|| query(sql).bind(micros(KEY_TTL)).bind(BATCH))

@@ -19,9 +19,10 @@ impl Postgres {
         nameless_ttl: Option<Duration>,
     ) -> Result<u64, StoreError> {
         let sql = "DELETE FROM sessions WHERE num IN (
-                SELECT num FROM sessions WHERE (origin = 1) = $1 AND updated_at < micros_1() - $2
+                SELECT num FROM sessions WHERE (origin = 1) = $1 AND updated_at < expiry_time_4() - $2
                 ORDER BY updated_at LIMIT $3)
             RETURNING 1";
+        self.advance_expiry().await?;
         let mut expired = 0;
         for (nameless, ttl) in [(false, ttl), (true, nameless_ttl)] {
             let Some(ttl) = ttl else { continue };
@@ -33,10 +34,11 @@ impl Postgres {
 
     pub(in crate::store) async fn expire_files(&self, ttl: Duration) -> Result<u64, StoreError> {
         let sql = "DELETE FROM files WHERE num IN (
-                SELECT f.num FROM files f WHERE f.last_used_at < micros_1() - $1
+                SELECT f.num FROM files f WHERE f.last_used_at < expiry_time_4() - $1
                   AND NOT EXISTS (SELECT 1 FROM session_files l WHERE l.file = f.num)
                 ORDER BY f.last_used_at LIMIT $2)
             RETURNING 1";
+        self.advance_expiry().await?;
         self.in_batches(|| query(sql).bind(micros(ttl)).bind(BATCH))
             .await
     }

@@ -6,7 +6,7 @@ mod server;
 use sqlx::{AssertSqlSafe, query};
 
 use self::server::PostgresServer;
-use super::super::suite::{TestStore, append, id, owner, suite, user};
+use super::super::suite::{TestStore, append, expiry, id, owner, suite, user};
 use super::super::{
     Change, Growth, IdOrigin, OtherReplica, RunRecordState, SessionLimits, Store, StoreUrl,
     StoredAnswer,
@@ -59,6 +59,15 @@ impl Postgres {
              WHERE owner = '{owner}' AND session_id = '{id}'"
         );
         assert_eq!(self.change_rows(sql).await, 1);
+    }
+
+    pub(in crate::store) async fn shift_clock(&self, seconds: i64) {
+        let sql = format!(
+            "CREATE OR REPLACE FUNCTION micros_1() RETURNS bigint LANGUAGE sql VOLATILE AS
+             $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {seconds} * 1000000::bigint $$"
+        );
+        let replace = || query(AssertSqlSafe(sql.clone()));
+        self.0.connections.rows(replace).await.unwrap();
     }
 
     pub(in crate::store) async fn age_runs(&self, seconds: i64) {
@@ -307,4 +316,39 @@ async fn a_run_and_a_lease_lead_to_the_address_of_their_process() {
     let expire = format!("{expire} '{}'", dying.0.replica);
     assert_eq!(dying.change_rows(expire).await, 1);
     assert_eq!(second.replica_of_run(&key, &run).await.unwrap(), None);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn nothing_expires_by_a_wrong_clock() {
+    for case in [0, 1] {
+        let url = PostgresServer::shared().create_database().await;
+        let open = async || open(&url).await.unwrap();
+        match case {
+            0 => expiry::a_wrong_clock_deletes_nothing(open).await,
+            _ => expiry::an_empty_store_trusts_the_clock(open).await,
+        }
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn time_that_several_processes_see_passes_once() {
+    let url = PostgresServer::shared().create_database().await;
+    let mut stores = Vec::new();
+    let start = std::time::Instant::now();
+    for _ in 0..5 {
+        stores.push(open(&url).await.unwrap());
+    }
+    for store in stores.iter().cycle().take(50) {
+        store.expire(None, None).await.unwrap();
+    }
+    let Some(Store::Postgres(store)) = stores.first() else {
+        panic!("not PostgreSQL");
+    };
+    let elapsed = store
+        .number("SELECT elapsed FROM expiry_time".to_owned())
+        .await;
+    let passed = i64::try_from(start.elapsed().as_micros()).unwrap();
+    assert!(elapsed > 0 && elapsed <= passed, "{elapsed} of {passed}");
 }

@@ -92,6 +92,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("migrations/0012_conversation_metadata.sql"),
         then: |_| Ok(()),
     },
+    Migration {
+        version: 13,
+        description: "expiry time",
+        sql: include_str!("migrations/0013_expiry_time.sql"),
+        then: |_| Ok(()),
+    },
 ];
 
 /// Applies the missing migrations. Blocks.

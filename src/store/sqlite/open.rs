@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::Connection;
-
 use super::super::StoreError;
-use super::super::clock::Clock;
+use super::super::clock::{Clock, ExpiryTime};
 use super::connections::{BUSY_WAIT, Connections, Database};
 use super::migrate::migrate;
-use super::{runs, sweep};
+use super::{expiry, runs, sweep};
 
 /// Connections for reads. Reads take well under a millisecond, so more connections would not increase throughput.
 const READERS: u32 = 4;
@@ -26,8 +24,8 @@ pub(super) struct OpenDatabase {
     pub(super) path: Option<PathBuf>,
     /// Held while the database is open; the kernel releases it when the process ends.
     pub(super) lock: Option<File>,
-    /// The time of the newest write; `None` if there is nothing.
-    pub(super) newest: Option<i64>,
+    /// The time by which things expire.
+    pub(super) expiry: ExpiryTime,
     /// Whether there are hidden sessions or answers to be removed.
     pub(super) leftovers: bool,
 }
@@ -51,7 +49,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
     first.busy_timeout(BUSY_WAIT).map_err(StoreError::failed)?;
     migrate(&mut first, &named)?;
     let sessions = sweep::mark_abandoned(&first).map_err(StoreError::failed)?;
-    let newest = newest(&first).map_err(StoreError::failed)?;
+    let expiry = expiry::kept(&first).map_err(StoreError::failed)?;
     let now = Clock::default().stamp();
     let answers = runs::mark_interrupted(&first, now).map_err(StoreError::failed)?;
     let in_task = first.busy_timeout(Duration::ZERO);
@@ -75,18 +73,9 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
         reader,
         path,
         lock,
-        newest,
+        expiry,
         leftovers: sessions || answers,
     })
-}
-
-/// The time of the newest write.
-fn newest(connection: &Connection) -> rusqlite::Result<Option<i64>> {
-    // Each is the end of an index.
-    let sql = "SELECT nullif(max(
-        coalesce((SELECT max(updated_at) FROM sessions), 0),
-        coalesce((SELECT max(last_used_at) FROM files), 0)), 0)";
-    connection.query_row(sql, [], |row| row.get(0))
 }
 
 /// Creates the file if necessary and locks it for this process. The returned path is absolute, so SQLite does not

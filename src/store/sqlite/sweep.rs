@@ -40,6 +40,7 @@ impl Sqlite {
                 }
             }
         }
+        self.keep_expiry_time().await?;
         Ok(total)
     }
 

@@ -90,6 +90,11 @@ impl Sqlite {
         assert_eq!(done.await.unwrap(), 1);
     }
 
+    pub(in crate::store) fn shift_clock(&self, seconds: i64) {
+        let shift = &self.0.clock.shift;
+        shift.store(seconds * 1_000_000, std::sync::atomic::Ordering::Relaxed);
+    }
+
     pub(in crate::store) async fn age_runs(&self, seconds: i64) {
         let micros = seconds * 1_000_000;
         for sql in [

@@ -4,7 +4,7 @@ use super::*;
 
 const MAX_TOTAL: u64 = 4_000;
 
-fn record(owner: &Owner, name: &str, bytes: u64) -> FileRecord {
+pub(super) fn record(owner: &Owner, name: &str, bytes: u64) -> FileRecord {
     FileRecord {
         id: FileId::fresh(),
         owner: owner.clone(),
@@ -20,7 +20,7 @@ fn record(owner: &Owner, name: &str, bytes: u64) -> FileRecord {
     }
 }
 
-fn all() -> FileFilter<'static> {
+pub(super) fn all() -> FileFilter<'static> {
     FileFilter {
         limit: 100,
         after: None,

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
+use super::super::super::suite::expiry;
 use super::*;
 
 #[tokio::test]
@@ -164,4 +165,17 @@ async fn the_log_is_written_back_while_the_store_is_open() {
         "30 MB were written, {length} bytes are in the log"
     );
     assert_eq!(loaded(&store, &id("s")).await.messages.len(), 10);
+}
+
+#[tokio::test]
+async fn nothing_expires_by_a_wrong_clock() {
+    for case in [0, 1] {
+        let directory = tempfile::tempdir().unwrap();
+        let url = StoreUrl::Sqlite(directory.path().join("sessions.db"));
+        let open = async || Store::open(&url).await.unwrap();
+        match case {
+            0 => expiry::a_wrong_clock_deletes_nothing(open).await,
+            _ => expiry::an_empty_store_trusts_the_clock(open).await,
+        }
+    }
 }

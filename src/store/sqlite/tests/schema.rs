@@ -7,7 +7,7 @@ use super::super::super::suite::system;
 use super::*;
 
 /// The checksums in the databases of released binaries.
-const CHECKSUMS: [&str; 12] = [
+const CHECKSUMS: [&str; 13] = [
     "f70e4f2a430f9686e078a325bcd860808693efc84b355081cdd47b14dab79b7ab9a43fde6f5b8377a24b403ae0137cba",
     "e54d14e3f97b8c390594e3c506e104712ffcbd192ff26281222c484b2bd425d666736caf64db0a7fe3d55781cd03d635",
     "64b948cacf4d4cadcb17a0b6dff547025d175846bb3b8e2a0ed9294290b4f83d085545186af4ca4fa90340f513f98dff",
@@ -20,6 +20,7 @@ const CHECKSUMS: [&str; 12] = [
     "730ec6f1096e5094dd90030a206695af8cd6bac4b712054f6fbc80ae885f07572cd25ec6eac5463bb8104f782aee5fe5",
     "9e6ac41194a2eba603e129b03cd188945727f0d0312a3633bdac83362f7ae7a6360a789df4ea3755b549ad53b72c38f9",
     "a69ae23c7f08f3191d419e72223c1259f46598144835de68895471a41813ceec192fc5eaa8ad4bbe8cce6317d22eb46f",
+    "87ba56b50579469afa091717980099e7d0b339784f33a4546703d147041aa5d8a88f05be8c81d32ab600e4532315cbf6",
 ];
 
 async fn closed_file() -> (tempfile::TempDir, StoreUrl, Connection) {
@@ -57,6 +58,7 @@ async fn migrations_are_recorded_as_in_released_binaries() {
         (10, "instructions"),
         (11, "kept answers"),
         (12, "conversation metadata"),
+        (13, "expiry time"),
     ]
     .into_iter()
     .zip(CHECKSUMS)
@@ -268,8 +270,8 @@ async fn instructions_of_an_older_database_become_rows() {
 async fn a_schema_of_another_binary_is_refused() {
     let set = [
         (
-            "INSERT INTO _sqlx_migrations SELECT 13, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
-            "version 13",
+            "INSERT INTO _sqlx_migrations SELECT 14, 'later', installed_on, TRUE, checksum, 1 FROM _sqlx_migrations LIMIT 1",
+            "version 14",
         ),
         (
             "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 2",

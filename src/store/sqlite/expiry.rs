@@ -1,0 +1,47 @@
+//! The time by which things expire, as the database keeps it.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::super::StoreError;
+use super::super::clock::{Clock, ExpiryTime};
+use super::Sqlite;
+use super::connections::Executor;
+
+impl Sqlite {
+    /// Keeps the time by which things expire for the next start.
+    pub(super) async fn keep_expiry_time(&self) -> Result<(), StoreError> {
+        let time = self.0.clock.kept_expiry_time();
+        let kept = self.0.writer.run(Executor::Thread, move |connection, _| {
+            let sql = "INSERT INTO expiry_time (id, trusted, credit) VALUES (1, ?1, ?2)
+                ON CONFLICT (id) DO UPDATE SET trusted = excluded.trusted, credit = excluded.credit";
+            connection.execute(sql, params![time.trusted, time.credit])?;
+            Ok(())
+        });
+        kept.await
+    }
+}
+
+/// The expiry time from which a store goes on that is opened. A store in which nothing is trusts the clock; one that has
+/// not kept its expiry time yet trusts its newest write.
+pub(super) fn kept(connection: &Connection) -> rusqlite::Result<ExpiryTime> {
+    // Each is the end of an index.
+    let sql = "SELECT nullif(max(
+        coalesce((SELECT max(updated_at) FROM sessions), 0),
+        coalesce((SELECT max(last_used_at) FROM files), 0)), 0)";
+    let newest: Option<i64> = connection.query_row(sql, [], |row| row.get(0))?;
+    let empty =
+        "SELECT NOT EXISTS (SELECT 1 FROM runs) AND NOT EXISTS (SELECT 1 FROM idempotency_keys)";
+    let empty = newest.is_none() && connection.query_row(empty, [], |row| row.get(0))?;
+    let sql = "SELECT trusted, credit FROM expiry_time";
+    let kept = connection.query_row(sql, [], |row| {
+        Ok(ExpiryTime {
+            trusted: row.get(0)?,
+            credit: row.get(1)?,
+        })
+    });
+    let now = Clock::default().stamp();
+    Ok(match kept.optional()? {
+        Some(kept) if !empty => kept,
+        Some(_) | None => ExpiryTime::trusting(newest.unwrap_or(now)),
+    })
+}
