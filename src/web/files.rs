@@ -27,6 +27,8 @@ pub struct FileDownloads {
 pub struct DownloadBudget {
     bytes: usize,
     deadline: Instant,
+    /// The clients of the request, without TLS and with it, once they were needed.
+    clients: [Option<reqwest::Client>; 2],
 }
 
 /// A downloaded file.
@@ -79,6 +81,7 @@ impl FileDownloads {
         DownloadBudget {
             bytes: self.max_bytes,
             deadline: Instant::now() + self.timeout,
+            clients: [None, None],
         }
     }
 
@@ -96,25 +99,40 @@ impl FileDownloads {
         budget: &mut DownloadBudget,
     ) -> Result<DownloadedFile, DownloadError> {
         let url = self.hosts.check(url)?;
-        let download = self.download(owner, url, budget.bytes);
+        let client = self.client(owner, &url, budget)?;
+        let download = self.download(client, url, budget.bytes);
         let downloaded = timeout_at(budget.deadline, download).await;
         let file = downloaded.unwrap_or(Err(DownloadError::TimedOut(self.timeout)))?;
         budget.bytes -= file.content.len();
         Ok(file)
     }
 
-    async fn download(
+    /// The client of a request for a URL.
+    fn client(
         &self,
         owner: &Owner,
+        url: &Url,
+        budget: &mut DownloadBudget,
+    ) -> Result<reqwest::Client, DownloadError> {
+        let [plain, encrypted] = &mut budget.clients;
+        let kept = match url.scheme() {
+            "https" => encrypted,
+            _ => plain,
+        };
+        if let Some(client) = kept {
+            return Ok(client.clone());
+        }
+        let client = self.hosts.client(owner, url);
+        let client = client.map_err(|error| failed(&error))?;
+        Ok(kept.insert(client).clone())
+    }
+
+    async fn download(
+        &self,
+        client: reqwest::Client,
         url: Url,
         limit: usize,
     ) -> Result<DownloadedFile, DownloadError> {
-        let failed = |error: &dyn std::error::Error| {
-            tracing::warn!(cause = ?error.source(), "a file could not be downloaded");
-            DownloadError::Failed
-        };
-        let client = self.hosts.client(owner, &url);
-        let client = client.map_err(|error| failed(&error))?;
         let name = file_name(&url);
         let answer = client.get(url).send().await;
         let answer = answer.map_err(|error| failed(&error.without_url()))?;
@@ -138,6 +156,11 @@ impl FileDownloads {
     }
 }
 
+fn failed(error: &dyn std::error::Error) -> DownloadError {
+    tracing::warn!(cause = ?error.source(), "a file could not be downloaded");
+    DownloadError::Failed
+}
+
 /// The last part of a URL's path, decoded.
 fn file_name(url: &Url) -> String {
     let last = url.path_segments().and_then(|mut parts| parts.next_back());
@@ -148,7 +171,69 @@ fn file_name(url: &Url) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::JoinSet;
+
     use super::*;
+
+    async fn serve(mut connection: TcpStream) {
+        let mut head = Vec::new();
+        while let Ok(byte) = connection.read_u8().await {
+            head.push(byte);
+            if head.ends_with(b"\r\n\r\n") {
+                head.clear();
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\na";
+                connection.write_all(answer).await.unwrap();
+            }
+        }
+    }
+
+    /// A host that counts its connections; it ends with the set.
+    async fn host(tasks: &mut JoinSet<()>) -> (String, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/a", listener.local_addr().unwrap());
+        let count = Arc::new(AtomicUsize::new(0));
+        let connections = Arc::clone(&count);
+        tasks.spawn(async move {
+            let mut serving = JoinSet::new();
+            while let Ok((connection, _)) = listener.accept().await {
+                connections.fetch_add(1, Ordering::Relaxed);
+                serving.spawn(serve(connection));
+            }
+        });
+        (url, count)
+    }
+
+    #[tokio::test]
+    async fn the_files_of_one_request_share_a_client_and_those_of_two_do_not() {
+        let mut tasks = JoinSet::new();
+        let (first, second) = (host(&mut tasks).await, host(&mut tasks).await);
+        let downloads = FileDownloads::new(&FileUrlSettings {
+            hosts: Vec::new(),
+            private: vec!["127.0.0.1".to_owned()],
+            ports: Vec::new(),
+            timeout: Duration::from_secs(30),
+            max_bytes: 1_000,
+        });
+        let downloads = downloads.unwrap();
+        let owner = Owner::key("alice");
+        for request in 1..=2 {
+            let mut budget = downloads.budget();
+            for _ in 0..20 {
+                for (url, _) in [&first, &second] {
+                    let file = downloads.get(&owner, url, &mut budget).await.unwrap();
+                    assert_eq!(file.content, "a");
+                }
+            }
+            for (_, connections) in [&first, &second] {
+                assert_eq!(connections.load(Ordering::Relaxed), request);
+            }
+        }
+    }
 
     #[test]
     fn a_file_has_the_name_at_the_end_of_its_path() {
