@@ -25,7 +25,7 @@ pub(super) async fn known_history(
     owner: &Owner,
     body: &[u8],
 ) -> Result<KnownHistory, ApiError> {
-    let references = References::read(body)?;
+    let references = References::read(body, state.settings.max_messages)?;
     let mut known = KnownHistory::default();
     if references.is_empty() {
         return Ok(known);
@@ -142,8 +142,10 @@ async fn items(
             collect(&response, &mut found);
         }
     }
-    found.retain(|id, _| ids.contains(id));
-    let missing: HashSet<&String> = ids.iter().filter(|id| !found.contains_key(*id)).collect();
+    let wanted: HashSet<&String> = ids.iter().collect();
+    found.retain(|id, _| wanted.contains(id));
+    let missing = wanted.into_iter().filter(|id| !found.contains_key(*id));
+    let missing: HashSet<&String> = missing.collect();
     if !missing.is_empty() {
         let of_session = of_sessions(state, owner, &missing, named).await?;
         for item in of_session {

@@ -52,11 +52,11 @@ pub struct KnownHistory {
 }
 
 impl References {
-    /// Reads what a body refers to.
+    /// Reads what a body refers to, of which at most so many are items.
     ///
     /// # Errors
-    /// When a reference has the wrong shape, or there are two of which one excludes the other.
-    pub fn read(body: &[u8]) -> Result<Self, RequestError> {
+    /// When a reference has the wrong shape, there are too many, or there are two of which one excludes the other.
+    pub fn read(body: &[u8], most: usize) -> Result<Self, RequestError> {
         let object = body_object(body)?;
         let previous: Option<String> = body_member(&object, "previous_response_id", "a string")?;
         let conversation = Self::conversation_of(&object)?;
@@ -78,6 +78,11 @@ impl References {
             .unwrap_or_default();
         for item in items {
             references.item(item);
+        }
+        let found = references.items.len();
+        if found > most {
+            let problem = format!("has {found} item references; at most {most} are allowed");
+            return Err(RequestError::invalid("input", &problem));
         }
         Ok(references)
     }
@@ -148,7 +153,7 @@ mod tests {
     use super::*;
 
     fn read(body: &str) -> References {
-        References::read(body.as_bytes()).unwrap()
+        References::read(body.as_bytes(), 100).unwrap()
     }
 
     #[test]
@@ -167,8 +172,8 @@ mod tests {
             assert_eq!(read(body).conversation.as_deref(), Some("c"));
         }
         let both = r#"{"conversation":"c","previous_response_id":"r"}"#;
-        let error = References::read(both.as_bytes()).unwrap_err();
+        let error = References::read(both.as_bytes(), 100).unwrap_err();
         assert_eq!(error.param.as_deref(), Some("previous_response_id"));
-        assert!(References::read(br#"{"conversation":3}"#).is_err());
+        assert!(References::read(br#"{"conversation":3}"#, 100).is_err());
     }
 }

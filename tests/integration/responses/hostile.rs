@@ -315,3 +315,36 @@ async fn what_belongs_to_another_key_does_not_exist_at_any_endpoint() {
     assert_eq!(alice.get(&items).await.json(), page);
     assert_eq!(text_of(&made["output"][0]), "Hi.");
 }
+
+#[tokio::test]
+async fn references_are_counted_before_they_are_looked_up() {
+    let upstream = ScriptedUpstream::answering(|_| text("Hi.")).await;
+    let builder = TestApp::builder().upstream(&upstream);
+    let app = builder.toml("max_messages = 5").start().await;
+    let made = create(&app, json!({"model": "test-model", "input": "Keep me."})).await;
+    let known = made["output"][0]["id"].clone();
+    let refer = |id: &Value| json!({"type": "item_reference", "id": id});
+    let to = |id: &Value, count: usize| json!(vec![refer(id); count]);
+    let unknown = json!("msg_0123456789abcdef0123456789abcdef_0");
+    for path in [PATH, "/v1/responses/input_tokens"] {
+        // To one item many times, and to items that do not exist.
+        for id in [&known, &unknown] {
+            let body = json!({"model": "test-model", "input": to(id, 6)});
+            let answer = app.post(path, &body).await;
+            answer.assert_error(400, None);
+            let error = answer.json()["error"].clone();
+            assert_eq!(error["param"], "input");
+            let message = error["message"].as_str().unwrap();
+            assert!(
+                message.contains("6 item references; at most 5"),
+                "{message}"
+            );
+        }
+        let body = json!({"model": "test-model", "input": to(&known, 5)});
+        assert_eq!(app.post(path, &body).await.status, 200);
+        let body = json!({"model": "test-model", "input": to(&unknown, 5)});
+        app.post(path, &body)
+            .await
+            .assert_error(404, Some("item_not_found"));
+    }
+}
