@@ -328,6 +328,7 @@ async fn resolve_files(
         parts,
         owner: &request.caller.owner,
         session,
+        only_counts: request.options.only_counts && !request.route.quirks.tokenize,
     };
     let runs_code = request.tools.runs_code();
     let resolved = files.resolve(history, &request.files, runs_code).await;

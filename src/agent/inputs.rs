@@ -13,6 +13,7 @@ mod named;
 mod part;
 mod placeholder;
 mod resolve;
+mod shown;
 
 use std::sync::Arc;
 
@@ -45,6 +46,8 @@ pub(super) struct InputFiles<'a> {
     pub(super) owner: &'a Owner,
     /// None without a stored session.
     pub(super) session: Option<&'a SessionId>,
+    /// The tokens are counted by an estimate, which takes no contents: they are not read.
+    pub(super) only_counts: bool,
 }
 
 /// The input files of a turn.

@@ -196,6 +196,7 @@ impl Route {
             quirks.blank_text &= other.blank_text;
             quirks.tool_result_name |= other.tool_result_name;
             quirks.images &= other.images;
+            quirks.tokenize |= other.tokenize;
             quirks.developer_role &= other.developer_role;
             quirks.roles = quirks.roles.max(other.roles);
             quirks.mid_system &= other.mid_system;

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::files::uploaded;
 use super::support::app::TestApp;
 use super::support::ask::{ask_with, with};
 use super::support::script::{Reply, calls, text};
@@ -315,4 +316,123 @@ async fn a_flood_of_images_in_the_message_stays_within_the_memory_of_a_turn() {
 async fn a_flood_of_images_in_an_unstored_turn_stays_within_its_memory() {
     flood(false, json!({"store": false})).await;
     flood(true, json!({"store": false})).await;
+}
+
+/// The parts of a message that files may be in, as the model gets them: the name of a file that it is shown, or a text.
+fn parts(message: &Value) -> Vec<String> {
+    let parts = message["content"].as_array().unwrap();
+    let read = |part: &Value| match part["file"]["filename"].as_str() {
+        Some(name) => {
+            let data = part["file"]["file_data"].as_str().unwrap();
+            assert!(data.starts_with("data:") && data.len() > 4_000, "{data}");
+            name.to_owned()
+        }
+        None => part["text"].as_str().unwrap().to_owned(),
+    };
+    parts.iter().map(read).collect()
+}
+
+fn hidden(name: &str) -> String {
+    format!("[the file '{name}' (text/plain, 3,000 bytes) cannot be shown]")
+}
+
+fn below(name: &str) -> String {
+    format!("[the file '{name}' (text/plain, 3,000 bytes) is shown further below]")
+}
+
+#[tokio::test]
+async fn of_named_files_those_that_are_named_last_are_shown_once() {
+    let upstream = ScriptedUpstream::answering(|_| text("Read."))
+        .await
+        .lenient();
+    let hook = Webhook::start().await.on("t", webhook::text("unused"));
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    // Room for two files of 4,000 bytes in base64.
+    let app = builder.toml("max_turn_bytes = 8000").start().await;
+    let mut ids = Vec::new();
+    for name in ["a", "b", "c"] {
+        let file = uploaded(app.client(), name, &[7; 3_000]).await;
+        ids.push(file["id"].clone());
+    }
+    let in_chat = |file: &usize| json!({"type": "file", "file": {"file_id": ids[*file]}});
+    let named = [0, 1, 2, 2];
+    let expected = [hidden("a"), "b".to_owned(), below("c"), "c".to_owned()];
+    // Of two messages, and of one.
+    let mut body = ask_with("Go", ["t"]);
+    let content = |files: &[usize]| files.iter().map(in_chat).collect::<Vec<_>>();
+    body["messages"] = json!([
+        {"role": "user", "content": content(&named[..3])},
+        {"role": "user", "content": content(&named[3..])},
+    ]);
+    app.post_chat(body).await.completion();
+    let told = upstream.last();
+    let told = [parts(&told.messages()[0]), parts(&told.messages()[1])];
+    assert_eq!(told.concat(), expected);
+    let in_input = |file: &usize| json!({"type": "input_file", "file_id": ids[*file]});
+    let input = |files: &[usize]| {
+        let parts: Vec<_> = files.iter().map(in_input).collect();
+        json!([{"role": "user", "content": parts}])
+    };
+    let body = json!({"model": "test-model", "input": input(&named)});
+    let first = app.post("/v1/responses", &body).await.json();
+    assert_eq!(parts(&upstream.last().messages()[0]), expected);
+    // The history is shown in the same way, and leaves out what later turns name.
+    let after = |input: Value| json!({"model": "test-model", "input": input, "previous_response_id": first["id"]});
+    app.post("/v1/responses", &after(json!("More")))
+        .await
+        .json();
+    assert_eq!(parts(&upstream.last().messages()[0]), expected);
+    app.post("/v1/responses", &after(input(&[0]))).await.json();
+    let told = upstream.last();
+    assert_eq!(parts(told.messages().last().unwrap()), ["a"]);
+    let before = [below("a"), hidden("b"), below("c"), "c".to_owned()];
+    assert_eq!(parts(&told.messages()[0]), before);
+    // A file that is too large for the turn makes room for one that is not.
+    let large = uploaded(app.client(), "large", &[7; 8_000]).await;
+    let large = json!({"type": "input_file", "file_id": large["id"]});
+    let mut asked = input(&[0]);
+    asked[0]["content"].as_array_mut().unwrap().push(large);
+    let body = json!({"model": "test-model", "input": asked});
+    app.post("/v1/responses", &body).await.json();
+    let told = parts(&upstream.last().messages()[0]);
+    assert!(
+        told[0] == "a" && told[1].contains("cannot be shown"),
+        "{told:?}"
+    );
+}
+
+/// Asks about one file a thousand times, and asks about it again. Other memory than that of a turn is refused by the kernel.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_flood_of_named_files_stays_within_the_memory_of_a_turn() {
+    const MOST_DATA: u64 = 1_500_000_000;
+    const MOST: usize = 300_000_000;
+    let upstream = ScriptedUpstream::answering(|_| text("Read."))
+        .await
+        .lenient();
+    let hook = Webhook::start().await.on("t", webhook::text("unused"));
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let app = builder.start().await;
+    let pid = rustix::process::Pid::from_raw(i32::try_from(app.pid()).unwrap());
+    let limit = rustix::process::Rlimit {
+        current: Some(MOST_DATA),
+        maximum: Some(MOST_DATA),
+    };
+    rustix::process::prlimit(pid, rustix::process::Resource::Data, limit).unwrap();
+    let id = uploaded(app.client(), "a", &vec![7; 16_000_000]).await["id"].clone();
+    let many = |part: Value| json!([{"role": "user", "content": vec![part; 1_000]}]);
+    let input = many(json!({"type": "input_file", "file_id": id}));
+    let body = json!({"model": "test-model", "input": input});
+    let counted = app.post("/v1/responses/input_tokens", &body).await;
+    assert_eq!(counted.status, 200, "{}", counted.text());
+    let of_count = peak(&app);
+    assert!(of_count < 150_000_000, "{of_count} bytes to count");
+    let first = app.post("/v1/responses", &body).await.json();
+    let body = json!({"model": "test-model", "input": "More", "previous_response_id": first["id"]});
+    assert_eq!(app.post("/v1/responses", &body).await.status, 200);
+    let mut body = ask_with("Go", ["t"]);
+    body["messages"] = many(json!({"type": "file", "file": {"file_id": id}}));
+    app.post_chat(body).await.completion();
+    let peak = peak(&app);
+    assert!(peak < MOST, "{peak} bytes");
 }

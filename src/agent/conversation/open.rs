@@ -93,6 +93,7 @@ impl Conversation {
                 parts,
                 owner: &owner,
                 session: None,
+                only_counts: false,
             };
             files.accept(incoming)
         };
@@ -183,6 +184,7 @@ impl Conversation {
             parts,
             owner: &owner,
             session: Some(&id),
+            only_counts: false,
         };
         let has_files = has_files(&incoming);
         let incoming = files.accept(incoming).await?;

@@ -15,6 +15,14 @@ pub(super) fn not_shown_part(input: &InputFile) -> String {
     text_part(&format!("[the file {} cannot be shown]", described(input)))
 }
 
+/// The content part for a file whose content is in a later part.
+pub(super) fn shown_below_part(input: &InputFile) -> String {
+    text_part(&format!(
+        "[the file {} is shown further below]",
+        described(input)
+    ))
+}
+
 /// The content part for a file that does not exist any more.
 pub(super) fn missing_part() -> String {
     text_part("[a file that was sent here is not available any more]")

@@ -2,10 +2,6 @@
 
 use std::collections::HashSet;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use serde_json::json;
 use tokio::io::AsyncReadExt;
 
 use super::super::AgentError;
@@ -13,15 +9,14 @@ use super::super::turn::NamedFile;
 use super::error::{FilePosition, InputFileError, InputFileProblem};
 use super::found::{FoundFiles, InputFile};
 use super::part::{FilePart, InlineFile, file_parts, with_parts};
-use super::placeholder::{location_part, missing_part, not_shown_part};
-use super::{InputFiles, Inputs, decode};
+use super::placeholder::{location_part, missing_part, not_shown_part, shown_below_part};
+use super::shown::{ShownFiles, content_part};
+use super::{InputFiles, Inputs, LONG_BASE64, block_in_place_if, decode};
 use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::session::files::{FileError, Purpose, StoredFile, name};
 use crate::tools::python::EXECUTE_PYTHON;
 
-/// Largest file that is sent to a model inline, in bytes.
-const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
 /// Most files made by code that a new interpreter gets; of more, the last ones.
 const MAX_PRODUCED: usize = 200;
 
@@ -33,38 +28,15 @@ impl InputFiles<'_> {
     /// When a file that the request names besides its messages does not exist, or when the store fails.
     pub(in super::super) async fn resolve(
         self,
-        history: Vec<Message>,
+        mut history: Vec<Message>,
         named: &[NamedFile],
         runs_code: bool,
     ) -> Result<(Vec<Message>, Inputs), AgentError> {
         let has_run_code = self.session.is_some() && history.iter().any(runs_code_in);
         let mut found = FoundFiles::default();
-        let mut rewritten_history = Vec::with_capacity(history.len());
-        for message in history {
-            let Some(mut parts) = file_parts(&message) else {
-                rewritten_history.push(message);
-                continue;
-            };
-            let mut changed = false;
-            for part in &mut parts {
-                let rewritten = match FilePart::read(part) {
-                    FilePart::Stored { id, .. } => {
-                        Some(self.stored_part(&mut found, &id, runs_code).await)
-                    }
-                    FilePart::Inline(inline) if runs_code => {
-                        self.unstored_part(&mut found, &inline).await
-                    }
-                    FilePart::Inline(_) | FilePart::Remote(_) | FilePart::Other => None,
-                };
-                if let Some(rewritten) = rewritten {
-                    *part = rewritten;
-                    changed = true;
-                }
-            }
-            rewritten_history.push(match changed {
-                true => with_parts(&message, &parts),
-                false => message,
-            });
+        match runs_code {
+            true => self.locate(&mut history, &mut found).await,
+            false => self.show(&mut history).await,
         }
         for NamedFile { param, id } in named {
             let position = FilePosition::Field(param.clone());
@@ -83,34 +55,103 @@ impl InputFiles<'_> {
             has_run_code,
             _drafts: found.drafts,
         };
-        Ok((rewritten_history, inputs))
+        Ok((history, inputs))
     }
 
-    /// The content part that stands for a stored file in the messages for the model.
-    async fn stored_part(&self, found: &mut FoundFiles, id: &FileId, runs_code: bool) -> String {
-        let stored = match self.parts.sessions.files.get(self.owner, id).await {
-            Ok(stored) => stored,
-            Err(error) => {
-                if !matches!(error, FileError::NotFound) {
-                    tracing::error!(error = %error, "file could not be looked up");
+    /// Says in the messages where in the working directory their files are.
+    async fn locate(&self, history: &mut [Message], found: &mut FoundFiles) {
+        for message in history {
+            let Some(mut parts) = file_parts(message) else {
+                continue;
+            };
+            let mut changed = false;
+            for part in &mut parts {
+                let rewritten = match FilePart::read(part) {
+                    FilePart::Stored { id, .. } => Some(self.located_part(found, &id).await),
+                    FilePart::Inline(inline) => self.unstored_part(found, &inline).await,
+                    FilePart::Remote(_) | FilePart::Other => None,
+                };
+                if let Some(rewritten) = rewritten {
+                    *part = rewritten;
+                    changed = true;
                 }
-                return missing_part();
             }
-        };
-        if runs_code {
-            return location_part(&found.add(self.input_file(stored)));
+            if changed {
+                *message = with_parts(message, &parts);
+            }
         }
-        match self.content(&stored).await {
-            Some(content) => {
-                let data = format!(
-                    "data:{};base64,{}",
-                    stored.mime_type,
-                    STANDARD.encode(content)
-                );
-                let file = json!({"filename": stored.name, "file_data": data});
-                json!({"type": "file", "file": file}).to_string()
+    }
+
+    /// Puts the contents of stored files into the messages: of the files that are named last, as many as a turn may keep.
+    async fn show(&self, history: &mut [Message]) {
+        let mut shown = ShownFiles::new(self.parts.settings.max_turn_bytes);
+        for message in history.iter_mut().rev() {
+            let Some(mut parts) = file_parts(message) else {
+                continue;
+            };
+            let mut changed = false;
+            for part in parts.iter_mut().rev() {
+                if let FilePart::Stored { id, .. } = FilePart::read(part) {
+                    *part = self.shown_part(&mut shown, id).await;
+                    changed = true;
+                }
             }
-            None => not_shown_part(&self.input_file(stored)),
+            if changed {
+                *message = with_parts(message, &parts);
+            }
+        }
+    }
+
+    /// A stored file; `None` if it cannot be found.
+    async fn look_up(&self, id: &FileId) -> Option<StoredFile> {
+        match self.parts.sessions.files.get(self.owner, id).await {
+            Ok(stored) => Some(stored),
+            Err(FileError::NotFound) => None,
+            Err(error) => {
+                tracing::error!(error = %error, "file could not be looked up");
+                None
+            }
+        }
+    }
+
+    async fn located_part(&self, found: &mut FoundFiles, id: &FileId) -> String {
+        match self.look_up(id).await {
+            Some(stored) => location_part(&found.add(self.input_file(stored))),
+            None => missing_part(),
+        }
+    }
+
+    /// The content part that stands for a mention of a stored file, where later mentions have theirs already.
+    async fn shown_part(&self, shown: &mut ShownFiles, id: FileId) -> String {
+        if let Some(earlier) = shown.earlier_part(&id) {
+            return earlier.to_owned();
+        }
+        let Some(stored) = self.look_up(&id).await else {
+            shown.insert(id, missing_part());
+            return missing_part();
+        };
+        let input = self.input_file(stored.clone());
+        let part = match shown.admits(&stored) {
+            true if self.only_counts => Some(content_part(&stored, &[])),
+            true => {
+                let content = self.content(&stored).await;
+                content.map(|content| {
+                    block_in_place_if(content.len() > LONG_BASE64, || {
+                        content_part(&stored, &content)
+                    })
+                })
+            }
+            false => None,
+        };
+        match part {
+            Some(part) => {
+                shown.insert(id, shown_below_part(&input));
+                part
+            }
+            None => {
+                shown.insert(id, not_shown_part(&input));
+                not_shown_part(&input)
+            }
         }
     }
 
@@ -152,17 +193,14 @@ impl InputFiles<'_> {
         }
     }
 
-    /// The content of a stored file; `None` if it is larger than [`MAX_INLINE_BYTES`] or cannot be read.
-    async fn content(&self, stored: &StoredFile) -> Option<Bytes> {
-        if stored.bytes > MAX_INLINE_BYTES {
-            return None;
-        }
+    /// The content of a stored file; `None` if it cannot be read.
+    async fn content(&self, stored: &StoredFile) -> Option<Vec<u8>> {
         let files = &self.parts.sessions.files;
         let opened = files.open_content(self.owner, stored, 0..stored.bytes);
         let mut file = opened.await.ok()?;
         let mut content = Vec::new();
         let read = file.read_to_end(&mut content).await;
-        read.ok().map(|_| content.into())
+        read.ok().map(|_| content)
     }
 
     /// Adds the files that were uploaded for the session, and those that its code made. Those that messages name are in the

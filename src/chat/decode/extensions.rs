@@ -142,6 +142,7 @@ impl<'a> ExtensionFields<'a> {
                 asked.min(settings.max_tool_rounds)
             });
         let options = Options {
+            only_counts: false,
             session_id,
             chat,
             max_tool_rounds,
