@@ -71,7 +71,9 @@ impl Clock {
 
     /// The current time, or one microsecond after the last timestamp if that is later.
     pub(super) fn stamp(&self) -> i64 {
-        let now = self.wall();
+        let now = wall();
+        #[cfg(test)]
+        let now = now + self.shift.load(Ordering::Relaxed);
         let after = |last: i64| now.max(last.saturating_add(1));
         after(
             self.last
@@ -80,17 +82,6 @@ impl Clock {
                 })
                 .unwrap_or_else(|last| last),
         )
-    }
-
-    fn wall(&self) -> i64 {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| {
-                i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-            });
-        #[cfg(test)]
-        let now = now + self.shift.load(Ordering::Relaxed);
-        now
     }
 }
 
@@ -128,6 +119,14 @@ impl ExpiryTime {
             );
         }
     }
+}
+
+/// Unix time in microseconds.
+fn wall() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    })
 }
 
 /// The microseconds from one time to a later one.

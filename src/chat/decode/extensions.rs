@@ -138,9 +138,8 @@ impl<'a> ExtensionFields<'a> {
         };
         let max_tool_rounds = rounds
             .and_then(|asked| u32::try_from(asked).ok())
-            .map_or(settings.max_tool_rounds, |asked| {
-                asked.min(settings.max_tool_rounds)
-            });
+            .unwrap_or(u32::MAX)
+            .min(settings.max_tool_rounds);
         let options = Options {
             only_counts: false,
             session_id,
