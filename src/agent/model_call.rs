@@ -288,8 +288,9 @@ impl ActiveModelCall {
             return None;
         }
         let style = request.route.quirks.call_ids;
-        let (call_id, name, piece) = self.assembler.next_arguments(style)?;
+        let (index, call_id, name, piece) = self.assembler.next_arguments(style)?;
         matches!(request.tools.lookup(name), Lookup::Client).then(|| ArgumentsPiece {
+            index,
             call_id,
             name: name.to_owned(),
             piece: piece.to_owned(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::super::batch::{Batch, BatchContext};
 use super::super::block_in_place_if;
 use super::super::calls::{CallEffect, ResolvedCall, Resolver};
-use super::super::event::{AgentEvent, Notice};
+use super::super::event::{AgentEvent, Notice, RoundCall};
 use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer, ReplyFacts};
 use super::super::model_call::{ActiveModelCall, ModelAnswer, ModelCallContext};
 use super::super::policy::CallDecision;
@@ -257,7 +257,8 @@ impl Run {
         mut decisions: Vec<CallDecision>,
     ) -> Result<(), AgentError> {
         let buffered = self.end_round(&reply.text, buffered);
-        self.report_round_end(true);
+        let calls = resolved.iter().zip(&decisions);
+        self.report_round_end(Some(calls.filter_map(in_round).collect()));
         self.write_calls(&reply, &resolved, &mut decisions).await;
         let session_id = self.session_id().cloned();
         let context = BatchContext::new(
@@ -356,4 +357,15 @@ impl Run {
             }
         }
     }
+}
+
+/// A call of a round as the client sees it; `None` if it does not.
+fn in_round((call, decision): (&ResolvedCall, &CallDecision)) -> Option<RoundCall> {
+    let is_of_client = *decision == CallDecision::HandOver;
+    (is_of_client || call.shown()).then(|| RoundCall {
+        id: call.call.id.clone(),
+        name: call.call.name.clone(),
+        kind: call.call.kind,
+        is_of_client,
+    })
 }
