@@ -83,7 +83,7 @@ pub struct ServeFlags {
     /// Name of the environment variable that holds the model server's API key
     #[arg(long, value_name = "NAME")]
     pub upstream_api_key_env: Option<String>,
-    /// URL that runs the tools a request declares
+    /// URL of the webhook that runs the tools a request declares
     #[arg(long, value_name = "URL")]
     pub tool_dispatch_url: Option<String>,
     /// Names of the tools that go to that URL; the others stay with the client [default: *]
