@@ -1,6 +1,7 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
 mod listeners;
+mod summary;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
+use self::summary::StartSummary;
 use crate::agent::policy::Policies;
 use crate::agent::stop::TurnEnd;
 use crate::agent::{Agent, AgentParts};
@@ -69,17 +71,25 @@ pub struct App {
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// The address is taken or not ours.
-    #[error("cannot listen on {address}")]
+    #[error("cannot listen on {address}; set another address with {setting}")]
     Listen {
         /// The address.
         address: SocketAddr,
+        /// The setting that names it.
+        setting: &'static str,
         /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// The session store cannot be opened.
-    #[error("cannot open the session store")]
-    Store(#[from] StoreError),
+    #[error("cannot open the session store {location}; set another one with --session-store")]
+    Store {
+        /// The path of the database file, or where the database is.
+        location: String,
+        /// The cause.
+        #[source]
+        source: StoreError,
+    },
     /// The files of sessions cannot be opened.
     #[error("cannot open the files of sessions")]
     Files(#[from] FileError),
@@ -95,6 +105,9 @@ pub enum AppError {
     /// The HTTP client of MCP servers cannot be created.
     #[error(transparent)]
     Mcp(#[from] McpSetupError),
+    /// The address for other replicas cannot be written to the store.
+    #[error("cannot announce this replica in the session store")]
+    Announce(#[source] StoreError),
     /// Other replicas cannot be asked.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -117,7 +130,8 @@ impl App {
     }
 
     async fn build_parts(config: Config) -> Result<Self, AppError> {
-        let (listener, address) = listeners::listen(config.http.listen).await?;
+        let summary = StartSummary::of(&config);
+        let (listener, address) = listeners::listen(config.http.listen, "--listen").await?;
         let metrics_listener = listeners::for_metrics(config.http.metrics_listen).await?;
         let pool = PoolSettings {
             upstreams: config.upstreams,
@@ -148,9 +162,20 @@ impl App {
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
         let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
-        let store = Store::open(&config.session.store).await?;
-        let (cluster, replica_listener) =
-            listeners::for_replicas(config.cluster.as_ref(), &store).await?;
+        let unusable = |source| AppError::Store {
+            location: summary::location(&config.session.store),
+            source,
+        };
+        let opened = Store::open(&config.session.store).await;
+        let store = opened.map_err(unusable)?;
+        summary.log(code.as_ref());
+        if store.was_upgraded() {
+            for change in &config.changes {
+                tracing::info!("{change} (see `loopwright manual changes`)");
+            }
+        }
+        let replicas = listeners::for_replicas(config.cluster.as_ref(), &store).await;
+        let (cluster, replica_listener) = replicas?;
         let sessions = Sessions::open(store.clone(), &config.session).await?;
         let router = Arc::new(Router::from_settings(&pool)?);
         let agent = Agent::new(AgentParts {

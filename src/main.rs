@@ -96,7 +96,10 @@ fn is_configuration_error(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<AppError>() {
         Some(
             AppError::Sandbox(SandboxError::NoPython(_))
-            | AppError::Store(StoreError::NewerSchema { .. }),
+            | AppError::Store {
+                source: StoreError::NewerSchema { .. },
+                ..
+            },
         ) => true,
         Some(_) | None => error.is::<ConfigError>(),
     }
@@ -109,13 +112,16 @@ fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
         .notices
         .iter()
         .for_each(|notice| tracing::warn!("{notice}"));
-    for change in &config.changes {
-        tracing::info!("{change} (see `loopwright manual changes`)");
-    }
     let format = config.log.format;
     run_to_end(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
-        let app = App::build(config).await?;
+        let app = tokio::select! {
+            app = App::build(config) => app?,
+            signal = signals.wait() => {
+                tracing::info!(signal, "stopping before the server was ready");
+                return Ok(());
+            }
+        };
         if let Err(error) = app.check_page_parser().await {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::warn!(%error, cause, "pages cannot be read; a search gives its provider's summaries only");

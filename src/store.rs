@@ -102,6 +102,14 @@ impl Store {
         }
     }
 
+    /// Whether an older version of the program has made the database that was opened.
+    pub fn was_upgraded(&self) -> bool {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.was_upgraded(),
+            Self::Postgres(postgres) => postgres.was_upgraded(),
+        }
+    }
+
     /// Sets the limits on the bytes of sessions. Without this call there are none.
     pub async fn limit_sessions(&self, limits: SessionLimits) {
         match self {

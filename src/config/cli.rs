@@ -180,8 +180,12 @@ pub struct LogFlags {
 impl Cli {
     /// Reads the arguments of the process; ends it where they are wrong or ask for help.
     pub fn from_process() -> Self {
+        let arguments: Vec<String> = std::env::args_os()
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect();
         let matches = command().try_get_matches();
-        let matches = matches.unwrap_or_else(|error| without_urls(error).exit());
+        let matches = matches
+            .unwrap_or_else(|error| without_urls(with_switch_hint(error, &arguments)).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
@@ -189,6 +193,26 @@ impl Cli {
     pub fn into_command(self) -> Command {
         self.command.unwrap_or(Command::Serve(self.serve))
     }
+}
+
+/// An error with the form in which a switch takes a value, if a value stands behind a switch by itself.
+fn with_switch_hint(mut error: clap::Error, arguments: &[String]) -> clap::Error {
+    let word = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    let word = word.filter(|word| matches!(word.as_str(), "true" | "false"));
+    let before = word.as_ref().and_then(|word| {
+        let at = arguments.iter().position(|argument| argument == word)?;
+        arguments.get(at.checked_sub(1)?)
+    });
+    if let (Some(word), Some(switch)) = (&word, before)
+        && switch.starts_with("--")
+    {
+        let hint = format!("write {switch}={word}");
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![hint.into()]),
+        );
+    }
+    error
 }
 
 /// An error that repeats no URL, which may hold a password.
@@ -243,11 +267,12 @@ mod tests {
 
     fn parse(line: &str) -> Result<ServeFlags, String> {
         let words = std::iter::once("loopwright").chain(line.split_whitespace());
+        let words: Vec<String> = words.map(ToOwned::to_owned).collect();
         let refused = |error: clap::Error| {
             assert_eq!(error.exit_code(), 2, "{line}");
-            error.to_string()
+            with_switch_hint(error, &words).to_string()
         };
-        let matches = command().try_get_matches_from(words).map_err(refused)?;
+        let matches = command().try_get_matches_from(&words).map_err(refused)?;
         match Cli::from_arg_matches(&matches).unwrap().into_command() {
             Command::Serve(flags) => Ok(flags),
             Command::Demo(_)
@@ -285,7 +310,9 @@ mod tests {
         for (line, part) in [
             ("serve --mcp-server x", "--mcp-server"),
             ("demo --upstream http://h/v1", "--upstream"),
-            ("serve --enable-search true", "true"),
+            ("serve --enable-search true", "write --enable-search=true"),
+            ("--insecure-no-auth false", "write --insecure-no-auth=false"),
+            ("store true", "true"),
             ("frobnicate", "frobnicate"),
         ] {
             let refused = parse(line).unwrap_err();

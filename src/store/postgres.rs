@@ -63,12 +63,14 @@ struct Inner {
     /// Where leases are released that are dropped outside of a task.
     runtime: Handle,
     stop: CancellationToken,
+    /// Whether an older version of the program has made the database.
+    upgraded: bool,
 }
 
 impl Postgres {
     pub(super) async fn open(url: &PostgresUrl) -> Result<Self, StoreError> {
         let connections = DatabasePool::new(url)?;
-        migrate::migrate(&connections, url.location()).await?;
+        let upgraded = migrate::migrate(&connections, url.location()).await?;
         let store = Self(Arc::new(Inner {
             connections,
             replica: uuid::Uuid::now_v7().to_string(),
@@ -83,6 +85,7 @@ impl Postgres {
             tasks: TaskTracker::new(),
             runtime: Handle::current(),
             stop: CancellationToken::new(),
+            upgraded,
         }));
         store.renew_replica().await?;
         // After the row, for which a copy that begins looks after it has noted that it does.
@@ -97,6 +100,10 @@ impl Postgres {
             stop.run_until_cancelled(living.live()).await;
         });
         Ok(store)
+    }
+
+    pub(super) fn was_upgraded(&self) -> bool {
+        self.0.upgraded
     }
 
     pub(super) fn waiting(&self) -> MutexGuard<'_, WaitingTurns> {

@@ -75,6 +75,8 @@ struct Inner {
     tasks: TaskTracker,
     /// The lock that keeps other processes from opening the file until the store is closed.
     lock: Mutex<Option<File>>,
+    /// Whether an older version of the program has made the database.
+    upgraded: bool,
 }
 
 impl Sqlite {
@@ -96,11 +98,16 @@ impl Sqlite {
             waiting: Mutex::default(),
             tasks: TaskTracker::new(),
             lock: Mutex::new(opened.lock),
+            upgraded: opened.upgraded,
         }));
         if opened.leftovers {
             store.sweep_leftovers();
         }
         Ok(store)
+    }
+
+    pub(super) fn was_upgraded(&self) -> bool {
+        self.0.upgraded
     }
 
     pub(super) fn leases(&self) -> &Leases {

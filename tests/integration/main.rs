@@ -53,6 +53,7 @@ mod rounds;
 mod runs;
 mod sessions;
 mod shutdown;
+mod starting;
 mod store;
 #[expect(
     dead_code,

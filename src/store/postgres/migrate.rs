@@ -21,8 +21,11 @@ const MIGRATIONS: [&str; 3] = [
     include_str!("migrations/0003_plans.sql"),
 ];
 
-/// Applies the missing migrations.
-pub(super) async fn migrate(connections: &DatabasePool, location: &str) -> Result<(), StoreError> {
+/// Applies the missing migrations. Returns whether an older version has made the database.
+pub(super) async fn migrate(
+    connections: &DatabasePool,
+    location: &str,
+) -> Result<bool, StoreError> {
     let mut connection = connections.connection().await?;
     match timeout(LIMIT, apply(&mut connection, location, &MIGRATIONS)).await {
         Ok(done) => done,
@@ -39,7 +42,7 @@ async fn apply(
     connection: &mut PgConnection,
     location: &str,
     migrations: &[&'static str],
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let mut transaction = connection.begin().await.map_err(failed)?;
     let bounds = "SET LOCAL statement_timeout = '600s'; SET LOCAL lock_timeout = '600s'";
     transaction.execute(bounds).await.map_err(failed)?;
@@ -87,5 +90,6 @@ async fn apply(
             }
         }
     }
-    transaction.commit().await.map_err(failed)
+    transaction.commit().await.map_err(failed)?;
+    Ok(newest > 0 && newest < known)
 }

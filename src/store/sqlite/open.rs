@@ -30,6 +30,8 @@ pub(super) struct OpenDatabase {
     pub(super) newest: Option<i64>,
     /// Whether there are hidden sessions or answers to be removed.
     pub(super) leftovers: bool,
+    /// Whether an older version of the program has made the database.
+    pub(super) upgraded: bool,
 }
 
 /// Opens the database in a file or in memory, and migrates its schema. Blocks.
@@ -49,7 +51,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
     };
     let named = path.clone().unwrap_or_else(|| PathBuf::from(":memory:"));
     first.busy_timeout(BUSY_WAIT).map_err(StoreError::failed)?;
-    migrate(&mut first, &named)?;
+    let upgraded = migrate(&mut first, &named)?;
     let sessions = sweep::mark_abandoned(&first).map_err(StoreError::failed)?;
     let newest = newest(&first).map_err(StoreError::failed)?;
     let now = Clock::default().stamp();
@@ -77,6 +79,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
         lock,
         newest,
         leftovers: sessions || answers,
+        upgraded,
     })
 }
 
