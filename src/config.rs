@@ -8,6 +8,7 @@
 //! checked in this order: each alone, by the type of its key; then the keys that depend on one another.
 
 mod agent;
+mod backup;
 mod changes;
 pub mod cli;
 mod cluster;
@@ -38,6 +39,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cli::{DemoFlags, ServeFlags};
+pub use backup::BackupConfig;
 pub use copy::CopyConfig;
 pub use search::WebConfig;
 use validation::Validation;

@@ -11,13 +11,14 @@ use anyhow::Context;
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 use loopwright::app::{App, AppError};
 use loopwright::config::cli::{
-    CheckFlags, Cli, Command, CopyArguments, DemoFlags, ServeFlags, StoreCommand,
+    BackupArguments, CheckFlags, Cli, Command, CopyArguments, DemoFlags, ServeFlags, StoreCommand,
 };
-use loopwright::config::{Config, ConfigError, CopyConfig, DemoConfig};
+use loopwright::config::{BackupConfig, Config, ConfigError, CopyConfig, DemoConfig};
 use loopwright::demo;
 use loopwright::http::openapi;
 use loopwright::manual;
 use loopwright::sandbox::{SandboxError, launcher};
+use loopwright::session::backup::{BackupError, back_up};
 use loopwright::shutdown::Signals;
 use loopwright::store::{self, CopyError, CopyProgress, StoreError};
 use loopwright::telemetry::{self, Format};
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Serve(flags) => serve(&flags),
         Command::Demo(flags) => show(&flags),
         Command::CheckConfig(flags) => check(&flags),
+        Command::Store(StoreCommand::Backup(arguments)) => back_up_store(&arguments),
         Command::Store(StoreCommand::Copy(arguments)) => copy_store(&arguments),
     };
     match result {
@@ -91,6 +93,9 @@ fn is_configuration_error(error: &anyhow::Error) -> bool {
         | CopyError::Target(StoreError::NewerSchema { .. }),
     ) = error.downcast_ref()
     {
+        return true;
+    }
+    if let Some(BackupError::Store(StoreError::NewerSchema { .. })) = error.downcast_ref() {
         return true;
     }
     match error.downcast_ref::<AppError>() {
@@ -175,6 +180,37 @@ async fn connect(config: Config) -> anyhow::Result<()> {
         0 => Ok(()),
         down => anyhow::bail!("{down} of {} MCP servers are down", offers.len()),
     }
+}
+
+/// Backs up a store, and prints what the backup has.
+fn back_up_store(arguments: &BackupArguments) -> anyhow::Result<()> {
+    let config = BackupConfig::load(arguments, &environment)?;
+    run_to_end(async {
+        let report = back_up(&config.store, config.files.as_ref(), &config.to).await?;
+        let mut text = format!(
+            "copied the session store to {}, and checked the copy\nsessions: {}\nrows: {}\nbytes: {}\n",
+            config.to.display(),
+            report.counts.sessions,
+            report.counts.rows,
+            report.bytes
+        );
+        if let Some(files) = report.files {
+            text.push_str(&format!(
+                "files: {}, {} bytes, in {}\n",
+                files.copied,
+                files.bytes,
+                files.directory.display()
+            ));
+            if files.missing > 0 {
+                text.push_str(&format!(
+                    "files without content: {}; they were deleted meanwhile, or their contents were lost before\n",
+                    files.missing
+                ));
+            }
+        }
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(())
+    })
 }
 
 /// Copies a store, and prints what it has copied.

@@ -82,7 +82,7 @@ pub(super) fn session(
 }
 
 /// Where the contents of files are; `None` is the default.
-fn files_dir(
+pub(super) fn files_dir(
     file: &File,
     store: &StoreUrl,
     checks: &Validation<'_>,
