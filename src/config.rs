@@ -38,8 +38,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cli::{DemoFlags, ServeFlags};
 pub use backup::BackupConfig;
+use cli::{DemoFlags, ServeFlags};
 pub use copy::CopyConfig;
 pub use search::WebConfig;
 use validation::Validation;

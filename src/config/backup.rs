@@ -99,8 +99,18 @@ mod tests {
     #[test]
     fn what_cannot_be_copied_is_refused_by_name() {
         for (to, files, store, part) in [
-            ("b.db", false, "memory:", "LOOPWRIGHT_SESSION_STORE: a store in memory"),
-            ("b.db", true, "postgres://u:s3cret@h/d", "files_dir: is missing"),
+            (
+                "b.db",
+                false,
+                "memory:",
+                "LOOPWRIGHT_SESSION_STORE: a store in memory",
+            ),
+            (
+                "b.db",
+                true,
+                "postgres://u:s3cret@h/d",
+                "files_dir: is missing",
+            ),
             ("..", false, "sqlite:x.db", "PATH: names no file"),
         ] {
             let error = load(to, files, &[("LOOPWRIGHT_SESSION_STORE", store)]).unwrap_err();

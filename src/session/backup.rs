@@ -107,6 +107,10 @@ async fn copy_files(
         report.copied += 1;
         report.bytes += length;
     }
+    source.close().await.map_err(|source| BackupError::Disk {
+        path: PathBuf::from(location.to_string()),
+        source,
+    })?;
     Ok(report)
 }
 

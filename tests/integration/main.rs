@@ -18,6 +18,7 @@
 
 mod analysis;
 mod architecture;
+mod backup;
 mod bodies;
 mod choices;
 mod code;

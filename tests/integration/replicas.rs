@@ -1,7 +1,7 @@
 //! Replicas: several processes that share one PostgreSQL.
 
 mod cluster;
-mod copied;
+pub(crate) mod copied;
 mod cost;
 mod faults;
 mod killed;

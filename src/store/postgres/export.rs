@@ -2,7 +2,7 @@
 
 use futures_util::TryStreamExt;
 use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, Connection, Executor, Postgres as Driver, query};
+use sqlx::{AssertSqlSafe, Executor, Postgres as Driver, query};
 use tokio::time::timeout;
 
 use super::super::StoreError;
@@ -14,7 +14,8 @@ use super::migrate;
 use super::url::PostgresUrl;
 
 /// One transaction that sees the state of its beginning. It takes no locks that writers wait for.
-const BEGIN: &str = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET enable_sort = off;
+const BEGIN: &str =
+    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET enable_sort = off;
     BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// Copies all tables of a database into a new file.
@@ -66,7 +67,9 @@ async fn copy_table(
             return target.insert(table, batch.rows).await;
         };
         if batch.add(values(&row, table, table.columns.len())?) {
-            target.insert(table, std::mem::take(&mut batch).rows).await?;
+            target
+                .insert(table, std::mem::take(&mut batch).rows)
+                .await?;
         }
     }
 }

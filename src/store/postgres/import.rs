@@ -308,7 +308,11 @@ pub(super) fn shown((name, kind): &(&str, ColumnType)) -> String {
 }
 
 /// The first values of a row.
-pub(super) fn values(row: &PgRow, table: &CopiedTable, count: usize) -> Result<CopiedRow, StoreError> {
+pub(super) fn values(
+    row: &PgRow,
+    table: &CopiedTable,
+    count: usize,
+) -> Result<CopiedRow, StoreError> {
     let columns = table.columns.iter().take(count).enumerate();
     let values = columns.map(|(index, (_, kind))| {
         Ok(match is_number(*kind) {

@@ -43,7 +43,9 @@ pub(super) async fn check_readable(
     let exists = query("SELECT to_regclass('loopwright_schema') IS NOT NULL");
     let exists = execute(connection, exists).await?;
     if !matches!(exists.first().map(|row| column(row, 0)), Some(Ok(true))) {
-        return Err(StoreError::failed(format!("{location} has no session store")));
+        return Err(StoreError::failed(format!(
+            "{location} has no session store"
+        )));
     }
     let newest = query("SELECT coalesce(max(version), 0) FROM loopwright_schema");
     let newest = execute(connection, newest).await?;

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags, params, params_from_iter};
 
 use super::super::StoreError;
 use super::super::backup::BackupCounts;
-use super::super::copy::{CopiedRow, CopiedTable, CopiedValue, ColumnType, RowSource};
+use super::super::copy::{ColumnType, CopiedRow, CopiedTable, CopiedValue, RowSource};
 use super::connections::{BUSY_WAIT, Connections, Database, Executor, StatementError};
 use super::migrate::migrate;
 use super::pieces::{self, LONGEST_IN_ROW};
@@ -62,7 +62,9 @@ pub(in crate::store) fn backup_counts(path: &Path) -> Result<BackupCounts, Store
 }
 
 /// The name of the store in a database that nobody uses, and the names and lengths of the contents of its files. Blocks.
-pub(in crate::store) fn contents_of(path: &Path) -> Result<(String, Vec<(String, u64)>), StoreError> {
+pub(in crate::store) fn contents_of(
+    path: &Path,
+) -> Result<(String, Vec<(String, u64)>), StoreError> {
     let read = || {
         let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let name = connection.query_row("SELECT name FROM file_store", [], |row| row.get(0))?;
@@ -91,7 +93,10 @@ impl BackupTarget {
         let path = path.to_owned();
         let opened = tokio::task::spawn_blocking(move || {
             let (file, query_only) = (path.clone(), false);
-            let database = Database::File { path: file, query_only };
+            let database = Database::File {
+                path: file,
+                query_only,
+            };
             let mut connection = database.connect().map_err(StoreError::failed)?;
             // A file that is not complete is thrown away, and the complete one is synced.
             connection
@@ -196,7 +201,13 @@ fn insert_row(
 
 /// Inserts a message, with its long texts in pieces.
 fn insert_message(connection: &Connection, row: &[CopiedValue]) -> Result<(), StatementError> {
-    let [CopiedValue::Integer(session), CopiedValue::Integer(seq), json, hidden, more @ ..] = row
+    let [
+        CopiedValue::Integer(session),
+        CopiedValue::Integer(seq),
+        json,
+        hidden,
+        more @ ..,
+    ] = row
     else {
         return Err(StoreError::failed("a stored message is not complete").into());
     };
