@@ -19,7 +19,7 @@ use loopwright::http::openapi;
 use loopwright::manual;
 use loopwright::sandbox::{SandboxError, launcher};
 use loopwright::session::backup::{BackupError, back_up};
-use loopwright::shutdown::Signals;
+use loopwright::shutdown::{SignalRequest, Signals};
 use loopwright::store::{self, CopyError, CopyProgress, StoreError};
 use loopwright::telemetry::{self, Format};
 use loopwright::tools::mcp;
@@ -119,20 +119,35 @@ fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
     }
     let format = config.log.format;
     run_to_end(async {
-        let mut signals = Signals::listen().context("cannot listen for signals")?;
+        let mut signals = signals().context("cannot listen for signals")?;
         let app = App::build(config).await?;
         if let Err(error) = app.check_page_parser().await {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::warn!(%error, cause, "pages cannot be read; a search gives its provider's summaries only");
         }
         announce(format, app.address());
+        let reloader = app.reloader();
         app.run(async {
-            let signal = signals.wait().await;
+            let signal = loop {
+                match signals.next().await {
+                    SignalRequest::Stop(signal) => break signal,
+                    SignalRequest::Reload => reloader.reload(Config::load(flags, &environment)),
+                }
+            };
             tracing::info!(signal, "stopping");
         })
         .await?;
         Ok(())
     })
+}
+
+/// The signals of a server. One that was started in a terminal ends with it, as SIGHUP then says that the terminal is closed.
+fn signals() -> std::io::Result<Signals> {
+    let signals = Signals::listen()?;
+    match std::io::stdin().is_terminal() {
+        true => Ok(signals),
+        false => signals.with_reload(),
+    }
 }
 
 fn show(flags: &DemoFlags) -> anyhow::Result<()> {

@@ -38,11 +38,7 @@ impl BackupConfig {
         }
         let files = match arguments.files {
             true => {
-                let checks = Validation {
-                    env,
-                    origins,
-                    notices: Vec::new(),
-                };
+                let checks = Validation::begin(&file, env, origins)?;
                 let given = agent::files_dir(&file, &store, &checks)?;
                 let default = |path| BlobLocation::Directory(default_files_dir(path));
                 given.or_else(|| store.file().map(default))

@@ -5,7 +5,7 @@ pub(crate) mod copied;
 mod cost;
 mod faults;
 mod killed;
-mod tls;
+pub(crate) mod tls;
 
 use std::time::Instant;
 
