@@ -30,7 +30,7 @@ fn key(name: &str, key: &str, more: &str) -> String {
 fn rewrite(app: &mut TestApp, keys: &str) {
     let path = app.dir().join("loopwright.toml");
     let text = std::fs::read_to_string(&path).unwrap();
-    let general = text.split("[[api_keys]]").next().unwrap();
+    let general = text.split("[[api_keys").next().unwrap();
     std::fs::write(path, format!("{general}{keys}")).unwrap();
 }
 
