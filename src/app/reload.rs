@@ -19,20 +19,19 @@ impl Reloader {
     /// Takes over the API keys of settings that were read again, and says so in the log. After an error, or if the keys cannot
     /// be taken over, everything stays as it is.
     pub fn reload(&self, config: Result<Config, ConfigError>) {
-        let config = match config {
-            Ok(config) => config,
+        match config {
+            Ok(config) => self.take_over(&config),
             Err(error) => {
                 tracing::error!(%error, "the settings cannot be read again; the API keys stay as they were");
-                return;
             }
-        };
+        }
+    }
+
+    fn take_over(&self, config: &Config) {
         let keys = config.http.api_keys.len();
         match self.state.replace_keys(&config.http.api_keys) {
             Ok(()) => tracing::info!(keys, "the API keys were read again"),
-            Err(error) => {
-                tracing::error!(%error, "the API keys stay as they were");
-                return;
-            }
+            Err(error) => tracing::error!(%error, "the API keys stay as they were"),
         }
         let changed = changed(&self.started, &config.effective_values());
         if !changed.is_empty() {

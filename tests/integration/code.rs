@@ -724,3 +724,35 @@ async fn after_a_reset_only_the_files_can_be_lost_elsewhere() {
     assert!(told[0].contains("other files are lost"), "{}", told[0]);
     assert!(!told[0].contains("variables"), "{}", told[0]);
 }
+
+#[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
+async fn a_virtual_environment_below_tmp_can_be_used_and_not_be_changed() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let environment = folder.path().join("v");
+    let mut make = std::process::Command::new("python3");
+    make.args(["-m", "venv", "--without-pip"]).arg(&environment);
+    assert!(make.status().unwrap().success());
+    let packages = std::fs::read_dir(environment.join("lib")).unwrap();
+    let packages = packages.map(|entry| entry.unwrap().path().join("site-packages"));
+    std::fs::write(packages.last().unwrap().join("own.py"), "word = 'found'").unwrap();
+    let code = "import sys, own, os\nopen('/tmp/x', 'w').write('x')\n\
+                own.word, sys.prefix, os.access(own.__file__, os.W_OK)";
+    let upstream = ScriptedUpstream::start([run(code), text("done")]).await;
+    let python = environment.join("bin/python");
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .args([
+            "--enable-code-execution",
+            "--code-exec-python",
+            python.to_str().unwrap(),
+        ])
+        .start()
+        .await;
+    let told = results(&app.post_chat(with_code(ask("go"))).await.completion());
+    let expected = format!("result:\n('found', '{}', False)", environment.display());
+    assert_eq!(told, [expected]);
+}

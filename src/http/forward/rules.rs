@@ -98,9 +98,9 @@ mod tests {
         }
     }
 
-    fn rules(forward: &[&str], keys: Vec<ApiKey>) -> ForwardRules {
+    fn rules(forward: &[&str], keys: &[ApiKey]) -> ForwardRules {
         let forward: Vec<String> = forward.iter().map(|&it| it.to_owned()).collect();
-        ForwardRules::new(&keys, &forward)
+        ForwardRules::new(keys, &forward)
     }
 
     fn is_forwarded(rules: &ForwardRules, owner: &str, path: &str) -> bool {
@@ -120,7 +120,7 @@ mod tests {
             ("embeddings", "Embeddings", false),
             ("fine_tuning/*/ft:1", "fine_tuning/jobs/ft:1", true),
         ] {
-            let rules = rules(&[pattern], vec![key("a", None)]);
+            let rules = rules(&[pattern], &[key("a", None)]);
             assert_eq!(
                 is_forwarded(&rules, "a", path),
                 expected,
@@ -131,8 +131,8 @@ mod tests {
 
     #[test]
     fn by_default_only_inference_is_forwarded_for_keys() {
-        let with_key = rules(&DEFAULT_FORWARD, vec![key("a", None)]);
-        let without = rules(&DEFAULT_FORWARD, Vec::new());
+        let with_key = rules(&DEFAULT_FORWARD, &[key("a", None)]);
+        let without = rules(&DEFAULT_FORWARD, &[]);
         for (path, expected) in [
             ("embeddings", true),
             ("audio/transcriptions", true),
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_keys_own_list_replaces_the_general_one() {
-        let keys = vec![key("a", None), key("b", Some(&["batches/**"]))];
-        let rules = rules(&["embeddings"], keys);
+        let keys = [key("a", None), key("b", Some(&["batches/**"]))];
+        let rules = rules(&["embeddings"], &keys);
         for (owner, path, expected) in [
             ("a", "embeddings", true),
             ("a", "batches/b", false),
