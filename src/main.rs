@@ -18,7 +18,7 @@ use loopwright::demo;
 use loopwright::http::openapi;
 use loopwright::manual;
 use loopwright::sandbox::{SandboxError, launcher};
-use loopwright::session::backup::{BackupError, back_up};
+use loopwright::session::backup::{BackupError, CopiedFiles, back_up};
 use loopwright::shutdown::{SignalRequest, Signals};
 use loopwright::store::{self, CopyError, CopyProgress, StoreError};
 use loopwright::telemetry::{self, Format};
@@ -209,23 +209,34 @@ fn back_up_store(arguments: &BackupArguments) -> anyhow::Result<()> {
             report.counts.rows,
             report.bytes
         );
-        if let Some(files) = report.files {
-            text.push_str(&format!(
-                "files: {}, {} bytes, in {}\n",
-                files.copied,
-                files.bytes,
-                files.directory.display()
-            ));
+        text.push_str(&describe_files(&report.files));
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(())
+    })
+}
+
+/// Says what became of the contents of files.
+fn describe_files(files: &CopiedFiles) -> String {
+    match files {
+        CopiedFiles::LeftOut(0) => String::new(),
+        CopiedFiles::LeftOut(count) => {
+            format!("files: {count}, whose contents are not copied; --files copies them\n")
+        }
+        CopiedFiles::Copied(files) => {
+            let directory = files.directory.display();
+            let mut text = format!(
+                "files: {}, {} bytes, in {directory}\n",
+                files.copied, files.bytes
+            );
             if files.missing > 0 {
                 text.push_str(&format!(
                     "files without content: {}; they were deleted meanwhile, or their contents were lost before\n",
                     files.missing
                 ));
             }
+            text
         }
-        std::io::stdout().write_all(text.as_bytes())?;
-        Ok(())
-    })
+    }
 }
 
 /// Copies a store, and prints what it has copied.

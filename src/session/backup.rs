@@ -16,8 +16,17 @@ pub struct BackupReport {
     pub counts: BackupCounts,
     /// The bytes of the file.
     pub bytes: u64,
-    /// The contents of files, if they were to be copied.
-    pub files: Option<FilesReport>,
+    /// The contents of files.
+    pub files: CopiedFiles,
+}
+
+/// What became of the contents of files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CopiedFiles {
+    /// They were copied.
+    Copied(FilesReport),
+    /// They were not to be copied. Holds how many there are.
+    LeftOut(usize),
 }
 
 /// Which contents of files were copied.
@@ -52,13 +61,13 @@ pub fn back_up<'a>(
         let backup = StoreBackup::make(source, path).await?;
         let files = match files {
             Some(location) => match copy_files(&backup, location, directory.clone()).await {
-                Ok(report) => Some(report),
+                Ok(report) => CopiedFiles::Copied(report),
                 Err(error) => {
                     let _may_not_exist = std::fs::remove_dir_all(&directory);
                     return Err(error);
                 }
             },
-            None => None,
+            None => CopiedFiles::LeftOut(backup.contents().await?.1.len()),
         };
         let (counts, bytes) = backup.finish()?;
         Ok(BackupReport {

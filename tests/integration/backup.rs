@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -128,7 +129,7 @@ async fn keep_asking(client: Client, session: String, done: Acknowledged, stop: 
         let content = format!("{session} {number}");
         let answer = client.post_chat(turn(&session, &content)).await;
         assert_eq!(answer.content(), format!("re {content}"));
-        let mut done = done.lock().unwrap();
+        let mut done = done.lock();
         done.entry(session.clone()).or_default().push(content);
     }
 }
@@ -143,20 +144,21 @@ async fn nothing_that_was_answered_is_missing(engine: Engine) {
         let (client, done, stop) = (app.client().clone(), done.clone(), stop.clone());
         asking.spawn(keep_asking(client, format!("s{number}"), done, stop));
     }
-    let answered = || done.lock().unwrap().values().map(Vec::len).sum::<usize>();
+    let answered = || done.lock().values().map(Vec::len).sum::<usize>();
     eventually("two turns of each session", || async {
         (answered() >= 2 * TURNS).then_some(())
     })
     .await;
-    let before = done.lock().unwrap().clone();
+    let before = done.lock().clone();
     let said = backed_up(&mut app, &engine, "first.db").await;
+    assert!(!said.contains("files"), "there are none: {said}");
     assert_eq!(printed(&said, "sessions"), before.len() as u64, "{said}");
     let count = answered();
     eventually("turns after the backup", || async {
         (answered() > count + TURNS).then_some(())
     })
     .await;
-    let later = done.lock().unwrap().clone();
+    let later = done.lock().clone();
     backed_up(&mut app, &engine, "second.db").await;
     stop.store(true, Ordering::Relaxed);
     asking.join_all().await;
@@ -231,6 +233,26 @@ async fn filled(client: &Client) -> Vec<String> {
     runs
 }
 
+/// Makes a backup of what [`filled`] has made, and checks what the command says of it.
+async fn checked_backup(app: &mut TestApp, engine: &Engine) -> PathBuf {
+    let said = backed_up(app, engine, "backup.db --files").await;
+    assert_eq!(printed(&said, "sessions"), 4, "{said}");
+    assert_eq!(printed(&said, "files"), 3, "{said}");
+    assert!(printed(&said, "rows") > 200, "{said}");
+    let backup = app.dir().join("backup.db");
+    let bytes = std::fs::metadata(&backup).unwrap().len();
+    assert_eq!(printed(&said, "bytes"), bytes, "{said}");
+    assert!(!said.contains("without content"), "{said}");
+    backup
+}
+
+fn assert_same(expected: &[(String, Value)], found: &[(String, Value)]) {
+    for ((path, expected), (_, found)) in expected.iter().zip(found) {
+        assert_eq!(expected, found, "{path}");
+    }
+    assert_eq!(expected.len(), found.len());
+}
+
 async fn a_backup_has_everything(engine: Engine) {
     let upstream = ScriptedUpstream::answering(obedient).await;
     let hook = tools().await;
@@ -240,21 +262,9 @@ async fn a_backup_has_everything(engine: Engine) {
     let once = keyed.post_chat(turn("named", "once")).await.completion();
     let before = everything(app.client(), &runs).await;
 
-    let said = backed_up(&mut app, &engine, "backup.db --files").await;
-    assert_eq!(printed(&said, "sessions"), 4, "{said}");
-    assert_eq!(printed(&said, "files"), 3, "{said}");
-    assert!(printed(&said, "rows") > 200, "{said}");
-    let backup = app.dir().join("backup.db");
-    let bytes = std::fs::metadata(&backup).unwrap().len();
-    assert_eq!(printed(&said, "bytes"), bytes, "{said}");
-    assert!(!said.contains("without content"), "{said}");
-
+    let backup = checked_backup(&mut app, &engine).await;
     let mut copy = restored(&upstream, &hook, &backup).await;
-    let found = everything(copy.client(), &runs).await;
-    for ((path, expected), (_, found)) in before.iter().zip(&found) {
-        assert_eq!(expected, found, "{path}");
-    }
-    assert_eq!(before.len(), found.len());
+    assert_same(&before, &everything(copy.client(), &runs).await);
     let asked = upstream.requests().len();
     let keyed = copy.client().header("idempotency-key", "k");
     let again = keyed.post_chat(turn("named", "once")).await;
@@ -309,6 +319,11 @@ async fn what_deleted_files_had_is_not_in_a_backup_and_what_is_lost_is_counted()
     let said = backed_up(&mut app, &Engine::Sqlite, "backup.db --files").await;
     assert_eq!(printed(&said, "files"), 1, "{said}");
     assert_eq!(printed(&said, "files without content"), 1, "{said}");
+    let said = backed_up(&mut app, &Engine::Sqlite, "rows.db").await;
+    assert!(
+        said.contains("files: 2, whose contents are not copied"),
+        "{said}"
+    );
     let backup = std::fs::read(directory.join("backup.db")).unwrap();
     let found = backup
         .windows(secret.len())
