@@ -17,6 +17,7 @@ use crate::support::app::{Builder, Ended, TestApp};
 use crate::support::client::Client;
 use crate::support::postgres::PostgresServer;
 use crate::support::script::text;
+use crate::support::storage::Storage;
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::webhook::Webhook;
 use crate::support::{eventually, within};
@@ -293,6 +294,33 @@ async fn a_backup_of_sqlite_has_everything() {
 #[ignore = "needs PostgreSQL"]
 async fn a_backup_of_postgresql_has_everything() {
     a_backup_has_everything(Engine::postgres().await).await;
+}
+
+#[tokio::test]
+async fn files_in_object_storage_are_copied_into_a_directory() {
+    let storage = Storage::start().await;
+    let upstream = ScriptedUpstream::answering(obedient).await;
+    let hook = tools().await;
+    let builder = standalone(&upstream, &hook, "sqlite:sessions.db");
+    let mut app = storage.keep_files(builder).start().await;
+    let runs = filled(app.client()).await;
+    let before = everything(app.client(), &runs).await;
+    // The variables of the storage, as the server has them.
+    let environ = std::fs::read_to_string(format!("/proc/{}/environ", app.pid())).unwrap();
+    let variables: String = environ
+        .split('\0')
+        .filter(|variable| variable.starts_with("AWS_"))
+        .map(|variable| format!("export '{variable}'\n"))
+        .collect();
+    let line = format!(
+        "{variables}loopwright store backup backup.db --files --config loopwright.toml --files-dir s3://files/some/prefix"
+    );
+    let ended = shell(&mut app, &line, "").await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(printed(&ended.stdout, "files"), 3, "{ended:?}");
+    assert_eq!(storage.keys().len(), 3);
+    let copy = restored(&upstream, &hook, &app.dir().join("backup.db")).await;
+    assert_same(&before, &everything(copy.client(), &runs).await);
 }
 
 #[tokio::test]
