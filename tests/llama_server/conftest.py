@@ -13,8 +13,7 @@ import model  # noqa: E402
 import servers  # noqa: E402
 
 
-# As those of well-known models, it fails for a message whose
-# content is missing or null.
+# As those of well-known models, it fails for a message whose content is missing or null.
 TEMPLATE = """{%- if tools %}[tools]{% for tool in tools %}{{ tool | tojson }}
 {% endfor %}{% endif %}
 {%- for message in messages %}
