@@ -1,6 +1,7 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
 mod listeners;
+mod reload;
 mod summary;
 
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
+pub use self::reload::Reloader;
 use self::summary::StartSummary;
 use crate::agent::policy::Policies;
 use crate::agent::stop::TurnEnd;
@@ -65,6 +67,8 @@ pub struct App {
     nameless_session_ttl: Option<Duration>,
     answer_ttl: Duration,
     shutdown_grace: Duration,
+    /// The settings without secrets.
+    settings: serde_json::Value,
 }
 
 /// Why a server could not be started.
@@ -131,6 +135,7 @@ impl App {
 
     async fn build_parts(config: Config) -> Result<Self, AppError> {
         let summary = StartSummary::of(&config);
+        let settings = config.effective_values();
         let (listener, address) = listeners::listen(config.http.listen, "--listen").await?;
         let metrics_listener = listeners::for_metrics(config.http.metrics_listen).await?;
         let pool = PoolSettings {
@@ -217,7 +222,13 @@ impl App {
             nameless_session_ttl: config.session.nameless_ttl,
             answer_ttl: config.runs.answer_ttl,
             shutdown_grace,
+            settings,
         })
+    }
+
+    /// What takes over changed settings while the server runs.
+    pub fn reloader(&self) -> Reloader {
+        Reloader::new(self.state.clone(), self.settings.clone())
     }
 
     /// The address that is listened on.

@@ -8,6 +8,7 @@
 //! checked in this order: each alone, by the type of its key; then the keys that depend on one another.
 
 mod agent;
+mod backup;
 mod changes;
 pub mod cli;
 mod cluster;
@@ -37,6 +38,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use backup::BackupConfig;
 use cli::{DemoFlags, ServeFlags};
 pub use copy::CopyConfig;
 pub use search::WebConfig;
@@ -148,11 +150,7 @@ impl Config {
     /// When a file or variable is missing or a setting is impossible; the text is for the operator.
     pub fn load(flags: &ServeFlags, env: Environment<'_>) -> Result<Self, ConfigError> {
         let (mut file, origins) = source::read(flags.config.as_deref(), flags, env)?;
-        let mut checks = Validation {
-            env,
-            origins,
-            notices: Vec::new(),
-        };
+        let mut checks = Validation::begin(&file, env, origins)?;
         let upstreams = upstreams::settings(&mut file, &mut checks)?;
         let session = agent::session(&mut file, &checks)?;
         let web = search::settings(&mut file, &upstreams, &mut checks)?;
@@ -183,11 +181,16 @@ impl Config {
         })
     }
 
+    /// The effective values by the keys of the file, without secrets.
+    pub fn effective_values(&self) -> serde_json::Value {
+        serde_json::to_value(&*self.effective).unwrap_or_default()
+    }
+
     /// The text that `check-config` prints: every effective value as TOML, without secrets, and the notices.
     pub fn summary(&self) -> String {
         let values = toml::to_string(&*self.effective)
             .unwrap_or_else(|error| format!("# the values cannot be written: {error}\n"));
-        let keys = serde_json::to_value(&*self.effective).unwrap_or_default();
+        let keys = self.effective_values();
         let keys = keys.as_object().into_iter().flatten();
         let unset = keys.filter(|(_, value)| value.is_null());
         let mut text = format!("configuration is valid\n\n{values}\n");

@@ -11,14 +11,15 @@ use anyhow::Context;
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 use loopwright::app::{App, AppError};
 use loopwright::config::cli::{
-    CheckFlags, Cli, Command, CopyArguments, DemoFlags, ServeFlags, StoreCommand,
+    BackupArguments, CheckFlags, Cli, Command, CopyArguments, DemoFlags, ServeFlags, StoreCommand,
 };
-use loopwright::config::{Config, ConfigError, CopyConfig, DemoConfig};
+use loopwright::config::{BackupConfig, Config, ConfigError, CopyConfig, DemoConfig};
 use loopwright::demo;
 use loopwright::http::openapi;
 use loopwright::manual;
 use loopwright::sandbox::{SandboxError, launcher};
-use loopwright::shutdown::Signals;
+use loopwright::session::backup::{BackupError, CopiedFiles, back_up};
+use loopwright::shutdown::{SignalRequest, Signals};
 use loopwright::store::{self, CopyError, CopyProgress, StoreError};
 use loopwright::telemetry::{self, Format};
 use loopwright::tools::mcp;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Serve(flags) => serve(&flags),
         Command::Demo(flags) => show(&flags),
         Command::CheckConfig(flags) => check(&flags),
+        Command::Store(StoreCommand::Backup(arguments)) => back_up_store(&arguments),
         Command::Store(StoreCommand::Copy(arguments)) => copy_store(&arguments),
     };
     match result {
@@ -93,6 +95,9 @@ fn is_configuration_error(error: &anyhow::Error) -> bool {
     {
         return true;
     }
+    if let Some(BackupError::Store(StoreError::NewerSchema { .. })) = error.downcast_ref() {
+        return true;
+    }
     match error.downcast_ref::<AppError>() {
         Some(
             AppError::Sandbox(SandboxError::NoPython(_))
@@ -114,7 +119,7 @@ fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
         .for_each(|notice| tracing::warn!("{notice}"));
     let format = config.log.format;
     run_to_end(async {
-        let mut signals = Signals::listen().context("cannot listen for signals")?;
+        let mut signals = signals().context("cannot listen for signals")?;
         let app = tokio::select! {
             app = App::build(config) => app?,
             signal = signals.wait() => {
@@ -127,13 +132,28 @@ fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
             tracing::warn!(%error, cause, "pages cannot be read; a search gives its provider's summaries only");
         }
         announce(format, app.address());
+        let reloader = app.reloader();
         app.run(async {
-            let signal = signals.wait().await;
+            let signal = loop {
+                match signals.next().await {
+                    SignalRequest::Stop(signal) => break signal,
+                    SignalRequest::Reload => reloader.reload(Config::load(flags, &environment)),
+                }
+            };
             tracing::info!(signal, "stopping");
         })
         .await?;
         Ok(())
     })
+}
+
+/// The signals of a server. One that was started in a terminal ends with it, as SIGHUP then says that the terminal is closed.
+fn signals() -> std::io::Result<Signals> {
+    let signals = Signals::listen()?;
+    match std::io::stdin().is_terminal() {
+        true => Ok(signals),
+        false => signals.with_reload(),
+    }
 }
 
 fn show(flags: &DemoFlags) -> anyhow::Result<()> {
@@ -180,6 +200,48 @@ async fn connect(config: Config) -> anyhow::Result<()> {
     match offers.iter().filter(|offer| offer.reason.is_some()).count() {
         0 => Ok(()),
         down => anyhow::bail!("{down} of {} MCP servers are down", offers.len()),
+    }
+}
+
+/// Backs up a store, and prints what the backup has.
+fn back_up_store(arguments: &BackupArguments) -> anyhow::Result<()> {
+    let config = BackupConfig::load(arguments, &environment)?;
+    run_to_end(async {
+        let report = back_up(&config.store, config.files.as_ref(), &config.to).await?;
+        let mut text = format!(
+            "copied the session store to {}, and checked the copy\nsessions: {}\nrows: {}\nbytes: {}\n",
+            config.to.display(),
+            report.counts.sessions,
+            report.counts.rows,
+            report.bytes
+        );
+        text.push_str(&describe_files(&report.files));
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(())
+    })
+}
+
+/// Says what became of the contents of files.
+fn describe_files(files: &CopiedFiles) -> String {
+    match files {
+        CopiedFiles::LeftOut(0) => String::new(),
+        CopiedFiles::LeftOut(count) => {
+            format!("files: {count}, whose contents are not copied; --files copies them\n")
+        }
+        CopiedFiles::Copied(files) => {
+            let directory = files.directory.display();
+            let mut text = format!(
+                "files: {}, {} bytes, in {directory}\n",
+                files.copied, files.bytes
+            );
+            if files.missing > 0 {
+                text.push_str(&format!(
+                    "files without content: {}; they were deleted meanwhile, or their contents were lost before\n",
+                    files.missing
+                ));
+            }
+            text
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! refused.
 
 mod answer;
+mod backup;
 mod clock;
 mod copy;
 mod error;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::backup::{BackupCounts, BackupError, StoreBackup};
 pub use self::copy::{CopyError, CopyProgress, TableCopy, copy};
 pub use self::error::StoreError;
 pub use self::file::{

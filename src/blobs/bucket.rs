@@ -261,6 +261,7 @@ impl BucketObject {
 fn client(settings: &BucketSettings) -> io::Result<AmazonS3> {
     let options = net::ClientOptions {
         tls: !settings.plain_http,
+        certificates: settings.certificates.clone(),
         ..net::ClientOptions::default()
     };
     let http = options

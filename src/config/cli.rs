@@ -54,8 +54,39 @@ pub enum Command {
 /// The subcommands of `store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
+    /// Copy a store into a new SQLite file, while a server uses it or not
+    Backup(BackupArguments),
     /// Copy a SQLite store into an empty PostgreSQL database, or go on with such a copy
     Copy(CopyArguments),
+}
+
+/// The arguments of `store backup`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct BackupArguments {
+    /// The new file; it must not exist
+    #[arg(value_name = "PATH")]
+    pub to: String,
+    /// Copy the contents of files too, into the directory beside PATH in which a store there looks for them
+    #[arg(long)]
+    pub files: bool,
+    /// Where the store is.
+    #[command(flatten)]
+    pub store: StoreFlags,
+}
+
+/// The flags that say where a store and its files are, with the meaning that they have for `serve`.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub struct StoreFlags {
+    /// TOML file with the settings of the server
+    #[arg(long, value_name = "PATH")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+    /// The store: sqlite:PATH or a postgres: URL [default: sqlite:loopwright.db]
+    #[arg(long, value_name = "URL")]
+    pub session_store: Option<String>,
+    /// Contents of files: a directory or object storage [default: loopwright-files beside the session store]
+    #[arg(long, value_name = "PATH|s3://BUCKET/PREFIX")]
+    pub files_dir: Option<String>,
 }
 
 /// The arguments of `store copy`.
@@ -243,7 +274,7 @@ fn complete(arg: Arg) -> Arg {
     let (Some(name), Some(help)) = (arg.get_long(), arg.get_help()) else {
         return arg;
     };
-    if name == "connect" {
+    if matches!(name, "connect" | "files") {
         // Says what to do, and is no setting.
         return arg;
     }

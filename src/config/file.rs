@@ -51,6 +51,7 @@ pub(super) struct File {
     pub(super) cluster_url: Option<BaseUrl>,
     pub(super) cluster_key_env: Option<VariableName>,
     pub(super) metrics_listen: Option<ListenAddress>,
+    pub(super) ca_file: Option<PathBuf>,
 
     /// One model server; an entry of `upstreams` after the checks.
     #[serde(skip_serializing)]

@@ -28,6 +28,7 @@ pub(super) fn settings(
         max_result_chars: file.max_result_chars.into(),
         connect_timeout: file.tool_connect_timeout.into(),
         code_by_default: !bool::from(file.code_execution_on_request),
+        certificates: checks.certificates.clone(),
     })
 }
 

@@ -107,6 +107,7 @@ fn one(
         first_byte_timeout: section.first_byte_timeout.into(),
         idle_timeout: section.idle_timeout.into(),
         max_stream_bytes: section.max_stream_bytes.into(),
+        certificates: checks.certificates.clone(),
         affinity_header: section.affinity_header.clone().map(Into::into),
         quirks: section.quirks.settle(section.kind),
     })

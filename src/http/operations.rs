@@ -52,7 +52,12 @@ pub(super) async fn readyz(
         (false, false) => "unavailable",
     };
     let mut body = json!({"status": status});
-    if let Ok(owner) = state.authenticator.authenticate(&headers, &uri) {
+    if let Ok(owner) = state
+        .access
+        .get()
+        .authenticator
+        .authenticate(&headers, &uri)
+    {
         body["upstream"] = word(upstream).into();
         body["session_store"] = word(store).into();
         body["file_store"] = word(files).into();
@@ -130,7 +135,7 @@ pub(super) async fn metrics(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
 ) -> Result<Response, ApiError> {
-    match state.authenticator.is_operator(&owner) {
+    match state.access.get().authenticator.is_operator(&owner) {
         true => Ok(metrics_page(State(state)).await),
         false => Err(ApiError::not_operator()),
     }

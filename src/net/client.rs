@@ -9,6 +9,7 @@ use reqwest::Client;
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
 
+use super::certificates::CaCertificates;
 use super::http_client::HttpClient;
 
 /// The options of a client. No client uses the proxy of the environment or sends a `referer`.
@@ -28,6 +29,8 @@ pub(crate) struct ClientOptions {
     pub(crate) redirects: Policy,
     /// Whether `https` is used. A client without it needs no root certificates on the machine.
     pub(crate) tls: bool,
+    /// Authorities that are trusted besides those of the system.
+    pub(crate) certificates: CaCertificates,
     /// Set for a client whose URLs come from requests, models or pages.
     pub(crate) untrusted: Option<UntrustedHosts>,
 }
@@ -54,6 +57,7 @@ impl Default for ClientOptions {
             pool_idle_timeout: Duration::from_secs(90),
             redirects: Policy::none(),
             tls: true,
+            certificates: CaCertificates::default(),
             untrusted: None,
         }
     }
@@ -103,9 +107,10 @@ impl ClientOptions {
         if let Some(timeout) = self.request_timeout {
             builder = builder.timeout(timeout);
         }
-        if !self.tls {
-            builder = builder.tls_certs_only([]);
-        }
+        builder = match self.tls {
+            true => builder.tls_certs_merge(self.certificates.iter()),
+            false => builder.tls_certs_only([]),
+        };
         if let Some(untrusted) = self.untrusted {
             builder = builder
                 .dns_resolver(untrusted.resolver)
@@ -116,4 +121,10 @@ impl ClientOptions {
         }
         builder.build()
     }
+}
+
+/// Checks that certificates can be trusted, whatever the machine has.
+pub(super) fn check_certificates(certificates: &CaCertificates) -> Result<(), reqwest::Error> {
+    let builder = Client::builder().tls_certs_only(certificates.iter());
+    builder.build().map(drop)
 }

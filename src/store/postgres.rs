@@ -4,6 +4,7 @@
 //! running runs belong to a process, whose row in `replicas` has to be renewed. All times are those of the database.
 
 mod connect;
+mod export;
 mod files;
 mod import;
 mod leases;
@@ -34,6 +35,7 @@ use super::StoreError;
 use super::lease::{Fence, Leases};
 use super::waiting::WaitingTurns;
 
+pub(super) use self::export::export;
 pub(super) use self::import::CopyTarget;
 pub(super) use self::leases::RowHold;
 pub use self::url::PostgresUrl;

@@ -4,6 +4,7 @@
 //! memory use the same connection as writes. Changes too large for one short transaction are written in chunks
 //! ([`rewrite`]).
 
+mod backup;
 mod checkpoint;
 mod connections;
 mod export;
@@ -36,6 +37,7 @@ use rusqlite::Connection;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+pub(super) use self::backup::{BackupTarget, backup_counts, contents_of, copy_database};
 use self::checkpoint::Checkpoints;
 use self::connections::{Connections, Executor, StatementError};
 use self::quota::{Attempt, Quota, WriteContext};
@@ -102,6 +104,10 @@ impl Sqlite {
         }));
         if opened.leftovers {
             store.sweep_leftovers();
+        }
+        if let Some(checkpoints) = &store.0.checkpoints {
+            // A new schema is in the log, too, and what a process that was killed has left there.
+            checkpoints.start_when_idle(&store.0.tasks);
         }
         Ok(store)
     }
@@ -293,6 +299,9 @@ impl Sqlite {
     }
 
     pub(super) async fn close(&self) {
+        if let Some(checkpoints) = &self.0.checkpoints {
+            checkpoints.stop();
+        }
         self.0.tasks.close();
         let tasks = timeout(CLOSE_WAIT, self.0.tasks.wait()).await.is_ok();
         // Readers first: the whole log can be written back only if there are no readers. In memory this closes the

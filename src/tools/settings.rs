@@ -8,6 +8,8 @@ use ::http::{HeaderMap, Method};
 use secrecy::SecretString;
 use url::Url;
 
+use crate::net::CaCertificates;
+
 /// Settings of server-side tools.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -23,6 +25,8 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// Whether requests are offered code execution, if it is on, without asking for it.
     pub code_by_default: bool,
+    /// Authorities that are trusted besides those of the system.
+    pub certificates: CaCertificates,
 }
 
 /// The webhook that runs declared tools whose names match its patterns.

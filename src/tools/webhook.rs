@@ -93,6 +93,7 @@ impl WebhookClient {
             connect_timeout: settings.connect_timeout,
             pool_idle_timeout: POOL_IDLE,
             tls: urls.any(|url| url.scheme() == "https"),
+            certificates: settings.certificates.clone(),
             ..ClientOptions::default()
         };
         options.build_http().map(Self)

@@ -101,6 +101,7 @@ impl HttpUpstream {
             connect_timeout: settings.connect_timeout,
             pool_idle_timeout: POOL_IDLE,
             tls: chat_url.scheme() == "https",
+            certificates: settings.certificates.clone(),
             ..ClientOptions::default()
         };
         let chat_uri = Uri::try_from(chat_url.as_str())
@@ -290,7 +291,7 @@ impl HttpUpstream {
         let upstream = self.name.clone();
         match error {
             ClientError::ConnectTimeout(limit) => self.timeout_error("connect", limit),
-            ClientError::Connect(_) => UpstreamError::Connect {
+            ClientError::Connect(_) | ClientError::Certificate(..) => UpstreamError::Connect {
                 upstream,
                 source: Box::new(error),
             },

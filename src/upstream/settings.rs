@@ -11,6 +11,7 @@ use url::Url;
 pub use self::kinds::ServerKind;
 use super::retry::RetryPolicy;
 use crate::ids::CallIdStyle;
+pub use crate::net::CaCertificates;
 
 /// All upstreams and the retry policy.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct Settings {
     pub affinity_header: Option<HeaderName>,
     /// The known deviations of this upstream.
     pub quirks: Quirks,
+    /// Authorities that are trusted besides those of the system.
+    pub certificates: CaCertificates,
 }
 
 /// Known deviations of an upstream.

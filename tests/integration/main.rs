@@ -18,7 +18,9 @@
 
 mod analysis;
 mod architecture;
+mod backup;
 mod bodies;
+mod certificates;
 mod choices;
 mod code;
 mod connections;
@@ -33,6 +35,7 @@ mod front_ends;
 mod golden;
 mod growth;
 mod images;
+mod key_reload;
 mod lifecycle;
 mod limits;
 mod load_balancer;

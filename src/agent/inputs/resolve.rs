@@ -1,6 +1,6 @@
 //! Finds the input files of a turn, and rewrites the messages of the history for the model.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ use super::{InputFiles, Inputs, decode};
 use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::session::files::{FileError, Purpose, StoredFile, name};
-use crate::tools::python::EXECUTE_PYTHON;
+use crate::tools::python::{EXECUTE_PYTHON, EarlierCode, NAMES};
 
 /// Largest file that is sent to a model inline, in bytes.
 const MAX_INLINE_BYTES: u64 = 32 * 1024 * 1024;
@@ -37,7 +37,10 @@ impl InputFiles<'_> {
         named: &[NamedFile],
         runs_code: bool,
     ) -> Result<(Vec<Message>, Inputs), AgentError> {
-        let has_run_code = self.session.is_some() && history.iter().any(runs_code_in);
+        let earlier_code = match self.session {
+            Some(_) => left_by_code(&history),
+            None => EarlierCode::None,
+        };
         let mut found = FoundFiles::default();
         let mut rewritten_history = Vec::with_capacity(history.len());
         for message in history {
@@ -80,7 +83,7 @@ impl InputFiles<'_> {
         }
         let inputs = Inputs {
             files: found.work_files(),
-            has_run_code,
+            earlier_code,
             _drafts: found.drafts,
         };
         Ok((rewritten_history, inputs))
@@ -198,10 +201,20 @@ impl InputFiles<'_> {
     }
 }
 
-/// Whether a message asks for code to be run.
-fn runs_code_in(message: &Message) -> bool {
-    let mut calls = message.tool_calls().iter();
-    calls.any(|call| call.name == EXECUTE_PYTHON)
+/// What the code of a history has left, by the results of its calls.
+fn left_by_code(history: &[Message]) -> EarlierCode {
+    let (mut left, mut tools) = (EarlierCode::None, HashMap::new());
+    for message in history {
+        for call in message.tool_calls() {
+            tools.insert(call.id.as_str(), call.name.as_str());
+        }
+        // Ids may come again in later rounds.
+        let tool = message.tool_call_id().and_then(|id| tools.remove(id));
+        if let Some(tool) = tool.filter(|tool| NAMES.contains(tool)) {
+            left = left.after(tool, &message.content_text());
+        }
+    }
+    left
 }
 
 /// Of the files that tools made, oldest first: those that code made, the last of each name.

@@ -298,7 +298,7 @@ fn is_number(kind: ColumnType) -> bool {
 }
 
 /// A column as it is read: a number or bytes.
-fn shown((name, kind): &(&str, ColumnType)) -> String {
+pub(super) fn shown((name, kind): &(&str, ColumnType)) -> String {
     match kind {
         ColumnType::Bigint | ColumnType::Bytea => (*name).to_owned(),
         ColumnType::Integer | ColumnType::Smallint => format!("{name}::bigint"),
@@ -308,7 +308,11 @@ fn shown((name, kind): &(&str, ColumnType)) -> String {
 }
 
 /// The first values of a row.
-fn values(row: &PgRow, table: &CopiedTable, count: usize) -> Result<CopiedRow, StoreError> {
+pub(super) fn values(
+    row: &PgRow,
+    table: &CopiedTable,
+    count: usize,
+) -> Result<CopiedRow, StoreError> {
     let columns = table.columns.iter().take(count).enumerate();
     let values = columns.map(|(index, (_, kind))| {
         Ok(match is_number(*kind) {

@@ -38,6 +38,37 @@ pub(super) async fn migrate(
     }
 }
 
+/// Refuses a database without a store, and one of a newer version. Nothing is changed.
+pub(super) async fn check_readable(
+    connection: &mut PgConnection,
+    location: &str,
+) -> Result<(), StoreError> {
+    let exists = query("SELECT to_regclass('loopwright_schema') IS NOT NULL");
+    let exists = execute(connection, exists).await?;
+    if !matches!(exists.first().map(|row| column(row, 0)), Some(Ok(true))) {
+        return Err(StoreError::failed(format!(
+            "{location} has no session store"
+        )));
+    }
+    let newest = query("SELECT coalesce(max(version), 0) FROM loopwright_schema");
+    let newest = execute(connection, newest).await?;
+    let newest = newest.first().map_or(Ok(0), |row| column(row, 0))?;
+    check_known(newest, MIGRATIONS.len(), location)
+}
+
+/// Refuses a schema that is newer than this binary.
+fn check_known(newest: i64, known: usize, location: &str) -> Result<(), StoreError> {
+    let known = i64::try_from(known).unwrap_or(i64::MAX);
+    if newest <= known {
+        return Ok(());
+    }
+    Err(StoreError::NewerSchema {
+        location: location.to_owned(),
+        found: newest,
+        known,
+    })
+}
+
 async fn apply(
     connection: &mut PgConnection,
     location: &str,
@@ -56,18 +87,11 @@ async fn apply(
     execute(&mut transaction, query(table)).await?;
     let sql = "SELECT version, checksum FROM loopwright_schema ORDER BY version";
     let applied = execute(&mut transaction, query(sql)).await?;
-    let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
     let mut newest = 0;
     for row in &applied {
         newest = column(row, 0)?;
     }
-    if newest > known {
-        return Err(StoreError::NewerSchema {
-            location: location.to_owned(),
-            found: newest,
-            known,
-        });
-    }
+    check_known(newest, migrations.len(), location)?;
     for (sql, version) in migrations.iter().zip(1_i64..) {
         let checksum = Sha256::digest(sql).to_vec();
         let mut found = None;
@@ -91,5 +115,6 @@ async fn apply(
         }
     }
     transaction.commit().await.map_err(failed)?;
+    let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
     Ok(newest > 0 && newest < known)
 }

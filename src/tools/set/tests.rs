@@ -50,6 +50,7 @@ fn settings(configured: &[&str], dispatch: Option<&[&str]>) -> Settings {
         max_result_chars: 1000,
         connect_timeout: Duration::from_secs(1),
         code_by_default: false,
+        certificates: crate::net::CaCertificates::default(),
     }
 }
 

@@ -73,7 +73,10 @@ impl AttemptError {
     pub(super) fn no_response(error: ClientError) -> Self {
         let unsent = matches!(
             error,
-            ClientError::Uri | ClientError::Connect(_) | ClientError::ConnectTimeout(_)
+            ClientError::Uri
+                | ClientError::Connect(_)
+                | ClientError::Certificate(..)
+                | ClientError::ConnectTimeout(_)
         );
         let (error, retry) = if unsent {
             (WebhookError::Unreachable(error), RetryCondition::Always)

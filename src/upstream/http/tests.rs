@@ -96,6 +96,7 @@ impl Server {
             max_stream_bytes: 1 << 20,
             affinity_header: None,
             quirks: Quirks::default(),
+            certificates: crate::net::CaCertificates::default(),
         }
     }
 
