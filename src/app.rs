@@ -133,6 +133,7 @@ impl App {
         Box::pin(Self::build_parts(config))
     }
 
+    #[expect(clippy::too_many_lines, reason = "one step for each part")]
     async fn build_parts(config: Config) -> Result<Self, AppError> {
         let summary = StartSummary::of(&config);
         let settings = config.effective_values();

@@ -80,7 +80,9 @@ fn absolute(path: &Path) -> String {
 fn shown(url: &Url) -> String {
     let mut shown = url.clone();
     // A URL that can have neither has no secret there.
-    let _kept = shown.set_username("").and(shown.set_password(None));
+    let _kept = shown
+        .set_username("")
+        .and_then(|()| shown.set_password(None));
     shown.set_query(None);
     shown.into()
 }
