@@ -342,7 +342,6 @@ mod tests {
             ("serve --mcp-server x", "--mcp-server"),
             ("demo --upstream http://h/v1", "--upstream"),
             ("serve --enable-search true", "write --enable-search=true"),
-            ("--insecure-no-auth false", "write --insecure-no-auth=false"),
             ("store true", "true"),
             ("frobnicate", "frobnicate"),
         ] {
