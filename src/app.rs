@@ -1,5 +1,6 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
+mod expiry;
 mod listeners;
 mod reload;
 mod summary;
@@ -13,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
+use self::expiry::{Lifetimes, expire, expire_waiting};
 pub use self::reload::Reloader;
 use self::summary::StartSummary;
 use crate::agent::policy::Policies;
@@ -27,7 +29,7 @@ use crate::sandbox::compute::ComputeError;
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::session::Sessions;
 use crate::session::files::FileError;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, StoreUrl};
 use crate::tools::configured::{self, ConfiguredToolsError};
 use crate::tools::mcp::{McpServers, McpSetupError};
 use crate::tools::python::CodeExecution;
@@ -38,10 +40,6 @@ use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
 use crate::web::{FileDownloads, SetupError, Web};
 
-/// How often idle sessions and files, and old records of runs are looked for.
-const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
-/// How often turns are looked for that wait for a client which does not come back.
-const WAITING_INTERVAL: Duration = Duration::from_secs(30);
 // After the grace the process ends within five seconds: the limits below and that of the runtime in `main` add up to them.
 /// How long the end of connections, runs and interpreters may take after the grace.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
@@ -133,7 +131,6 @@ impl App {
         Box::pin(Self::build_parts(config))
     }
 
-    #[expect(clippy::too_many_lines, reason = "one step for each part")]
     async fn build_parts(config: Config) -> Result<Self, AppError> {
         let summary = StartSummary::of(&config);
         let settings = config.effective_values();
@@ -153,35 +150,22 @@ impl App {
         let code = sandbox.clone();
         let code = code.map(|sandbox| CodeExecution::new(sandbox, code_by_default));
         sources.extend(code.clone().map(Source::Python));
-        let mut web = None;
-        if let Some(WebConfig {
-            web: settings,
-            by_default,
-        }) = &config.web
-        {
-            let found = Web::new(settings, &tasks)?;
-            sources.push(Source::Web(WebAccess::new(found.clone(), *by_default)));
-            web = Some(found);
-        }
+        let web = match &config.web {
+            Some(WebConfig { web, .. }) => Some(Web::new(web, &tasks)?),
+            None => None,
+        };
+        let by_default = config.web.as_ref().is_some_and(|web| web.by_default);
+        let access = web.clone().map(|web| WebAccess::new(web, by_default));
+        sources.extend(access.map(Source::Web));
         let search = config.mcp.search_above.map(ToolSearch::new);
         sources.extend(search.map(Source::ToolSearch));
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
         let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
-        let unusable = |source| AppError::Store {
-            location: summary::location(&config.session.store),
-            source,
-        };
-        let opened = Store::open(&config.session.store).await;
-        let store = opened.map_err(unusable)?;
+        let store = open_store(&config.session.store, &config.changes).await?;
         summary.log(code.as_ref());
-        if store.was_upgraded() {
-            for change in &config.changes {
-                tracing::info!("{change} (see `loopwright manual changes`)");
-            }
-        }
-        let replicas = listeners::for_replicas(config.cluster.as_ref(), &store).await;
-        let (cluster, replica_listener) = replicas?;
+        let (cluster, replica_listener) =
+            listeners::for_replicas(config.cluster.as_ref(), &store).await?;
         let sessions = Sessions::open(store.clone(), &config.session).await?;
         let router = Arc::new(Router::from_settings(&pool)?);
         let agent = Agent::new(AgentParts {
@@ -338,6 +322,20 @@ impl App {
     }
 }
 
+/// Opens the session store. If an older version has made it, the log says what has changed since.
+async fn open_store(url: &StoreUrl, changes: &[String]) -> Result<Store, AppError> {
+    let store = Store::open(url).await.map_err(|source| AppError::Store {
+        location: summary::location(url),
+        source,
+    })?;
+    if store.was_upgraded() {
+        for change in changes {
+            tracing::info!("{change} (see `loopwright manual changes`)");
+        }
+    }
+    Ok(store)
+}
+
 /// This time later; the same time if that cannot be represented.
 fn after(time: Instant, wait: Duration) -> Instant {
     time.checked_add(wait).unwrap_or(time)
@@ -357,54 +355,4 @@ fn metrics(sources: &SourceList, pool: &PoolSettings, code: Option<&CodeExecutio
         metrics.code_isolation(code.report().level);
     }
     metrics
-}
-
-/// Forgets the unstored turns that nobody came back for, and with them their interpreters; and the logs of ended runs.
-async fn expire_waiting(sessions: Sessions, runs: Runs) {
-    let mut interval = tokio::time::interval(WAITING_INTERVAL);
-    loop {
-        interval.tick().await;
-        sessions.expire_waiting();
-        runs.expire();
-    }
-}
-
-/// How long what is stored is kept; `None` keeps it.
-#[derive(Debug, Clone, Copy)]
-struct Lifetimes {
-    session: Option<Duration>,
-    nameless_session: Option<Duration>,
-    answer: Duration,
-}
-
-/// Deletes idle sessions and files, old records of runs, and what deleted files have left on the disk, for ever.
-async fn expire(sessions: Sessions, lifetimes: Lifetimes) {
-    let Lifetimes {
-        session: ttl,
-        nameless_session: nameless_ttl,
-        answer: answer_ttl,
-    } = lifetimes;
-    let ttls = [ttl, nameless_ttl, Some(answer_ttl)].into_iter().flatten();
-    let interval = ttls.fold(EXPIRY_INTERVAL, Duration::min);
-    let mut interval = tokio::time::interval(interval);
-    let files = &sessions.files;
-    loop {
-        interval.tick().await;
-        report("idle sessions", sessions.expire(ttl, nameless_ttl).await);
-        if let Some(ttl) = ttl {
-            report("unused files", files.expire(ttl).await);
-        }
-        report("records of runs", sessions.expire_runs(answer_ttl).await);
-        report("contents of deleted files", files.reap().await);
-        report("leftovers of files", files.sweep().await);
-    }
-}
-
-/// Says in the log how many are gone.
-fn report(what: &str, deleted: Result<u64, impl std::fmt::Display>) {
-    match deleted {
-        Ok(0) => {}
-        Ok(deleted) => tracing::info!(deleted, "{what} deleted"),
-        Err(error) => tracing::error!(%error, "{what} could not be deleted"),
-    }
 }

@@ -228,7 +228,9 @@ impl Cli {
 
 /// An error with the form in which a switch takes a value, if a value stands behind a switch by itself.
 fn with_switch_hint(mut error: clap::Error, arguments: &[String]) -> clap::Error {
-    let word = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    let kinds = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand];
+    let mut words = kinds.iter().filter_map(|kind| error.get(*kind));
+    let word = words.next().map(ToString::to_string);
     let word = word.filter(|word| matches!(word.as_str(), "true" | "false"));
     let before = word.as_ref().and_then(|word| {
         let at = arguments.iter().position(|argument| argument == word)?;
@@ -342,6 +344,7 @@ mod tests {
             ("serve --mcp-server x", "--mcp-server"),
             ("demo --upstream http://h/v1", "--upstream"),
             ("serve --enable-search true", "write --enable-search=true"),
+            ("--insecure-no-auth false", "write --insecure-no-auth=false"),
             ("store true", "true"),
             ("frobnicate", "frobnicate"),
         ] {

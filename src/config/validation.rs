@@ -56,6 +56,7 @@ impl<'a> Validation<'a> {
         }
         Ok(checks)
     }
+
     /// The refusal of the value of a key.
     pub(super) fn error(&self, key: &str, problem: impl Into<String>) -> ConfigError {
         ConfigError::invalid(self.origins.of(key), problem)

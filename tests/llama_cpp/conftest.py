@@ -7,6 +7,7 @@ import pytest
 
 import model
 import servers
+from defaults import by_default, served_by_default  # noqa: F401
 
 # The model server has one model under two names: with the template of the model's file, and with a chat format in which
 # the model may decide by itself whether it calls a function. That one cannot stream what it decides.
@@ -60,23 +61,8 @@ def served(upstream, tmp_path_factory):
         yield server
 
 
-@pytest.fixture(scope="session")
-def served_by_default(upstream, tmp_path_factory):
-    """The same with the address of the model server as the only setting."""
-    work = tmp_path_factory.mktemp("defaults")
-    with servers.loopwright(work, ["--upstream", f"{upstream}/v1"]) as server:
-        yield server
-
-
 @pytest.fixture
 def loopwright(served):
     """Loopwright, with no calls of tools yet."""
     served.calls.clear()
     return served
-
-
-@pytest.fixture
-def by_default(served_by_default):
-    """Loopwright with default settings, with no calls of tools yet."""
-    served_by_default.calls.clear()
-    return served_by_default

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import threading
 import urllib.error
@@ -119,6 +120,13 @@ class Process:
             self.process.kill()
         self.reader.join(STOP_WAIT)
         self.log.close()
+
+
+def free_port():
+    """A port that was free a moment ago, for servers that cannot choose one of their own and say so."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """A real model server (llama-server) with a model of random weights, a tool server, and loopwright between them."""
 
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ sys.path.append(str(Path(__file__).parent.parent / "llama_cpp"))
 
 import model  # noqa: E402
 import servers  # noqa: E402
-
+from defaults import by_default, served_by_default  # noqa: E402, F401
 
 # As those of well-known models, it fails for a message whose content is missing or null.
 TEMPLATE = """{%- if tools %}[tools]{% for tool in tools %}{{ tool | tojson }}
@@ -29,13 +28,6 @@ TEMPLATE = """{%- if tools %}[tools]{% for tool in tools %}{{ tool | tojson }}
 {%- if add_generation_prompt %}[assistant]{% endif %}"""
 
 
-def free_port():
-    """A port that was free a moment ago: this server cannot choose one of its own and say so."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="session")
 def upstream(tmp_path_factory):
     """The model server."""
@@ -44,22 +36,7 @@ def upstream(tmp_path_factory):
     command = [os.environ["LLAMA_SERVER"], "--model", "model.gguf", "--ctx-size", str(model.CONTEXT), "--threads", "1"]
     (work / "template.jinja").write_text(TEMPLATE)
     command += ["--jinja", "--chat-template-file", "template.jinja"]
-    command += ["--host", "127.0.0.1", "--port", str(free_port())]
+    command += ["--host", "127.0.0.1", "--port", str(servers.free_port())]
     server = servers.Process(command, r"listening on (http://[0-9.:]+)", work / "server.log", cwd=work)
     yield server.url
     server.stop()
-
-
-@pytest.fixture(scope="session")
-def served(upstream, tmp_path_factory):
-    """Loopwright with the address of the model server as the only setting."""
-    work = tmp_path_factory.mktemp("loopwright")
-    with servers.loopwright(work, ["--upstream", f"{upstream}/v1"]) as server:
-        yield server
-
-
-@pytest.fixture
-def loopwright(served):
-    """Loopwright, with no calls of tools yet."""
-    served.calls.clear()
-    return served

@@ -44,18 +44,18 @@ def called(rounds, content):
 @both_forms
 @pytest.mark.parametrize("rounds", [1, 2])
 @pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}], ids=["absent", "null", "empty"])
-def test_a_history_with_calls_is_answered(loopwright, content, rounds, streamed):
+def test_a_history_with_calls_is_answered(by_default, content, rounds, streamed):
     for more in ({}, {"tools": [WEATHER]}):
         body = {**question(session_id=session(), **more), "messages": called(rounds, content)}
-        _, agent = loopwright.ask(body, streamed)
+        _, agent = by_default.ask(body, streamed)
         assert agent["model_calls"] == 1 and agent["stop_reason"] in ("length", "completed")
 
 
 @both_forms
-def test_a_session_goes_on_after_calls(loopwright, streamed):
+def test_a_session_goes_on_after_calls(by_default, streamed):
     body = question(session_id=session())
-    loopwright.ask({**body, "messages": called(1, {"content": None})}, streamed)
+    by_default.ask({**body, "messages": called(1, {"content": None})}, streamed)
     for more in ({}, {"tools": [WEATHER]}):
-        _, agent = loopwright.ask({**body, **more}, streamed)
+        _, agent = by_default.ask({**body, **more}, streamed)
         assert agent["model_calls"] == 1 and agent["stop_reason"] in ("length", "completed")
-    assert loopwright.calls == []
+    assert by_default.calls == []

@@ -11,45 +11,29 @@ import model
 sys.path.append(str(Path(__file__).parent.parent / "llama_cpp"))
 
 import servers  # noqa: E402
+from defaults import by_default, served_by_default  # noqa: E402, F401
 
 # Starting Python with these libraries takes most of it.
 servers.READY_WAIT = 180
 
 
 @pytest.fixture(scope="session")
-def upstream(tmp_path_factory):
-    """The model server, and the name of its model."""
-    work = tmp_path_factory.mktemp("transformers")
-    name = str(work / "model")
-    model.write(name)
-    # Nothing is looked for on the network.
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(work), "PYTHONUNBUFFERED": "1"}
-    program = str(Path(sys.executable).parent / "transformers")
-    command = [program, "serve", "--host", "127.0.0.1", "--port", str(free_port()), "--device", "cpu", name]
-    server = servers.Process(command, r"running on (http://[0-9.:]+)", work / "server.log", cwd=work, env=environment)
-    yield server.url, name
-    server.stop()
-
-
-def free_port():
-    """A port that was free a moment ago: this server cannot choose one of its own and say so."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def model_name(tmp_path_factory):
+    """The name of the model, which is its directory."""
+    directory = str(tmp_path_factory.mktemp("model"))
+    model.write(directory)
+    return directory
 
 
 @pytest.fixture(scope="session")
-def served(upstream, tmp_path_factory):
-    """Loopwright with the address of the model server as the only setting."""
-    work = tmp_path_factory.mktemp("loopwright")
-    with servers.loopwright(work, ["--upstream", f"{upstream[0]}/v1"]) as server:
-        yield server
-
-
-@pytest.fixture
-def loopwright(served):
-    """Loopwright, with no calls of tools yet."""
-    served.calls.clear()
-    return served
+def upstream(model_name, tmp_path_factory):
+    """The model server."""
+    work = tmp_path_factory.mktemp("transformers")
+    # Nothing is looked for on the network.
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(work), "PYTHONUNBUFFERED": "1"}
+    program = str(Path(sys.executable).parent / "transformers")
+    address = ["--host", "127.0.0.1", "--port", str(servers.free_port())]
+    command = [program, "serve", *address, "--device", "cpu", model_name]
+    server = servers.Process(command, r"running on (http://[0-9.:]+)", work / "server.log", cwd=work, env=environment)
+    yield server.url
+    server.stop()

@@ -15,12 +15,12 @@ both_forms = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "s
 
 
 @pytest.fixture
-def ask(upstream, loopwright):
+def ask(model_name, by_default):
     """Asks the model, in a session of its own or in the one that is named."""
 
     def asking(messages, streamed, **more):
-        body = {"model": upstream[1], "messages": messages, "max_tokens": 8, "session_id": f"s-{uuid.uuid4()}", **more}
-        return loopwright.ask(body, streamed)
+        body = {"model": model_name, "messages": messages, "max_tokens": 8, "session_id": f"s-{uuid.uuid4()}", **more}
+        return by_default.ask(body, streamed)
 
     return asking
 
@@ -55,10 +55,10 @@ def test_a_history_with_calls_is_answered(ask, content, rounds, streamed):
 
 
 @both_forms
-def test_a_session_goes_on_after_calls(ask, loopwright, streamed):
+def test_a_session_goes_on_after_calls(ask, by_default, streamed):
     session = f"s-{uuid.uuid4()}"
     ask(called(1, {"content": None}), streamed, session_id=session)
     for turn in range(2):
         _, agent = ask([user(f"And then {turn}?")], streamed, session_id=session, tools=[WEATHER])
         assert agent["stop_reason"] in ("length", "completed")
-    assert loopwright.calls == []
+    assert by_default.calls == []

@@ -9,7 +9,7 @@ use super::super::StoreError;
 use super::super::copy::{CopiedTable, RowBatch, TABLES};
 use super::super::sqlite::BackupTarget;
 use super::connect::{DatabasePool, STATEMENT_LIMIT, column, execute, failed};
-use super::import::{refuse_unfinished, shown, values};
+use super::import::{all_rows, refuse_unfinished, values};
 use super::migrate;
 use super::url::PostgresUrl;
 
@@ -51,14 +51,7 @@ async fn copy_table(
     table: &'static CopiedTable,
     target: &BackupTarget,
 ) -> Result<(), StoreError> {
-    let columns: Vec<String> = table.columns.iter().map(shown).collect();
-    let sql = format!(
-        "SELECT {} FROM {} ORDER BY {}",
-        columns.join(", "),
-        table.name,
-        table.key_names().join(", ")
-    );
-    let mut rows = query(AssertSqlSafe(sql)).fetch(&mut **connection);
+    let mut rows = query(AssertSqlSafe(all_rows(table))).fetch(&mut **connection);
     let mut batch = RowBatch::default();
     loop {
         let row = timeout(STATEMENT_LIMIT, rows.try_next()).await;
