@@ -39,6 +39,7 @@ mod load_balancer;
 mod manual;
 mod mcp;
 mod metrics;
+mod mistakes;
 mod neighbours;
 mod openapi;
 mod operators;
