@@ -109,9 +109,10 @@ async fn the_log_says_once_where_each_declared_function_goes() {
     let names: Vec<String> = (0..300).map(|number| format!("name_{number}")).collect();
     let entry = |name: &str| json!({"type": "function", "function": {"name": name}});
     let mut tools: Vec<Value> = names.iter().map(|name| entry(name)).collect();
-    tools.push(entry("a\nfalse line"));
+    // A server-side tool has the request refused for the name, before the model server sees it.
+    tools.extend([entry("a\nfalse line"), entry("crm_read")]);
     let body = with(ask_with("Go", ["x"]), "tools", json!(tools));
-    app.post_chat(body).await;
+    app.post_chat(body).await.assert_error(400, None);
     let logs = app.logs();
     assert!(logs.matches("matches no pattern").count() <= 256);
     assert!(!logs.contains("false line"), "{logs}");
