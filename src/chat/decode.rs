@@ -175,6 +175,7 @@ pub fn decode<'a>(
         code,
         declines_code,
         web,
+        only_named_functions: offer.only_named_functions(),
     };
     let named = caller.session_header.is_some() || caller.chat_header.is_some();
     let used = extensions.used() || named || asks.any() || !servers.is_empty();

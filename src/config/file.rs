@@ -60,8 +60,8 @@ pub(super) struct File {
     pub(super) upstream_api_key_env: Option<VariableName>,
 
     pub(super) tool_dispatch_url: Option<ServiceUrl>,
-    #[serde(default = "every_name")]
-    pub(super) dispatch_tools: Vec<NamePattern>,
+    /// By default all functions that chat completions declare, and none of other dialects.
+    pub(super) dispatch_tools: Option<Vec<NamePattern>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) dispatch_headers: Headers,
     pub(super) dispatch_secret_env: Option<VariableName>,
@@ -161,10 +161,6 @@ pub(super) struct File {
     pub(super) search: Option<SearchSection>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) api_keys: Vec<ApiKeySection>,
-}
-
-fn every_name() -> Vec<NamePattern> {
-    vec![NamePattern("*".to_owned())]
 }
 
 fn inference_paths() -> Vec<NamePattern> {

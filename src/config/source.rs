@@ -114,7 +114,12 @@ fn given(
     flags: &impl Serialize,
     env: Environment<'_>,
 ) -> Result<(BTreeMap<String, Origin>, Table), ConfigError> {
-    let defaults = toml::to_string(&File::default()).unwrap_or_default();
+    let typed_keys = File {
+        // A list without a default.
+        dispatch_tools: Some(Vec::new()),
+        ..File::default()
+    };
+    let defaults = toml::to_string(&typed_keys).unwrap_or_default();
     let defaults: Table = defaults.parse().unwrap_or_default();
     let mut origins = BTreeMap::new();
     let mut values = Table::new();

@@ -29,11 +29,12 @@ pub struct Settings {
     pub certificates: CaCertificates,
 }
 
-/// The webhook that runs declared tools whose names match its patterns.
+/// The webhook that runs declared tools.
 #[derive(Debug, Clone)]
 pub struct DispatchSettings {
-    /// Name patterns (globs) of the tools that go to it.
-    pub tools: Vec<String>,
+    /// Name patterns (globs) of the tools that go to it. `None`: all that chat completions declare, and none of dialects whose
+    /// clients declare tools of their own machine.
+    pub tools: Option<Vec<String>>,
     /// Where and how.
     pub endpoint: EndpointSettings,
     /// A batch that holds one of its calls runs one after another.

@@ -42,6 +42,7 @@ mod load_balancer;
 mod manual;
 mod mcp;
 mod metrics;
+mod mistakes;
 mod neighbours;
 mod openapi;
 mod operators;

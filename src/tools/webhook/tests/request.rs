@@ -179,7 +179,7 @@ async fn a_dispatched_tool_calls_the_dispatch_endpoint() {
     let server = Server::start(vec![content("a")]).await;
     let settings = Settings {
         dispatch: Some(DispatchSettings {
-            tools: vec!["*".into()],
+            tools: None,
             endpoint: server.settings(),
             sequential: true,
             idempotent: true,
