@@ -14,6 +14,8 @@ pub mod cli;
 mod cluster;
 mod copy;
 mod file;
+mod given;
+mod hints;
 mod http;
 mod locate;
 mod mcp;
@@ -28,10 +30,13 @@ mod tools;
 mod upstreams;
 mod validation;
 mod value;
+mod variables;
 
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -43,6 +48,9 @@ use cli::{DemoFlags, ServeFlags};
 pub use copy::CopyConfig;
 pub use search::WebConfig;
 use validation::Validation;
+
+/// The file that explains every key, with its default.
+pub const TEMPLATE: &str = include_str!("../config/loopwright.toml");
 
 /// Looks up an environment variable; an empty one counts as unset.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -82,6 +90,10 @@ pub struct Config {
     pub changes: Vec<String>,
     /// The same settings as keys of the file.
     effective: Box<file::File>,
+    /// Those that were set, as TOML with the place of each.
+    given: String,
+    /// The environment variables that settings read.
+    variables: BTreeSet<String>,
 }
 
 /// The settings of `loopwright demo`.
@@ -149,6 +161,12 @@ impl Config {
     /// # Errors
     /// When a file or variable is missing or a setting is impossible; the text is for the operator.
     pub fn load(flags: &ServeFlags, env: Environment<'_>) -> Result<Self, ConfigError> {
+        let variables = RefCell::new(source::variables_of(flags));
+        let recorded = |name: &str| {
+            variables.borrow_mut().insert(name.to_owned());
+            env(name)
+        };
+        let env: Environment<'_> = &recorded;
         let (mut file, origins) = source::read(flags.config.as_deref(), flags, env)?;
         let mut checks = Validation::begin(&file, env, origins)?;
         let upstreams = upstreams::settings(&mut file, &mut checks)?;
@@ -176,8 +194,10 @@ impl Config {
             agent,
             log: agent::log(&file),
             changes: changes::notes(&file, &checks),
+            given: given::text(&file, &checks.origins),
             notices: checks.notices,
             effective: Box::new(file),
+            variables: variables.take(),
         })
     }
 
@@ -186,7 +206,28 @@ impl Config {
         serde_json::to_value(&*self.effective).unwrap_or_default()
     }
 
-    /// The text that `check-config` prints: every effective value as TOML, without secrets, and the notices.
+    /// Notes the variables of the environment, as name and value, that look like settings and are none.
+    pub fn note_unknown_variables(&mut self, environment: &[(String, String)]) {
+        let unknown = variables::unknown(environment, &self.variables);
+        self.notices.extend(unknown);
+    }
+
+    /// The text that `check-config` prints: the values that were set, with the place of each, and the notices.
+    pub fn set_values(&self) -> String {
+        let given = &self.given;
+        let text = "# what is set, and where; `check-config --all` prints every value";
+        format!(
+            "configuration is valid\n\n{text}\n{given}\n{}",
+            self.notes()
+        )
+    }
+
+    fn notes(&self) -> String {
+        let notes = self.notices.iter().chain(&self.changes);
+        notes.map(|note| format!("# note: {note}\n")).collect()
+    }
+
+    /// The text that `check-config --all` prints: every effective value as TOML, without secrets, and the notices.
     pub fn summary(&self) -> String {
         let values = toml::to_string(&*self.effective)
             .unwrap_or_else(|error| format!("# the values cannot be written: {error}\n"));
@@ -197,10 +238,7 @@ impl Config {
         for (key, _) in unset {
             text.push_str(&format!("# not set: {key}\n"));
         }
-        for notice in self.notices.iter().chain(&self.changes) {
-            text.push_str(&format!("# note: {notice}\n"));
-        }
-        text
+        text + &self.notes()
     }
 }
 

@@ -13,7 +13,7 @@ use loopwright::app::{App, AppError};
 use loopwright::config::cli::{
     BackupArguments, CheckFlags, Cli, Command, CopyArguments, DemoFlags, ServeFlags, StoreCommand,
 };
-use loopwright::config::{BackupConfig, Config, ConfigError, CopyConfig, DemoConfig};
+use loopwright::config::{BackupConfig, Config, ConfigError, CopyConfig, DemoConfig, TEMPLATE};
 use loopwright::demo;
 use loopwright::http::openapi;
 use loopwright::manual;
@@ -110,8 +110,15 @@ fn is_configuration_error(error: &anyhow::Error) -> bool {
     }
 }
 
+/// Reads the settings, and notes variables that look like some.
+fn load(flags: &ServeFlags) -> Result<Config, ConfigError> {
+    let mut config = Config::load(flags, &environment)?;
+    config.note_unknown_variables(&variables());
+    Ok(config)
+}
+
 fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
-    let config = Config::load(flags, &environment)?;
+    let config = load(flags)?;
     telemetry::init(&config.log)?;
     config
         .notices
@@ -174,8 +181,15 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
 }
 
 fn check(flags: &CheckFlags) -> anyhow::Result<()> {
-    let config = Config::load(&flags.serve, &environment)?;
-    std::io::stdout().write_all(config.summary().as_bytes())?;
+    if flags.template {
+        return Ok(std::io::stdout().write_all(TEMPLATE.as_bytes())?);
+    }
+    let config = load(&flags.serve)?;
+    let text = match flags.all {
+        true => config.summary(),
+        false => config.set_values(),
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
     match flags.connect {
         true => run_to_end(connect(config)),
         false => Ok(()),
@@ -356,7 +370,15 @@ fn run_to_end(whole: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result
     result
 }
 
-/// The one place where the environment is read.
+/// All environment variables, by name and value.
+fn variables() -> Vec<(String, String)> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os()
+        .map(|(name, value)| (text(name), text(value)))
+        .collect()
+}
+
+/// The one place where a variable is read.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the function that Config::load is given"

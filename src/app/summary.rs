@@ -37,7 +37,7 @@ impl StartSummary {
             session_store: location(store),
             files: files.or_else(|| store.file().map(beside)),
             webhook: dispatch.map(|dispatch| shown(&dispatch.endpoint.url)),
-            dispatch_tools: dispatch.map(|dispatch| dispatch.tools.join(", ")),
+            dispatch_tools: dispatch.and_then(|dispatch| Some(dispatch.tools.as_ref()?.join(", "))),
             tools: list(tools.map(|tool| &*tool.name)),
             mcp_servers: list(servers.map(|server| &*server.name)),
             search: list(search.map(|provider| provider.kind.as_str())),

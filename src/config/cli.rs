@@ -37,7 +37,7 @@ pub enum Command {
     Serve(ServeFlags),
     /// Show what loopwright does: starts a scripted model and a sample tool, sends a few requests and stays up
     Demo(DemoFlags),
-    /// Check the settings and print the effective values without secrets
+    /// Check the settings and print those that are set, without secrets
     CheckConfig(CheckFlags),
     /// Print the description of the API as an OpenAPI 3.1 document
     Openapi,
@@ -101,7 +101,7 @@ pub struct CopyArguments {
 /// The flags of the settings; `None` is a flag that was not given.
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct ServeFlags {
-    /// TOML file with settings; config/loopwright.toml of the source shows all of them
+    /// TOML file with settings; `loopwright check-config --template` prints one with all of them
     #[arg(long, value_name = "PATH")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
@@ -183,6 +183,12 @@ pub struct CheckFlags {
     /// Start the MCP servers too, and print what they offer
     #[arg(long)]
     pub connect: bool,
+    /// Print every effective value, also those by default
+    #[arg(long)]
+    pub all: bool,
+    /// Print a file that explains every key, with its default, and check nothing
+    #[arg(long)]
+    pub template: bool,
 }
 
 /// The flags of `demo`.
@@ -276,7 +282,7 @@ fn complete(arg: Arg) -> Arg {
     let (Some(name), Some(help)) = (arg.get_long(), arg.get_help()) else {
         return arg;
     };
-    if matches!(name, "connect" | "files") {
+    if matches!(name, "connect" | "files" | "all" | "template") {
         // Says what to do, and is no setting.
         return arg;
     }

@@ -29,7 +29,7 @@ const BAD_SHAPES: &[(&str, &str)] = &[
     ),
     (
         "enable_tools = true",
-        "line 1: enable_tools: unknown key; `config/loopwright.toml`",
+        "line 1: enable_tools: unknown key; ",
     ),
     (
         "[retry]\nmax = 1",
