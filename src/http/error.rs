@@ -16,6 +16,7 @@ use http::header::{CONNECTION, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 pub(super) use self::inputs::unknown_call;
+use super::headers::mark_upstream_error;
 use crate::agent::AgentError;
 use crate::agent::inputs::FilePosition;
 use crate::openai::error::{ErrorBody, ErrorDetail, ReportedError};
@@ -266,7 +267,11 @@ impl ApiError {
     /// The answer's status, headers and body, and the cause for the log.
     pub(super) fn into_parts(mut self) -> ErrorParts {
         let (mut headers, body) = match self.0.upstream.take() {
-            Some(answer) => (answer.headers, answer.body),
+            Some(answer) => {
+                let mut headers = answer.headers;
+                mark_upstream_error(&mut headers);
+                (headers, answer.body)
+            }
             None => {
                 let json = HeaderValue::from_static("application/json");
                 let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, json)]);

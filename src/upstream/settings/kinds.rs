@@ -1,5 +1,8 @@
 //! Kinds of model servers: the hosts of the providers among them, and what is known of each.
 
+use std::fmt;
+
+use serde::Serialize;
 use url::Url;
 
 use super::{
@@ -20,6 +23,8 @@ pub enum ServerKind {
     SgLang,
     /// Ollama.
     Ollama,
+    /// `transformers serve` of Hugging Face.
+    Transformers,
     /// OpenAI's API.
     OpenAi,
     /// Mistral's API.
@@ -61,6 +66,12 @@ const HOSTS: [(&str, ServerKind); 13] = [
     (".openrouter.ai", ServerKind::OpenRouter),
 ];
 
+impl fmt::Display for ServerKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(formatter)
+    }
+}
+
 impl ServerKind {
     /// The kind of server at a URL. It is known only of the hosts of providers: a port proves nothing.
     pub fn at(url: &Url) -> Option<Self> {
@@ -95,6 +106,14 @@ impl Quirks {
             ServerKind::Ollama => Self {
                 developer_role: false,
                 // `tool_choice` has no effect there.
+                final_call: FinalCall::RemoveTools,
+                max_tokens_field: MaxTokensField::MaxTokens,
+                ..defaults
+            },
+            // Its older versions refuse `tool_choice`, `stream_options` and `max_completion_tokens`; the newer ones ignore them.
+            ServerKind::Transformers => Self {
+                developer_role: false,
+                stream_options: false,
                 final_call: FinalCall::RemoveTools,
                 max_tokens_field: MaxTokensField::MaxTokens,
                 ..defaults
@@ -201,8 +220,10 @@ mod tests {
             ("xai", ServerKind::XAi),
             ("openrouter", ServerKind::OpenRouter),
             ("litellm", ServerKind::LiteLlm),
+            ("transformers", ServerKind::Transformers),
         ] {
             assert_eq!(serde_json::to_value(kind).unwrap(), name);
+            assert_eq!(kind.to_string(), name);
         }
     }
 }
