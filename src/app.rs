@@ -1,5 +1,6 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
+pub mod connect;
 mod listeners;
 
 use std::net::SocketAddr;

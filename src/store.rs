@@ -5,6 +5,7 @@
 //! refused.
 
 mod answer;
+mod check;
 mod clock;
 mod copy;
 mod error;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::check::{check, check_directory};
 pub use self::copy::{CopyError, CopyProgress, TableCopy, copy};
 pub use self::error::StoreError;
 pub use self::file::{

@@ -265,13 +265,12 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Most bytes of an error response's body that are read.
 pub const MAX_ERROR_BODY_BYTES: usize = 256 * 1024;
 
-/// The message of the last error in the chain. The errors before it may contain the URL.
-fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
+impl CallTemplate {
+    /// Whether a call is sent a `tool_choice` that forces the model to call a tool. Only the first round has such a one.
+    pub fn forces(&self, call: &ModelCall) -> bool {
+        let choice = call.tools.as_ref().and(call.tool_choice.as_ref());
+        choice.is_some() && choice == self.first_choice.as_ref() && choice != self.later_choice.as_ref()
     }
-    cause.to_string()
 }
 
 impl Transcript {

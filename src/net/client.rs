@@ -10,6 +10,7 @@ use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
 
 use super::http_client::HttpClient;
+use super::reach::ConnectOnly;
 
 /// The options of a client. No client uses the proxy of the environment or sends a `referer`.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct ClientOptions {
     pub(crate) redirects: Policy,
     /// Whether `https` is used. A client without it needs no root certificates on the machine.
     pub(crate) tls: bool,
+    /// Whether connections are only made, and nothing is sent on them: every request fails.
+    pub(crate) connect_only: bool,
     /// Set for a client whose URLs come from requests, models or pages.
     pub(crate) untrusted: Option<UntrustedHosts>,
 }
@@ -54,6 +57,7 @@ impl Default for ClientOptions {
             pool_idle_timeout: Duration::from_secs(90),
             redirects: Policy::none(),
             tls: true,
+            connect_only: false,
             untrusted: None,
         }
     }
@@ -105,6 +109,9 @@ impl ClientOptions {
         }
         if !self.tls {
             builder = builder.tls_certs_only([]);
+        }
+        if self.connect_only {
+            builder = builder.connector_layer(ConnectOnly);
         }
         if let Some(untrusted) = self.untrusted {
             builder = builder

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use serde_json::Value;
 
 use super::SharedTool;
@@ -9,6 +10,7 @@ use super::set::{FilterError, Globs, MAX_NAME_CHARS, ToolFilter, is_name};
 use super::settings::{HttpToolSettings, Settings};
 use super::source::{FixedTools, Health, Source, SourceError};
 use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
+use crate::net::reach;
 use crate::openai::tool::{CallKind, ToolDefinition};
 
 /// The dispatch URL, and the patterns of the declared tools that it runs.
@@ -82,6 +84,20 @@ pub fn sources(settings: &Settings) -> Result<Vec<Source>, ConfiguredToolsError>
         }));
     }
     Ok(sources)
+}
+
+/// Connects to the endpoints of all configured tools, and sends nothing. For each what it is, and why it cannot be reached.
+pub async fn reach_all(settings: &Settings) -> Vec<(String, Result<(), String>)> {
+    let dispatch = settings.dispatch.iter();
+    let dispatch = dispatch.map(|it| ("webhook".to_owned(), &it.endpoint.url));
+    let tools = settings.http_tools.iter();
+    let tools = tools.map(|it| (format!("tool {}", it.name), &it.endpoint.url));
+    let reaching = dispatch.chain(tools).map(async |(what, url)| {
+        let mut shown = url.clone();
+        shown.set_query(None);
+        (format!("{what} {shown}"), reach(url).await)
+    });
+    join_all(reaching).await
 }
 
 impl Dispatch {

@@ -34,9 +34,9 @@ use super::settings::{KeySource, Quirks, ServerKind, Settings};
 use super::models::MODELS_PATH;
 use super::{
     BoxError, ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, ModelCall,
-    ModelStream, Upstream, UpstreamError, root_cause,
+    ModelStream, Upstream, UpstreamError,
 };
-use crate::net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBody};
+use crate::net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBody, cause_of};
 
 /// Path of chat requests below the base URL.
 const CHAT_PATH: &str = "/chat/completions";
@@ -312,7 +312,7 @@ impl HttpUpstream {
             },
             ClientError::Uri | ClientError::Broken(_) => UpstreamError::Broken {
                 upstream,
-                reason: root_cause(&error),
+                reason: cause_of(&error),
             },
         }
     }

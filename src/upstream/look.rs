@@ -15,8 +15,8 @@ use super::models::{ModelEntry, list};
 use super::refusal::refuses_key;
 use super::router::{Router, RouterEntry};
 use super::settings::KeySource;
-use super::{Upstream, UpstreamError, root_cause};
-use crate::net::Backoff;
+use super::{Upstream, UpstreamError};
+use crate::net::{Backoff, cause_of};
 
 /// The `user-agent` of the looks after the start.
 const AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"), " (look)");
@@ -220,7 +220,7 @@ fn problem(state: UpstreamState, error: &UpstreamError, upstream: &dyn Upstream)
 
 fn cause(error: &UpstreamError) -> String {
     match error {
-        UpstreamError::Connect { source, .. } => root_cause(source.as_ref()),
+        UpstreamError::Connect { source, .. } => cause_of(source.as_ref()),
         UpstreamError::Timeout { limit, .. } => format!("no answer within {} s", limit.as_secs()),
         UpstreamError::Broken { reason, .. } => reason.clone(),
         other => other.to_string(),

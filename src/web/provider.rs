@@ -27,6 +27,10 @@ pub(super) use self::exchange::{ProviderClient, ProviderError, ProviderProblem};
 use self::operators::QueryLimits;
 use super::settings::{ProviderKind, ProviderSettings};
 use super::{DomainFilter, Freshness, Location, SetupError};
+use crate::net::reach;
+
+/// What is searched for to try a provider out.
+const TRIED_QUERY: &str = "loopwright";
 
 /// One result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -152,6 +156,28 @@ impl Provider {
         outcome.map_err(|problem| ProviderError {
             provider: self.name(),
             problem,
+        })
+    }
+
+    /// Tries the provider out. A search costs nothing at SearXNG only; to another one a connection is made.
+    ///
+    /// # Errors
+    /// Why it cannot be used, for the operator.
+    pub(super) async fn try_out(&self, client: &ProviderClient) -> Result<(), String> {
+        if self.kind != ProviderKind::SearXng {
+            return reach(&self.endpoint.url).await;
+        }
+        let query = ProviderQuery {
+            query: TRIED_QUERY,
+            max_results: 1,
+            freshness: None,
+            domains: &DomainFilter::default(),
+            location: None,
+        };
+        let found = self.search(client, &query).await;
+        found.map(drop).map_err(|error| match error.problem.cause() {
+            Some(cause) => format!("{} ({cause})", error.problem),
+            None => error.problem.to_string(),
         })
     }
 

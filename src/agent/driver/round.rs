@@ -17,7 +17,7 @@ use super::{Aborted, Phase, Run};
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
 use crate::session::StoredMessage;
-use crate::upstream::ModelCall;
+use crate::upstream::{ModelCall, Upstream};
 use crate::upstream::assemble::ModelReply;
 use crate::upstream::learned::LearnedQuirk;
 use crate::upstream::retry::is_too_long;
@@ -173,8 +173,12 @@ impl Run {
             mut buffered,
             of_message,
             with_tools,
+            was_forced,
             upstream,
         } = answer;
+        if was_forced && reply.calls.is_empty() && reply.finish == FinishReason::Stop {
+            self.choice_ignored(&*upstream);
+        }
         let tokens = self.count(&reply);
         self.finish_reason = reply.finish;
         let model_calls: Vec<ToolCall> = std::mem::take(&mut reply.calls)
@@ -247,6 +251,18 @@ impl Run {
                 self.start_batch(reply, buffered, resolved, decisions).await
             }
         }
+    }
+
+    /// Says that the model called no tool although it had to.
+    fn choice_ignored(&mut self, upstream: &dyn Upstream) {
+        let learned = self.parts.router.learned();
+        learned.learn(LearnedQuirk::IgnoredChoice, upstream, &self.request.model);
+        self.notify(Notice {
+            kind: "tool_choice_ignored",
+            message: "the request asks for a tool call, and the model answered without one; the model server or the template \
+                      of the model ignores the choice of tools"
+                .to_owned(),
+        });
     }
 
     async fn start_batch(

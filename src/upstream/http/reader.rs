@@ -10,7 +10,7 @@ use futures_util::Stream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::UpstreamError;
-use crate::net::ClientError;
+use crate::net::{ClientError, cause_of};
 
 /// Why a body cannot be read further.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> BodyReader<S> {
         if let Poll::Ready(piece) = Pin::new(&mut self.stream).poll_next(context) {
             self.waiting_since = None;
             return Poll::Ready(
-                piece.map(|piece| piece.map_err(|error| ReadError::Broken(super::super::root_cause(&error)))),
+                piece.map(|piece| piece.map_err(|error| ReadError::Broken(cause_of(&error)))),
             );
         }
         let now = Instant::now();
