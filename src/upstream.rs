@@ -269,7 +269,9 @@ impl CallTemplate {
     /// Whether a call is sent a `tool_choice` that forces the model to call a tool. Only the first round has such a one.
     pub fn forces(&self, call: &ModelCall) -> bool {
         let choice = call.tools.as_ref().and(call.tool_choice.as_ref());
-        choice.is_some() && choice == self.first_choice.as_ref() && choice != self.later_choice.as_ref()
+        choice.is_some()
+            && choice == self.first_choice.as_ref()
+            && choice != self.later_choice.as_ref()
     }
 }
 

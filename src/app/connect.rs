@@ -114,7 +114,8 @@ impl Tried {
                 format!("down: {reason}")
             }
         };
-        self.text.push_str(&format!("# {}: {state}\n", offer.server));
+        self.text
+            .push_str(&format!("# {}: {state}\n", offer.server));
         for tool in offer.tools.iter() {
             self.text
                 .push_str(&format!("#   {}\n", tool.definition().name));

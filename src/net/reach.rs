@@ -101,7 +101,9 @@ mod tests {
 
     fn url(scheme: &str, listener: &TcpListener) -> Url {
         let address = listener.local_addr().unwrap();
-        format!("{scheme}://{address}/run?token=secret").parse().unwrap()
+        format!("{scheme}://{address}/run?token=secret")
+            .parse()
+            .unwrap()
     }
 
     #[tokio::test]
@@ -130,6 +132,9 @@ mod tests {
         let gone = url("http", &listener);
         drop(listener);
         let cause = reach(&gone).await.unwrap_err();
-        assert!(cause.contains("refused") && !cause.contains("secret"), "{cause}");
+        assert!(
+            cause.contains("refused") && !cause.contains("secret"),
+            "{cause}"
+        );
     }
 }

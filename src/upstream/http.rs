@@ -29,9 +29,9 @@ use self::request::{Upload, chat_body, join_url};
 use self::response::{client_headers, decoded, read_capped};
 use super::decode::ChunkDecoder;
 use super::headers::{remove_headers, strip_headers, strip_hop_by_hop};
+use super::models::MODELS_PATH;
 use super::refusal::KeyRefusals;
 use super::settings::{KeySource, Quirks, ServerKind, Settings};
-use super::models::MODELS_PATH;
 use super::{
     BoxError, ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, ModelCall,
     ModelStream, Upstream, UpstreamError,

@@ -66,7 +66,9 @@ fn likely_cause(kind: Option<ServerKind>) -> &'static str {
             "start vLLM with --enable-auto-tool-choice and the --tool-call-parser of the model"
         }
         Some(ServerKind::SgLang) => "start SGLang with the --tool-call-parser of the model",
-        Some(ServerKind::Ollama | ServerKind::Transformers) => "this model server ignores tool_choice",
+        Some(ServerKind::Ollama | ServerKind::Transformers) => {
+            "this model server ignores tool_choice"
+        }
         Some(_) | None => {
             "the likely cause is the chat template or the tool-call parser of the model server: llama.cpp needs --jinja, vLLM \
              --enable-auto-tool-choice and --tool-call-parser"

@@ -164,7 +164,11 @@ fn found(upstream: &dyn Upstream, models: &[ModelEntry]) -> String {
         1 => "1 model".to_owned(),
         number => format!("{number} models"),
     };
-    let mut names: Vec<String> = models.iter().take(MAX_NAMED).map(|it| shown(&it.id)).collect();
+    let mut names: Vec<String> = models
+        .iter()
+        .take(MAX_NAMED)
+        .map(|it| shown(&it.id))
+        .collect();
     if models.len() > MAX_NAMED {
         names.push("…".to_owned());
     }
@@ -173,7 +177,13 @@ fn found(upstream: &dyn Upstream, models: &[ModelEntry]) -> String {
 
 /// A name within the limit and without control characters.
 pub(super) fn shown(name: &str) -> String {
-    let plain = |character: char| if character.is_control() { '?' } else { character };
+    let plain = |character: char| {
+        if character.is_control() {
+            '?'
+        } else {
+            character
+        }
+    };
     let mut shown: String = name.chars().take(MAX_NAME_CHARS).map(plain).collect();
     if shown.len() < name.len() {
         shown.push('…');
@@ -184,7 +194,9 @@ pub(super) fn shown(name: &str) -> String {
 /// What is wrong, and the remedy.
 fn problem(state: UpstreamState, error: &UpstreamError, upstream: &dyn Upstream) -> String {
     let status = match error {
-        UpstreamError::Status { status, .. } => format!("it answers with status {}", status.as_u16()),
+        UpstreamError::Status { status, .. } => {
+            format!("it answers with status {}", status.as_u16())
+        }
         _ => String::new(),
     };
     match state {

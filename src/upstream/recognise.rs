@@ -81,7 +81,9 @@ fn is_of_transformers(entry: &Value) -> bool {
     match &entry["owned_by"] {
         Value::Array(parts) => parts.iter().map(text).eq(name.split('/')),
         Value::String(owner) => {
-            let is_organisation = name.split_once('/').is_some_and(|(first, _)| first == owner);
+            let is_organisation = name
+                .split_once('/')
+                .is_some_and(|(first, _)| first == owner);
             is_organisation && entry["created"].is_f64()
         }
         _ => false,
@@ -157,12 +159,27 @@ mod tests {
             (r#"{"id":"m","owned_by":"organization_owner"}"#, None),
             (r#"{"id":"m","owned_by":"me"}"#, None),
             (r#"{"id":"org/m","created":0,"owned_by":"org/m"}"#, None),
-            (r#"{"id":"org/m","created":1762000000,"owned_by":"org"}"#, None),
+            (
+                r#"{"id":"org/m","created":1762000000,"owned_by":"org"}"#,
+                None,
+            ),
             (r#"{"id":"ann/tuned:latest","owned_by":"ann"}"#, None),
-            (r#"{"id":"gpt-3.5-turbo","created":1677610602,"owned_by":"openai"}"#, None),
-            (r#"{"id":"gpt-5","created":1754073306,"owned_by":"system"}"#, None),
-            (r#"{"id":"m","owned_by":"vllm-router","max_model_len":4096}"#, None),
-            (r#"{"id":{"vllm":1},"owned_by":7,"meta":[],"permission":"x"}"#, None),
+            (
+                r#"{"id":"gpt-3.5-turbo","created":1677610602,"owned_by":"openai"}"#,
+                None,
+            ),
+            (
+                r#"{"id":"gpt-5","created":1754073306,"owned_by":"system"}"#,
+                None,
+            ),
+            (
+                r#"{"id":"m","owned_by":"vllm-router","max_model_len":4096}"#,
+                None,
+            ),
+            (
+                r#"{"id":{"vllm":1},"owned_by":7,"meta":[],"permission":"x"}"#,
+                None,
+            ),
             (r#"null,1,"vllm",[]"#, None),
         ] {
             assert_eq!(listed(entries), kind, "{entries}");
@@ -193,7 +210,14 @@ mod tests {
         ] {
             let name = HeaderName::from_static(name);
             let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(value))]);
-            for body in ["", "<html>", "[]", "null", r#"{"data":null}"#, r#"{"data":{}}"#] {
+            for body in [
+                "",
+                "<html>",
+                "[]",
+                "null",
+                r#"{"data":null}"#,
+                r#"{"data":{}}"#,
+            ] {
                 assert_eq!(kind_of(&headers, body.as_bytes()), kind, "{value}: {body}");
             }
         }

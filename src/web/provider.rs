@@ -175,10 +175,12 @@ impl Provider {
             location: None,
         };
         let found = self.search(client, &query).await;
-        found.map(drop).map_err(|error| match error.problem.cause() {
-            Some(cause) => format!("{} ({cause})", error.problem),
-            None => error.problem.to_string(),
-        })
+        found
+            .map(drop)
+            .map_err(|error| match error.problem.cause() {
+                Some(cause) => format!("{} ({cause})", error.problem),
+                None => error.problem.to_string(),
+            })
     }
 
     /// How many characters of the query the provider reads, if the query is longer.

@@ -36,6 +36,7 @@ mod images;
 mod lifecycle;
 mod limits;
 mod load_balancer;
+mod look;
 mod manual;
 mod mcp;
 mod metrics;

@@ -17,11 +17,11 @@ use super::{Aborted, Phase, Run};
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
 use crate::session::StoredMessage;
-use crate::upstream::{ModelCall, Upstream};
 use crate::upstream::assemble::ModelReply;
 use crate::upstream::learned::LearnedQuirk;
 use crate::upstream::retry::is_too_long;
 use crate::upstream::settings::FinalCall;
+use crate::upstream::{ModelCall, Upstream};
 
 /// If an answer has more calls than this, their validation may take long.
 const MANY_CALLS: usize = 8;

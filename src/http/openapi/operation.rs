@@ -333,7 +333,8 @@ impl<'a> Operation<'a> {
             (Some(_) | None, false) => None,
         };
         if self.passes_on {
-            headers["x-loopwright-error-source"] = json!({"$ref": "#/components/headers/ErrorSource"});
+            headers["x-loopwright-error-source"] =
+                json!({"$ref": "#/components/headers/ErrorSource"});
         }
         if let Some(retry) = retry {
             headers["retry-after"] = retry.described("Seconds to wait.");

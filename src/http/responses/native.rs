@@ -39,7 +39,11 @@ pub(super) async fn answered(
     body: HeldBody,
 ) -> Result<NativeDecision, ApiError> {
     let all = state.router.all();
-    if !all.upstreams().iter().any(|upstream| speaks(upstream.quirks())) {
+    if !all
+        .upstreams()
+        .iter()
+        .any(|upstream| speaks(upstream.quirks()))
+    {
         return Ok(NativeDecision::Turn(body));
     }
     let mut caller = turn::caller(state, owner.clone(), request_id, &head.headers)?;
