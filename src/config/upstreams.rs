@@ -121,10 +121,9 @@ fn one(
     let kind = section.kind.0;
     let kind = kind.or_else(|| ServerKind::at(&section.base_url.0));
     section.kind = UpstreamKind(kind);
-    if kind.is_some() {
-        // All of them, so that they are shown. Those of a kind that is yet to be found out cannot be.
-        section.quirks = section.quirks.settle(kind).into();
-    }
+    let quirks = section.quirks.clone();
+    // All of them, so that they are shown.
+    section.quirks = quirks.settle(kind).into();
     let headers = checks.headers(&format!("{table}.headers"), &section.headers)?;
     Ok(Settings {
         name: section.name.0.clone(),
@@ -145,6 +144,6 @@ fn one(
         idle_timeout: section.idle_timeout.into(),
         max_stream_bytes: section.max_stream_bytes.into(),
         affinity_header: section.affinity_header.clone().map(Into::into),
-        quirks: section.quirks.clone(),
+        quirks,
     })
 }

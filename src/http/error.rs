@@ -27,6 +27,8 @@ pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-re
 /// The `retry-after` of temporary failures, in seconds.
 const RETRY_AFTER_SECONDS: u64 = 1;
 
+/// The code of an error that an upstream has answered with, where its own words are not used.
+const UPSTREAM_ERROR: &str = "upstream_error";
 /// Statuses of responses after which the request body is unread, so that the connection must be closed.
 const BODY_UNREAD: [StatusCode; 2] = [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::REQUEST_TIMEOUT];
 
@@ -266,12 +268,9 @@ impl ApiError {
 
     /// The answer's status, headers and body, and the cause for the log.
     pub(super) fn into_parts(mut self) -> ErrorParts {
+        let is_upstreams = self.0.upstream.is_some() || self.0.code == Some(UPSTREAM_ERROR);
         let (mut headers, body) = match self.0.upstream.take() {
-            Some(answer) => {
-                let mut headers = answer.headers;
-                mark_upstream_error(&mut headers);
-                (headers, answer.body)
-            }
+            Some(answer) => (answer.headers, answer.body),
             None => {
                 let json = HeaderValue::from_static("application/json");
                 let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, json)]);
@@ -281,6 +280,9 @@ impl ApiError {
                 (headers, self.envelope().into())
             }
         };
+        if is_upstreams {
+            mark_upstream_error(&mut headers);
+        }
         if let Some(seconds) = self.0.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }

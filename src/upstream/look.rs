@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::models::{ModelEntry, list};
 use super::refusal::refuses_key;
 use super::router::{Router, RouterEntry};
-use super::settings::KeySource;
+use super::settings::{KeySource, ServerKind};
 use super::{Upstream, UpstreamError};
 use crate::net::{Backoff, cause_of};
 
@@ -62,6 +62,8 @@ pub struct Sight {
     pub state: UpstreamState,
     /// The models, or the cause and the remedy, for the operator.
     pub text: String,
+    /// Whether a later look is likely to find the same.
+    is_final: bool,
 }
 
 impl UpstreamState {
@@ -117,14 +119,13 @@ pub async fn look(router: &Router, headers: &HeaderMap) -> Vec<Sight> {
     join_all(router.entries().iter().map(|entry| sight(entry, headers))).await
 }
 
-/// Looks at each upstream after the start, again and again at one that is not there or not ready.
+/// Looks at each upstream after the start, again and again at one that is not there, not ready or without models.
 pub async fn watch(router: Arc<Router>) {
     let agent = HeaderValue::from_static(AGENT);
     let headers = HeaderMap::from_iter([(USER_AGENT, agent)]);
     let until_ready = async |entry: &RouterEntry| {
         let mut looks = 0;
-        let awaited = [UpstreamState::Unreachable, UpstreamState::ServerError];
-        while awaited.contains(&sight(entry, &headers).await.state) {
+        while !sight(entry, &headers).await.is_final {
             tokio::time::sleep(DELAYS.delay(looks)).await;
             looks = looks.saturating_add(1);
         }
@@ -135,27 +136,37 @@ pub async fn watch(router: Arc<Router>) {
 async fn sight(entry: &RouterEntry, headers: &HeaderMap) -> Sight {
     let upstream = entry.upstream.clone();
     let answer = list(entry, headers).await;
-    let (state, text) = match &answer {
-        Ok(models) => (UpstreamState::Ok, found(upstream.as_ref(), models)),
+    let kind = upstream.kind();
+    let (state, text, is_final) = match &answer {
+        Ok(models) => {
+            // Ollama has none until one was fetched, and then tells what it is.
+            let is_final = kind.is_some() || !models.is_empty();
+            (UpstreamState::Ok, found(kind, models), is_final)
+        }
         Err(error) => {
             let state = UpstreamState::of(error, upstream.key_source());
-            (state, problem(state, error, upstream.as_ref()))
+            let is_final = !matches!(
+                state,
+                UpstreamState::Unreachable | UpstreamState::ServerError
+            );
+            (state, problem(state, error, upstream.as_ref()), is_final)
         }
     };
     let sight = Sight {
         upstream,
         state,
         text,
+        is_final,
     };
-    if entry.is_news(state) {
+    if entry.is_news((state, kind)) {
         sight.log();
     }
     sight
 }
 
 /// The kind and the models.
-fn found(upstream: &dyn Upstream, models: &[ModelEntry]) -> String {
-    let kind = upstream.kind().map_or_else(
+fn found(kind: Option<ServerKind>, models: &[ModelEntry]) -> String {
+    let kind = kind.map_or_else(
         || "of a kind that is not recognised".to_owned(),
         |kind| kind.to_string(),
     );

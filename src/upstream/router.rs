@@ -13,7 +13,9 @@ use super::http::{HttpUpstream, HttpUpstreamError};
 use super::learned::LearnedQuirks;
 use super::look::UpstreamState;
 use super::retry::RetryPolicy;
-use super::settings::{EmptyContent, FinalCall, PoolSettings, Quirks, ReasoningField, Settings};
+use super::settings::{
+    EmptyContent, FinalCall, PoolSettings, Quirks, ReasoningField, ServerKind, Settings,
+};
 use crate::ids::CallIdStyle;
 
 /// An upstream and the models that it takes.
@@ -54,7 +56,7 @@ pub(super) struct RouterEntry {
     /// Absent if the upstream takes every model.
     patterns: Option<GlobSet>,
     /// What was last seen of it.
-    seen: Mutex<Option<UpstreamState>>,
+    seen: Mutex<Option<(UpstreamState, Option<ServerKind>)>>,
 }
 
 /// Why a router cannot be made.
@@ -176,8 +178,8 @@ impl RouterEntry {
     }
 
     /// Notes what was seen of the upstream. Returns whether that was not so before.
-    pub(super) fn is_news(&self, state: UpstreamState) -> bool {
-        self.seen.lock().replace(state) != Some(state)
+    pub(super) fn is_news(&self, seen: (UpstreamState, Option<ServerKind>)) -> bool {
+        self.seen.lock().replace(seen) != Some(seen)
     }
 
     /// Whether the upstream takes a model.

@@ -15,7 +15,7 @@ use super::support::upstream::ScriptedUpstream;
 use super::support::webhook::{self, Webhook};
 
 const KEY: &str = "sk-model-server-0123456789";
-const API_KEYS: &str = "[[api_keys]]\nname = \"alice\"\nkey_env = \"ALICE\"\n";
+const API_KEYS: &str = "[[api_keys]]\nname = \"alice\"\nenv = \"ALICE\"\n";
 const ALICE: &str = "alice-key-0123456789";
 
 /// A list with this entry.
@@ -171,7 +171,34 @@ async fn a_server_that_is_not_ready_is_asked_again_and_recognised() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_started_later_is_recognised() {
+async fn a_server_without_models_is_recognised_when_it_has_one() {
+    let none = json_reply(200, &json!({"object": "list", "data": null}));
+    let one = list(&json!({"id": "qwen3:8b", "owned_by": "library"}));
+    let upstream = ScriptedUpstream::answering(|_| text("Done.")).await;
+    let upstream = upstream.listing([none.clone(), none, one]);
+    let hook = Webhook::start().await.on("t", webhook::text("r"));
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    logged(&app, &["INFO", "ollama, 1 model (qwen3:8b)"]).await;
+    assert_eq!(role_sent(&app, &upstream).await, "system");
+}
+
+#[tokio::test]
+async fn the_list_that_a_client_asks_for_tells_the_kind_as_well() {
+    let vllm = list(&json!({"id": "m", "owned_by": "vllm"}));
+    let upstream = ScriptedUpstream::answering(|_| text("Done.")).await;
+    // Only clients have its key.
+    let upstream = upstream.listing([refused(401), vllm]);
+    let hook = Webhook::start().await.on("t", webhook::text("r"));
+    let app = TestApp::with_tools(&upstream, &hook).await;
+    logged(&app, &["INFO", "asks for a key"]).await;
+    assert_eq!(role_sent(&app, &upstream).await, "developer");
+    let client = app.client().key("sk-of-the-client");
+    assert_eq!(client.get("/v1/models").await.status, 200);
+    assert_eq!(role_sent(&app, &upstream).await, "system");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_reported_once() {
     let url = unreachable_url().await;
     let app = TestApp::builder().upstream_url(&url).start().await;
     let parts = ["WARN", &url, "refused", "start it, or correct --upstream"];
@@ -410,8 +437,6 @@ async fn check_config_shows_kinds_and_refuses_unknown_ones() {
     };
     let auto = run(["--upstream-kind=auto"]).await;
     assert!(auto.stdout.contains("kind = \"auto\""), "{}", auto.stdout);
-    // What is yet to be found out is not shown as if it were settled.
-    assert!(!auto.stdout.contains("developer_role"), "{}", auto.stdout);
     let set = run(["--upstream-kind=transformers"]).await;
     for line in [
         "kind = \"transformers\"",

@@ -173,12 +173,9 @@ impl Run {
             mut buffered,
             of_message,
             with_tools,
-            was_forced,
             upstream,
+            ..
         } = answer;
-        if was_forced && reply.calls.is_empty() && reply.finish == FinishReason::Stop {
-            self.choice_ignored(&*upstream);
-        }
         let tokens = self.count(&reply);
         self.finish_reason = reply.finish;
         let model_calls: Vec<ToolCall> = std::mem::take(&mut reply.calls)
@@ -204,8 +201,7 @@ impl Run {
         });
         match after {
             AfterModelCall::AskAgain => {
-                let learned = self.parts.router.learned();
-                learned.learn(LearnedQuirk::WithheldTools, &*upstream, &self.request.model);
+                self.learn(LearnedQuirk::WithheldTools, &*upstream);
                 let _dropped = self.end_round(&reply.text, buffered);
                 self.phase = Phase::BeforeModelCall;
                 Ok(())
@@ -253,16 +249,26 @@ impl Run {
         }
     }
 
-    /// Says that the model called no tool although it had to.
-    fn choice_ignored(&mut self, upstream: &dyn Upstream) {
-        let learned = self.parts.router.learned();
-        learned.learn(LearnedQuirk::IgnoredChoice, upstream, &self.request.model);
+    /// Says it if the model called no tool although it had to.
+    pub(super) fn check_choice(&mut self, answer: &ModelAnswer) {
+        let ModelAnswer {
+            was_forced, reply, ..
+        } = answer;
+        if !was_forced || !reply.calls.is_empty() || reply.finish != FinishReason::Stop {
+            return;
+        }
+        self.learn(LearnedQuirk::IgnoredChoice, &*answer.upstream);
         self.notify(Notice {
             kind: "tool_choice_ignored",
             message: "the request asks for a tool call, and the model answered without one; the model server or the template \
                       of the model ignores the choice of tools"
                 .to_owned(),
         });
+    }
+
+    fn learn(&self, quirk: LearnedQuirk, upstream: &dyn Upstream) {
+        let learned = self.parts.router.learned();
+        learned.learn(quirk, upstream, &self.request.model);
     }
 
     async fn start_batch(

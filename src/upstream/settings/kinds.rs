@@ -23,8 +23,6 @@ pub enum ServerKind {
     SgLang,
     /// Ollama.
     Ollama,
-    /// `transformers serve` of Hugging Face.
-    Transformers,
     /// OpenAI's API.
     OpenAi,
     /// Mistral's API.
@@ -47,6 +45,8 @@ pub enum ServerKind {
     OpenRouter,
     /// The proxy LiteLLM.
     LiteLlm,
+    /// `transformers serve` of Hugging Face.
+    Transformers,
 }
 
 /// Ends of the host names of providers, after a dot.
@@ -103,17 +103,11 @@ impl Quirks {
                 max_tokens_field: MaxTokensField::MaxTokens,
                 ..defaults
             },
-            ServerKind::Ollama => Self {
+            // `tool_choice` has no effect there. Older versions of `transformers serve` refuse it, `stream_options` and
+            // `max_completion_tokens`; newer ones ignore them.
+            ServerKind::Ollama | ServerKind::Transformers => Self {
                 developer_role: false,
-                // `tool_choice` has no effect there.
-                final_call: FinalCall::RemoveTools,
-                max_tokens_field: MaxTokensField::MaxTokens,
-                ..defaults
-            },
-            // Its older versions refuse `tool_choice`, `stream_options` and `max_completion_tokens`; the newer ones ignore them.
-            ServerKind::Transformers => Self {
-                developer_role: false,
-                stream_options: false,
+                stream_options: kind == ServerKind::Ollama,
                 final_call: FinalCall::RemoveTools,
                 max_tokens_field: MaxTokensField::MaxTokens,
                 ..defaults
