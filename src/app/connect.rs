@@ -123,7 +123,7 @@ impl Tried {
     }
 }
 
-/// The texts of an error and of its causes, the last of which may hold no secret.
+/// The texts of an error and of its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -6,9 +6,9 @@ mod refusals;
 use serde_json::{Value, json};
 
 use super::support::app::{Builder, TestApp};
-use super::support::ask::{ask_with, user, with};
+use super::support::ask::{ask, ask_with, user, with};
 use super::support::eventually;
-use super::support::script::text;
+use super::support::script::{error, raw_sse, text};
 use super::support::server::{HttpReply, Part};
 use super::support::unreachable_url;
 use super::support::upstream::ScriptedUpstream;
@@ -148,6 +148,41 @@ async fn what_several_servers_take_is_found_anew_when_the_kind_of_one_is_known()
     logged(&app, &["model server b (", "sglang, 1 model (m)"]).await;
     // The first server would take the role, and the second does not.
     assert_eq!(role_sent(&app, &first).await, "system");
+}
+
+#[tokio::test]
+async fn what_a_server_attached_goes_to_another_one_of_a_kind_that_was_found() {
+    for (kind, knows) in [("sglang", true), ("llamacpp", false)] {
+        let delta = json!({"role": "assistant", "content": "Hi.", "x_state": ["s"]});
+        let chunk = |choice: Value| {
+            let chunk = json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]});
+            format!("data: {chunk}\n\n")
+        };
+        let stream = raw_sse([
+            chunk(json!({"index": 0, "delta": delta, "finish_reason": null})),
+            chunk(json!({"index": 0, "delta": {}, "finish_reason": "stop"})),
+            "data: [DONE]\n\n".to_owned(),
+        ]);
+        let first = ScriptedUpstream::start([stream, error(500, "gone")]).await;
+        let second = ScriptedUpstream::start([text("Done.")]).await;
+        let of = |owner: &str| list(&json!({"id": "m", "owned_by": owner}));
+        let (first, second) = (first.listing([of("sglang")]), second.listing([of(kind)]));
+        let entry = |upstream: &ScriptedUpstream, name: &str| {
+            let url = upstream.base_url();
+            format!("[[upstreams]]\nname = \"{name}\"\nbase_url = \"{url}\"\n")
+        };
+        let retry = "[retry]\nmax_attempts = 1\n";
+        let toml = entry(&first, "a") + &entry(&second, "b") + retry;
+        let app = TestApp::builder().toml(&toml).start().await;
+        logged(&app, &["model server a (", "1 model (m)"]).await;
+        logged(&app, &["model server b (", "1 model (m)"]).await;
+        for asked in ["Hello", "Go on"] {
+            let body = with(ask(asked), "session_id", json!("s"));
+            app.post_chat(body).await.completion();
+        }
+        let sent = &second.last().messages()[1];
+        assert_eq!(sent.get("x_state").is_some(), knows, "{kind}: {sent}");
+    }
 }
 
 #[tokio::test]
