@@ -1,5 +1,6 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
+pub mod connect;
 mod expiry;
 mod listeners;
 mod reload;
@@ -36,6 +37,7 @@ use crate::tools::python::CodeExecution;
 use crate::tools::source::{Source, SourceList, Sources};
 use crate::tools::tool_search::ToolSearch;
 use crate::tools::web::WebAccess;
+use crate::upstream::look::watch;
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
 use crate::web::{FileDownloads, SetupError, Web};
@@ -271,6 +273,9 @@ impl App {
             nameless_session: self.nameless_session_ttl,
             answer: self.answer_ttl,
         };
+        let looks = watch(self.state.router.clone());
+        let draining = self.state.draining();
+        self.tasks.spawn(draining.run_until_cancelled_owned(looks));
         let stopped = async {
             tokio::select! {
                 () = shutdown => {}

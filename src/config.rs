@@ -21,7 +21,6 @@ mod locate;
 mod mcp;
 mod names;
 mod parse;
-mod quirks;
 mod sandbox;
 mod search;
 mod source;

@@ -138,6 +138,11 @@ impl AppState {
             stopping,
         }))
     }
+
+    /// Cancelled when the server accepts no new work.
+    pub fn draining(&self) -> CancellationToken {
+        self.draining.clone()
+    }
 }
 
 /// All routes, with their descriptions. Requests to other paths below `/v1` are forwarded to an upstream.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
-use loopwright::app::{App, AppError};
+use loopwright::app::{App, AppError, connect};
 use loopwright::config::cli::{
     BackupArguments, CheckFlags, Cli, Command, CopyArguments, DemoFlags, ServeFlags, StoreCommand,
 };
@@ -191,29 +191,18 @@ fn check(flags: &CheckFlags) -> anyhow::Result<()> {
     };
     std::io::stdout().write_all(text.as_bytes())?;
     match flags.connect {
-        true => run_to_end(connect(config)),
+        true => run_to_end(try_connections(config)),
         false => Ok(()),
     }
 }
 
-/// Starts the MCP servers, and prints what they offer.
-async fn connect(config: Config) -> anyhow::Result<()> {
-    let offers = mcp::McpServers::try_all(config.mcp).await?;
-    let mut text = String::from("\n# MCP servers\n");
-    for offer in &offers {
-        let state = match &offer.reason {
-            None => format!("ready, {} tools", offer.tools.len()),
-            Some(reason) => format!("down: {reason}"),
-        };
-        text.push_str(&format!("# {}: {state}\n", offer.server));
-        for tool in offer.tools.iter() {
-            text.push_str(&format!("#   {}\n", tool.definition().name));
-        }
-    }
-    std::io::stdout().write_all(text.as_bytes())?;
-    match offers.iter().filter(|offer| offer.reason.is_some()).count() {
-        0 => Ok(()),
-        down => anyhow::bail!("{down} of {} MCP servers are down", offers.len()),
+/// Tries all that the settings name, and prints what came of it.
+async fn try_connections(config: Config) -> anyhow::Result<()> {
+    let tried = connect::try_all(config).await?;
+    std::io::stdout().write_all(tried.text.as_bytes())?;
+    match tried.down.is_empty() {
+        true => Ok(()),
+        false => anyhow::bail!("cannot be used as configured: {}", tried.down.join(", ")),
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod answer;
 mod backup;
+mod check;
 mod clock;
 mod copy;
 mod error;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use self::backup::{BackupCounts, BackupError, StoreBackup};
+pub use self::check::{check, check_directory};
 pub use self::copy::{CopyError, CopyProgress, TableCopy, copy};
 pub use self::error::StoreError;
 pub use self::file::{

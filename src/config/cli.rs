@@ -114,6 +114,9 @@ pub struct ServeFlags {
     /// Name of the environment variable that holds the model server's API key
     #[arg(long, value_name = "NAME")]
     pub upstream_api_key_env: Option<String>,
+    /// What the model server is, such as llama.cpp, vllm or ollama; `manual servers` lists the kinds [default: auto, which finds it out]
+    #[arg(long, value_name = "KIND")]
+    pub upstream_kind: Option<String>,
     /// URL of the webhook that runs the tools a request declares
     #[arg(long, value_name = "URL")]
     pub tool_dispatch_url: Option<String>,
@@ -180,7 +183,7 @@ pub struct CheckFlags {
     /// The settings.
     #[command(flatten)]
     pub serve: ServeFlags,
-    /// Start the MCP servers too, and print what they offer
+    /// Try all that the settings name: model servers, webhooks, MCP servers, search, store and files
     #[arg(long)]
     pub connect: bool,
     /// Print every effective value, also those by default

@@ -9,12 +9,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::mcp::section::{McpRequestsSection, McpServerSection};
-use super::quirks::QuirksSection;
 use super::text::{
     AffinityHeader, BaseUrl, BrowserOrigin, EntryName, FilesDir, HostName, KeyDigest,
     ListenAddress, LogFormat, LogLevel, ModuleName, NamePattern, ProviderName, PythonProgram,
     ReplicaName, ServiceUrl, SessionHeader, StoreLocation, ToolDescription, ToolMethod, ToolName,
-    ToolPermission, UserAgent, VariableName, WorkDir,
+    ToolPermission, UpstreamKind, UserAgent, VariableName, WorkDir,
 };
 use super::value::{
     ByteSize, CommandLine, Count, GIB, HeaderText, KIB, MIB, NamePatterns, Ports, RequiredTier,
@@ -24,7 +23,7 @@ use crate::agent::settings::{CitationStyle, ImageStyle};
 use crate::http::settings::DEFAULT_FORWARD;
 use crate::sandbox::settings::{InterpreterLimits, Network};
 use crate::upstream::retry::RetryPolicy;
-use crate::upstream::settings::ServerKind;
+use crate::upstream::settings::ChosenQuirks;
 use crate::web::settings::FetchSettings;
 
 const MINUTE_MS: u64 = 60_000;
@@ -58,6 +57,8 @@ pub(super) struct File {
     pub(super) upstream: Option<BaseUrl>,
     #[serde(skip_serializing)]
     pub(super) upstream_api_key_env: Option<VariableName>,
+    #[serde(skip_serializing)]
+    pub(super) upstream_kind: Option<UpstreamKind>,
 
     pub(super) tool_dispatch_url: Option<ServiceUrl>,
     /// By default all functions that chat completions declare, and none of other dialects.
@@ -243,7 +244,8 @@ pub(super) struct ProviderSection {
 pub(super) struct UpstreamSection {
     pub(super) name: EntryName,
     pub(super) base_url: BaseUrl,
-    pub(super) kind: Option<ServerKind>,
+    #[serde(default)]
+    pub(super) kind: UpstreamKind,
     pub(super) affinity_header: Option<AffinityHeader>,
     #[serde(default)]
     pub(super) models: Vec<NamePattern>,
@@ -263,7 +265,7 @@ pub(super) struct UpstreamSection {
     #[serde(default)]
     pub(super) max_stream_bytes: ByteSize<{ 64 * KIB }, { 64 * MIB }>,
     #[serde(default)]
-    pub(super) quirks: QuirksSection,
+    pub(super) quirks: ChosenQuirks,
 }
 
 /// One entry of `[[tools]]`.

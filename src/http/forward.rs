@@ -24,7 +24,7 @@ use self::routed::{BodyToSend, RoutedBody};
 pub(super) use self::rules::ForwardRules;
 use super::auth::is_cross_origin;
 use super::error::ApiError;
-use super::headers::forwarded_headers;
+use super::headers::{forwarded_headers, mark_upstream_error};
 use super::path::{self, PathClass};
 use super::turn::SESSION_ID;
 use super::{AppState, body};
@@ -289,6 +289,9 @@ fn client_response(state: &AppState, response: ForwardResponse) -> Response {
     let mut answer = Response::new(Body::new(body));
     *answer.status_mut() = response.status;
     *answer.headers_mut() = forwarded_headers(response.headers);
+    if response.status.is_client_error() || response.status.is_server_error() {
+        mark_upstream_error(answer.headers_mut());
+    }
     answer
 }
 

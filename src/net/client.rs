@@ -11,6 +11,7 @@ use reqwest::redirect::Policy;
 
 use super::certificates::CaCertificates;
 use super::http_client::HttpClient;
+use super::reach::ConnectOnly;
 
 /// The options of a client. No client uses the proxy of the environment or sends a `referer`.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct ClientOptions {
     pub(crate) tls: bool,
     /// Authorities that are trusted besides those of the system.
     pub(crate) certificates: CaCertificates,
+    /// Whether connections are only made, and nothing is sent on them: every request fails.
+    pub(crate) connect_only: bool,
     /// Set for a client whose URLs come from requests, models or pages.
     pub(crate) untrusted: Option<UntrustedHosts>,
 }
@@ -58,6 +61,7 @@ impl Default for ClientOptions {
             redirects: Policy::none(),
             tls: true,
             certificates: CaCertificates::default(),
+            connect_only: false,
             untrusted: None,
         }
     }
@@ -111,6 +115,9 @@ impl ClientOptions {
             true => builder.tls_certs_merge(self.certificates.iter()),
             false => builder.tls_certs_only([]),
         };
+        if self.connect_only {
+            builder = builder.connector_layer(ConnectOnly);
+        }
         if let Some(untrusted) = self.untrusted {
             builder = builder
                 .dns_resolver(untrusted.resolver)

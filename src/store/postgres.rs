@@ -108,6 +108,11 @@ impl Postgres {
         self.0.upgraded
     }
 
+    /// Checks that the database takes a connection.
+    pub(super) async fn check(url: &PostgresUrl) -> Result<(), StoreError> {
+        connect::check(url).await
+    }
+
     pub(super) fn waiting(&self) -> MutexGuard<'_, WaitingTurns> {
         self.0.waiting.lock()
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -11,6 +12,7 @@ use super::set::{FilterError, Globs, MAX_NAME_CHARS, ToolFilter, is_declarable, 
 use super::settings::{HttpToolSettings, Settings};
 use super::source::{FixedTools, Health, Source, SourceError};
 use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
+use crate::net::reach;
 use crate::openai::tool::{CallKind, ToolDefinition};
 
 /// Most names of declared functions of which the log says where they go. Requests choose the names.
@@ -105,6 +107,23 @@ pub fn sources(settings: &Settings) -> Result<Vec<Source>, ConfiguredToolsError>
         }));
     }
     Ok(sources)
+}
+
+/// Connects to the endpoints of all configured tools, and sends nothing. For each what it is, and why it cannot be reached.
+pub async fn reach_all(settings: &Settings) -> Vec<(String, Result<(), String>)> {
+    let dispatch = settings.dispatch.iter();
+    let dispatch = dispatch.map(|it| ("webhook".to_owned(), &it.endpoint.url));
+    let tools = settings.http_tools.iter();
+    let tools = tools.map(|it| (format!("tool {}", it.name), &it.endpoint.url));
+    let reaching = dispatch.chain(tools).map(async |(what, url)| {
+        let mut shown = url.clone();
+        shown.set_query(None);
+        (
+            format!("{what} {shown}"),
+            reach(url, &settings.certificates).await,
+        )
+    });
+    join_all(reaching).await
 }
 
 impl Dispatch {

@@ -70,7 +70,7 @@ fn the_examples_of_the_shipped_file_are_valid() {
         hosted_tools: vec!["web_search".to_owned()],
         ..Quirks::default()
     };
-    assert_eq!(upstream.quirks, quirks);
+    assert_eq!(upstream.quirks.settle(upstream.kind), quirks);
     assert_eq!(config.agent.max_duration, Some(Duration::from_secs(1800)));
     let dispatch = config.tools.dispatch.as_ref().unwrap();
     assert!(dispatch.endpoint.headers["authorization"].is_sensitive());
