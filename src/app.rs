@@ -1,6 +1,10 @@
 //! The composition root: wires every part, binds the listener, serves, and shuts down in order.
 
+pub mod connect;
+mod expiry;
 mod listeners;
+mod reload;
+mod summary;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +15,9 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
+use self::expiry::{Lifetimes, expire, expire_waiting};
+pub use self::reload::Reloader;
+use self::summary::StartSummary;
 use crate::agent::policy::Policies;
 use crate::agent::stop::TurnEnd;
 use crate::agent::{Agent, AgentParts};
@@ -23,21 +30,18 @@ use crate::sandbox::compute::ComputeError;
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::session::Sessions;
 use crate::session::files::FileError;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, StoreUrl};
 use crate::tools::configured::{self, ConfiguredToolsError};
 use crate::tools::mcp::{McpServers, McpSetupError};
 use crate::tools::python::CodeExecution;
 use crate::tools::source::{Source, SourceList, Sources};
 use crate::tools::tool_search::ToolSearch;
 use crate::tools::web::WebAccess;
+use crate::upstream::look::watch;
 use crate::upstream::router::{Router, RouterError};
 use crate::upstream::settings::PoolSettings;
 use crate::web::{FileDownloads, SetupError, Web};
 
-/// How often idle sessions and files, and old records of runs are looked for.
-const EXPIRY_INTERVAL: Duration = Duration::from_secs(600);
-/// How often turns are looked for that wait for a client which does not come back.
-const WAITING_INTERVAL: Duration = Duration::from_secs(30);
 // After the grace the process ends within five seconds: the limits below and that of the runtime in `main` add up to them.
 /// How long the end of connections, runs and interpreters may take after the grace.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
@@ -63,23 +67,33 @@ pub struct App {
     nameless_session_ttl: Option<Duration>,
     answer_ttl: Duration,
     shutdown_grace: Duration,
+    /// The settings without secrets.
+    settings: serde_json::Value,
 }
 
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// The address is taken or not ours.
-    #[error("cannot listen on {address}")]
+    #[error("cannot listen on {address}; set another address with {setting}")]
     Listen {
         /// The address.
         address: SocketAddr,
+        /// The setting that names it.
+        setting: &'static str,
         /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// The session store cannot be opened.
-    #[error("cannot open the session store")]
-    Store(#[from] StoreError),
+    #[error("cannot open the session store {location}; set another one with --session-store")]
+    Store {
+        /// The path of the database file, or where the database is.
+        location: String,
+        /// The cause.
+        #[source]
+        source: StoreError,
+    },
     /// The files of sessions cannot be opened.
     #[error("cannot open the files of sessions")]
     Files(#[from] FileError),
@@ -95,6 +109,9 @@ pub enum AppError {
     /// The HTTP client of MCP servers cannot be created.
     #[error(transparent)]
     Mcp(#[from] McpSetupError),
+    /// The address for other replicas cannot be written to the store.
+    #[error("cannot announce this replica in the session store")]
+    Announce(#[source] StoreError),
     /// Other replicas cannot be asked.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -117,7 +134,9 @@ impl App {
     }
 
     async fn build_parts(config: Config) -> Result<Self, AppError> {
-        let (listener, address) = listeners::listen(config.http.listen).await?;
+        let summary = StartSummary::of(&config);
+        let settings = config.effective_values();
+        let (listener, address) = listeners::listen(config.http.listen, "--listen").await?;
         let metrics_listener = listeners::for_metrics(config.http.metrics_listen).await?;
         let pool = PoolSettings {
             upstreams: config.upstreams,
@@ -133,22 +152,20 @@ impl App {
         let code = sandbox.clone();
         let code = code.map(|sandbox| CodeExecution::new(sandbox, code_by_default));
         sources.extend(code.clone().map(Source::Python));
-        let mut web = None;
-        if let Some(WebConfig {
-            web: settings,
-            by_default,
-        }) = &config.web
-        {
-            let found = Web::new(settings, &tasks)?;
-            sources.push(Source::Web(WebAccess::new(found.clone(), *by_default)));
-            web = Some(found);
-        }
+        let web = match &config.web {
+            Some(WebConfig { web, .. }) => Some(Web::new(web, &tasks)?),
+            None => None,
+        };
+        let by_default = config.web.as_ref().is_some_and(|web| web.by_default);
+        let access = web.clone().map(|web| WebAccess::new(web, by_default));
+        sources.extend(access.map(Source::Web));
         let search = config.mcp.search_above.map(ToolSearch::new);
         sources.extend(search.map(Source::ToolSearch));
         let sources = Arc::new(Sources::new(sources).map_err(ConfiguredToolsError::from)?);
         let mcp = McpServers::start(config.mcp, sources.clone(), &tasks).await?;
         let metrics = metrics(&sources.snapshot(), &pool, code.as_ref());
-        let store = Store::open(&config.session.store).await?;
+        let store = open_store(&config.session.store, &config.changes).await?;
+        summary.log(code.as_ref());
         let (cluster, replica_listener) =
             listeners::for_replicas(config.cluster.as_ref(), &store).await?;
         let sessions = Sessions::open(store.clone(), &config.session).await?;
@@ -192,7 +209,13 @@ impl App {
             nameless_session_ttl: config.session.nameless_ttl,
             answer_ttl: config.runs.answer_ttl,
             shutdown_grace,
+            settings,
         })
+    }
+
+    /// What takes over changed settings while the server runs.
+    pub fn reloader(&self) -> Reloader {
+        Reloader::new(self.state.clone(), self.settings.clone())
     }
 
     /// The address that is listened on.
@@ -250,6 +273,9 @@ impl App {
             nameless_session: self.nameless_session_ttl,
             answer: self.answer_ttl,
         };
+        let looks = watch(self.state.router.clone());
+        let draining = self.state.draining();
+        self.tasks.spawn(draining.run_until_cancelled_owned(looks));
         let stopped = async {
             tokio::select! {
                 () = shutdown => {}
@@ -301,6 +327,20 @@ impl App {
     }
 }
 
+/// Opens the session store. If an older version has made it, the log says what has changed since.
+async fn open_store(url: &StoreUrl, changes: &[String]) -> Result<Store, AppError> {
+    let store = Store::open(url).await.map_err(|source| AppError::Store {
+        location: summary::location(url),
+        source,
+    })?;
+    if store.was_upgraded() {
+        for change in changes {
+            tracing::info!("{change} (see `loopwright manual changes`)");
+        }
+    }
+    Ok(store)
+}
+
 /// This time later; the same time if that cannot be represented.
 fn after(time: Instant, wait: Duration) -> Instant {
     time.checked_add(wait).unwrap_or(time)
@@ -320,54 +360,4 @@ fn metrics(sources: &SourceList, pool: &PoolSettings, code: Option<&CodeExecutio
         metrics.code_isolation(code.report().level);
     }
     metrics
-}
-
-/// Forgets the unstored turns that nobody came back for, and with them their interpreters; and the logs of ended runs.
-async fn expire_waiting(sessions: Sessions, runs: Runs) {
-    let mut interval = tokio::time::interval(WAITING_INTERVAL);
-    loop {
-        interval.tick().await;
-        sessions.expire_waiting();
-        runs.expire();
-    }
-}
-
-/// How long what is stored is kept; `None` keeps it.
-#[derive(Debug, Clone, Copy)]
-struct Lifetimes {
-    session: Option<Duration>,
-    nameless_session: Option<Duration>,
-    answer: Duration,
-}
-
-/// Deletes idle sessions and files, old records of runs, and what deleted files have left on the disk, for ever.
-async fn expire(sessions: Sessions, lifetimes: Lifetimes) {
-    let Lifetimes {
-        session: ttl,
-        nameless_session: nameless_ttl,
-        answer: answer_ttl,
-    } = lifetimes;
-    let ttls = [ttl, nameless_ttl, Some(answer_ttl)].into_iter().flatten();
-    let interval = ttls.fold(EXPIRY_INTERVAL, Duration::min);
-    let mut interval = tokio::time::interval(interval);
-    let files = &sessions.files;
-    loop {
-        interval.tick().await;
-        report("idle sessions", sessions.expire(ttl, nameless_ttl).await);
-        if let Some(ttl) = ttl {
-            report("unused files", files.expire(ttl).await);
-        }
-        report("records of runs", sessions.expire_runs(answer_ttl).await);
-        report("contents of deleted files", files.reap().await);
-        report("leftovers of files", files.sweep().await);
-    }
-}
-
-/// Says in the log how many are gone.
-fn report(what: &str, deleted: Result<u64, impl std::fmt::Display>) {
-    match deleted {
-        Ok(0) => {}
-        Ok(deleted) => tracing::info!(deleted, "{what} deleted"),
-        Err(error) => tracing::error!(%error, "{what} could not be deleted"),
-    }
 }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::bucket::check as check_bucket;
 use self::bucket::{Bucket, BucketObject};
 use self::directory::Directory;
 pub use self::read::BlobReader;

@@ -92,6 +92,7 @@ impl Cluster {
             pool_idle_timeout: POOL_IDLE,
             // The others have addresses of the same kind.
             tls: address.starts_with("https:"),
+            certificates: settings.certificates.clone(),
             ..ClientOptions::default()
         };
         let client = options.build_http();
@@ -178,6 +179,7 @@ impl fmt::Debug for Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::CaCertificates;
 
     fn cluster(key: &str, url: Option<&str>) -> Cluster {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -185,6 +187,7 @@ mod tests {
             listen,
             url: url.map(|url| url.parse().unwrap()),
             key: key.to_owned().into(),
+            certificates: CaCertificates::default(),
         };
         Cluster::new(&settings, SocketAddr::from(([127, 0, 0, 1], 7))).unwrap()
     }

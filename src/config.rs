@@ -8,17 +8,19 @@
 //! checked in this order: each alone, by the type of its key; then the keys that depend on one another.
 
 mod agent;
+mod backup;
 mod changes;
 pub mod cli;
 mod cluster;
 mod copy;
 mod file;
+mod given;
+mod hints;
 mod http;
 mod locate;
 mod mcp;
 mod names;
 mod parse;
-mod quirks;
 mod sandbox;
 mod search;
 mod source;
@@ -27,20 +29,27 @@ mod tools;
 mod upstreams;
 mod validation;
 mod value;
+mod variables;
 
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use backup::BackupConfig;
 use cli::{DemoFlags, ServeFlags};
 pub use copy::CopyConfig;
 pub use search::WebConfig;
 use validation::Validation;
+
+/// The file that explains every key, with its default.
+pub const TEMPLATE: &str = include_str!("../config/loopwright.toml");
 
 /// Looks up an environment variable; an empty one counts as unset.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -80,6 +89,10 @@ pub struct Config {
     pub changes: Vec<String>,
     /// The same settings as keys of the file.
     effective: Box<file::File>,
+    /// Those that were set, as TOML with the place of each.
+    given: String,
+    /// The environment variables that settings read.
+    variables: BTreeSet<String>,
 }
 
 /// The settings of `loopwright demo`.
@@ -147,12 +160,14 @@ impl Config {
     /// # Errors
     /// When a file or variable is missing or a setting is impossible; the text is for the operator.
     pub fn load(flags: &ServeFlags, env: Environment<'_>) -> Result<Self, ConfigError> {
-        let (mut file, origins) = source::read(flags.config.as_deref(), flags, env)?;
-        let mut checks = Validation {
-            env,
-            origins,
-            notices: Vec::new(),
+        let variables = RefCell::new(source::variables_of(flags));
+        let recorded = |name: &str| {
+            variables.borrow_mut().insert(name.to_owned());
+            env(name)
         };
+        let env: Environment<'_> = &recorded;
+        let (mut file, origins) = source::read(flags.config.as_deref(), flags, env)?;
+        let mut checks = Validation::begin(&file, env, origins)?;
         let upstreams = upstreams::settings(&mut file, &mut checks)?;
         let session = agent::session(&mut file, &checks)?;
         let web = search::settings(&mut file, &upstreams, &mut checks)?;
@@ -178,26 +193,51 @@ impl Config {
             agent,
             log: agent::log(&file),
             changes: changes::notes(&file, &checks),
+            given: given::text(&file, &checks.origins),
             notices: checks.notices,
             effective: Box::new(file),
+            variables: variables.take(),
         })
     }
 
-    /// The text that `check-config` prints: every effective value as TOML, without secrets, and the notices.
+    /// The effective values by the keys of the file, without secrets.
+    pub fn effective_values(&self) -> serde_json::Value {
+        serde_json::to_value(&*self.effective).unwrap_or_default()
+    }
+
+    /// Notes the variables of the environment, as name and value, that look like settings and are none.
+    pub fn note_unknown_variables(&mut self, environment: &[(String, String)]) {
+        let unknown = variables::unknown(environment, &self.variables);
+        self.notices.extend(unknown);
+    }
+
+    /// The text that `check-config` prints: the values that were set, with the place of each, and the notices.
+    pub fn set_values(&self) -> String {
+        let given = &self.given;
+        let text = "# what is set, and where; `check-config --all` prints every value";
+        format!(
+            "configuration is valid\n\n{text}\n{given}\n{}",
+            self.notes()
+        )
+    }
+
+    fn notes(&self) -> String {
+        let notes = self.notices.iter().chain(&self.changes);
+        notes.map(|note| format!("# note: {note}\n")).collect()
+    }
+
+    /// The text that `check-config --all` prints: every effective value as TOML, without secrets, and the notices.
     pub fn summary(&self) -> String {
         let values = toml::to_string(&*self.effective)
             .unwrap_or_else(|error| format!("# the values cannot be written: {error}\n"));
-        let keys = serde_json::to_value(&*self.effective).unwrap_or_default();
+        let keys = self.effective_values();
         let keys = keys.as_object().into_iter().flatten();
         let unset = keys.filter(|(_, value)| value.is_null());
         let mut text = format!("configuration is valid\n\n{values}\n");
         for (key, _) in unset {
             text.push_str(&format!("# not set: {key}\n"));
         }
-        for notice in self.notices.iter().chain(&self.changes) {
-            text.push_str(&format!("# note: {notice}\n"));
-        }
-        text
+        text + &self.notes()
     }
 }
 

@@ -3,6 +3,7 @@
 //! A request starts a run or is passed through, and its outcome is encoded as the response. The loop itself is in
 //! [`crate::agent`].
 
+mod access;
 mod answer;
 mod auth;
 mod body;
@@ -48,10 +49,10 @@ use crate::runs::Runs;
 use crate::session::Sessions;
 use crate::tools::source::Sources;
 use crate::upstream::router::Router;
-use auth::Authenticator;
+use access::CurrentAccess;
+pub use access::KeyChangeError;
 use body::BodyBudgets;
 use error::ApiError;
-use forward::ForwardRules;
 use operations::Readiness;
 use responses::RetriedRequests;
 use routes::Routes;
@@ -85,8 +86,7 @@ pub struct Services {
 pub struct StateInner {
     services: Services,
     settings: Settings,
-    authenticator: Authenticator,
-    forward_rules: ForwardRules,
+    access: CurrentAccess,
     readiness: Readiness,
     /// The memory of request bodies.
     bodies: BodyBudgets,
@@ -94,8 +94,8 @@ pub struct StateInner {
     retried: RetriedRequests,
     /// Most connections.
     max_connections: usize,
-    /// The requests in progress, if several owners share the connections.
-    requests: Option<FairSemaphore>,
+    /// The requests in progress of owners that share the connections.
+    requests: FairSemaphore,
     /// Cancelled when the server accepts no new work.
     draining: CancellationToken,
     /// Cancelled when the grace period is over and running requests must end.
@@ -121,25 +121,27 @@ impl std::ops::Deref for StateInner {
 impl AppState {
     /// The state of a server.
     pub fn new(services: Services, settings: Settings) -> Self {
-        let authenticator = Authenticator::new(&settings.api_keys, &settings.allowed_hosts);
-        let forward_rules = ForwardRules::new(&settings);
+        let access = CurrentAccess::new(&settings);
         let bodies = BodyBudgets::new(&settings);
         let max_connections = server::connection_limit(&settings);
-        let is_shared = settings.api_keys.len() > 1;
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         Self(Arc::new(StateInner {
             services,
             settings,
-            authenticator,
-            forward_rules,
+            access,
             readiness: Readiness::default(),
             bodies,
             retried: RetriedRequests::default(),
             max_connections,
-            requests: is_shared.then(|| FairSemaphore::with_reserve(max_connections)),
+            requests: FairSemaphore::with_reserve(max_connections),
             draining,
             stopping,
         }))
+    }
+
+    /// Cancelled when the server accepts no new work.
+    pub fn draining(&self) -> CancellationToken {
+        self.draining.clone()
     }
 }
 

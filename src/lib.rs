@@ -31,7 +31,7 @@
 //! | [`parted`] | texts in parts, of which some are read from files as base64 |
 //! | [`openai`] | the wire vocabulary: requests, messages, tools, events, usage; unknown fields stay as they came |
 //! | [`sse`] | decoding event streams |
-//! | [`upstream`] | model servers: dialects, quirks, time-outs, retries, fail-over, the model list |
+//! | [`upstream`] | model servers: what each is, dialects, quirks, time-outs, retries, fail-over, the model list |
 //! | [`tools`] | server-side tools: webhooks, code execution, argument repair, schemas, the gate, batches, result caps |
 //! | [`sandbox`] | code execution: the launcher, isolation, interpreters, working files; processes that only compute |
 //! | [`web`] | search and pages: providers, the guarded client, the reader, ranking within a budget |

@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
-use loopwright::app::{App, AppError};
+use loopwright::app::{App, AppError, connect};
 use loopwright::config::cli::{
-    CheckFlags, Cli, Command, CopyArguments, DemoFlags, ServeFlags, StoreCommand,
+    BackupArguments, CheckFlags, Cli, Command, CopyArguments, DemoFlags, ServeFlags, StoreCommand,
 };
-use loopwright::config::{Config, ConfigError, CopyConfig, DemoConfig};
+use loopwright::config::{BackupConfig, Config, ConfigError, CopyConfig, DemoConfig, TEMPLATE};
 use loopwright::demo;
 use loopwright::http::openapi;
 use loopwright::manual;
 use loopwright::sandbox::{SandboxError, launcher};
-use loopwright::shutdown::Signals;
+use loopwright::session::backup::{BackupError, CopiedFiles, back_up};
+use loopwright::shutdown::{SignalRequest, Signals};
 use loopwright::store::{self, CopyError, CopyProgress, StoreError};
 use loopwright::telemetry::{self, Format};
 use loopwright::tools::mcp;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Serve(flags) => serve(&flags),
         Command::Demo(flags) => show(&flags),
         Command::CheckConfig(flags) => check(&flags),
+        Command::Store(StoreCommand::Backup(arguments)) => back_up_store(&arguments),
         Command::Store(StoreCommand::Copy(arguments)) => copy_store(&arguments),
     };
     match result {
@@ -93,41 +95,72 @@ fn is_configuration_error(error: &anyhow::Error) -> bool {
     {
         return true;
     }
+    if let Some(BackupError::Store(StoreError::NewerSchema { .. })) = error.downcast_ref() {
+        return true;
+    }
     match error.downcast_ref::<AppError>() {
         Some(
             AppError::Sandbox(SandboxError::NoPython(_))
-            | AppError::Store(StoreError::NewerSchema { .. }),
+            | AppError::Store {
+                source: StoreError::NewerSchema { .. },
+                ..
+            },
         ) => true,
         Some(_) | None => error.is::<ConfigError>(),
     }
 }
 
+/// Reads the settings, and notes variables that look like some.
+fn load(flags: &ServeFlags) -> Result<Config, ConfigError> {
+    let mut config = Config::load(flags, &environment)?;
+    config.note_unknown_variables(&variables());
+    Ok(config)
+}
+
 fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
-    let config = Config::load(flags, &environment)?;
+    let config = load(flags)?;
     telemetry::init(&config.log)?;
     config
         .notices
         .iter()
         .for_each(|notice| tracing::warn!("{notice}"));
-    for change in &config.changes {
-        tracing::info!("{change} (see `loopwright manual changes`)");
-    }
     let format = config.log.format;
     run_to_end(async {
-        let mut signals = Signals::listen().context("cannot listen for signals")?;
-        let app = App::build(config).await?;
+        let mut signals = signals().context("cannot listen for signals")?;
+        let app = tokio::select! {
+            app = App::build(config) => app?,
+            signal = signals.wait() => {
+                tracing::info!(signal, "stopping before the server was ready");
+                return Ok(());
+            }
+        };
         if let Err(error) = app.check_page_parser().await {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::warn!(%error, cause, "pages cannot be read; a search gives its provider's summaries only");
         }
         announce(format, app.address());
+        let reloader = app.reloader();
         app.run(async {
-            let signal = signals.wait().await;
+            let signal = loop {
+                match signals.next().await {
+                    SignalRequest::Stop(signal) => break signal,
+                    SignalRequest::Reload => reloader.reload(Config::load(flags, &environment)),
+                }
+            };
             tracing::info!(signal, "stopping");
         })
         .await?;
         Ok(())
     })
+}
+
+/// The signals of a server. One that was started in a terminal ends with it, as SIGHUP then says that the terminal is closed.
+fn signals() -> std::io::Result<Signals> {
+    let signals = Signals::listen()?;
+    match std::io::stdin().is_terminal() {
+        true => Ok(signals),
+        false => signals.with_reload(),
+    }
 }
 
 fn show(flags: &DemoFlags) -> anyhow::Result<()> {
@@ -148,32 +181,70 @@ fn show(flags: &DemoFlags) -> anyhow::Result<()> {
 }
 
 fn check(flags: &CheckFlags) -> anyhow::Result<()> {
-    let config = Config::load(&flags.serve, &environment)?;
-    std::io::stdout().write_all(config.summary().as_bytes())?;
+    if flags.template {
+        return Ok(std::io::stdout().write_all(TEMPLATE.as_bytes())?);
+    }
+    let config = load(&flags.serve)?;
+    let text = match flags.all {
+        true => config.summary(),
+        false => config.set_values(),
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
     match flags.connect {
-        true => run_to_end(connect(config)),
+        true => run_to_end(try_connections(config)),
         false => Ok(()),
     }
 }
 
-/// Starts the MCP servers, and prints what they offer.
-async fn connect(config: Config) -> anyhow::Result<()> {
-    let offers = mcp::McpServers::try_all(config.mcp).await?;
-    let mut text = String::from("\n# MCP servers\n");
-    for offer in &offers {
-        let state = match &offer.reason {
-            None => format!("ready, {} tools", offer.tools.len()),
-            Some(reason) => format!("down: {reason}"),
-        };
-        text.push_str(&format!("# {}: {state}\n", offer.server));
-        for tool in offer.tools.iter() {
-            text.push_str(&format!("#   {}\n", tool.definition().name));
-        }
+/// Tries all that the settings name, and prints what came of it.
+async fn try_connections(config: Config) -> anyhow::Result<()> {
+    let tried = connect::try_all(config).await?;
+    std::io::stdout().write_all(tried.text.as_bytes())?;
+    match tried.down.is_empty() {
+        true => Ok(()),
+        false => anyhow::bail!("cannot be used as configured: {}", tried.down.join(", ")),
     }
-    std::io::stdout().write_all(text.as_bytes())?;
-    match offers.iter().filter(|offer| offer.reason.is_some()).count() {
-        0 => Ok(()),
-        down => anyhow::bail!("{down} of {} MCP servers are down", offers.len()),
+}
+
+/// Backs up a store, and prints what the backup has.
+fn back_up_store(arguments: &BackupArguments) -> anyhow::Result<()> {
+    let config = BackupConfig::load(arguments, &environment)?;
+    run_to_end(async {
+        let report = back_up(&config.store, config.files.as_ref(), &config.to).await?;
+        let mut text = format!(
+            "copied the session store to {}, and checked the copy\nsessions: {}\nrows: {}\nbytes: {}\n",
+            config.to.display(),
+            report.counts.sessions,
+            report.counts.rows,
+            report.bytes
+        );
+        text.push_str(&describe_files(&report.files));
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(())
+    })
+}
+
+/// Says what became of the contents of files.
+fn describe_files(files: &CopiedFiles) -> String {
+    match files {
+        CopiedFiles::LeftOut(0) => String::new(),
+        CopiedFiles::LeftOut(count) => {
+            format!("files: {count}, whose contents are not copied; --files copies them\n")
+        }
+        CopiedFiles::Copied(files) => {
+            let directory = files.directory.display();
+            let mut text = format!(
+                "files: {}, {} bytes, in {directory}\n",
+                files.copied, files.bytes
+            );
+            if files.missing > 0 {
+                text.push_str(&format!(
+                    "files without content: {}; they were deleted meanwhile, or their contents were lost before\n",
+                    files.missing
+                ));
+            }
+            text
+        }
     }
 }
 
@@ -288,7 +359,15 @@ fn run_to_end(whole: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result
     result
 }
 
-/// The one place where the environment is read.
+/// All environment variables, by name and value.
+fn variables() -> Vec<(String, String)> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os()
+        .map(|(name, value)| (text(name), text(value)))
+        .collect()
+}
+
+/// The one place where a variable is read.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the function that Config::load is given"

@@ -60,7 +60,7 @@ page!(
 page!(
     FRONTENDS,
     "frontends",
-    "chat front ends: lines to copy for each"
+    "chat front ends, coding agents, SDKs: lines to copy"
 );
 page!(
     SETTINGS,
@@ -70,12 +70,12 @@ page!(
 page!(
     OPERATIONS,
     "operations",
-    "commands, settings, keys, upstreams, metrics, deploying"
+    "commands, access, model servers, limits, metrics, deploying"
 );
 page!(
     SERVERS,
     "servers",
-    "model servers and providers: what is particular to each"
+    "model servers and providers: settings for each"
 );
 
 page!(
@@ -91,7 +91,7 @@ page!(
 page!(
     CHANGES,
     "changes",
-    "changes that you may notice, and what restores the former"
+    "changes that you may notice, and what restores the former behaviour"
 );
 
 /// All pages, in reading order.

@@ -3,13 +3,18 @@
 
 mod backoff;
 mod body;
+mod certificates;
 mod client;
 mod direct;
 mod http_client;
+mod reach;
 mod wait;
 
 pub(crate) use self::backoff::Backoff;
 pub(crate) use self::body::{BodyError, CappedBody};
+pub use self::certificates::CaCertificates;
+pub(crate) use self::certificates::certificate_remedy;
 pub(crate) use self::client::{ClientOptions, UntrustedHosts};
 pub(crate) use self::http_client::{ClientError, HttpClient, ReceivedBody, RequestBody};
+pub(crate) use self::reach::{cause_of, reach};
 pub(crate) use self::wait::{leading_duration, retry_after, wait};

@@ -11,7 +11,7 @@
 //!   `<namespace>__<name>`; [`decode::names::ToolNames`] finds the way back.
 //! - **Output.** Each round's text is a message item of its own. A server-side call is a hosted item that no client mistakes
 //!   for a call of its own: a search is a `web_search_call`, code a `code_interpreter_call`, anything else an `mcp_call`.
-//!   The client's own calls come last, as `function_call` or `custom_tool_call`.
+//!   The client's own calls are a `function_call` or `custom_tool_call`. The items of a batch stand in the order of the model.
 //! - **Ids.** An item's id is that of the run with the item's index, so that it leads back to the run.
 //!
 //! It does not depend on connections, status codes and stores.

@@ -153,10 +153,10 @@ impl Sandbox {
         guard.with_notices(read, notices)
     }
 
-    /// Says that code has run in the workspace before. If that was not here, the next result says that its variables are
-    /// lost.
-    pub fn expect_earlier_calls(&self, workspace: &WorkspaceId) {
-        self.0.pool.expect_earlier_calls(workspace);
+    /// Says that code has run in the workspace before, and whether it had variables. If that was not here, the next result says
+    /// what is lost.
+    pub fn expect_earlier_calls(&self, workspace: &WorkspaceId, had_variables: bool) {
+        self.0.pool.expect_earlier_calls(workspace, had_variables);
     }
 
     /// Ends the workspace's interpreter and deletes its files.

@@ -2,6 +2,7 @@
 //!
 //! Independent of the loop and of HTTP. A session is identified by its owner and its id, never by its content.
 
+pub mod backup;
 pub mod export;
 pub mod files;
 mod interrupted;

@@ -1,4 +1,4 @@
-//! The signals that stop the process.
+//! The signals to the process: to stop, or to read settings again.
 //!
 //! The caller decides what is drained after a signal, and for how long.
 
@@ -6,11 +6,21 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal as listen};
 
-/// A listener for SIGTERM and SIGINT.
+/// A listener for SIGTERM, SIGINT and perhaps SIGHUP.
 #[derive(Debug)]
 pub struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
+    hangup: Option<tokio::signal::unix::Signal>,
+}
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignalRequest {
+    /// To stop. Holds the name of the signal.
+    Stop(&'static str),
+    /// To read the settings again (SIGHUP).
+    Reload,
 }
 
 impl Signals {
@@ -22,7 +32,40 @@ impl Signals {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
+            hangup: None,
         })
+    }
+
+    /// Also listens for SIGHUP, which from here on does not end the process.
+    ///
+    /// # Errors
+    /// As for [`Signals::listen`].
+    pub fn with_reload(mut self) -> io::Result<Self> {
+        self.hangup = Some(listen(SignalKind::hangup())?);
+        Ok(self)
+    }
+
+    /// Waits for the next signal.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no signal.
+    pub async fn next(&mut self) -> SignalRequest {
+        let Self {
+            terminate,
+            interrupt,
+            hangup,
+        } = self;
+        let reload = async {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = terminate.recv() => SignalRequest::Stop("SIGTERM"),
+            _ = interrupt.recv() => SignalRequest::Stop("SIGINT"),
+            _ = reload => SignalRequest::Reload,
+        }
     }
 
     /// Waits for SIGTERM or SIGINT and returns its name; can be called again for a second one.
@@ -30,9 +73,10 @@ impl Signals {
     /// # Cancel safety
     /// Dropping the future loses no signal.
     pub async fn wait(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        loop {
+            if let SignalRequest::Stop(signal) = self.next().await {
+                return signal;
+            }
         }
     }
 }

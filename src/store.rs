@@ -5,6 +5,8 @@
 //! refused.
 
 mod answer;
+mod backup;
+mod check;
 mod clock;
 mod copy;
 mod error;
@@ -24,6 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::backup::{BackupCounts, BackupError, StoreBackup};
+pub use self::check::{check, check_directory};
 pub use self::copy::{CopyError, CopyProgress, TableCopy, copy};
 pub use self::error::StoreError;
 pub use self::file::{
@@ -99,6 +103,14 @@ impl Store {
                 Sqlite::open(url.file()).await.map(Self::Sqlite)
             }
             StoreUrl::Postgres(url) => Postgres::open(url).await.map(Self::Postgres),
+        }
+    }
+
+    /// Whether an older version of the program has made the database that was opened.
+    pub fn was_upgraded(&self) -> bool {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.was_upgraded(),
+            Self::Postgres(postgres) => postgres.was_upgraded(),
         }
     }
 

@@ -43,8 +43,9 @@ pub enum TelemetryError {
 const LEVEL_FORMS: &str =
     "write off, error, warn, info, debug or trace, or directives such as info,loopwright=debug";
 
-/// The directive for the MCP library.
-const QUIET: &str = "rmcp=off";
+/// Libraries whose records are not written: that for MCP, which logs what servers send, and that for certificates, whose errors
+/// are in the records of this program. Whoever looks for a fault in one of them names it.
+const QUIET: [&str; 2] = ["rmcp", "rustls_platform_verifier"];
 
 /// The levels.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -105,12 +106,13 @@ pub fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
             return Err(refused());
         }
     }
-    let filter = EnvFilter::try_new(level).map_err(|_| refused())?;
-    // Its records hold what MCP servers send. Whoever looks for a fault in it names it.
-    match QUIET.parse() {
-        Ok(quiet) if !level.contains("rmcp") => Ok(filter.add_directive(quiet)),
-        Ok(_) | Err(_) => Ok(filter),
+    let mut filter = EnvFilter::try_new(level).map_err(|_| refused())?;
+    for library in QUIET.into_iter().filter(|name| !level.contains(name)) {
+        if let Ok(quiet) = format!("{library}=off").parse() {
+            filter = filter.add_directive(quiet);
+        }
     }
+    Ok(filter)
 }
 
 #[cfg(test)]

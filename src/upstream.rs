@@ -9,9 +9,12 @@ pub mod fail_over;
 pub mod headers;
 pub mod http;
 pub mod learned;
+pub mod look;
 pub mod memory;
 pub mod messages;
 pub mod models;
+mod recognise;
+mod refusal;
 pub mod retry;
 pub mod router;
 pub mod settings;
@@ -44,6 +47,21 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
     /// What the server is, if it is known.
     fn kind(&self) -> Option<settings::ServerKind> {
         None
+    }
+
+    /// Takes note of what the server is, unless that is known.
+    fn recognise(&self, kind: settings::ServerKind) {
+        let _not_noted = kind;
+    }
+
+    /// The base URL, for logs; it holds no credentials.
+    fn address(&self) -> &str {
+        ""
+    }
+
+    /// Where the key comes from that it is sent.
+    fn key_source(&self) -> &settings::KeySource {
+        &settings::KeySource::None
     }
 
     /// The known deviations of this upstream.
@@ -246,6 +264,16 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Most bytes of an error response's body that are read.
 pub const MAX_ERROR_BODY_BYTES: usize = 256 * 1024;
+
+impl CallTemplate {
+    /// Whether a call is sent a `tool_choice` that forces the model to call a tool. Only the first round has such a one.
+    pub fn forces(&self, call: &ModelCall) -> bool {
+        let choice = call.tools.as_ref().and(call.tool_choice.as_ref());
+        choice.is_some()
+            && choice == self.first_choice.as_ref()
+            && choice != self.later_choice.as_ref()
+    }
+}
 
 impl Transcript {
     /// Appends messages. Short texts are joined; long ones are shared.

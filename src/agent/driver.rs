@@ -272,6 +272,7 @@ impl Run {
                         }
                         ModelCallStep::NoEvent => {}
                         ModelCallStep::Ended(answer) => {
+                            self.check_choice(&answer);
                             Box::pin(self.end_model_call(*answer)).await?;
                         }
                     }

@@ -9,7 +9,7 @@ use http::HeaderMap;
 use super::stop::StopReason;
 use crate::ids::SessionId;
 use crate::openai::citation::UrlCitation;
-use crate::openai::tool::ToolCall;
+use crate::openai::tool::{CallKind, ToolCall};
 use crate::openai::usage::{FinishReason, Usage};
 use crate::parted::BinaryContent;
 use crate::tools::gate::GateWait;
@@ -95,6 +95,8 @@ pub enum ExtraLevel {
 /// A piece of a call's arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgumentsPiece {
+    /// The call's index among those of its model call, from 0.
+    pub index: usize,
     /// The call's id.
     pub call_id: String,
     /// The tool.
@@ -108,8 +110,23 @@ pub struct ArgumentsPiece {
 pub struct RoundEnd {
     /// The model asks for calls in this round.
     pub has_calls: bool,
+    /// Those that the client sees, in the order of the model.
+    pub calls: Vec<RoundCall>,
     /// The sources that the round's text refers to. Their indexes count from the start of that text.
     pub citations: Vec<UrlCitation>,
+}
+
+/// A call of a round that the client sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoundCall {
+    /// The call's id.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// The type of the call.
+    pub kind: CallKind,
+    /// Whether the client is to run it.
+    pub is_of_client: bool,
 }
 
 /// A server-side call before it has a result.

@@ -30,6 +30,7 @@ use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::message::Message;
 use crate::session::files::{FileDraft, FileError, StoredFile};
 use crate::tools::WorkFile;
+use crate::tools::python::EarlierCode;
 
 /// Base64 text longer than this takes long to decode, in bytes.
 const LONG_BASE64: usize = 1024 * 1024;
@@ -55,8 +56,8 @@ pub(super) struct InputFiles<'a> {
 pub(super) struct Inputs {
     /// The files of the working directory.
     pub(super) files: Arc<[WorkFile]>,
-    /// Whether code has run in an earlier turn of the stored conversation.
-    pub(super) has_run_code: bool,
+    /// What code of earlier turns of the stored conversation has left.
+    pub(super) earlier_code: EarlierCode,
     /// Unstored files, which are deleted when this is dropped.
     _drafts: Vec<FileDraft>,
 }

@@ -76,6 +76,8 @@ pub(super) struct ModelAnswer {
     pub(super) of_message: Vec<AgentEvent>,
     /// The model was offered tools.
     pub(super) with_tools: bool,
+    /// The upstream was told that the model has to call one.
+    pub(super) was_forced: bool,
     /// The upstream that answered.
     pub(super) upstream: Arc<dyn Upstream>,
 }
@@ -278,6 +280,7 @@ impl ActiveModelCall {
             of_message: of_message.collect(),
             buffered: std::mem::take(&mut self.buffered),
             with_tools: self.call.tools.is_some(),
+            was_forced: self.offer == Offer::AsRequested && request.call.forces(&self.call),
             upstream,
         }))
     }
@@ -288,8 +291,9 @@ impl ActiveModelCall {
             return None;
         }
         let style = request.route.quirks.call_ids;
-        let (call_id, name, piece) = self.assembler.next_arguments(style)?;
+        let (index, call_id, name, piece) = self.assembler.next_arguments(style)?;
         matches!(request.tools.lookup(name), Lookup::Client).then(|| ArgumentsPiece {
+            index,
             call_id,
             name: name.to_owned(),
             piece: piece.to_owned(),

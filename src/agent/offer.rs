@@ -21,6 +21,7 @@ pub struct ServerOffer<'a> {
     router: &'a Router,
     sources: Arc<SourceList>,
     settings: &'a Settings,
+    only_named_functions: bool,
 }
 
 impl<'a> ServerOffer<'a> {
@@ -34,7 +35,22 @@ impl<'a> ServerOffer<'a> {
             router,
             sources,
             settings,
+            only_named_functions: false,
         }
+    }
+
+    /// The offer for a dialect whose clients declare tools of their own machine.
+    #[must_use]
+    pub fn for_clients_with_tools(self) -> Self {
+        Self {
+            only_named_functions: true,
+            ..self
+        }
+    }
+
+    /// Whether the dispatch URL gets only those of the declared functions that patterns of the settings name.
+    pub fn only_named_functions(&self) -> bool {
+        self.only_named_functions
     }
 
     /// The offer for a model, named as the client names it: no tools for a plain model.

@@ -8,6 +8,7 @@ use super::inputs::Inputs;
 use crate::ids::{Owner, SessionId, WorkspaceId};
 use crate::tools::WorkFile;
 use crate::tools::cited_sources::CitedSources;
+use crate::tools::python::EarlierCode;
 use crate::tools::source::WorkspaceGuard;
 
 /// The environment of a turn's tools.
@@ -61,8 +62,8 @@ impl TurnEnv {
         &self.sources
     }
 
-    pub(super) fn has_run_code(&self) -> bool {
-        self.inputs.has_run_code
+    pub(super) fn earlier_code(&self) -> EarlierCode {
+        self.inputs.earlier_code
     }
 
     pub(super) fn files(&self) -> &Arc<[WorkFile]> {

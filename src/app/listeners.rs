@@ -10,10 +10,17 @@ use crate::cluster::settings::Settings;
 use crate::store::Store;
 
 /// Listens on an address; returns the one that the operating system chose for port 0.
-pub(super) async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AppError> {
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| AppError::Listen { address, source })?;
+/// `setting` names the setting that the address is from.
+pub(super) async fn listen(
+    address: SocketAddr,
+    setting: &'static str,
+) -> Result<(TcpListener, SocketAddr), AppError> {
+    let bound = TcpListener::bind(address).await;
+    let listener = bound.map_err(|source| AppError::Listen {
+        address,
+        setting,
+        source,
+    })?;
     let address = listener.local_addr().map_err(AppError::Serve)?;
     Ok((listener, address))
 }
@@ -25,7 +32,7 @@ pub(super) async fn for_metrics(
     let Some(address) = address else {
         return Ok(None);
     };
-    let (listener, address) = listen(address).await?;
+    let (listener, address) = listen(address, "metrics_listen").await?;
     tracing::info!(url = format!("http://{address}/metrics"), "serving metrics");
     Ok(Some(listener))
 }
@@ -38,9 +45,10 @@ pub(super) async fn for_replicas(
     let Some(settings) = settings else {
         return Ok((None, None));
     };
-    let (listener, address) = listen(settings.listen).await?;
+    let (listener, address) = listen(settings.listen, "--cluster-listen").await?;
     let cluster = Cluster::new(settings, address)?;
-    store.announce(cluster.address()).await?;
+    let announced = store.announce(cluster.address()).await;
+    announced.map_err(AppError::Announce)?;
     tracing::info!(url = cluster.address(), "serving other replicas");
     Ok((Some(cluster), Some(listener)))
 }

@@ -86,6 +86,18 @@ pub(super) struct BucketObject {
 #[derive(Debug)]
 struct SharedClient(reqwest::Client);
 
+/// Checks that the storage answers, with the credentials and for the bucket of the settings. Nothing is written.
+pub(crate) async fn check(settings: &BucketSettings) -> io::Result<()> {
+    let mut key: Vec<&str> = settings.url.prefix.split('/').collect();
+    key.retain(|segment| !segment.is_empty());
+    key.push(MARKER);
+    let client = client(settings)?;
+    let listing = client.list(Some(&ObjectPath::from_iter(key))).take(1);
+    within(PING_LIMIT, listing.try_collect::<Vec<ObjectMeta>>())
+        .await
+        .map(drop)
+}
+
 impl Bucket {
     /// Connects to the storage, and writes a small object to find out whether it can be written.
     pub(super) async fn open(settings: &BucketSettings, store: &str) -> io::Result<Self> {
@@ -261,6 +273,7 @@ impl BucketObject {
 fn client(settings: &BucketSettings) -> io::Result<AmazonS3> {
     let options = net::ClientOptions {
         tls: !settings.plain_http,
+        certificates: settings.certificates.clone(),
         ..net::ClientOptions::default()
     };
     let http = options

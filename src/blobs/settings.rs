@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use url::Url;
 
+use crate::net::CaCertificates;
+
 /// Where the contents of files are kept.
 #[derive(Debug, Clone)]
 pub enum BlobLocation {
@@ -32,6 +34,8 @@ pub struct BucketSettings {
     pub(super) variables: Vec<(&'static str, SecretString)>,
     /// Whether the endpoint is reached without TLS.
     pub(super) plain_http: bool,
+    /// Authorities that are trusted besides those of the system.
+    pub(super) certificates: CaCertificates,
 }
 
 /// The environment variables that are read, with the meaning that they have for Amazon's own tools.
@@ -122,7 +126,16 @@ impl BucketSettings {
             url,
             variables,
             plain_http,
+            certificates: CaCertificates::default(),
         })
+    }
+
+    /// Also trusts these authorities.
+    pub fn trusting(self, certificates: CaCertificates) -> Self {
+        Self {
+            certificates,
+            ..self
+        }
     }
 }
 

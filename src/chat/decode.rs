@@ -36,7 +36,7 @@ use crate::openai::request::{RequestError, body_object};
 pub use self::extensions::{PROGRESS_HEADER, ProgressMode};
 pub use self::mcp::DeclaringServers;
 pub use self::schema::ChatRequest;
-pub use self::tools::capability;
+pub use self::tools::{capability, switched_on_by};
 
 /// Members that every model call replaces by its own.
 const REWRITTEN: [&str; 6] = [
@@ -175,6 +175,7 @@ pub fn decode<'a>(
         code,
         declines_code,
         web,
+        only_named_functions: offer.only_named_functions(),
     };
     let named = caller.session_header.is_some() || caller.chat_header.is_some();
     let used = extensions.used() || named || asks.any() || !servers.is_empty();

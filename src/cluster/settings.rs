@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use secrecy::SecretString;
 use url::Url;
 
+use crate::net::CaCertificates;
+
 /// The settings of the internal address.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -14,4 +16,6 @@ pub struct Settings {
     pub url: Option<Url>,
     /// The key that all replicas have.
     pub key: SecretString,
+    /// Authorities that are trusted besides those of the system.
+    pub certificates: CaCertificates,
 }

@@ -82,7 +82,7 @@ pub(super) fn session(
 }
 
 /// Where the contents of files are; `None` is the default.
-fn files_dir(
+pub(super) fn files_dir(
     file: &File,
     store: &StoreUrl,
     checks: &Validation<'_>,
@@ -98,6 +98,7 @@ fn files_dir(
         Some(FilesPlace::Bucket(url)) => {
             let settings = BucketSettings::new(url, checks.env);
             let settings = checks.valid("files_dir", settings)?;
+            let settings = settings.trusting(checks.certificates.clone());
             Ok(Some(BlobLocation::Bucket(settings)))
         }
         None if store.file().is_some() || is_memory => Ok(None),

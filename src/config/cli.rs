@@ -37,7 +37,7 @@ pub enum Command {
     Serve(ServeFlags),
     /// Show what loopwright does: starts a scripted model and a sample tool, sends a few requests and stays up
     Demo(DemoFlags),
-    /// Check the settings and print the effective values without secrets
+    /// Check the settings and print those that are set, without secrets
     CheckConfig(CheckFlags),
     /// Print the description of the API as an OpenAPI 3.1 document
     Openapi,
@@ -54,8 +54,39 @@ pub enum Command {
 /// The subcommands of `store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
+    /// Copy a store into a new SQLite file, while a server uses it or not
+    Backup(BackupArguments),
     /// Copy a SQLite store into an empty PostgreSQL database, or go on with such a copy
     Copy(CopyArguments),
+}
+
+/// The arguments of `store backup`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct BackupArguments {
+    /// The new file; it must not exist
+    #[arg(value_name = "PATH")]
+    pub to: String,
+    /// Copy the contents of files too, into the directory beside PATH in which a store there looks for them
+    #[arg(long)]
+    pub files: bool,
+    /// Where the store is.
+    #[command(flatten)]
+    pub store: StoreFlags,
+}
+
+/// The flags that say where a store and its files are, with the meaning that they have for `serve`.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub struct StoreFlags {
+    /// TOML file with the settings of the server
+    #[arg(long, value_name = "PATH")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+    /// The store: sqlite:PATH or a postgres: URL [default: sqlite:loopwright.db]
+    #[arg(long, value_name = "URL")]
+    pub session_store: Option<String>,
+    /// Contents of files: a directory or object storage [default: loopwright-files beside the session store]
+    #[arg(long, value_name = "PATH|s3://BUCKET/PREFIX")]
+    pub files_dir: Option<String>,
 }
 
 /// The arguments of `store copy`.
@@ -70,7 +101,7 @@ pub struct CopyArguments {
 /// The flags of the settings; `None` is a flag that was not given.
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct ServeFlags {
-    /// TOML file with settings; config/loopwright.toml of the source shows all of them
+    /// TOML file with settings; `loopwright check-config --template` prints one with all of them
     #[arg(long, value_name = "PATH")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
@@ -83,10 +114,13 @@ pub struct ServeFlags {
     /// Name of the environment variable that holds the model server's API key
     #[arg(long, value_name = "NAME")]
     pub upstream_api_key_env: Option<String>,
-    /// URL that runs the tools a request declares
+    /// What the model server is, such as llama.cpp, vllm or ollama; `manual servers` lists the kinds [default: auto, which finds it out]
+    #[arg(long, value_name = "KIND")]
+    pub upstream_kind: Option<String>,
+    /// URL of the webhook that runs the tools a request declares
     #[arg(long, value_name = "URL")]
     pub tool_dispatch_url: Option<String>,
-    /// Names of the tools that go to that URL; the others stay with the client [default: *]
+    /// Names of the functions that go to that URL; the others stay with the client [default: all of chat completions, none of Responses]
     #[arg(long, value_name = "GLOB,…")]
     pub dispatch_tools: Option<String>,
     /// JSON file with MCP servers: the `mcpServers` that every MCP client has
@@ -149,9 +183,15 @@ pub struct CheckFlags {
     /// The settings.
     #[command(flatten)]
     pub serve: ServeFlags,
-    /// Start the MCP servers too, and print what they offer
+    /// Try all that the settings name: model servers, webhooks, MCP servers, search, store and files
     #[arg(long)]
     pub connect: bool,
+    /// Print every effective value, also those by default
+    #[arg(long)]
+    pub all: bool,
+    /// Print a file that explains every key, with its default, and check nothing
+    #[arg(long)]
+    pub template: bool,
 }
 
 /// The flags of `demo`.
@@ -180,8 +220,12 @@ pub struct LogFlags {
 impl Cli {
     /// Reads the arguments of the process; ends it where they are wrong or ask for help.
     pub fn from_process() -> Self {
+        let arguments: Vec<String> = std::env::args_os()
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect();
         let matches = command().try_get_matches();
-        let matches = matches.unwrap_or_else(|error| without_urls(error).exit());
+        let matches = matches
+            .unwrap_or_else(|error| without_urls(with_switch_hint(error, &arguments)).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
@@ -189,6 +233,28 @@ impl Cli {
     pub fn into_command(self) -> Command {
         self.command.unwrap_or(Command::Serve(self.serve))
     }
+}
+
+/// An error with the form in which a switch takes a value, if a value stands behind a switch by itself.
+fn with_switch_hint(mut error: clap::Error, arguments: &[String]) -> clap::Error {
+    let kinds = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand];
+    let mut words = kinds.iter().filter_map(|kind| error.get(*kind));
+    let word = words.next().map(ToString::to_string);
+    let word = word.filter(|word| matches!(word.as_str(), "true" | "false"));
+    let before = word.as_ref().and_then(|word| {
+        let at = arguments.iter().position(|argument| argument == word)?;
+        arguments.get(at.checked_sub(1)?)
+    });
+    if let (Some(word), Some(switch)) = (&word, before)
+        && switch.starts_with("--")
+    {
+        let hint = format!("write {switch}={word}");
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![hint.into()]),
+        );
+    }
+    error
 }
 
 /// An error that repeats no URL, which may hold a password.
@@ -219,7 +285,7 @@ fn complete(arg: Arg) -> Arg {
     let (Some(name), Some(help)) = (arg.get_long(), arg.get_help()) else {
         return arg;
     };
-    if name == "connect" {
+    if matches!(name, "connect" | "files" | "all" | "template") {
         // Says what to do, and is no setting.
         return arg;
     }
@@ -243,11 +309,12 @@ mod tests {
 
     fn parse(line: &str) -> Result<ServeFlags, String> {
         let words = std::iter::once("loopwright").chain(line.split_whitespace());
+        let words: Vec<String> = words.map(ToOwned::to_owned).collect();
         let refused = |error: clap::Error| {
             assert_eq!(error.exit_code(), 2, "{line}");
-            error.to_string()
+            with_switch_hint(error, &words).to_string()
         };
-        let matches = command().try_get_matches_from(words).map_err(refused)?;
+        let matches = command().try_get_matches_from(&words).map_err(refused)?;
         match Cli::from_arg_matches(&matches).unwrap().into_command() {
             Command::Serve(flags) => Ok(flags),
             Command::Demo(_)
@@ -285,7 +352,9 @@ mod tests {
         for (line, part) in [
             ("serve --mcp-server x", "--mcp-server"),
             ("demo --upstream http://h/v1", "--upstream"),
-            ("serve --enable-search true", "true"),
+            ("serve --enable-search true", "write --enable-search=true"),
+            ("--insecure-no-auth false", "write --insecure-no-auth=false"),
+            ("store true", "true"),
             ("frobnicate", "frobnicate"),
         ] {
             let refused = parse(line).unwrap_err();

@@ -48,5 +48,6 @@ pub(super) fn settings(
         listen,
         url,
         key: key.into(),
+        certificates: checks.certificates.clone(),
     }))
 }

@@ -9,12 +9,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::mcp::section::{McpRequestsSection, McpServerSection};
-use super::quirks::QuirksSection;
 use super::text::{
     AffinityHeader, BaseUrl, BrowserOrigin, EntryName, FilesDir, HostName, KeyDigest,
     ListenAddress, LogFormat, LogLevel, ModuleName, NamePattern, ProviderName, PythonProgram,
     ReplicaName, ServiceUrl, SessionHeader, StoreLocation, ToolDescription, ToolMethod, ToolName,
-    ToolPermission, UserAgent, VariableName, WorkDir,
+    ToolPermission, UpstreamKind, UserAgent, VariableName, WorkDir,
 };
 use super::value::{
     ByteSize, CommandLine, Count, GIB, HeaderText, KIB, MIB, NamePatterns, Ports, RequiredTier,
@@ -24,7 +23,7 @@ use crate::agent::settings::{CitationStyle, ImageStyle};
 use crate::http::settings::DEFAULT_FORWARD;
 use crate::sandbox::settings::{InterpreterLimits, Network};
 use crate::upstream::retry::RetryPolicy;
-use crate::upstream::settings::ServerKind;
+use crate::upstream::settings::ChosenQuirks;
 use crate::web::settings::FetchSettings;
 
 const MINUTE_MS: u64 = 60_000;
@@ -51,16 +50,19 @@ pub(super) struct File {
     pub(super) cluster_url: Option<BaseUrl>,
     pub(super) cluster_key_env: Option<VariableName>,
     pub(super) metrics_listen: Option<ListenAddress>,
+    pub(super) ca_file: Option<PathBuf>,
 
     /// One model server; an entry of `upstreams` after the checks.
     #[serde(skip_serializing)]
     pub(super) upstream: Option<BaseUrl>,
     #[serde(skip_serializing)]
     pub(super) upstream_api_key_env: Option<VariableName>,
+    #[serde(skip_serializing)]
+    pub(super) upstream_kind: Option<UpstreamKind>,
 
     pub(super) tool_dispatch_url: Option<ServiceUrl>,
-    #[serde(default = "every_name")]
-    pub(super) dispatch_tools: Vec<NamePattern>,
+    /// By default all functions that chat completions declare, and none of other dialects.
+    pub(super) dispatch_tools: Option<Vec<NamePattern>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) dispatch_headers: Headers,
     pub(super) dispatch_secret_env: Option<VariableName>,
@@ -162,10 +164,6 @@ pub(super) struct File {
     pub(super) api_keys: Vec<ApiKeySection>,
 }
 
-fn every_name() -> Vec<NamePattern> {
-    vec![NamePattern("*".to_owned())]
-}
-
 fn inference_paths() -> Vec<NamePattern> {
     let paths = DEFAULT_FORWARD.iter();
     paths.map(|&path| NamePattern(path.to_owned())).collect()
@@ -246,7 +244,8 @@ pub(super) struct ProviderSection {
 pub(super) struct UpstreamSection {
     pub(super) name: EntryName,
     pub(super) base_url: BaseUrl,
-    pub(super) kind: Option<ServerKind>,
+    #[serde(default)]
+    pub(super) kind: UpstreamKind,
     pub(super) affinity_header: Option<AffinityHeader>,
     #[serde(default)]
     pub(super) models: Vec<NamePattern>,
@@ -266,7 +265,7 @@ pub(super) struct UpstreamSection {
     #[serde(default)]
     pub(super) max_stream_bytes: ByteSize<{ 64 * KIB }, { 64 * MIB }>,
     #[serde(default)]
-    pub(super) quirks: QuirksSection,
+    pub(super) quirks: ChosenQuirks,
 }
 
 /// One entry of `[[tools]]`.

@@ -5,8 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Longest list of possible keys that an error repeats, in characters.
-const MAX_KEY_LIST_CHARS: usize = 300;
+use super::hints;
 
 /// Where each key of a text is.
 #[derive(Debug, Default)]
@@ -64,6 +63,11 @@ impl KeyLines {
         }
     }
 
+    /// Each key with its line. Keys come after those inside them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.0.iter().map(|known| (known.key.as_str(), known.line))
+    }
+
     /// The innermost key at a position. Keys come after those inside them.
     pub(super) fn key_at(&self, offset: usize) -> Option<&str> {
         let holds =
@@ -79,20 +83,13 @@ pub(super) fn line_of(text: &str, offset: usize) -> usize {
     before.matches('\n').count() + 1
 }
 
-/// The message of an error of the TOML reader, on one line and with a remedy.
-pub(super) fn reworded(error: &toml::de::Error) -> String {
+/// The message of an error of the TOML reader, on one line and with a remedy. `table` is where the key is; empty for the top
+/// level.
+pub(super) fn reworded(error: &toml::de::Error, table: &str) -> String {
     let message = error.message();
     let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((_, known)) = message
-        .strip_prefix("unknown field ")
-        .and_then(|rest| rest.split_once(", "))
-    {
-        return if known.len() <= MAX_KEY_LIST_CHARS {
-            format!("unknown key, {known}")
-        } else {
-            "unknown key; `config/loopwright.toml` of the source lists the keys of this version"
-                .to_owned()
-        };
+    if let Some(problem) = hints::unknown_key(&message, table) {
+        return problem;
     }
     match message.strip_prefix("missing field ") {
         Some(name) => format!("the key {name} is missing; add it"),

@@ -81,6 +81,7 @@ pub(super) fn settings(
         start_timeout: file.mcp_start_timeout.into(),
         guard: "/proc/self/exe".into(),
         requests: requests(file),
+        certificates: checks.certificates.clone(),
     })
 }
 

@@ -4,12 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
 use url::Url;
 
 use crate::agent::settings::Permission;
 use crate::session::settings::{BucketUrl, PostgresUrl, StoreUrl};
 use crate::telemetry::{self, Format};
+use crate::upstream::settings::ServerKind;
 
+/// The word for a kind of model server that is to be found out.
+const AUTO: &str = "auto";
 /// The longest time that can be set; a longer one most likely has the wrong unit.
 const MAX_TIME: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
@@ -63,6 +68,21 @@ pub(super) fn http_url(text: &str) -> Result<Url, String> {
         return Err("the URL has a fragment; remove `#` and what follows it".to_owned());
     }
     Ok(url)
+}
+
+/// The kind of a model server; none for `auto`.
+pub(super) fn upstream_kind(text: &str) -> Result<Option<ServerKind>, String> {
+    if text == AUTO {
+        return Ok(None);
+    }
+    let read: Result<_, serde::de::value::Error> =
+        ServerKind::deserialize(text.into_deserializer());
+    read.map(Some)
+        .map_err(|error| format!("{error}, or `{AUTO}`"))
+}
+
+pub(super) fn upstream_kind_text(kind: Option<ServerKind>) -> String {
+    kind.map_or_else(|| AUTO.to_owned(), |kind| kind.to_string())
 }
 
 /// Whether server-side tools may run.

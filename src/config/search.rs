@@ -63,6 +63,7 @@ pub(super) fn settings(
             memory: section.parser_memory.into(),
         },
         embeddings: embeddings(&mut section, upstreams, checks)?,
+        certificates: checks.certificates.clone(),
     };
     if !offered {
         if is_given {
@@ -238,6 +239,7 @@ fn embeddings(
         api_key: upstream.api_key.clone(),
         model: model.clone(),
         timeout: section.embedding_timeout.into(),
+        certificates: checks.certificates.clone(),
     };
     section.embedding_upstream = Some(upstream.name.clone());
     Ok(Some(settings))

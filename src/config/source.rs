@@ -3,7 +3,7 @@
 //! A flag, its variable and its key in the file have the same name. A flag or variable is checked alone first, so that an
 //! error names it; then its value replaces that of the key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use toml::{Table, Value};
 
 use super::file::File;
 use super::locate::{self, KeyLines};
-use super::{ConfigError, Environment, Origin, names, parse};
+use super::{ConfigError, Environment, Origin, hints, names, parse};
 
 /// Where the values of the keys come from.
 #[derive(Debug)]
@@ -23,7 +23,17 @@ pub(super) struct Origins {
     lines: KeyLines,
     /// The keys that a flag or variable has set.
     set: BTreeMap<String, Origin>,
+    /// The values of keys that become others by the checks.
+    short_forms: Table,
 }
+
+/// Keys that stand for a list with one entry; no value of theirs holds a secret.
+const SHORT_FORMS: [&str; 4] = [
+    "upstream",
+    "upstream_api_key_env",
+    "search_provider",
+    "search_url",
+];
 
 impl Origins {
     /// Whether a key of the top level is in the file, or set by a flag or variable.
@@ -41,6 +51,28 @@ impl Origins {
         self.set.get(key).cloned().unwrap_or_else(file)
     }
 
+    /// Whether a key of any table is in the file, or set by a flag or variable.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.set.contains_key(key) || self.lines.iter().any(|(known, _)| known == key)
+    }
+
+    /// Where the value of a key comes from, without the key.
+    pub(super) fn place(&self, key: &str) -> Origin {
+        match self.of(key) {
+            Origin::Key { file, line, .. } => Origin::Key {
+                file,
+                line,
+                key: String::new(),
+            },
+            other => other,
+        }
+    }
+
+    /// The values of keys that stand for a list with one entry.
+    pub(super) fn short_forms(&self) -> &Table {
+        &self.short_forms
+    }
+
     /// Records where the value of a key comes from.
     pub(super) fn put(&mut self, key: &str, origin: Origin) {
         self.set.insert(key.to_owned(), origin);
@@ -48,12 +80,14 @@ impl Origins {
 
     fn refused(&self, text: &str, error: &toml::de::Error) -> ConfigError {
         let offset = error.span().map_or(0, |span| span.start);
+        let key = self.lines.key_at(offset).unwrap_or_default();
         let origin = Origin::Key {
             file: self.file.clone(),
             line: Some(locate::line_of(text, offset)),
-            key: self.lines.key_at(offset).unwrap_or_default().to_owned(),
+            key: key.to_owned(),
         };
-        ConfigError::invalid(origin, locate::reworded(error))
+        let table = key.rsplit_once('.').map_or("", |(table, _)| table);
+        ConfigError::invalid(origin, locate::reworded(error, table))
     }
 }
 
@@ -75,6 +109,7 @@ pub(super) fn read(
         file,
         lines: KeyLines::default(),
         set,
+        short_forms: Table::new(),
     };
     let mut table = DeTable::parse(&text).map_err(|error| origins.refused(&text, &error))?;
     origins.lines = KeyLines::of(&text, table.get_ref());
@@ -83,14 +118,33 @@ pub(super) fn read(
     for (key, value) in overlay.into_inner() {
         table.get_mut().insert(key, value);
     }
+    if let Some((key, problem)) = hints::wrong_brackets(table.get_ref()) {
+        return Err(ConfigError::invalid(origins.of(key), problem));
+    }
+    let short = SHORT_FORMS.iter().filter_map(|&key| {
+        let value = table.get_ref().get(key)?.get_ref().as_str()?;
+        Some((key.to_owned(), value.into()))
+    });
+    origins.short_forms = short.collect();
     let file = File::deserialize(Deserializer::from(table));
     let file = file.map_err(|error| origins.refused(&text, &error))?;
     Ok((file, origins))
 }
 
+/// How the names of the variables of settings begin.
+pub(super) const PREFIX: &str = "LOOPWRIGHT_";
+
+/// The environment variables of flags.
+pub(super) fn variables_of(flags: &impl Serialize) -> BTreeSet<String> {
+    let flags = serde_json::to_value(flags).unwrap_or_default();
+    let names = flags.as_object().into_iter().flatten();
+    let names = names.map(|(name, _)| variable(name));
+    names.chain([variable("config")]).collect()
+}
+
 /// The environment variable of a flag or key.
 pub(super) fn variable(name: &str) -> String {
-    format!("LOOPWRIGHT_{}", name.replace('-', "_").to_ascii_uppercase())
+    format!("{PREFIX}{}", name.replace('-', "_").to_ascii_uppercase())
 }
 
 fn file_path(path: Option<&Path>, env: Environment<'_>) -> Option<(PathBuf, Origin)> {
@@ -114,7 +168,12 @@ fn given(
     flags: &impl Serialize,
     env: Environment<'_>,
 ) -> Result<(BTreeMap<String, Origin>, Table), ConfigError> {
-    let defaults = toml::to_string(&File::default()).unwrap_or_default();
+    let typed_keys = File {
+        // A list without a default.
+        dispatch_tools: Some(Vec::new()),
+        ..File::default()
+    };
+    let defaults = toml::to_string(&typed_keys).unwrap_or_default();
     let defaults: Table = defaults.parse().unwrap_or_default();
     let mut origins = BTreeMap::new();
     let mut values = Table::new();
@@ -132,7 +191,7 @@ fn given(
         let value = typed(&text, defaults.get(key)).map_err(refused)?;
         let alone = Table::from_iter([(key.clone(), value.clone())]);
         let read = Deserializer::parse(&alone.to_string()).and_then(File::deserialize);
-        read.map_err(|error| refused(locate::reworded(&error)))?;
+        read.map_err(|error| refused(locate::reworded(&error, "")))?;
         origins.insert(key.clone(), origin);
         values.insert(key.clone(), value);
     }

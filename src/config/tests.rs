@@ -148,6 +148,7 @@ const SAMPLES: &[(&str, &str, &str, &str)] = &[
         "\"memory:\"",
         "session_store = \"memory:\"",
     ),
+    ("upstream-kind", "vllm", "\"vllm\"", "kind = \"vllm\""),
     (
         "files-dir",
         "/var/files",

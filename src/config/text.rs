@@ -14,6 +14,7 @@ use super::{names, parse};
 use crate::agent::settings::Permission;
 use crate::session::settings::StoreUrl;
 use crate::telemetry::Format;
+use crate::upstream::settings::ServerKind;
 use crate::web::settings::ProviderKind;
 
 const DEFAULT_USER_AGENT: &str = concat!(
@@ -78,6 +79,8 @@ texts! {
     BaseUrl(Url) = parse::base_url, ToString::to_string;
     /// The URL of a tool or a search provider. Its query may hold a token and is not shown.
     ServiceUrl(Url) = parse::http_url, without_query;
+    /// The kind of a model server; none if it is to be found out.
+    UpstreamKind(Option<ServerKind>) = parse::upstream_kind, |it| parse::upstream_kind_text(*it), None;
     /// One pattern of names.
     NamePattern(String) = names::glob, String::clone;
     /// A host name, or a pattern of them.

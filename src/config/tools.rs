@@ -28,6 +28,7 @@ pub(super) fn settings(
         max_result_chars: file.max_result_chars.into(),
         connect_timeout: file.tool_connect_timeout.into(),
         code_by_default: !bool::from(file.code_execution_on_request),
+        certificates: checks.certificates.clone(),
     })
 }
 
@@ -35,18 +36,16 @@ fn dispatch(
     file: &File,
     checks: &mut Validation<'_>,
 ) -> Result<Option<DispatchSettings>, ConfigError> {
-    let tools: Vec<String> = file
-        .dispatch_tools
-        .iter()
-        .cloned()
-        .map(Into::into)
-        .collect();
-    if tools.is_empty() {
+    let tools = file.dispatch_tools.as_ref().map(|patterns| {
+        let patterns = patterns.iter().cloned();
+        patterns.map(Into::into).collect::<Vec<String>>()
+    });
+    if tools.as_ref().is_some_and(Vec::is_empty) {
         let problem = "names nothing; write at least one pattern, or `*` for all";
         return Err(checks.error("dispatch_tools", problem));
     }
     let Some(url) = &file.tool_dispatch_url else {
-        if tools != ["*"] {
+        if tools.is_some() {
             let tools = checks.origins.of("dispatch_tools");
             checks
                 .notices
@@ -54,6 +53,14 @@ fn dispatch(
         }
         return Ok(None);
     };
+    if tools.is_none() {
+        let url = checks.origins.of("tool_dispatch_url");
+        checks.notices.push(format!(
+            "{url} is set without `dispatch_tools`: it gets every function that a request of chat completions declares, and none \
+             of the Responses API, whose clients declare tools of their own machine, such as a shell; set \
+             --dispatch-tools '*' for all of them, or patterns such as 'crm_*'"
+        ));
+    }
     let (secret_env, secret_file) = (&file.dispatch_secret_env, &file.dispatch_secret_file);
     Ok(Some(DispatchSettings {
         tools,
@@ -157,9 +164,9 @@ fn dispatch_of<'a>(
                        (--tool-dispatch-url)";
         return Err(checks.error(&url, problem));
     };
-    let patterns = Globs::new(&dispatch.tools)
-        .map_err(|error| checks.error("dispatch_tools", error.to_string()))?;
-    if !patterns.matches(&section.name.0) {
+    let patterns = dispatch.tools.as_deref().map(Globs::new).transpose();
+    let patterns = patterns.map_err(|error| checks.error("dispatch_tools", error.to_string()))?;
+    if patterns.is_some_and(|patterns| !patterns.matches(&section.name.0)) {
         let problem = "is missing, and `dispatch_tools` does not name the tool; add it there, or write the tool's `url`";
         return Err(checks.error(&url, problem));
     }

@@ -12,6 +12,7 @@ use super::source::Origins;
 use super::text::VariableName;
 use super::value::{HeaderText, SecretRef};
 use super::{ConfigError, Environment, names};
+use crate::upstream::settings::CaCertificates;
 
 /// Largest file with a secret or a schema, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -30,9 +31,32 @@ pub(super) struct Validation<'a> {
     pub(super) env: Environment<'a>,
     pub(super) origins: Origins,
     pub(super) notices: Vec<String>,
+    /// The certificates of `ca_file`.
+    pub(super) certificates: CaCertificates,
 }
 
-impl Validation<'_> {
+impl<'a> Validation<'a> {
+    /// Reads the certificates, which several parts need.
+    pub(super) fn begin(
+        file: &super::file::File,
+        env: Environment<'a>,
+        origins: Origins,
+    ) -> Result<Self, ConfigError> {
+        let mut checks = Self {
+            env,
+            origins,
+            notices: Vec::new(),
+            certificates: CaCertificates::default(),
+        };
+        if let Some(path) = &file.ca_file {
+            let text = checks.content("ca_file", path)?;
+            let read = CaCertificates::from_pem(text.as_bytes());
+            let read = read.map_err(|problem| format!("{} {problem}", path.display()));
+            checks.certificates = checks.valid("ca_file", read)?;
+        }
+        Ok(checks)
+    }
+
     /// The refusal of the value of a key.
     pub(super) fn error(&self, key: &str, problem: impl Into<String>) -> ConfigError {
         ConfigError::invalid(self.origins.of(key), problem)

@@ -35,7 +35,21 @@ pub(super) fn router(script: Script) -> Router {
     Router::new()
         .route("/v1/models", get(models))
         .route("/v1/chat/completions", post(chat))
+        .fallback(async || no_such_path(StatusCode::NOT_FOUND))
+        .method_not_allowed_fallback(async || no_such_path(StatusCode::METHOD_NOT_ALLOWED))
         .with_state(Arc::new(script))
+}
+
+fn no_such_path(status: StatusCode) -> Response {
+    let message =
+        "The scripted model of the demo has only POST /v1/chat/completions and GET /v1/models.";
+    error(status, "NotFoundError", message)
+}
+
+/// An error in OpenAI's form.
+fn error(status: StatusCode, kind: &str, message: &str) -> Response {
+    let error = json!({"message": message, "type": kind, "param": null, "code": status.as_u16()});
+    (status, Json(json!({"error": error}))).into_response()
 }
 
 async fn chat(State(script): State<Arc<Script>>, Json(request): Json<Value>) -> Response {
@@ -52,9 +66,7 @@ async fn chat(State(script): State<Arc<Script>>, Json(request): Json<Value>) -> 
         _ => None,
     };
     if let Some((status, kind, message)) = refused {
-        let error =
-            json!({"message": message, "type": kind, "param": null, "code": status.as_u16()});
-        return (status, Json(json!({"error": error}))).into_response();
+        return error(status, kind, &message);
     }
     let completion = completion(&script, &request);
     if request["stream"] != true {

@@ -72,6 +72,12 @@ impl BodyBudgets {
             parsing: MemoryBudget::new(settings.max_parsed_bytes, shared),
         }
     }
+
+    /// Sets whether several owners share the memory.
+    pub(super) fn share(&self, shared: bool) {
+        self.arriving.share(shared);
+        self.parsing.share(shared);
+    }
 }
 
 /// The start of a body that is forwarded while it arrives.

@@ -121,19 +121,20 @@ fn check_request(
         return Ok(Some((Owner::everybody(), None)));
     }
     let is_probe = is_probe(request.method(), request.uri().path());
-    if is_probe && state.authenticator.has_keys() {
+    let access = state.access.get();
+    if is_probe && access.authenticator.has_keys() {
         return Ok(None);
     }
-    let owner = state
+    let owner = access
         .authenticator
         .authenticate(request.headers(), request.uri())?;
     if is_probe {
         return Ok(None);
     }
-    let Some(requests) = &state.requests else {
+    if !access.is_shared {
         return Ok(Some((owner, None)));
-    };
-    let permit = requests.try_acquire(&owner);
+    }
+    let permit = state.requests.try_acquire(&owner);
     let permit = permit.ok_or_else(ApiError::too_many_requests)?;
     Ok(Some((owner, Some(RequestPermit(Arc::new(permit))))))
 }

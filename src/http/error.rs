@@ -16,6 +16,7 @@ use http::header::{CONNECTION, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 pub(super) use self::inputs::unknown_call;
+use super::headers::mark_upstream_error;
 use crate::agent::AgentError;
 use crate::agent::inputs::FilePosition;
 use crate::openai::error::{ErrorBody, ErrorDetail, ReportedError};
@@ -26,6 +27,8 @@ pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-re
 /// The `retry-after` of temporary failures, in seconds.
 const RETRY_AFTER_SECONDS: u64 = 1;
 
+/// The code of an error that an upstream has answered with, where its own words are not used.
+const UPSTREAM_ERROR: &str = "upstream_error";
 /// Statuses of responses after which the request body is unread, so that the connection must be closed.
 const BODY_UNREAD: [StatusCode; 2] = [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::REQUEST_TIMEOUT];
 
@@ -265,6 +268,7 @@ impl ApiError {
 
     /// The answer's status, headers and body, and the cause for the log.
     pub(super) fn into_parts(mut self) -> ErrorParts {
+        let is_upstreams = self.0.upstream.is_some() || self.0.code == Some(UPSTREAM_ERROR);
         let (mut headers, body) = match self.0.upstream.take() {
             Some(answer) => (answer.headers, answer.body),
             None => {
@@ -276,6 +280,9 @@ impl ApiError {
                 (headers, self.envelope().into())
             }
         };
+        if is_upstreams {
+            mark_upstream_error(&mut headers);
+        }
         if let Some(seconds) = self.0.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -24,7 +24,7 @@ use self::routed::{BodyToSend, RoutedBody};
 pub(super) use self::rules::ForwardRules;
 use super::auth::is_cross_origin;
 use super::error::ApiError;
-use super::headers::forwarded_headers;
+use super::headers::{forwarded_headers, mark_upstream_error};
 use super::path::{self, PathClass};
 use super::turn::SESSION_ID;
 use super::{AppState, body};
@@ -59,7 +59,11 @@ pub(super) async fn forward(
     let path = request.uri().path();
     let refused = match path::classify(path) {
         PathClass::Forward => {
-            let allowed = state.forward_rules.check(&owner, &path::below_root(path));
+            let allowed = state
+                .access
+                .get()
+                .forward_rules
+                .check(&owner, &path::below_root(path));
             match allowed {
                 Ok(()) => return forward_routed(&state, &owner, request).await,
                 Err(reason) => ApiError::not_found(reason),
@@ -216,7 +220,7 @@ async fn forward_held(
 /// The headers of a request that are sent to an upstream: all except session ids, options and API keys of this server. The upstream
 /// leaves out those about the connection.
 pub(super) fn upstream_headers(state: &AppState, mut headers: HeaderMap) -> HeaderMap {
-    let has_keys = state.authenticator.has_keys();
+    let has_keys = state.access.get().authenticator.has_keys();
     remove_headers(&mut headers, |name| {
         *name == SESSION_ID
             || name.as_str().starts_with(OWN_HEADERS)
@@ -285,6 +289,9 @@ fn client_response(state: &AppState, response: ForwardResponse) -> Response {
     let mut answer = Response::new(Body::new(body));
     *answer.status_mut() = response.status;
     *answer.headers_mut() = forwarded_headers(response.headers);
+    if response.status.is_client_error() || response.status.is_server_error() {
+        mark_upstream_error(answer.headers_mut());
+    }
     answer
 }
 

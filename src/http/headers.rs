@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Headers of answers that the web pages of `cors_origins` may read: loopwright's own, those of OpenAI's API that come with
 /// answers that are passed through, and those of the content of files.
-pub(super) const EXPOSED: [&str; 30] = [
+pub(super) const EXPOSED: [&str; 31] = [
     "x-request-id",
     "x-session-id",
     "x-completion-id",
@@ -17,6 +17,7 @@ pub(super) const EXPOSED: [&str; 30] = [
     "openai-model",
     "openai-organization",
     "openai-version",
+    "x-loopwright-error-source",
     "x-loopwright-estimated",
     "x-loopwright-overhead-ms",
     "x-loopwright-replica",
@@ -37,6 +38,14 @@ pub(super) const EXPOSED: [&str; 30] = [
     "content-range",
     "etag",
 ];
+
+/// Says whose an error is that an upstream has answered with and that is passed on.
+const ERROR_SOURCE: HeaderName = HeaderName::from_static("x-loopwright-error-source");
+
+/// Marks the headers of an answer as those of an upstream's error.
+pub(super) fn mark_upstream_error(headers: &mut HeaderMap) {
+    headers.insert(ERROR_SOURCE, HeaderValue::from_static("upstream"));
+}
 
 /// The length of the body that the head of a request declares.
 pub(super) fn declared_length(headers: &HeaderMap) -> Option<usize> {

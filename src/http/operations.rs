@@ -1,5 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -7,7 +8,7 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode, Uri};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -16,10 +17,9 @@ use super::error::ApiError;
 use crate::ids::Owner;
 use crate::metrics;
 use crate::tools::source::Source;
-use crate::upstream::UpstreamError;
-use crate::upstream::models::merged;
+use crate::upstream::look::{Sight, UpstreamState, look};
 
-/// Longest wait for the upstream, the session store and the storage of files.
+/// Longest wait for the session store and the storage of files.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the result of a probe is reused.
 const PROBE_MAX_AGE: Duration = Duration::from_secs(1);
@@ -40,6 +40,7 @@ pub(super) async fn readyz(
 ) -> Response {
     let Reachable {
         upstream,
+        upstreams,
         store,
         files,
     } = state.readiness.check(&state).await;
@@ -52,17 +53,16 @@ pub(super) async fn readyz(
         (false, false) => "unavailable",
     };
     let mut body = json!({"status": status});
-    if let Ok(owner) = state.authenticator.authenticate(&headers, &uri) {
+    if let Ok(owner) = state
+        .access
+        .get()
+        .authenticator
+        .authenticate(&headers, &uri)
+    {
         body["upstream"] = word(upstream).into();
         body["session_store"] = word(store).into();
         body["file_store"] = word(files).into();
-        let kinds = state.router.all().upstreams().iter();
-        let kinds =
-            kinds.filter_map(|it| Some((it.name().to_owned(), json!({"kind": it.kind()?}))));
-        let kinds: serde_json::Map<String, Value> = kinds.collect();
-        if !kinds.is_empty() {
-            body["upstreams"] = kinds.into();
-        }
+        body["upstreams"] = Map::clone(&upstreams).into();
         let sources = state.sources.snapshot_for(&owner);
         for (key, status) in sources.iter().filter_map(Source::status) {
             match (body[key].as_object_mut(), status) {
@@ -80,9 +80,11 @@ pub(super) async fn readyz(
 }
 
 /// The result of a probe.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Reachable {
     upstream: bool,
+    /// What was seen of each upstream.
+    upstreams: Arc<Map<String, Value>>,
     store: bool,
     files: bool,
 }
@@ -95,34 +97,41 @@ impl Readiness {
     /// The last result, or that of a new probe if it is too old.
     async fn check(&self, state: &AppState) -> Reachable {
         let mut last = self.0.lock().await;
-        if let Some((when, found)) = *last
+        if let Some((when, found)) = &*last
             && when.elapsed() < PROBE_MAX_AGE
         {
-            return found;
+            return found.clone();
         }
         let headers = HeaderMap::new();
-        let probe = async {
-            tokio::join!(
-                merged(&state.router, &headers),
-                state.sessions.ping(),
-                state.sessions.files.ping()
-            )
+        let (seen, store, files) = tokio::join!(
+            look(&state.router, &headers),
+            timeout(PROBE_TIMEOUT, state.sessions.ping()),
+            timeout(PROBE_TIMEOUT, state.sessions.files.ping())
+        );
+        let found = Reachable {
+            upstream: is_reachable(&seen),
+            upstreams: Arc::new(seen.iter().map(details).collect()),
+            store: matches!(store, Ok(Ok(()))),
+            files: matches!(files, Ok(Ok(()))),
         };
-        let found = match timeout(PROBE_TIMEOUT, probe).await {
-            Ok((models, store, files)) => Reachable {
-                upstream: reachable(&models.map(drop)),
-                store: store.is_ok(),
-                files: files.is_ok(),
-            },
-            Err(_elapsed) => Reachable {
-                upstream: false,
-                store: false,
-                files: false,
-            },
-        };
-        *last = Some((Instant::now(), found));
+        *last = Some((Instant::now(), found.clone()));
         found
     }
+}
+
+/// Whether an upstream lists its models, or at least the first one is there; a 401 is expected when only clients have its key.
+fn is_reachable(seen: &[Sight]) -> bool {
+    let any_lists = seen.iter().any(|sight| sight.state == UpstreamState::Ok);
+    any_lists || seen.first().is_some_and(|first| first.state.is_reachable())
+}
+
+/// What holders of a key are told of an upstream.
+fn details(sight: &Sight) -> (String, Value) {
+    let mut details = json!({"state": sight.state});
+    if let Some(kind) = sight.upstream.kind() {
+        details["kind"] = json!(kind);
+    }
+    (sight.upstream.name().to_owned(), details)
 }
 
 /// `GET /metrics`: the metrics in the Prometheus text format, for operators.
@@ -130,7 +139,7 @@ pub(super) async fn metrics(
     State(state): State<AppState>,
     Extension(owner): Extension<Owner>,
 ) -> Result<Response, ApiError> {
-    match state.authenticator.is_operator(&owner) {
+    match state.access.get().authenticator.is_operator(&owner) {
         true => Ok(metrics_page(State(state)).await),
         false => Err(ApiError::not_operator()),
     }
@@ -146,13 +155,4 @@ pub(super) async fn metrics_page(State(state): State<AppState>) -> Response {
         state.metrics.encode(),
     )
         .into_response()
-}
-
-/// An upstream is reachable if it answers without a server error; a 401 is expected when only clients have its key.
-fn reachable(answer: &Result<(), UpstreamError>) -> bool {
-    match answer {
-        Ok(()) => true,
-        Err(UpstreamError::Status { status, .. }) => !status.is_server_error(),
-        Err(_) => false,
-    }
 }

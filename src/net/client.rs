@@ -9,7 +9,9 @@ use reqwest::Client;
 use reqwest::dns::Resolve;
 use reqwest::redirect::Policy;
 
+use super::certificates::CaCertificates;
 use super::http_client::HttpClient;
+use super::reach::ConnectOnly;
 
 /// The options of a client. No client uses the proxy of the environment or sends a `referer`.
 #[derive(Debug)]
@@ -28,6 +30,10 @@ pub(crate) struct ClientOptions {
     pub(crate) redirects: Policy,
     /// Whether `https` is used. A client without it needs no root certificates on the machine.
     pub(crate) tls: bool,
+    /// Authorities that are trusted besides those of the system.
+    pub(crate) certificates: CaCertificates,
+    /// Whether connections are only made, and nothing is sent on them: every request fails.
+    pub(crate) connect_only: bool,
     /// Set for a client whose URLs come from requests, models or pages.
     pub(crate) untrusted: Option<UntrustedHosts>,
 }
@@ -54,6 +60,8 @@ impl Default for ClientOptions {
             pool_idle_timeout: Duration::from_secs(90),
             redirects: Policy::none(),
             tls: true,
+            certificates: CaCertificates::default(),
+            connect_only: false,
             untrusted: None,
         }
     }
@@ -103,8 +111,12 @@ impl ClientOptions {
         if let Some(timeout) = self.request_timeout {
             builder = builder.timeout(timeout);
         }
-        if !self.tls {
-            builder = builder.tls_certs_only([]);
+        builder = match self.tls {
+            true => builder.tls_certs_merge(self.certificates.iter()),
+            false => builder.tls_certs_only([]),
+        };
+        if self.connect_only {
+            builder = builder.connector_layer(ConnectOnly);
         }
         if let Some(untrusted) = self.untrusted {
             builder = builder
@@ -116,4 +128,10 @@ impl ClientOptions {
         }
         builder.build()
     }
+}
+
+/// Checks that certificates can be trusted, whatever the machine has.
+pub(super) fn check_certificates(certificates: &CaCertificates) -> Result<(), reqwest::Error> {
+    let builder = Client::builder().tls_certs_only(certificates.iter());
+    builder.build().map(drop)
 }

@@ -12,6 +12,7 @@ use http::uri::Scheme;
 use http::{HeaderValue, Request, Response};
 use http_body::Body;
 
+use super::certificates::certificate_remedy;
 use super::direct::{DirectBody, DirectClient};
 
 /// The body of a request.
@@ -29,6 +30,12 @@ pub(crate) enum ClientError {
     /// The server cannot be reached.
     #[error("could not connect")]
     Connect(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The certificate of the server is refused. Holds what helps.
+    #[error("{0}")]
+    Certificate(
+        &'static str,
+        #[source] Box<dyn std::error::Error + Send + Sync>,
+    ),
     /// The connection failed after the request was sent, perhaps in part.
     #[error("the connection failed")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -101,7 +108,10 @@ impl HttpClient {
         let response = secure.execute(request).await.map_err(|error| {
             match (error.is_connect(), error.is_timeout()) {
                 (true, true) => ClientError::ConnectTimeout(self.connect_timeout),
-                (true, false) => ClientError::unreachable(error.without_url()),
+                (true, false) => match certificate_remedy(&error) {
+                    Some(remedy) => ClientError::Certificate(remedy, error.without_url().into()),
+                    None => ClientError::unreachable(error.without_url()),
+                },
                 (false, _) => ClientError::broken(error.without_url()),
             }
         })?;

@@ -218,6 +218,7 @@ pub async fn decode(
     known: KnownHistory,
 ) -> Result<ResponseTurn, RequestError> {
     let object = body_object(body)?;
+    let offer = offer.for_clients_with_tools();
     let names_session = object.get_some("session_id").is_some();
     let fields = ResponseFields::read(&object, &offer, head, &known, &mut caller)?;
     let ResponseFields {

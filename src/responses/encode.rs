@@ -118,8 +118,10 @@ impl ResponseEncoder {
             AgentEvent::RoundEnded(end) => self.end_round(&end, out),
             AgentEvent::Calling(calling) => {
                 self.end_texts(true, "completed", out);
-                self.calls
-                    .start(*calling, &mut self.items, &mut self.events, out);
+                let id = calling.tool_call_id.clone();
+                let (items, events) = (&mut self.items, &mut self.events);
+                self.calls.start(*calling, items, events, out);
+                self.client_calls.after(&id, items, events, out);
             }
             AgentEvent::ClientArguments(piece) => {
                 self.end_reasoning("completed", out);
@@ -251,6 +253,8 @@ impl ResponseEncoder {
         // How the last message ends is known with the outcome.
         if end.has_calls {
             self.end_texts(true, "completed", out);
+            let (items, events) = (&mut self.items, &mut self.events);
+            self.client_calls.end_round(&end.calls, items, events, out);
         } else {
             self.end_reasoning("completed", out);
         }

@@ -60,6 +60,9 @@ pub(super) struct Pool {
 /// The notice for the model if earlier calls ran on another server, or what they left was deleted.
 const NEW_HERE: &str = "the interpreter is new: variables and imports of earlier calls are lost; files that earlier calls \
     handed over and files that the user sent are in the working directory, other files are lost";
+/// The same if the variables of earlier calls had been cleared.
+const NEW_AFTER_RESET: &str = "the interpreter is new: files that earlier calls handed over and files that the user sent are \
+    in the working directory, other files are lost";
 
 /// Totals since the start.
 #[derive(Debug, Default)]
@@ -161,7 +164,7 @@ impl Pool {
     }
 
     /// Leaves a notice for the next call of a workspace that has neither an interpreter nor saved files here.
-    pub(super) fn expect_earlier_calls(&self, id: &WorkspaceId) {
+    pub(super) fn expect_earlier_calls(&self, id: &WorkspaceId, had_variables: bool) {
         if self.saved.knows(id) {
             return;
         }
@@ -175,7 +178,11 @@ impl Pool {
             && slot.retired.is_none()
             && slot.pending_notices.is_empty()
         {
-            slot.pending_notices.push(NEW_HERE.to_owned());
+            let notice = match had_variables {
+                true => NEW_HERE,
+                false => NEW_AFTER_RESET,
+            };
+            slot.pending_notices.push(notice.to_owned());
         }
     }
 

@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use self::blobs::{Blobs, blocking};
 pub use self::draft::FileDraft;
 pub use self::new::{FileSource, NewFile};
+pub use self::open::check_files;
 use crate::blobs::{Blob, BlobReader};
 use crate::ids::{FileId, Owner, SessionId};
 pub use crate::store::{FileFilter, FileOrder, FilePage, FileUsage, Purpose, StoredFile};

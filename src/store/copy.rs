@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use futures_util::future::BoxFuture;
 
 pub(in crate::store) use self::tables::{
-    ColumnType, CopiedRow, CopiedTable, CopiedValue, RowSource, RunningDigest, TABLES, TableDigest,
+    ColumnType, CopiedRow, CopiedTable, CopiedValue, RowBatch, RowSource, RunningDigest, TABLES,
+    TableDigest,
 };
 use super::postgres::CopyTarget;
 use super::{PostgresUrl, Sqlite, StoreError};

@@ -5,6 +5,7 @@
 
 mod connect;
 mod expiry;
+mod export;
 mod files;
 mod import;
 mod leases;
@@ -36,6 +37,7 @@ use super::StoreError;
 use super::lease::{Fence, Leases};
 use super::waiting::WaitingTurns;
 
+pub(super) use self::export::export;
 pub(super) use self::import::CopyTarget;
 pub(super) use self::leases::RowHold;
 pub use self::url::PostgresUrl;
@@ -66,12 +68,14 @@ struct Inner {
     /// Where leases are released that are dropped outside of a task.
     runtime: Handle,
     stop: CancellationToken,
+    /// Whether an older version of the program has made the database.
+    upgraded: bool,
 }
 
 impl Postgres {
     pub(super) async fn open(url: &PostgresUrl) -> Result<Self, StoreError> {
         let connections = DatabasePool::new(url)?;
-        migrate::migrate(&connections, url.location()).await?;
+        let upgraded = migrate::migrate(&connections, url.location()).await?;
         let store = Self(Arc::new(Inner {
             connections,
             replica: uuid::Uuid::now_v7().to_string(),
@@ -87,6 +91,7 @@ impl Postgres {
             tasks: TaskTracker::new(),
             runtime: Handle::current(),
             stop: CancellationToken::new(),
+            upgraded,
         }));
         store.renew_replica().await?;
         // After the row, for which a copy that begins looks after it has noted that it does.
@@ -102,6 +107,15 @@ impl Postgres {
             stop.run_until_cancelled(living.live()).await;
         });
         Ok(store)
+    }
+
+    pub(super) fn was_upgraded(&self) -> bool {
+        self.0.upgraded
+    }
+
+    /// Checks that the database takes a connection.
+    pub(super) async fn check(url: &PostgresUrl) -> Result<(), StoreError> {
+        connect::check(url).await
     }
 
     pub(super) fn waiting(&self) -> MutexGuard<'_, WaitingTurns> {

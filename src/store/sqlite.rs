@@ -4,6 +4,7 @@
 //! memory use the same connection as writes. Changes too large for one short transaction are written in chunks
 //! ([`rewrite`]).
 
+mod backup;
 mod checkpoint;
 mod connections;
 mod expiry;
@@ -37,6 +38,7 @@ use rusqlite::Connection;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+pub(super) use self::backup::{BackupTarget, backup_counts, contents_of, copy_database};
 use self::checkpoint::Checkpoints;
 use self::connections::{Connections, Executor, StatementError};
 use self::quota::{Attempt, Quota, WriteContext};
@@ -76,6 +78,8 @@ struct Inner {
     tasks: TaskTracker,
     /// The lock that keeps other processes from opening the file until the store is closed.
     lock: Mutex<Option<File>>,
+    /// Whether an older version of the program has made the database.
+    upgraded: bool,
 }
 
 impl Sqlite {
@@ -97,11 +101,20 @@ impl Sqlite {
             waiting: Mutex::default(),
             tasks: TaskTracker::new(),
             lock: Mutex::new(opened.lock),
+            upgraded: opened.upgraded,
         }));
         if opened.leftovers {
             store.sweep_leftovers();
         }
+        if let Some(checkpoints) = &store.0.checkpoints {
+            // A new schema is in the log, too, and what a process that was killed has left there.
+            checkpoints.start_when_idle(&store.0.tasks);
+        }
         Ok(store)
+    }
+
+    pub(super) fn was_upgraded(&self) -> bool {
+        self.0.upgraded
     }
 
     pub(super) fn leases(&self) -> &Leases {
@@ -287,6 +300,9 @@ impl Sqlite {
     }
 
     pub(super) async fn close(&self) {
+        if let Some(checkpoints) = &self.0.checkpoints {
+            checkpoints.stop();
+        }
         self.0.tasks.close();
         let tasks = timeout(CLOSE_WAIT, self.0.tasks.wait()).await.is_ok();
         let kept = timeout(CLOSE_WAIT, self.keep_expiry_time()).await;

@@ -1,21 +1,40 @@
 //! The tool sources of the configuration: the `[[tools]]` entries and the dispatch URL.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::SharedTool;
-use super::set::{FilterError, Globs, MAX_NAME_CHARS, ToolFilter, is_name};
+use super::set::{FilterError, Globs, MAX_NAME_CHARS, ToolFilter, is_declarable, is_name};
 use super::settings::{HttpToolSettings, Settings};
 use super::source::{FixedTools, Health, Source, SourceError};
 use super::webhook::{Endpoint, EndpointError, HttpTool, WebhookClient};
+use crate::net::reach;
 use crate::openai::tool::{CallKind, ToolDefinition};
+
+/// Most names of declared functions of which the log says where they go. Requests choose the names.
+const MOST_NAMES: usize = 256;
 
 /// The dispatch URL, and the patterns of the declared tools that it runs.
 #[derive(Debug, Clone)]
 pub struct Dispatch {
-    tools: Globs,
+    /// `None`: all that chat completions declare, and none of dialects whose clients declare tools of their own machine.
+    tools: Option<Globs>,
     endpoint: Arc<Endpoint>,
+    told: Arc<Mutex<HashSet<(String, Destination)>>>,
+}
+
+/// Where the calls of a declared function go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Destination {
+    Webhook,
+    /// To the client, because no pattern names the function.
+    Unnamed,
+    /// To the client, because there are no patterns, and the client may have declared a tool of its own machine.
+    ClientMachine,
 }
 
 /// Why the configured tools cannot be used.
@@ -75,7 +94,13 @@ pub fn sources(settings: &Settings) -> Result<Vec<Source>, ConfiguredToolsError>
     }
     if let Some(dispatch) = &settings.dispatch {
         sources.push(Source::Dispatch(Dispatch {
-            tools: Globs::new(&dispatch.tools).map_err(ConfiguredToolsError::DispatchPattern)?,
+            tools: dispatch
+                .tools
+                .as_deref()
+                .map(Globs::new)
+                .transpose()
+                .map_err(ConfiguredToolsError::DispatchPattern)?,
+            told: Arc::default(),
             endpoint: Endpoint::dispatch(&client, dispatch)
                 .map_err(ConfiguredToolsError::DispatchEndpoint)?
                 .into(),
@@ -84,12 +109,68 @@ pub fn sources(settings: &Settings) -> Result<Vec<Source>, ConfiguredToolsError>
     Ok(sources)
 }
 
+/// Connects to the endpoints of all configured tools, and sends nothing. For each what it is, and why it cannot be reached.
+pub async fn reach_all(settings: &Settings) -> Vec<(String, Result<(), String>)> {
+    let dispatch = settings.dispatch.iter();
+    let dispatch = dispatch.map(|it| ("webhook".to_owned(), &it.endpoint.url));
+    let tools = settings.http_tools.iter();
+    let tools = tools.map(|it| (format!("tool {}", it.name), &it.endpoint.url));
+    let reaching = dispatch.chain(tools).map(async |(what, url)| {
+        let mut shown = url.clone();
+        shown.set_query(None);
+        (
+            format!("{what} {shown}"),
+            reach(url, &settings.certificates).await,
+        )
+    });
+    join_all(reaching).await
+}
+
 impl Dispatch {
-    /// Whether the dispatch URL runs a declared tool. Does not check whether the request may use it.
-    pub(super) fn runs(&self, tool: &ToolDefinition, filter: &ToolFilter) -> bool {
-        tool.kind == CallKind::Function
-            && self.tools.matches(&tool.name)
-            && !filter.is_for_client(&tool.name)
+    /// Whether the dispatch URL runs a declared tool; `only_named` is for dialects whose clients declare tools of their own
+    /// machine. Does not check whether the request may use it.
+    pub(super) fn runs(
+        &self,
+        tool: &ToolDefinition,
+        filter: &ToolFilter,
+        only_named: bool,
+    ) -> bool {
+        if tool.kind != CallKind::Function || filter.is_for_client(&tool.name) {
+            return false;
+        }
+        let destination = match &self.tools {
+            None if only_named => Destination::ClientMachine,
+            Some(patterns) if !patterns.matches(&tool.name) => Destination::Unnamed,
+            None | Some(_) => Destination::Webhook,
+        };
+        self.tell(&tool.name, destination);
+        destination == Destination::Webhook
+    }
+
+    /// Says in the log once where a name goes.
+    fn tell(&self, name: &str, destination: Destination) {
+        if !is_declarable(name) {
+            return;
+        }
+        let mut told = self.told.lock();
+        if told.len() >= MOST_NAMES || !told.insert((name.to_owned(), destination)) {
+            return;
+        }
+        drop(told);
+        match destination {
+            Destination::Webhook => {
+                tracing::info!(
+                    "`{name}` is declared by a request; its calls go to the dispatch URL"
+                );
+            }
+            Destination::Unnamed => tracing::info!(
+                "`{name}` is declared and matches no pattern of dispatch_tools; it stays with the client"
+            ),
+            Destination::ClientMachine => tracing::info!(
+                "`{name}` is declared by a request of the Responses API and stays with the client, because dispatch_tools is \
+                 not set; --dispatch-tools names the functions that go to the dispatch URL"
+            ),
+        }
     }
 
     /// The declared tool, run by the dispatch URL.

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::cited_sources::CitedSources;
 use super::gate::Permission;
 use super::incoming::IncomingResults;
+use super::python::EarlierCode;
 use crate::ids::{Owner, RequestId, SessionId, WorkspaceId};
 use crate::sandbox::WorkFile;
 
@@ -46,8 +47,8 @@ pub struct CallContext {
     pub workspace: WorkspaceId,
     /// Files of the conversation that belong among the working files.
     pub files: Arc<[WorkFile]>,
-    /// Whether code has run in an earlier turn of the stored conversation.
-    pub has_run_code: bool,
+    /// What code of earlier turns of the stored conversation has left.
+    pub earlier_code: EarlierCode,
     /// The owner of the request.
     pub owner: Owner,
     /// The sources of the conversation and their numbers.
@@ -103,7 +104,7 @@ impl CallContext {
             trace: HeaderMap::new(),
             workspace: WorkspaceId::fresh(),
             files: Arc::default(),
-            has_run_code: false,
+            earlier_code: EarlierCode::None,
             owner: Owner::everybody(),
             sources: CitedSources::default(),
             permission: Permission::Auto,

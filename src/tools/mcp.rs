@@ -49,7 +49,7 @@ use super::set::Globs;
 use super::settings::mcp::{McpSettings, McpTransport};
 use super::source::{Health, Source, SourceError, Sources};
 use crate::ids::Owner;
-use crate::net::ClientOptions;
+use crate::net::{CaCertificates, ClientOptions};
 use crate::web::SetupError;
 
 /// The MCP servers of the settings.
@@ -126,7 +126,7 @@ impl McpServers {
         for server in settings.servers {
             let connector = Connector {
                 name: server.name.as_str().into(),
-                http: http_client(&server.transport)?,
+                http: http_client(&server.transport, &settings.certificates)?,
                 settings: server,
                 start_timeout,
                 guard: settings.guard.as_path().into(),
@@ -192,7 +192,10 @@ impl McpServers {
     }
 }
 
-fn http_client(transport: &McpTransport) -> Result<Option<HttpAccess>, McpSetupError> {
+fn http_client(
+    transport: &McpTransport,
+    certificates: &CaCertificates,
+) -> Result<Option<HttpAccess>, McpSetupError> {
     match transport {
         McpTransport::Stdio(_) => Ok(None),
         McpTransport::Http(endpoint) => {
@@ -200,6 +203,7 @@ fn http_client(transport: &McpTransport) -> Result<Option<HttpAccess>, McpSetupE
             let mut urls = std::iter::once(&endpoint.url).chain(token_url);
             let options = ClientOptions {
                 tls: urls.any(|url| url.scheme() == "https"),
+                certificates: certificates.clone(),
                 ..ClientOptions::default()
             };
             let client = options.build()?;

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod describe;
+mod earlier;
 mod execute;
 mod files;
 mod interpreters;
@@ -20,6 +21,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
+pub use self::earlier::EarlierCode;
 use self::interpreters::Interpreters;
 use super::requested::WantedFile;
 use super::{
@@ -211,8 +213,12 @@ impl Tool for CodeTool {
         invocation: &'a ToolInvocation,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         let interpreters = &self.interpreters;
-        if invocation.context.has_run_code {
-            interpreters.expect_earlier_calls(&invocation.context.workspace);
+        match invocation.context.earlier_code {
+            EarlierCode::None => {}
+            left => {
+                let had_variables = left == EarlierCode::Variables;
+                interpreters.expect_earlier_calls(&invocation.context.workspace, had_variables);
+            }
         }
         match &self.action {
             Action::Execute(wanted) => execute::execute(interpreters, wanted, invocation).boxed(),

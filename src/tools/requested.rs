@@ -33,6 +33,9 @@ pub struct RequestedTools {
     pub declines_code: bool,
     /// Web search; `None` if the request does not ask for it.
     pub web: Option<WebOptions>,
+    /// Of the declared functions the dispatch URL gets only those that patterns of the settings name: clients of this dialect
+    /// declare tools of their own machine, such as a shell.
+    pub only_named_functions: bool,
 }
 
 /// The options of code execution.

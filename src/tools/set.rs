@@ -232,6 +232,7 @@ impl<'a> ToolSetBuilder<'a> {
         mut self,
         declared: Vec<ToolDefinition>,
         dispatch: Option<&Dispatch>,
+        only_named: bool,
     ) -> Result<ToolSet, ToolSetError> {
         let to_be_found = self.searchable.all();
         let taken: HashSet<String> = self
@@ -244,7 +245,8 @@ impl<'a> ToolSetBuilder<'a> {
         let mut wrong_name = None;
         for definition in declared {
             let name = &definition.name;
-            let dispatched = dispatch.filter(|dispatch| dispatch.runs(&definition, self.filter));
+            let dispatched =
+                dispatch.filter(|dispatch| dispatch.runs(&definition, self.filter, only_named));
             if taken.contains(name) {
                 let name = definition.name;
                 return Err(match dispatched {
@@ -329,7 +331,7 @@ fn push_item(list: &mut String, item: &str) {
 }
 
 /// Whether a request may declare this name. Upstreams differ in whether they accept dots, so dots are allowed here.
-fn is_declarable(name: &str) -> bool {
+pub(super) fn is_declarable(name: &str) -> bool {
     is_name(name, |byte| matches!(byte, b'_' | b'-' | b'.'))
 }
 

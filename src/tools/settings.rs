@@ -8,6 +8,8 @@ use ::http::{HeaderMap, Method};
 use secrecy::SecretString;
 use url::Url;
 
+use crate::net::CaCertificates;
+
 /// Settings of server-side tools.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -23,13 +25,16 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// Whether requests are offered code execution, if it is on, without asking for it.
     pub code_by_default: bool,
+    /// Authorities that are trusted besides those of the system.
+    pub certificates: CaCertificates,
 }
 
-/// The webhook that runs declared tools whose names match its patterns.
+/// The webhook that runs declared tools.
 #[derive(Debug, Clone)]
 pub struct DispatchSettings {
-    /// Name patterns (globs) of the tools that go to it.
-    pub tools: Vec<String>,
+    /// Name patterns (globs) of the tools that go to it. `None`: all that chat completions declare, and none of dialects whose
+    /// clients declare tools of their own machine.
+    pub tools: Option<Vec<String>>,
     /// Where and how.
     pub endpoint: EndpointSettings,
     /// A batch that holds one of its calls runs one after another.

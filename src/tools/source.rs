@@ -364,7 +364,7 @@ impl SourceList {
         });
         ToolSetBuilder::new(offered.collect(), filter)
             .searched(search)
-            .build(declared, dispatch)
+            .build(declared, dispatch, requested.only_named_functions)
     }
 
     /// A new workspace of an owner, for a turn that is not stored.

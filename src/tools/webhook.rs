@@ -4,6 +4,7 @@
 //! not bounded here: [`super::batch`] drops a call that takes too long, which closes its connection.
 
 pub(in crate::tools) mod parts;
+mod refusal;
 mod request;
 mod response;
 mod result;
@@ -93,6 +94,7 @@ impl WebhookClient {
             connect_timeout: settings.connect_timeout,
             pool_idle_timeout: POOL_IDLE,
             tls: urls.any(|url| url.scheme() == "https"),
+            certificates: settings.certificates.clone(),
             ..ClientOptions::default()
         };
         options.build_http().map(Self)
@@ -182,7 +184,13 @@ impl Endpoint {
 
     /// Says in the log which setting matters if the dispatch URL does not know a tool that the request declared.
     fn note_unknown_tool(&self, error: &WebhookError, tool: &str) {
-        let unknown = matches!(error, WebhookError::Status(StatusCode::NOT_FOUND));
+        let unknown = matches!(
+            error,
+            WebhookError::Status {
+                status: StatusCode::NOT_FOUND,
+                ..
+            }
+        );
         if unknown && self.policy.source == ToolSource::Dispatch {
             tracing::warn!(
                 tool,
@@ -201,10 +209,11 @@ impl Endpoint {
         let sent = self.client.0.execute(request).await;
         let response = sent.map_err(AttemptError::no_response)?;
         if !response.status().is_success() {
-            return Err(AttemptError::from_status(
-                response.status(),
-                response.headers(),
-            ));
+            let mut failure = AttemptError::from_status(response.status(), response.headers());
+            if let WebhookError::Status { words, .. } = &mut failure.error {
+                *words = refusal::words(response).await;
+            }
+            return Err(failure);
         }
         response::read(response, self.max_answer_bytes, invocation).await
     }

@@ -151,10 +151,12 @@ impl ReplyAssembler {
         Ok(())
     }
 
-    /// What has arrived of the last call's arguments since the last time: the call's id, its name and the piece. Nothing while
-    /// the arguments may still be replaced.
-    pub fn next_arguments(&mut self, style: CallIdStyle) -> Option<(String, &str, &str)> {
-        self.calls.last_mut()?.next_arguments(style)
+    /// What has arrived of the last call's arguments since the last time: the call's index, its id, its name and the piece.
+    /// Nothing while the arguments may still be replaced.
+    pub fn next_arguments(&mut self, style: CallIdStyle) -> Option<(usize, String, &str, &str)> {
+        let index = self.calls.len().checked_sub(1)?;
+        let (id, name, piece) = self.calls.last_mut()?.next_arguments(style)?;
+        Some((index, id, name, piece))
     }
 
     /// Whether any tool call has begun.

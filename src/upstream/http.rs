@@ -9,7 +9,7 @@ mod request;
 mod response;
 mod tokenize;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ::http::header::{
@@ -29,12 +29,14 @@ use self::request::{Upload, chat_body, join_url};
 use self::response::{client_headers, decoded, read_capped};
 use super::decode::ChunkDecoder;
 use super::headers::{remove_headers, strip_headers, strip_hop_by_hop};
-use super::settings::{Quirks, ServerKind, Settings};
+use super::models::MODELS_PATH;
+use super::refusal::KeyRefusals;
+use super::settings::{KeySource, Quirks, ServerKind, Settings};
 use super::{
     BoxError, ForwardBody, ForwardRequest, ForwardResponse, MAX_ERROR_BODY_BYTES, ModelCall,
     ModelStream, Upstream, UpstreamError,
 };
-use crate::net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBody};
+use crate::net::{ClientError, ClientOptions, HttpClient, ReceivedBody, RequestBody, cause_of};
 
 /// Path of chat requests below the base URL.
 const CHAT_PATH: &str = "/chat/completions";
@@ -55,6 +57,11 @@ pub struct HttpUpstream {
     chat_uri: Uri,
     authorization: Option<HeaderValue>,
     settings: Settings,
+    /// The quirks as long as the kind is not found.
+    quirks: Quirks,
+    /// The kind, if it was found out, and the quirks with it.
+    found: OnceLock<(ServerKind, Quirks)>,
+    refusals: KeyRefusals,
 }
 
 /// Why the HTTP client of an upstream cannot be made.
@@ -101,6 +108,7 @@ impl HttpUpstream {
             connect_timeout: settings.connect_timeout,
             pool_idle_timeout: POOL_IDLE,
             tls: chat_url.scheme() == "https",
+            certificates: settings.certificates.clone(),
             ..ClientOptions::default()
         };
         let chat_uri = Uri::try_from(chat_url.as_str())
@@ -116,13 +124,16 @@ impl HttpUpstream {
             client,
             chat_uri,
             authorization,
+            quirks: settings.quirks.settle(settings.kind),
+            found: OnceLock::new(),
+            refusals: KeyRefusals::default(),
             settings,
         })
     }
 
     async fn call(&self, call: &ModelCall) -> Result<ModelStream, UpstreamError> {
-        let quirks = &self.settings.quirks;
-        let mut request = Request::new(chat_body(call, &self.settings).await);
+        let quirks = self.quirks();
+        let mut request = Request::new(chat_body(call, self.model_name(&call.model), quirks).await);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.chat_uri.clone();
         *request.headers_mut() = self.call_headers(call);
@@ -140,6 +151,7 @@ impl HttpUpstream {
             .map_err(|error| self.request_error(error))?;
         let status = response.status();
         if status.is_client_error() || status.is_server_error() {
+            self.refusals.note(status, self);
             return Err(self.error_status(response).await);
         }
         if !status.is_success() {
@@ -182,6 +194,8 @@ impl HttpUpstream {
         &self,
         request: ForwardRequest,
     ) -> Result<ForwardResponse, UpstreamError> {
+        // Whoever asks for the models says what is wrong with the answer.
+        let is_list = request.path_and_query == MODELS_PATH;
         let uri = match request.path_and_query.as_str() {
             // The common case. It saves the few microseconds of parsing a URL.
             CHAT_PATH => Some(self.chat_uri.clone()),
@@ -211,6 +225,9 @@ impl HttpUpstream {
         *outgoing.headers_mut() = headers;
         let mut response = self.head_after_upload(outgoing, &upload).await?;
         let status = response.status();
+        if !is_list {
+            self.refusals.note(status, self);
+        }
         let mut headers = std::mem::take(response.headers_mut());
         strip_hop_by_hop(&mut headers);
         let reader = BodyReader::new(response.into_body(), self.settings.idle_timeout);
@@ -249,7 +266,7 @@ impl HttpUpstream {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // Without it any encoding would be acceptable.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let accept = if self.settings.quirks.streams && call.streams {
+        let accept = if self.quirks().streams && call.streams {
             "text/event-stream"
         } else {
             "application/json"
@@ -290,13 +307,13 @@ impl HttpUpstream {
         let upstream = self.name.clone();
         match error {
             ClientError::ConnectTimeout(limit) => self.timeout_error("connect", limit),
-            ClientError::Connect(_) => UpstreamError::Connect {
+            ClientError::Connect(_) | ClientError::Certificate(..) => UpstreamError::Connect {
                 upstream,
                 source: Box::new(error),
             },
             ClientError::Uri | ClientError::Broken(_) => UpstreamError::Broken {
                 upstream,
-                reason: reader::root_cause(&error),
+                reason: cause_of(&error),
             },
         }
     }
@@ -339,11 +356,27 @@ impl Upstream for HttpUpstream {
     }
 
     fn kind(&self) -> Option<ServerKind> {
-        self.settings.kind
+        let found = || self.found.get().map(|(kind, _)| *kind);
+        self.settings.kind.or_else(found)
+    }
+
+    fn recognise(&self, kind: ServerKind) {
+        if self.settings.kind.is_none() {
+            let settle = || (kind, self.settings.quirks.settle(Some(kind)));
+            let _first_kind_stays = self.found.get_or_init(settle);
+        }
+    }
+
+    fn address(&self) -> &str {
+        self.settings.base_url.as_str()
+    }
+
+    fn key_source(&self) -> &KeySource {
+        &self.settings.key_source
     }
 
     fn quirks(&self) -> &Quirks {
-        &self.settings.quirks
+        self.found.get().map_or(&self.quirks, |(_, quirks)| quirks)
     }
 
     fn model_name<'a>(&'a self, model: &'a str) -> &'a str {

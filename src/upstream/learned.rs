@@ -6,11 +6,13 @@ use std::hash::{BuildHasher, RandomState};
 use parking_lot::Mutex;
 
 use super::Upstream;
+use super::look::shown;
+use super::settings::ServerKind;
 
 /// Most facts that are remembered. Clients choose the names of models.
 const MOST_FACTS: usize = 4096;
 
-/// What the server of a model does not take.
+/// What the server of a model does not take or heed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LearnedQuirk {
     /// A call that withholds its tools with `tool_choice: "none"`: it is refused, or not answered.
@@ -19,6 +21,8 @@ pub enum LearnedQuirk {
     Stream,
     /// The field `stream_options`.
     StreamOptions,
+    /// A `tool_choice` that forces a call: it is ignored.
+    IgnoredChoice,
 }
 
 /// Quirks of pairs of upstream and model.
@@ -30,13 +34,44 @@ pub struct LearnedQuirks {
 }
 
 impl LearnedQuirk {
-    fn what_follows(self) -> &'static str {
-        match self {
+    fn report(self, upstream: &dyn Upstream, model: &str) {
+        let name = upstream.name();
+        let what_follows = match self {
             Self::WithheldTools => {
                 "a model did not answer a call with tool_choice \"none\"; its final calls are made without tools from now on"
             }
             Self::Stream => "a model refused a stream; it is asked for whole answers from now on",
             Self::StreamOptions => "a model refused stream_options; they are left out from now on",
+            Self::IgnoredChoice => {
+                tracing::warn!(
+                    upstream = name,
+                    model = shown(upstream.model_name(model)),
+                    "a model called no tool although tool_choice asks for one; {}",
+                    likely_cause(upstream.kind())
+                );
+                return;
+            }
+        };
+        tracing::info!(upstream = name, "{what_follows}");
+    }
+}
+
+/// Why a server may ignore that a tool is to be called.
+fn likely_cause(kind: Option<ServerKind>) -> &'static str {
+    match kind {
+        Some(ServerKind::LlamaCpp) => {
+            "start llama-server with --jinja, and with a chat template that knows tools"
+        }
+        Some(ServerKind::Vllm) => {
+            "start vLLM with --enable-auto-tool-choice and the --tool-call-parser of the model"
+        }
+        Some(ServerKind::SgLang) => "start SGLang with the --tool-call-parser of the model",
+        Some(ServerKind::Ollama | ServerKind::Transformers) => {
+            "this model server ignores tool_choice"
+        }
+        Some(_) | None => {
+            "the likely cause is the chat template or the tool-call parser of the model server: llama.cpp needs --jinja, vLLM \
+             --enable-auto-tool-choice and --tool-call-parser"
         }
     }
 }
@@ -56,7 +91,7 @@ impl LearnedQuirks {
             facts.clear();
         }
         if facts.insert(fact) {
-            tracing::info!(upstream = upstream.name(), "{}", quirk.what_follows());
+            quirk.report(upstream, model);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::http::header::{ACCEPT_ENCODING, HeaderValue};
 use ::http::{HeaderMap, Method};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -9,10 +10,13 @@ use futures_util::future::join_all;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
+use super::recognise::kind_of;
 use super::router::{Router, RouterEntry};
 use super::{ForwardBody, ForwardRequest, UpstreamError};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 
+/// The path of the list below the base URL.
+pub(super) const MODELS_PATH: &str = "/models";
 /// Longest wait for the list of one upstream.
 const LIST_WAIT: Duration = Duration::from_secs(5);
 /// Largest list that is read, in bytes.
@@ -102,7 +106,11 @@ fn renamed_json(model: Option<&ModelEntry>, name: &str) -> Box<str> {
     json.into()
 }
 
-async fn list(entry: &RouterEntry, headers: &HeaderMap) -> Result<Vec<ModelEntry>, UpstreamError> {
+/// Requests the list of one upstream. The answer may tell what the upstream is, which it then takes note of.
+pub(super) async fn list(
+    entry: &RouterEntry,
+    headers: &HeaderMap,
+) -> Result<Vec<ModelEntry>, UpstreamError> {
     timeout(LIST_WAIT, fetch(entry, headers))
         .await
         .unwrap_or_else(|_| {
@@ -120,10 +128,13 @@ async fn fetch(entry: &RouterEntry, headers: &HeaderMap) -> Result<Vec<ModelEntr
         reason: reason.into(),
         retryable: true,
     };
+    let mut headers = headers.clone();
+    // Without it any encoding would be acceptable.
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let request = ForwardRequest {
         method: Method::GET,
-        path_and_query: "/models".into(),
-        headers: headers.clone(),
+        path_and_query: MODELS_PATH.into(),
+        headers,
         body: ForwardBody::Full(Bytes::new()),
     };
     let mut response = entry.upstream.forward(request).await?;
@@ -133,6 +144,12 @@ async fn fetch(entry: &RouterEntry, headers: &HeaderMap) -> Result<Vec<ModelEntr
         if body.len() > MAX_LIST_BYTES {
             return Err(malformed("the list of models is too large"));
         }
+    }
+    let upstream = &entry.upstream;
+    if upstream.kind().is_none()
+        && let Some(kind) = kind_of(&response.headers, &body)
+    {
+        upstream.recognise(kind);
     }
     if !response.status.is_success() {
         return Err(UpstreamError::Status {
@@ -145,10 +162,11 @@ async fn fetch(entry: &RouterEntry, headers: &HeaderMap) -> Result<Vec<ModelEntr
     parse(&body).ok_or_else(|| malformed("the list of models has another form"))
 }
 
-/// Parses `{"data":[{"id":…},…]}`; entries without an id are left out.
+/// Parses `{"data":[{"id":…},…]}`; entries without an id are left out. Ollama without models gives `null` for the list.
 fn parse(body: &[u8]) -> Option<Vec<ModelEntry>> {
     let object = RawObject::parse(std::str::from_utf8(body).ok()?).ok()?;
-    let data: Vec<&RawValue> = serde_json::from_str(object.get("data")?.get()).ok()?;
+    let data: Option<Vec<&RawValue>> = serde_json::from_str(object.get("data")?.get()).ok()?;
+    let data = data.unwrap_or_default();
     let entry = |value: &&RawValue| {
         let object = RawObject::parse(value.get()).ok()?;
         Some(ModelEntry {

@@ -5,13 +5,17 @@
 use std::sync::Arc;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
+use parking_lot::Mutex;
 
 use super::Upstream;
 use super::fail_over::FailOver;
 use super::http::{HttpUpstream, HttpUpstreamError};
 use super::learned::LearnedQuirks;
+use super::look::UpstreamState;
 use super::retry::RetryPolicy;
-use super::settings::{EmptyContent, FinalCall, PoolSettings, Quirks, ReasoningField, Settings};
+use super::settings::{
+    EmptyContent, FinalCall, PoolSettings, Quirks, ReasoningField, ServerKind, Settings,
+};
 use crate::ids::CallIdStyle;
 
 /// An upstream and the models that it takes.
@@ -40,8 +44,6 @@ pub struct Route {
 pub struct Router {
     first: Arc<dyn Upstream>,
     entries: Vec<RouterEntry>,
-    /// All upstreams; used for every model if no upstream has patterns.
-    all: Arc<Route>,
     has_patterns: bool,
     retry: RetryPolicy,
     learned: LearnedQuirks,
@@ -53,6 +55,8 @@ pub(super) struct RouterEntry {
     pub(super) model_map: Vec<(String, String)>,
     /// Absent if the upstream takes every model.
     patterns: Option<GlobSet>,
+    /// What was last seen of it.
+    seen: Mutex<Option<(UpstreamState, Option<ServerKind>)>>,
 }
 
 /// Why a router cannot be made.
@@ -85,14 +89,11 @@ impl Router {
             .into_iter()
             .map(RouterEntry::new)
             .collect::<Result<Vec<_>, _>>()?;
-        let upstreams: Vec<_> = entries.iter().map(|it| it.upstream.clone()).collect();
-        let all = Route::new(upstreams).ok_or(RouterError::Empty)?;
         let first = entries.first().ok_or(RouterError::Empty)?.upstream.clone();
         Ok(Self {
             first,
             has_patterns: entries.iter().any(|entry| entry.patterns.is_some()),
             entries,
-            all: Arc::new(all),
             retry: RetryPolicy::default(),
             learned: LearnedQuirks::default(),
         })
@@ -135,15 +136,16 @@ impl Router {
     /// The upstreams that take a model, in fail-over order; none if no upstream does.
     pub fn candidates(&self, model: &str) -> Option<Arc<Route>> {
         if !self.has_patterns {
-            return Some(self.all.clone());
+            return Some(self.all());
         }
         let upstreams = self.entries.iter().filter(|entry| entry.takes(model));
         Route::new(upstreams.map(|entry| entry.upstream.clone()).collect()).map(Arc::new)
     }
 
-    /// All upstreams, in fail-over order.
-    pub fn all(&self) -> &Arc<Route> {
-        &self.all
+    /// All upstreams, in fail-over order. Made anew, as the kind of an upstream may have become known.
+    pub fn all(&self) -> Arc<Route> {
+        let upstreams = self.entries.iter().map(|entry| entry.upstream.clone());
+        Arc::new(Route::over(self.first.clone(), upstreams.collect()))
     }
 
     /// The first upstream, for requests that name no model.
@@ -171,7 +173,13 @@ impl RouterEntry {
             upstream: entry.upstream,
             model_map: entry.model_map,
             patterns,
+            seen: Mutex::default(),
         })
+    }
+
+    /// Notes what was seen of the upstream. Returns whether that was not so before.
+    pub(super) fn is_news(&self, seen: (UpstreamState, Option<ServerKind>)) -> bool {
+        self.seen.lock().replace(seen) != Some(seen)
     }
 
     /// Whether the upstream takes a model.
@@ -186,6 +194,10 @@ impl Route {
     /// Makes a route over candidates; `None` if there are none.
     pub fn new(upstreams: Vec<Arc<dyn Upstream>>) -> Option<Self> {
         let first = upstreams.first()?.clone();
+        Some(Self::over(first, upstreams))
+    }
+
+    fn over(first: Arc<dyn Upstream>, upstreams: Vec<Arc<dyn Upstream>>) -> Self {
         let mut quirks = first.quirks().clone();
         for other in upstreams.iter().skip(1).map(|upstream| upstream.quirks()) {
             quirks.send_reasoning &= other.send_reasoning;
@@ -215,11 +227,11 @@ impl Route {
                 .hosted_tools
                 .retain(|tool| other.hosted_tools.contains(tool));
         }
-        Some(Self {
+        Self {
             first,
             upstreams,
             quirks,
-        })
+        }
     }
 
     /// The candidates in fail-over order; never empty.

@@ -1,5 +1,7 @@
 //! Settings of one upstream.
 
+mod chosen;
+mod key;
 mod kinds;
 
 use std::time::Duration;
@@ -8,9 +10,12 @@ use ::http::{HeaderMap, HeaderName};
 use secrecy::SecretString;
 use url::Url;
 
+pub use self::chosen::ChosenQuirks;
+pub use self::key::KeySource;
 pub use self::kinds::ServerKind;
 use super::retry::RetryPolicy;
 use crate::ids::CallIdStyle;
+pub use crate::net::CaCertificates;
 
 /// All upstreams and the retry policy.
 #[derive(Debug, Clone)]
@@ -26,12 +31,14 @@ pub struct PoolSettings {
 pub struct Settings {
     /// The name for logs and metrics.
     pub name: String,
-    /// What the server is, if it is known.
+    /// What the server is, if the settings or its host name say it; else it is found out.
     pub kind: Option<ServerKind>,
     /// The base URL, ending in `/v1` or wherever the OpenAI paths begin; no trailing slash.
     pub base_url: Url,
     /// The key sent as `authorization: Bearer`. Without it the caller's header is passed on, if that is allowed.
     pub api_key: Option<SecretString>,
+    /// Where the key comes from, for logs.
+    pub key_source: KeySource,
     /// Headers added to every request.
     pub headers: HeaderMap,
     /// Model name patterns (globs) that this server takes; empty takes every model.
@@ -48,8 +55,10 @@ pub struct Settings {
     pub max_stream_bytes: u64,
     /// The header that carries an opaque key of the session in the calls of the loop, for a balancer in front of replicas.
     pub affinity_header: Option<HeaderName>,
-    /// The known deviations of this upstream.
-    pub quirks: Quirks,
+    /// The known deviations of this upstream that are set; the others follow from its kind.
+    pub quirks: ChosenQuirks,
+    /// Authorities that are trusted besides those of the system.
+    pub certificates: CaCertificates,
 }
 
 /// Known deviations of an upstream.

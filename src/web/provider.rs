@@ -27,6 +27,10 @@ pub(super) use self::exchange::{ProviderClient, ProviderError, ProviderProblem};
 use self::operators::QueryLimits;
 use super::settings::{ProviderKind, ProviderSettings};
 use super::{DomainFilter, Freshness, Location, SetupError};
+use crate::net::{CaCertificates, reach};
+
+/// What is searched for to try a provider out.
+const TRIED_QUERY: &str = "loopwright";
 
 /// One result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -153,6 +157,34 @@ impl Provider {
             provider: self.name(),
             problem,
         })
+    }
+
+    /// Tries the provider out. A search costs nothing at SearXNG only; to another one a connection is made.
+    ///
+    /// # Errors
+    /// Why it cannot be used, for the operator.
+    pub(super) async fn try_out(
+        &self,
+        client: &ProviderClient,
+        certificates: &CaCertificates,
+    ) -> Result<(), String> {
+        if self.kind != ProviderKind::SearXng {
+            return reach(&self.endpoint.url, certificates).await;
+        }
+        let query = ProviderQuery {
+            query: TRIED_QUERY,
+            max_results: 1,
+            freshness: None,
+            domains: &DomainFilter::default(),
+            location: None,
+        };
+        let found = self.search(client, &query).await;
+        found
+            .map(drop)
+            .map_err(|error| match error.problem.cause() {
+                Some(cause) => format!("{} ({cause})", error.problem),
+                None => error.problem.to_string(),
+            })
     }
 
     /// How many characters of the query the provider reads, if the query is longer.

@@ -6,6 +6,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -18,6 +19,7 @@ use super::provider::{
 use super::settings::Settings;
 use super::stats::{self, Outcomes, Tally};
 use super::{SetupError, WebError};
+use crate::net::CaCertificates;
 
 /// All configured providers and the cache of their answers; cheap to clone.
 #[derive(Debug, Clone)]
@@ -74,6 +76,20 @@ impl Providers {
     pub(super) fn outcomes(&self) -> Vec<(&'static str, Outcomes)> {
         let entries = self.0.entries.iter();
         stats::by_provider(entries.map(|entry| (entry.provider.name(), entry.tally.outcomes())))
+    }
+
+    /// Tries each provider: a search at those that are the operator's own, else a connection. For each its name, and why it
+    /// cannot be used.
+    pub(super) async fn try_all(
+        &self,
+        certificates: &CaCertificates,
+    ) -> Vec<(&'static str, Result<(), String>)> {
+        let entries = self.0.entries.iter();
+        let tries = entries.map(async |entry| {
+            let tried = entry.provider.try_out(&self.0.client, certificates).await;
+            (entry.provider.name(), tried)
+        });
+        join_all(tries).await
     }
 
     /// Answers a query from the cache or by a provider. Equal queries of one scope at the same time share a request; scopes

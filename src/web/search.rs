@@ -78,6 +78,18 @@ impl Web {
         self.0.extractor.check().await
     }
 
+    /// Tries each search provider. For each its name, and why it cannot be used.
+    ///
+    /// # Errors
+    /// When a provider cannot be used as configured.
+    pub async fn try_providers(
+        settings: &Settings,
+    ) -> Result<Vec<(&'static str, Result<(), String>)>, SetupError> {
+        Ok(Providers::new(settings)?
+            .try_all(&settings.certificates)
+            .await)
+    }
+
     /// Ends the processes that parse pages.
     pub fn close(&self) {
         self.0.extractor.close();

@@ -6,6 +6,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
+use crate::net::CaCertificates;
+
 /// All settings of search and pages.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -19,6 +21,8 @@ pub struct Settings {
     pub extractor: ExtractorSettings,
     /// Embeddings for ranking passages, if set.
     pub embeddings: Option<EmbeddingSettings>,
+    /// Authorities that are trusted for search providers, besides those of the system.
+    pub certificates: CaCertificates,
 }
 
 /// One search provider.
@@ -123,6 +127,8 @@ pub struct EmbeddingSettings {
     pub model: String,
     /// Longest time for one answer.
     pub timeout: Duration,
+    /// Authorities that are trusted besides those of the system.
+    pub certificates: CaCertificates,
 }
 
 impl ProviderKind {

@@ -663,3 +663,96 @@ async fn code_of_a_session_that_ran_elsewhere_finds_its_files_and_the_model_is_t
     let told = results(&app.post_chat(ask("four")).await.completion());
     assert_eq!(told, ["result:\n['other.txt', 'plot.txt', 'sent.csv']"]);
 }
+
+#[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
+async fn a_session_in_which_no_code_ran_is_not_told_that_variables_are_lost() {
+    let late = || calls([("execute_python", json!({"code": "print('late')"}))]);
+    let upstream = ScriptedUpstream::start([
+        calls([("execute_python", json!({"cod": 1}))]),
+        text("broken"),
+        run("1"),
+        text("one"),
+        late(),
+        text("denied"),
+        run("2"),
+        text("two"),
+        calls([("list_files", json!({}))]),
+        text("listed"),
+        run("3"),
+        text("three"),
+    ])
+    .await;
+    let app = builder(&upstream).start().await;
+    for (session, more, expected) in [
+        ("broken", json!({}), "result:\n1"),
+        ("denied", json!({"agent_permission": "deny"}), "result:\n2"),
+        ("listed", json!({}), "result:\n3"),
+    ] {
+        let first = in_session(with_code(ask("first")), session);
+        let first = more
+            .as_object()
+            .unwrap()
+            .iter()
+            .fold(first, |body, (key, value)| with(body, key, value.clone()));
+        app.post_chat(first).await.completion();
+        let then = in_session(with_code(ask("then")), session);
+        let told = results(&app.post_chat(then).await.completion());
+        assert_eq!(told, [expected], "{session}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
+async fn after_a_reset_only_the_files_can_be_lost_elsewhere() {
+    let upstream = ScriptedUpstream::start([
+        run("x = 1"),
+        calls([("reset_python", json!({}))]),
+        text("one"),
+        run("'x' in globals()"),
+        text("two"),
+    ])
+    .await;
+    let mut app = builder(&upstream).start().await;
+    let ask = |words: &str| in_session(with_code(ask(words)), "s");
+    app.post_chat(ask("one")).await.completion();
+    app.terminate().await;
+    app.wait_exit().await;
+    std::fs::remove_dir_all(app.dir().join("sessions-work")).unwrap();
+    app.restart().await;
+    let told = results(&app.post_chat(ask("two")).await.completion());
+    assert!(told[0].contains("other files are lost"), "{}", told[0]);
+    assert!(!told[0].contains("variables"), "{}", told[0]);
+}
+
+#[tokio::test]
+#[ignore = "needs Python and a host that can isolate it"]
+async fn a_virtual_environment_below_tmp_can_be_used_and_not_be_changed() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let environment = folder.path().join("v");
+    let mut make = std::process::Command::new("python3");
+    make.args(["-m", "venv", "--without-pip"]).arg(&environment);
+    assert!(make.status().unwrap().success());
+    let packages = std::fs::read_dir(environment.join("lib")).unwrap();
+    let packages = packages.map(|entry| entry.unwrap().path().join("site-packages"));
+    std::fs::write(packages.last().unwrap().join("own.py"), "word = 'found'").unwrap();
+    let code = "import sys, own, os\nopen('/tmp/x', 'w').write('x')\n\
+                own.word, sys.prefix, os.access(own.__file__, os.W_OK)";
+    let upstream = ScriptedUpstream::start([run(code), text("done")]).await;
+    let python = environment.join("bin/python");
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .args([
+            "--enable-code-execution",
+            "--code-exec-python",
+            python.to_str().unwrap(),
+        ])
+        .start()
+        .await;
+    let told = results(&app.post_chat(with_code(ask("go"))).await.completion());
+    let expected = format!("result:\n('found', '{}', False)", environment.display());
+    assert_eq!(told, [expected]);
+}

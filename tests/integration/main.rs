@@ -18,7 +18,9 @@
 
 mod analysis;
 mod architecture;
+mod backup;
 mod bodies;
+mod certificates;
 mod choices;
 mod code;
 mod connections;
@@ -33,12 +35,15 @@ mod front_ends;
 mod golden;
 mod growth;
 mod images;
+mod key_reload;
 mod lifecycle;
 mod limits;
 mod load_balancer;
+mod look;
 mod manual;
 mod mcp;
 mod metrics;
+mod mistakes;
 mod neighbours;
 mod openapi;
 mod operators;
@@ -53,6 +58,7 @@ mod rounds;
 mod runs;
 mod sessions;
 mod shutdown;
+mod starting;
 mod store;
 #[expect(
     dead_code,

@@ -25,6 +25,8 @@ const SUBJECTS: [&str; 14] = [
 
 fn run(arguments: &[&str]) -> Output {
     let mut binary = Command::new(env!("CARGO_BIN_EXE_loopwright"));
+    // The variable that a file for front ends names.
+    binary.env("WEBUI_API_KEY", "0123456789abcdef");
     binary.args(arguments).output().unwrap()
 }
 
@@ -100,7 +102,7 @@ fn the_files_to_copy_for_front_ends_are_valid() {
         let checked = run(&["check-config", "--config", file.to_str().unwrap()]);
         assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
     }
-    assert_eq!(count, 2);
+    assert_eq!(count, 3);
 }
 
 #[test]

@@ -95,6 +95,7 @@ async fn details_of_readiness_are_for_those_who_may_send_requests() {
     assert_eq!((wrong.status.as_u16(), wrong.json()), (200, ready.clone()));
     let details = json!({
         "status": "ok", "upstream": "ok", "session_store": "ok", "file_store": "ok",
+        "upstreams": {"default": {"state": "ok"}},
     });
     let right = app.client().key(ALICE).get("/readyz").await;
     assert_eq!(right.json(), details);

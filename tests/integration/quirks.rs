@@ -392,7 +392,8 @@ async fn check_config_shows_the_quirks_that_a_kind_implies_and_refuses_unknown_o
     let upstream = ScriptedUpstream::start([]).await;
     let hook = hook().await;
     let lines = "kind = \"mistral\"\nquirks = { roles = \"any\" }";
-    let ended = builder(&upstream, &hook, lines).run("check-config").await;
+    let builder_all = builder(&upstream, &hook, lines).args(["--all"]);
+    let ended = builder_all.run("check-config").await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     for shown in [
         "kind = \"mistral\"",

@@ -1,11 +1,11 @@
 //! Replicas: several processes that share one PostgreSQL.
 
 mod cluster;
-mod copied;
+pub(crate) mod copied;
 mod cost;
 mod faults;
 mod killed;
-mod tls;
+pub(crate) mod tls;
 
 use std::time::Instant;
 

@@ -86,7 +86,7 @@ async fn failures_are_news_for_the_model_and_give_nothing_away() {
             webhook::status(500, &[], "stack trace at /srv/app.py"),
             "500",
         ),
-        (webhook::status(404, &[], "secret path"), "404"),
+        (webhook::refusal(404, "text/html", "secret path"), "404"),
         (
             webhook::status(302, &[("location", "http://127.0.0.1:1/elsewhere")], ""),
             "302",

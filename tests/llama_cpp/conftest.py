@@ -1,22 +1,13 @@
 """A real model server (llama-cpp-python) with a model of random weights, a tool server, and loopwright between them."""
 
 import json
-import os
-import re
-import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 import model
-
-# Seconds for a server to come up and to stop, and for an answer.
-READY_WAIT, STOP_WAIT, ANSWER_WAIT = 60, 20, 60
+import servers
+from defaults import by_default, served_by_default  # noqa: F401
 
 # The model server has one model under two names: with the template of the model's file, and with a chat format in which
 # the model may decide by itself whether it calls a function. That one cannot stream what it decides.
@@ -24,7 +15,6 @@ SERVED = [{"model_alias": "template"}, {"model_alias": "decides", "chat_format":
 # As nobody's and as a known kind of server.
 SETTINGS = """
 session_store = "memory:"
-tool_dispatch_url = "{webhook}"
 
 [[upstreams]]
 name = "unknown-kind"
@@ -47,110 +37,6 @@ quirks = {{ streams = false }}
 """
 
 
-class Webhook(BaseHTTPRequestHandler):
-    """Runs every tool, and keeps what it was called with."""
-
-    protocol_version = "HTTP/1.1"
-    calls = []
-
-    def do_POST(self):
-        self.calls.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-        body = b'{"content": {"celsius": -3}}'
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format, *args):
-        pass
-
-
-@dataclass(frozen=True)
-class Loopwright:
-    url: str
-    calls: list
-    """What the tool server was called with, in order."""
-
-    def post(self, body):
-        request = urllib.request.Request(
-            f"{self.url}/v1/chat/completions",
-            data=json.dumps(body).encode(),
-            headers={"content-type": "application/json"},
-        )
-        # Not through a proxy of the machine: everything is on loopback.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            return opener.open(request, timeout=ANSWER_WAIT)
-        except urllib.error.HTTPError as error:
-            pytest.fail(f"status {error.code}: {error.read().decode()}")
-
-    def complete(self, body):
-        """A whole answer."""
-        with self.post(body) as answer:
-            return json.load(answer)
-
-    def stream(self, body):
-        """The text of a streamed answer, and the extension of its finish chunk."""
-        text, finish = "", None
-        with self.post({**body, "stream": True}) as answer:
-            data = [line[6:].strip() for line in answer if line.startswith(b"data: ")]
-        assert data.pop() == b"[DONE]"
-        for chunk in map(json.loads, data):
-            assert "error" not in chunk, chunk
-            (choice,) = chunk["choices"]
-            text += choice["delta"].get("content") or ""
-            if choice["finish_reason"]:
-                finish = chunk
-        return text, finish
-
-    def ask(self, body, streamed):
-        """The text and the extension of an answer, in the one form or the other."""
-        if streamed:
-            text, last = self.stream(body)
-        else:
-            last = self.complete(body)
-            text = last["choices"][0]["message"]["content"]
-        return text, last.get("agent")
-
-
-class Process:
-    """A server that says where it listens."""
-
-    def __init__(self, command, pattern, log, **more):
-        self.log = log.open("w")
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more
-        )
-        self.url = None
-        found = threading.Event()
-
-        def read():
-            for line in self.process.stdout:
-                self.log.write(line)
-                self.log.flush()
-                address = re.search(pattern, line)
-                if address and not found.is_set():
-                    self.url = address[1]
-                    found.set()
-            found.set()
-
-        self.reader = threading.Thread(target=read, daemon=True)
-        self.reader.start()
-        if not found.wait(READY_WAIT) or not self.url:
-            self.stop()
-            pytest.fail(f"{command[0]} did not become ready; it said:\n{log.read_text()}")
-
-    def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_WAIT)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-        self.reader.join(STOP_WAIT)
-        self.log.close()
-
-
 @pytest.fixture(scope="session")
 def upstream(tmp_path_factory):
     """The model server."""
@@ -161,7 +47,7 @@ def upstream(tmp_path_factory):
     settings = {"host": "127.0.0.1", "port": 0, "models": [{**every, **each} for each in SERVED]}
     (work / "server.json").write_text(json.dumps(settings))
     command = [sys.executable, "-m", "llama_cpp.server", "--config_file", str(work / "server.json")]
-    server = Process(command, r"running on (http://[0-9.:]+)", work / "server.log", cwd=work)
+    server = servers.Process(command, r"running on (http://[0-9.:]+)", work / "server.log", cwd=work)
     yield server.url
     server.stop()
 
@@ -169,17 +55,10 @@ def upstream(tmp_path_factory):
 @pytest.fixture(scope="session")
 def served(upstream, tmp_path_factory):
     """Loopwright between the model server and a tool server."""
-    webhook = ThreadingHTTPServer(("127.0.0.1", 0), Webhook)
-    threading.Thread(target=webhook.serve_forever, daemon=True).start()
     work = tmp_path_factory.mktemp("loopwright")
-    hook = f"http://127.0.0.1:{webhook.server_address[1]}"
-    (work / "settings.toml").write_text(SETTINGS.format(upstream=upstream, webhook=hook))
-    command = [os.environ["LOOPWRIGHT_BIN"], "serve", "--listen", "127.0.0.1:0", "--config", "settings.toml"]
-    environment = {"PATH": os.environ["PATH"], "NO_PROXY": "*"}
-    server = Process(command, r"ready on (http://[0-9.:]+)", work / "server.log", cwd=work, env=environment)
-    yield Loopwright(server.url, Webhook.calls)
-    server.stop()
-    webhook.shutdown()
+    (work / "settings.toml").write_text(SETTINGS.format(upstream=upstream))
+    with servers.loopwright(work, ["--config", "settings.toml"]) as server:
+        yield server
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ import numpy as np
 WIDTH, HEADS, INNER, CONTEXT = 32, 4, 64, 8192
 SPECIAL = ["<unk>", "<s>", "</s>"]
 PRINTABLE = [chr(code) for code in range(0x21, 0x7F)]
+# As the templates of well-known models, it fails for a message whose content is missing or null.
 TEMPLATE = (
-    "{% for message in messages %}[{{ message.role }}]{{ message.content }}"
+    "{% for message in messages %}{{ '[' + message.role + ']' + message.content }}"
     "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}{% endfor %}[assistant]"
 )
 

@@ -101,3 +101,31 @@ def test_a_model_that_always_calls_is_stopped_by_the_cap(loopwright, rounds, str
         check_call(call)
     assert agent["stop_reason"] == "max_tool_rounds" and agent["rounds"] == rounds
     assert text
+
+
+@both_forms
+def test_with_default_settings_a_session_goes_on_after_calls(by_default, streamed):
+    body = forced("template", session_id=session())
+    for turn in (1, 2):
+        text, agent = by_default.ask(body, streamed)
+        assert text and agent["rounds"] == 1 and agent["model_calls"] == 2
+        assert len(by_default.calls) == turn
+        check_call(by_default.calls[-1])
+    # Without tools, and with calls in the history.
+    text, agent = by_default.ask(question("template", session_id=body["session_id"]), streamed)
+    assert text and agent["rounds"] == 0
+
+
+@both_forms
+@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}], ids=["absent", "null", "empty"])
+def test_with_default_settings_the_client_answers_its_own_calls(by_default, content, rounds, streamed):
+    messages = [{"role": "user", "content": "How is the weather?"}]
+    for number in range(rounds):
+        call = {"id": f"call_{number}", "type": "function", "function": {"name": "mine", "arguments": "{}"}}
+        messages.append({"role": "assistant", **content, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": "cold"})
+    # In a session of its own, so that it is not passed through as it is.
+    text, agent = by_default.ask({**question("template", session_id=session()), "messages": messages}, streamed)
+    assert text and agent["rounds"] == 0
+    assert by_default.calls == []

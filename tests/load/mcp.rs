@@ -25,6 +25,7 @@ use loopwright::{
         cited_sources::CitedSources,
         gate::{Gate, Permission},
         mcp::McpServers,
+        python::EarlierCode,
         source::{Source, Sources},
     },
 };
@@ -274,7 +275,7 @@ fn context() -> Arc<CallContext> {
         trace: http::HeaderMap::new(),
         workspace: WorkspaceId::fresh(),
         files: Arc::default(),
-        has_run_code: false,
+        earlier_code: EarlierCode::None,
         owner: Owner::everybody(),
         sources: CitedSources::default(),
         permission: Permission::Auto,

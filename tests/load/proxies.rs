@@ -140,7 +140,7 @@ impl Launcher {
         let settings = match role {
             Role::PassThrough => String::new(),
             Role::Loop(_, effect) => format!(
-                "tool_dispatch_url = \"http://{}/tool\"\ndispatch_idempotent = {}\n",
+                "tool_dispatch_url = \"http://{}/tool\"\ndispatch_tools = [\"*\"]\ndispatch_idempotent = {}\n",
                 self.upstream,
                 effect == Effect::Idempotent
             ),
@@ -173,6 +173,8 @@ impl Launcher {
             store,
             "--tool-dispatch-url",
             &tools,
+            "--dispatch-tools",
+            "*",
             "--config",
             &file,
         ];

@@ -188,6 +188,7 @@ impl WebBench<'_> {
                 memory: 512 << 20,
             },
             embeddings: None,
+            certificates: loopwright::upstream::settings::CaCertificates::default(),
         })
     }
 }

@@ -46,7 +46,7 @@ impl BatchContext {
             trace: request.caller.trace.clone(),
             workspace: turn_env.workspace().clone(),
             files: turn_env.files().clone(),
-            has_run_code: turn_env.has_run_code(),
+            earlier_code: turn_env.earlier_code(),
             owner: request.caller.owner.clone(),
             sources: turn_env.sources().clone(),
             permission: machine.permission(),

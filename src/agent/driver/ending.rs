@@ -5,7 +5,7 @@ use super::super::batch::millis;
 use super::super::calls::ResolvedCall;
 use super::super::citations;
 use super::super::conversation::WriteFailure;
-use super::super::event::{AgentEvent, Notice, Outcome, RoundEnd};
+use super::super::event::{AgentEvent, Notice, Outcome, RoundCall, RoundEnd};
 use super::super::options::TextMode;
 use super::super::stop::{StopReason, TurnEnd};
 use super::super::transcript;
@@ -53,15 +53,16 @@ impl Run {
         }
     }
 
-    /// Reports that the text of a round is complete.
-    pub(super) fn report_round_end(&mut self, has_calls: bool) {
+    /// Reports that the text of a round is complete. `calls` are those of a batch that the client sees.
+    pub(super) fn report_round_end(&mut self, calls: Option<Vec<RoundCall>>) {
         let sources = self.turn_env.sources();
         let citations = match sources.is_empty() {
             true => Vec::new(),
             false => self.answer_text.round_citations(sources),
         };
         let end = RoundEnd {
-            has_calls,
+            has_calls: calls.is_some(),
+            calls: calls.unwrap_or_default(),
             citations,
         };
         self.ready.push_back(AgentEvent::RoundEnded(end));
@@ -115,7 +116,7 @@ impl Run {
         if let Some(conversation) = &self.conversation {
             conversation.detach_answered();
         }
-        self.report_round_end(false);
+        self.report_round_end(None);
         self.note_missing_files(reason);
         self.annotate();
         let finish_reason = finish_reason(reason, self.finish_reason);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::super::batch::{Batch, BatchContext};
 use super::super::block_in_place_if;
 use super::super::calls::{CallEffect, ResolvedCall, Resolver};
-use super::super::event::{AgentEvent, Notice};
+use super::super::event::{AgentEvent, Notice, RoundCall};
 use super::super::machine::{AfterBatch, AfterModelCall, BeforeModelCall, Offer, ReplyFacts};
 use super::super::model_call::{ActiveModelCall, ModelAnswer, ModelCallContext};
 use super::super::policy::CallDecision;
@@ -17,11 +17,11 @@ use super::{Aborted, Phase, Run};
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::FinishReason;
 use crate::session::StoredMessage;
-use crate::upstream::ModelCall;
 use crate::upstream::assemble::ModelReply;
 use crate::upstream::learned::LearnedQuirk;
 use crate::upstream::retry::is_too_long;
 use crate::upstream::settings::FinalCall;
+use crate::upstream::{ModelCall, Upstream};
 
 /// If an answer has more calls than this, their validation may take long.
 const MANY_CALLS: usize = 8;
@@ -174,6 +174,7 @@ impl Run {
             of_message,
             with_tools,
             upstream,
+            ..
         } = answer;
         let tokens = self.count(&reply);
         self.finish_reason = reply.finish;
@@ -200,8 +201,7 @@ impl Run {
         });
         match after {
             AfterModelCall::AskAgain => {
-                let learned = self.parts.router.learned();
-                learned.learn(LearnedQuirk::WithheldTools, &*upstream, &self.request.model);
+                self.learn(LearnedQuirk::WithheldTools, &*upstream);
                 let _dropped = self.end_round(&reply.text, buffered);
                 self.phase = Phase::BeforeModelCall;
                 Ok(())
@@ -249,6 +249,28 @@ impl Run {
         }
     }
 
+    /// Says it if the model called no tool although it had to.
+    pub(super) fn check_choice(&mut self, answer: &ModelAnswer) {
+        let ModelAnswer {
+            was_forced, reply, ..
+        } = answer;
+        if !was_forced || !reply.calls.is_empty() || reply.finish != FinishReason::Stop {
+            return;
+        }
+        self.learn(LearnedQuirk::IgnoredChoice, &*answer.upstream);
+        self.notify(Notice {
+            kind: "tool_choice_ignored",
+            message: "the request asks for a tool call, and the model answered without one; the model server or the template \
+                      of the model ignores the choice of tools"
+                .to_owned(),
+        });
+    }
+
+    fn learn(&self, quirk: LearnedQuirk, upstream: &dyn Upstream) {
+        let learned = self.parts.router.learned();
+        learned.learn(quirk, upstream, &self.request.model);
+    }
+
     async fn start_batch(
         &mut self,
         reply: ModelReply,
@@ -257,7 +279,8 @@ impl Run {
         mut decisions: Vec<CallDecision>,
     ) -> Result<(), AgentError> {
         let buffered = self.end_round(&reply.text, buffered);
-        self.report_round_end(true);
+        let calls = resolved.iter().zip(&decisions);
+        self.report_round_end(Some(calls.filter_map(in_round).collect()));
         self.write_calls(&reply, &resolved, &mut decisions).await;
         let session_id = self.session_id().cloned();
         let context = BatchContext::new(
@@ -356,4 +379,15 @@ impl Run {
             }
         }
     }
+}
+
+/// A call of a round as the client sees it; `None` if it does not.
+fn in_round((call, decision): (&ResolvedCall, &CallDecision)) -> Option<RoundCall> {
+    let is_of_client = *decision == CallDecision::HandOver;
+    (is_of_client || call.shown()).then(|| RoundCall {
+        id: call.call.id.clone(),
+        name: call.call.name.clone(),
+        kind: call.call.kind,
+        is_of_client,
+    })
 }

@@ -1,6 +1,6 @@
 //! Finds the input files of a turn, and rewrites the messages of the history for the model.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tokio::io::AsyncReadExt;
 
@@ -15,7 +15,7 @@ use super::{InputFiles, Inputs, LONG_BASE64, block_in_place_if, decode};
 use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::session::files::{FileError, Purpose, StoredFile, name};
-use crate::tools::python::EXECUTE_PYTHON;
+use crate::tools::python::{EXECUTE_PYTHON, EarlierCode, NAMES};
 
 /// Most files made by code that a new interpreter gets; of more, the last ones.
 const MAX_PRODUCED: usize = 200;
@@ -32,7 +32,10 @@ impl InputFiles<'_> {
         named: &[NamedFile],
         runs_code: bool,
     ) -> Result<(Vec<Message>, Inputs), AgentError> {
-        let has_run_code = self.session.is_some() && history.iter().any(runs_code_in);
+        let earlier_code = match self.session {
+            Some(_) => left_by_code(&history),
+            None => EarlierCode::None,
+        };
         let mut found = FoundFiles::default();
         match runs_code {
             true => self.locate(&mut history, &mut found).await,
@@ -52,7 +55,7 @@ impl InputFiles<'_> {
         }
         let inputs = Inputs {
             files: found.work_files(),
-            has_run_code,
+            earlier_code,
             _drafts: found.drafts,
         };
         Ok((history, inputs))
@@ -236,10 +239,20 @@ impl InputFiles<'_> {
     }
 }
 
-/// Whether a message asks for code to be run.
-fn runs_code_in(message: &Message) -> bool {
-    let mut calls = message.tool_calls().iter();
-    calls.any(|call| call.name == EXECUTE_PYTHON)
+/// What the code of a history has left, by the results of its calls.
+fn left_by_code(history: &[Message]) -> EarlierCode {
+    let (mut left, mut tools) = (EarlierCode::None, HashMap::new());
+    for message in history {
+        for call in message.tool_calls() {
+            tools.insert(call.id.as_str(), call.name.as_str());
+        }
+        // Ids may come again in later rounds.
+        let tool = message.tool_call_id().and_then(|id| tools.remove(id));
+        if let Some(tool) = tool.filter(|tool| NAMES.contains(tool)) {
+            left = left.after(tool, &message.content_text());
+        }
+    }
+    left
 }
 
 /// Of the files that tools made, oldest first: those that code made, the last of each name.

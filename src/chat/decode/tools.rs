@@ -44,6 +44,14 @@ pub fn capability(kind: &str) -> Option<Capability> {
     }
 }
 
+/// The flag that has the server offer a type of `tools[]`.
+pub fn switched_on_by(kind: &str) -> Option<&'static str> {
+    capability(kind).map(|capability| match capability {
+        Capability::Code => "--enable-code-execution",
+        Capability::Web => "--enable-search",
+    })
+}
+
 /// Reads the entries of `tools[]`.
 ///
 /// # Errors
@@ -92,7 +100,10 @@ impl DeclaredTools {
                     }
                     if !upstream_types.contains(&kind) {
                         let message = format!(
-                            "the hosted tool type '{kind}' is not offered by this server; leave it out of 'tools'"
+                            "the hosted tool type '{kind}' is not offered by this server; leave it out of 'tools'{}",
+                            switched_on_by(&kind)
+                                .map(|flag| format!(", or start the server with {flag}"))
+                                .unwrap_or_default()
                         );
                         return Err(RequestError::field("tools", message));
                     }

@@ -27,10 +27,7 @@ const BAD_SHAPES: &[(&str, &str)] = &[
         "\n\nlisten = 5",
         "line 3: listen: invalid type: integer `5`, expected a string",
     ),
-    (
-        "enable_tools = true",
-        "line 1: enable_tools: unknown key; `config/loopwright.toml`",
-    ),
+    ("enable_tools = true", "line 1: enable_tools: unknown key; "),
     (
         "[retry]\nmax = 1",
         "line 2: retry.max: unknown key, expected one of `max_attempts`",

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ pub(super) struct MemoryBudget(Arc<Inner>);
 struct Inner {
     total: u64,
     /// Whether several owners share it.
-    shared: bool,
+    shared: AtomicBool,
     used: Mutex<Used>,
     released: Notify,
 }
@@ -47,10 +48,19 @@ impl MemoryBudget {
     pub(super) fn new(total: u64, shared: bool) -> Self {
         Self(Arc::new(Inner {
             total,
-            shared,
+            shared: shared.into(),
             used: Mutex::default(),
             released: Notify::new(),
         }))
+    }
+
+    /// Sets whether memory is kept for other owners.
+    pub(super) fn share(&self, shared: bool) {
+        self.0.shared.store(shared, Ordering::Relaxed);
+    }
+
+    fn is_shared(&self) -> bool {
+        self.0.shared.load(Ordering::Relaxed)
     }
 
     /// No bytes yet, for this owner.
@@ -64,7 +74,7 @@ impl MemoryBudget {
 
     /// The most that one owner can hold.
     fn largest(&self) -> u64 {
-        if self.0.shared {
+        if self.is_shared() {
             self.0.total / 2
         } else {
             self.0.total
@@ -77,7 +87,7 @@ impl MemoryBudget {
         let Some(free) = self.0.total.checked_sub(used.total + bytes) else {
             return false;
         };
-        if self.0.shared && own > free {
+        if self.is_shared() && own > free {
             return false;
         }
         used.total += bytes;

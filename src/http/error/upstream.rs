@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::{ApiError, UpstreamAnswer};
+use super::{ApiError, UPSTREAM_ERROR, UpstreamAnswer};
 use crate::http::headers::{error_headers, forwarded_headers};
 use crate::openai::error::ReportedError;
 use crate::upstream::UpstreamError;
@@ -70,7 +70,7 @@ impl ApiError {
                 ..
             } => {
                 let message = format!("the model server answered with status {}", status.as_u16());
-                let mut answer = Self::new(status, "server_error", Some("upstream_error"), message);
+                let mut answer = Self::new(status, "server_error", Some(UPSTREAM_ERROR), message);
                 answer.0.upstream = answer_of(*headers, body).map(Box::new);
                 answer
             }
@@ -156,6 +156,7 @@ mod tests {
             [
                 "content-type",
                 "retry-after",
+                "x-loopwright-error-source",
                 "x-upstream-ratelimit-remaining"
             ]
         );

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
-use super::super::settings::Settings;
+use super::super::settings::ApiKey;
 use crate::ids::Owner;
 
 /// Most characters of a path in an error.
@@ -20,14 +20,14 @@ pub(in super::super) struct ForwardRules {
 }
 
 impl ForwardRules {
-    pub(in super::super) fn new(settings: &Settings) -> Self {
-        let own = settings.api_keys.iter().filter_map(|key| {
+    pub(in super::super) fn new(keys: &[ApiKey], general: &[String]) -> Self {
+        let own = keys.iter().filter_map(|key| {
             let patterns = key.forward.as_ref()?;
             Some((Owner::key(&key.name), glob_set(patterns)))
         });
         Self {
-            has_keys: !settings.api_keys.is_empty(),
-            general: glob_set(&settings.forward),
+            has_keys: !keys.is_empty(),
+            general: glob_set(general),
             by_owner: own.collect(),
         }
     }
@@ -85,7 +85,7 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::settings::{ApiKey, DEFAULT_FORWARD};
+    use super::super::super::settings::DEFAULT_FORWARD;
     use super::*;
 
     fn key(name: &str, forward: Option<&[&str]>) -> ApiKey {
@@ -98,12 +98,9 @@ mod tests {
         }
     }
 
-    fn rules(forward: &[&str], keys: Vec<ApiKey>) -> ForwardRules {
-        ForwardRules::new(&Settings {
-            forward: forward.iter().map(|&it| it.to_owned()).collect(),
-            api_keys: keys,
-            ..Settings::for_tests()
-        })
+    fn rules(forward: &[&str], keys: &[ApiKey]) -> ForwardRules {
+        let forward: Vec<String> = forward.iter().map(|&it| it.to_owned()).collect();
+        ForwardRules::new(keys, &forward)
     }
 
     fn is_forwarded(rules: &ForwardRules, owner: &str, path: &str) -> bool {
@@ -123,7 +120,7 @@ mod tests {
             ("embeddings", "Embeddings", false),
             ("fine_tuning/*/ft:1", "fine_tuning/jobs/ft:1", true),
         ] {
-            let rules = rules(&[pattern], vec![key("a", None)]);
+            let rules = rules(&[pattern], &[key("a", None)]);
             assert_eq!(
                 is_forwarded(&rules, "a", path),
                 expected,
@@ -134,8 +131,8 @@ mod tests {
 
     #[test]
     fn by_default_only_inference_is_forwarded_for_keys() {
-        let with_key = rules(&DEFAULT_FORWARD, vec![key("a", None)]);
-        let without = rules(&DEFAULT_FORWARD, Vec::new());
+        let with_key = rules(&DEFAULT_FORWARD, &[key("a", None)]);
+        let without = rules(&DEFAULT_FORWARD, &[]);
         for (path, expected) in [
             ("embeddings", true),
             ("audio/transcriptions", true),
@@ -154,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_keys_own_list_replaces_the_general_one() {
-        let keys = vec![key("a", None), key("b", Some(&["batches/**"]))];
-        let rules = rules(&["embeddings"], keys);
+        let keys = [key("a", None), key("b", Some(&["batches/**"]))];
+        let rules = rules(&["embeddings"], &keys);
         for (owner, path, expected) in [
             ("a", "embeddings", true),
             ("a", "batches/b", false),

@@ -37,6 +37,9 @@ pub(super) fn shared_headers() -> Value {
         "Replica": HeaderKind::OptionalText.described(
             "The name of the replica that has answered, where there are several (`replica_name`)."
         ),
+        "ErrorSource": HeaderKind::OptionalText.described(
+            "`upstream` where the error is that of a model server, as it came; absent from errors of loopwright."
+        ),
         "ShouldRetry": HeaderKind::OptionalText.described(
             "`false` where the request must not be sent again as it is; the OpenAI SDKs heed it."
         ),

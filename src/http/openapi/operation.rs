@@ -332,6 +332,10 @@ impl<'a> Operation<'a> {
             (Some(429 | 503), false) => Some(HeaderKind::Number),
             (Some(_) | None, false) => None,
         };
+        if self.passes_on {
+            headers["x-loopwright-error-source"] =
+                json!({"$ref": "#/components/headers/ErrorSource"});
+        }
         if let Some(retry) = retry {
             headers["retry-after"] = retry.described("Seconds to wait.");
         }

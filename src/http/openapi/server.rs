@@ -11,6 +11,7 @@ use super::operation::Operation;
 use crate::http::models::{Model, ModelList, OfferedTools};
 use crate::metrics;
 use crate::tools::source::Health;
+use crate::upstream::look::UpstreamState;
 
 const MODELS: &str = "Models";
 const OPERATIONS: &str = "Operations";
@@ -94,7 +95,7 @@ struct Readiness {
     status: String,
     #[schemars(with = "String", extend("enum" = ["ok", "unreachable"]), skip_serializing_if = "Option::is_none")]
     upstream: Option<String>,
-    /// The model servers of which more is known, by name; absent if there are none.
+    /// The model servers, by name.
     #[schemars(
         with = "BTreeMap<String, UpstreamFacts>",
         skip_serializing_if = "Option::is_none"
@@ -120,8 +121,11 @@ struct Readiness {
 #[derive(Debug, JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
 struct UpstreamFacts {
-    /// What it is, from the settings or by its host.
-    kind: String,
+    /// What it is, from the settings, by its host or by what it answered; absent if that is not known.
+    #[schemars(with = "String", skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    /// Whether it lists its models, and if not, why.
+    state: UpstreamState,
 }
 
 /// Whether calls of an MCP server's tools can run.

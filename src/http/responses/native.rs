@@ -38,8 +38,12 @@ pub(super) async fn answered(
     head: &Parts,
     body: HeldBody,
 ) -> Result<NativeDecision, ApiError> {
-    let mut upstreams = state.router.all().upstreams().iter();
-    if !upstreams.any(|upstream| speaks(upstream.quirks())) {
+    let all = state.router.all();
+    if !all
+        .upstreams()
+        .iter()
+        .any(|upstream| speaks(upstream.quirks()))
+    {
         return Ok(NativeDecision::Turn(body));
     }
     let mut caller = turn::caller(state, owner.clone(), request_id, &head.headers)?;
@@ -72,7 +76,7 @@ fn route(state: &AppState, caller: Caller, body: &HeldBody) -> Option<Arc<Route>
     };
     let route = match &model {
         Some(model) => offer.route(model).ok()?,
-        None => state.router.all().clone(),
+        None => state.router.all(),
     };
     if !speaks(&route.quirks) {
         return None;

@@ -10,7 +10,7 @@ use super::names::{ToolNames, offered};
 use crate::agent::event::Notice;
 use crate::agent::offer::ServerOffer;
 use crate::agent::turn::{Capability, Route};
-use crate::chat::decode::capability;
+use crate::chat::decode::{capability, switched_on_by};
 use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::openai::request::{RequestError, body_member};
 
@@ -156,8 +156,12 @@ impl DeclaredFields {
                 self.notices.push(left_out(&why));
                 return Ok(());
             }
+            let flag =
+                switched_on_by(kind).map(|flag| format!("start the server with {flag}, or "));
             let message = format!(
-                "'{param}' has the type '{kind}', which this server does not offer; leave it out"
+                "'{param}' has the type '{kind}', which this server does not offer; leave it out, or {}set \
+                 `ignore_tools = [\"{kind}\"]` in the server's settings",
+                flag.unwrap_or_default()
             );
             return Err(RequestError {
                 code: Some("unsupported_tool"),

@@ -1,6 +1,6 @@
 //! The items of calls that the client runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::events::EventWriter;
 use super::items::ItemPlace;
-use crate::agent::event::ArgumentsPiece;
+use crate::agent::event::{ArgumentsPiece, RoundCall};
 use crate::ids::RunId;
 use crate::openai::raw::quoted;
 use crate::openai::tool::{CallKind, ToolCall};
@@ -22,6 +22,12 @@ pub(super) struct ClientCalls {
     options: Arc<ResponseOptions>,
     /// Calls whose arguments arrive, by their id.
     arriving: HashMap<String, ArrivingCall>,
+    /// How many calls of this round have an item.
+    begun: usize,
+    /// Arguments of calls that stand behind one without an item, by the call's id.
+    held: HashMap<String, String>,
+    /// The calls of the round that have no item yet, in the order of the model.
+    next: VecDeque<RoundCall>,
 }
 
 /// A call whose arguments arrive.
@@ -42,7 +48,62 @@ impl ClientCalls {
             run: run.clone(),
             options,
             arriving: HashMap::new(),
+            begun: 0,
+            held: HashMap::new(),
+            next: VecDeque::new(),
         }
+    }
+
+    /// The calls of a round, once all are known.
+    pub(super) fn end_round(
+        &mut self,
+        calls: &[RoundCall],
+        items: &mut Vec<Option<String>>,
+        events: &mut EventWriter,
+        out: &mut BytesMut,
+    ) {
+        self.begun = 0;
+        let is_new = |of: &&RoundCall| !self.arriving.contains_key(&of.id);
+        self.next = calls.iter().filter(is_new).cloned().collect();
+        self.begin_next(items, events, out);
+    }
+
+    /// A server-side call of the round has its item now.
+    pub(super) fn after(
+        &mut self,
+        server_call: &str,
+        items: &mut Vec<Option<String>>,
+        events: &mut EventWriter,
+        out: &mut BytesMut,
+    ) {
+        if self.next.front().is_some_and(|of| of.id == server_call) {
+            self.next.pop_front();
+        }
+        self.begin_next(items, events, out);
+    }
+
+    /// Begins the items of the calls up to the next server-side one.
+    fn begin_next(
+        &mut self,
+        items: &mut Vec<Option<String>>,
+        events: &mut EventWriter,
+        out: &mut BytesMut,
+    ) {
+        while let Some(RoundCall { id, name, kind, .. }) =
+            self.next.pop_front_if(|of| of.is_of_client)
+        {
+            let is_custom = self.is_custom(kind, &name);
+            let mut open = self.begin(&id, &name, is_custom, items, events, out);
+            if let Some(held) = self.held.remove(&id).filter(|_| !is_custom) {
+                open.delta(&held, events, out);
+                open.sent = held;
+            }
+            self.arriving.insert(id, open);
+        }
+    }
+
+    fn is_custom(&self, kind: CallKind, name: &str) -> bool {
+        kind == CallKind::Custom || self.options.names.is_custom(name)
     }
 
     /// A piece of the arguments of a call.
@@ -54,6 +115,13 @@ impl ClientCalls {
         out: &mut BytesMut,
     ) {
         if !self.arriving.contains_key(&piece.call_id) {
+            // The items stand in the order of the model, and the one before this is not known yet.
+            if piece.index != self.begun {
+                let held = self.held.entry(piece.call_id.clone()).or_default();
+                held.push_str(&piece.piece);
+                return;
+            }
+            self.begun += 1;
             let is_custom = self.options.names.is_custom(&piece.name);
             let call = self.begin(&piece.call_id, &piece.name, is_custom, items, events, out);
             self.arriving.insert(piece.call_id.clone(), call);
@@ -74,7 +142,7 @@ impl ClientCalls {
         events: &mut EventWriter,
         out: &mut BytesMut,
     ) {
-        let is_custom = call.kind == CallKind::Custom || self.options.names.is_custom(&call.name);
+        let is_custom = self.is_custom(call.kind, &call.name);
         let text = match is_custom {
             true => custom_input(&call.arguments),
             false => call.arguments.clone(),

@@ -11,9 +11,9 @@ use super::super::settings::{
 };
 use super::blobs::Blobs;
 use super::{FileError, FileLimits, FileStore, Inner};
-use crate::blobs::{BlobStorage, StorageUse};
+use crate::blobs::{BlobStorage, StorageUse, check_bucket};
 use crate::ids::random_hex;
-use crate::store::Store;
+use crate::store::{Store, check_directory};
 
 impl FileStore {
     /// Opens the storage for the files of an open store. The leftovers of a crash are removed at once if nobody else uses
@@ -55,6 +55,29 @@ impl FileStore {
         }
         files.clean_up().await;
         Ok(files)
+    }
+}
+
+/// Checks that files could be kept where the settings say. Nothing is made or written. Returns the place.
+///
+/// # Errors
+/// When the place cannot be used; the text names it.
+pub async fn check_files(settings: &Settings) -> Result<String, FileError> {
+    let (location, _temporary) = location(settings)?;
+    let shown = location.to_string();
+    let checked = match location {
+        BlobLocation::Directory(path) => {
+            let checking = tokio::task::spawn_blocking(move || check_directory(&path));
+            checking.await.unwrap_or_else(|error| Err(error.into()))
+        }
+        BlobLocation::Bucket(bucket) => check_bucket(&bucket).await,
+    };
+    match checked {
+        Ok(()) => Ok(shown),
+        Err(source) => Err(FileError::Storage {
+            location: shown,
+            source,
+        }),
     }
 }
 

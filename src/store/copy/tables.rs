@@ -34,6 +34,27 @@ pub(in crate::store) enum RowSource {
     Messages,
 }
 
+/// Most rows of one batch.
+const BATCH_ROWS: usize = 512;
+/// Most bytes of one batch, but for a single row.
+const BATCH_BYTES: usize = 2 * 1024 * 1024;
+
+/// Rows for one batch.
+#[derive(Debug, Default)]
+pub(in crate::store) struct RowBatch {
+    pub(in crate::store) rows: Vec<CopiedRow>,
+    bytes: usize,
+}
+
+impl RowBatch {
+    /// Adds a row; returns whether the batch is full.
+    pub(in crate::store) fn add(&mut self, row: CopiedRow) -> bool {
+        self.bytes += row.iter().map(CopiedValue::len).sum::<usize>();
+        self.rows.push(row);
+        self.rows.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
+    }
+}
+
 /// A table of the target.
 #[derive(Debug)]
 pub(in crate::store) struct CopiedTable {

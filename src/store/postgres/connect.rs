@@ -134,6 +134,14 @@ impl DatabasePool {
     }
 }
 
+/// Makes a connection, and ends it.
+pub(super) async fn check(url: &PostgresUrl) -> Result<(), StoreError> {
+    let options = url.options().map_err(failed)?;
+    let connecting = timeout(CONNECT_LIMIT, PgConnection::connect_with(&options)).await;
+    let in_time = connecting.map_err(|_| StoreError::failed("no connection in time"))?;
+    in_time.map_err(failed)?.close().await.map_err(failed)
+}
+
 /// Runs a statement of a transaction within the limit of time.
 pub(super) async fn execute(
     connection: &mut PgConnection,

@@ -214,15 +214,8 @@ impl CopyTarget {
         &mut self,
         table: &CopiedTable,
     ) -> Result<TableDigest, StoreError> {
-        let columns: Vec<String> = table.columns.iter().map(shown).collect();
-        let sql = format!(
-            "SELECT {} FROM {} ORDER BY {}",
-            columns.join(", "),
-            table.name,
-            table.key_names().join(", ")
-        );
         let mut digest = RunningDigest::default();
-        let mut rows = query(AssertSqlSafe(sql)).fetch(&mut *self.connection);
+        let mut rows = query(AssertSqlSafe(all_rows(table))).fetch(&mut *self.connection);
         loop {
             let row = timeout(STATEMENT_LIMIT, rows.try_next()).await;
             let row = row.map_err(|_| StoreError::failed("the database did not answer in time"))?;
@@ -297,6 +290,17 @@ fn is_number(kind: ColumnType) -> bool {
     }
 }
 
+/// The query for all rows of a table, in the order of its key.
+pub(super) fn all_rows(table: &CopiedTable) -> String {
+    let columns: Vec<String> = table.columns.iter().map(shown).collect();
+    format!(
+        "SELECT {} FROM {} ORDER BY {}",
+        columns.join(", "),
+        table.name,
+        table.key_names().join(", ")
+    )
+}
+
 /// A column as it is read: a number or bytes.
 fn shown((name, kind): &(&str, ColumnType)) -> String {
     match kind {
@@ -308,7 +312,11 @@ fn shown((name, kind): &(&str, ColumnType)) -> String {
 }
 
 /// The first values of a row.
-fn values(row: &PgRow, table: &CopiedTable, count: usize) -> Result<CopiedRow, StoreError> {
+pub(super) fn values(
+    row: &PgRow,
+    table: &CopiedTable,
+    count: usize,
+) -> Result<CopiedRow, StoreError> {
     let columns = table.columns.iter().take(count).enumerate();
     let values = columns.map(|(index, (_, kind))| {
         Ok(match is_number(*kind) {

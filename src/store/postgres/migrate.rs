@@ -22,8 +22,11 @@ const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/0004_expiry_time.sql"),
 ];
 
-/// Applies the missing migrations.
-pub(super) async fn migrate(connections: &DatabasePool, location: &str) -> Result<(), StoreError> {
+/// Applies the missing migrations. Returns whether an older version has made the database.
+pub(super) async fn migrate(
+    connections: &DatabasePool,
+    location: &str,
+) -> Result<bool, StoreError> {
     let mut connection = connections.connection().await?;
     match timeout(LIMIT, apply(&mut connection, location, &MIGRATIONS)).await {
         Ok(done) => done,
@@ -36,11 +39,42 @@ pub(super) async fn migrate(connections: &DatabasePool, location: &str) -> Resul
     }
 }
 
+/// Refuses a database without a store, and one of a newer version. Nothing is changed.
+pub(super) async fn check_readable(
+    connection: &mut PgConnection,
+    location: &str,
+) -> Result<(), StoreError> {
+    let exists = query("SELECT to_regclass('loopwright_schema') IS NOT NULL");
+    let exists = execute(connection, exists).await?;
+    if !matches!(exists.first().map(|row| column(row, 0)), Some(Ok(true))) {
+        return Err(StoreError::failed(format!(
+            "{location} has no session store"
+        )));
+    }
+    let newest = query("SELECT coalesce(max(version), 0) FROM loopwright_schema");
+    let newest = execute(connection, newest).await?;
+    let newest = newest.first().map_or(Ok(0), |row| column(row, 0))?;
+    check_known(newest, MIGRATIONS.len(), location)
+}
+
+/// Refuses a schema that is newer than this binary.
+fn check_known(newest: i64, known: usize, location: &str) -> Result<(), StoreError> {
+    let known = i64::try_from(known).unwrap_or(i64::MAX);
+    if newest <= known {
+        return Ok(());
+    }
+    Err(StoreError::NewerSchema {
+        location: location.to_owned(),
+        found: newest,
+        known,
+    })
+}
+
 async fn apply(
     connection: &mut PgConnection,
     location: &str,
     migrations: &[&'static str],
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let mut transaction = connection.begin().await.map_err(failed)?;
     let bounds = "SET LOCAL statement_timeout = '600s'; SET LOCAL lock_timeout = '600s'";
     transaction.execute(bounds).await.map_err(failed)?;
@@ -54,18 +88,11 @@ async fn apply(
     execute(&mut transaction, query(table)).await?;
     let sql = "SELECT version, checksum FROM loopwright_schema ORDER BY version";
     let applied = execute(&mut transaction, query(sql)).await?;
-    let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
     let mut newest = 0;
     for row in &applied {
         newest = column(row, 0)?;
     }
-    if newest > known {
-        return Err(StoreError::NewerSchema {
-            location: location.to_owned(),
-            found: newest,
-            known,
-        });
-    }
+    check_known(newest, migrations.len(), location)?;
     for (sql, version) in migrations.iter().zip(1_i64..) {
         let checksum = Sha256::digest(sql).to_vec();
         let mut found = None;
@@ -88,5 +115,6 @@ async fn apply(
             }
         }
     }
-    transaction.commit().await.map_err(failed)
+    transaction.commit().await.map_err(failed)?;
+    Ok(!applied.is_empty() && applied.len() < migrations.len())
 }

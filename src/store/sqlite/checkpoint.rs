@@ -1,10 +1,13 @@
-//! Checkpoints: writes the write-ahead log back into the database file, on blocking threads.
+//! Checkpoints: writes the write-ahead log back into the database file, on blocking threads: when the log is large, and when
+//! nothing was written for some time, so that a copy of the file alone has everything.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rusqlite::Connection;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::super::StoreError;
@@ -15,6 +18,8 @@ use super::size::Extent;
 const LOG_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of pages that a write changes besides its new data: the session's row, its two indexes, the messages.
 const BYTES_PER_WRITE: usize = 24 * 1024;
+/// How long there must be no write before a checkpoint of a small log.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// Most passes beside the writer. Each writes back what was written during the one before it.
 const MOST_PASSES: u32 = 6;
@@ -29,6 +34,11 @@ pub(super) struct Checkpoints {
     /// Approximate bytes written since the last checkpoint.
     written: AtomicUsize,
     running: AtomicBool,
+    /// The number of writes.
+    writes: AtomicU64,
+    /// Whether a task waits until there are no writes.
+    awaits_idle: AtomicBool,
+    stop: CancellationToken,
 }
 
 impl Checkpoints {
@@ -38,25 +48,73 @@ impl Checkpoints {
             writer,
             written: AtomicUsize::new(0),
             running: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
+            awaits_idle: AtomicBool::new(false),
+            stop: CancellationToken::new(),
         })
     }
 
     /// Counts a write, and starts a checkpoint when the log is large enough.
     pub(super) fn count_written(self: &Arc<Self>, extent: Extent, tasks: &TaskTracker) {
+        self.start_when_idle(tasks);
         let bytes = extent.bytes.saturating_add(BYTES_PER_WRITE);
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) < LOG_BYTES || self.running.swap(true, Ordering::Acquire) {
+        if before.saturating_add(bytes) < LOG_BYTES || self.running.load(Ordering::Relaxed) {
+            return;
+        }
+        let checkpoints = Arc::clone(self);
+        tasks.spawn(async move { checkpoints.run().await });
+    }
+
+    /// Starts a checkpoint when there were no writes for some time.
+    pub(super) fn start_when_idle(self: &Arc<Self>, tasks: &TaskTracker) {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        if self.awaits_idle.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let checkpoints = Arc::clone(self);
+        tasks.spawn(async move {
+            let idle = checkpoints.idle();
+            if checkpoints.stop.run_until_cancelled(idle).await == Some(true) {
+                checkpoints.run().await;
+            }
+        });
+    }
+
+    /// Ends the wait for an idle store. Closing the store writes its log back.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Waits until there are no writes; `false` if another task does.
+    async fn idle(&self) -> bool {
+        let mut seen = self.writes.load(Ordering::SeqCst);
+        loop {
+            tokio::time::sleep(IDLE).await;
+            self.awaits_idle.store(false, Ordering::SeqCst);
+            let writes = self.writes.load(Ordering::SeqCst);
+            // A write that comes later than this starts a task of its own, unless this one goes on.
+            if writes == seen {
+                return true;
+            }
+            if self.awaits_idle.swap(true, Ordering::SeqCst) {
+                return false;
+            }
+            seen = writes;
+        }
+    }
+
+    /// Makes a checkpoint, unless one is running.
+    async fn run(&self) {
+        if self.running.swap(true, Ordering::Acquire) {
             return;
         }
         self.written.store(0, Ordering::Relaxed);
-        let checkpoints = Arc::clone(self);
-        tasks.spawn(async move {
-            if let Err(error) = checkpoints.write_back().await {
-                // The log grows until the next checkpoint.
-                tracing::warn!(%error, "the log of the session store could not be written back");
-            }
-            checkpoints.running.store(false, Ordering::Release);
-        });
+        if let Err(error) = self.write_back().await {
+            // The log grows until the next checkpoint.
+            tracing::warn!(%error, "the log of the session store could not be written back");
+        }
+        self.running.store(false, Ordering::Release);
     }
 
     /// Writes most of the log back on a separate connection while writes continue, then the few frames that are left on the

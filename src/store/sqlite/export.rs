@@ -4,31 +4,15 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
 
 use super::super::StoreError;
-use super::super::copy::{CopiedRow, CopiedTable, CopiedValue, RowSource};
+use super::super::copy::{CopiedRow, CopiedTable, CopiedValue, RowBatch, RowSource};
 use super::Sqlite;
 use super::connections::{Executor, StatementError};
 use super::instructions::INSTRUCTIONS_START;
 use super::pieces;
 use super::read::damaged;
 use super::shared::RowLayout;
-use super::size::{CHUNK, unsigned};
+use super::size::unsigned;
 use super::write::{HIDDEN, count};
-
-/// Rows for one batch, up to a limit of rows and bytes.
-#[derive(Default)]
-struct Batch {
-    rows: Vec<CopiedRow>,
-    bytes: usize,
-}
-
-impl Batch {
-    /// Adds a row; returns whether the batch is full.
-    fn add(&mut self, row: CopiedRow) -> bool {
-        self.bytes += row.iter().map(CopiedValue::len).sum::<usize>();
-        self.rows.push(row);
-        self.rows.len() >= CHUNK.rows || self.bytes >= CHUNK.bytes
-    }
-}
 
 /// As an argument a value is part of a key, whose texts are of the type `TEXT`.
 impl ToSql for CopiedValue {
@@ -110,7 +94,7 @@ fn rows(
     let sql = select(table, query, after.is_some());
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(after.into_iter().flatten()))?;
-    let mut batch = Batch::default();
+    let mut batch = RowBatch::default();
     while let Some(row) = rows.next()? {
         let values = (0..table.columns.len()).map(|index| value(row, index));
         if batch.add(values.collect::<Result<_, _>>()?) {
@@ -148,7 +132,7 @@ fn messages(
         "SELECT seq, json, hidden, view, full_text, sources, long_bytes FROM messages
          WHERE session = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq",
     )?;
-    let mut batch = Batch::default();
+    let mut batch = RowBatch::default();
     loop {
         let head = heads.query_row(params![session, HIDDEN], |row| {
             Ok(RowLayout {

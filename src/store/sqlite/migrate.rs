@@ -100,8 +100,8 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// Applies the missing migrations. Blocks.
-pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+/// Applies the missing migrations. Returns whether an older version has made the database. Blocks.
+pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<bool, StoreError> {
     apply(connection, path, MIGRATIONS).map_err(StoreError::from)
 }
 
@@ -109,7 +109,7 @@ fn apply(
     connection: &mut Connection,
     path: &Path,
     migrations: &[Migration],
-) -> Result<(), StatementError> {
+) -> Result<bool, StatementError> {
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS _sqlx_migrations (
             version BIGINT PRIMARY KEY,
@@ -148,7 +148,7 @@ fn apply(
             run(connection, migration)?;
         }
     }
-    Ok(())
+    Ok(!applied.is_empty() && applied.len() < migrations.len())
 }
 
 fn applied(connection: &Connection) -> Result<Vec<(i64, bool, Vec<u8>)>, StatementError> {

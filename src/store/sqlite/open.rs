@@ -28,6 +28,8 @@ pub(super) struct OpenDatabase {
     pub(super) expiry: ExpiryTime,
     /// Whether there are hidden sessions or answers to be removed.
     pub(super) leftovers: bool,
+    /// Whether an older version of the program has made the database.
+    pub(super) upgraded: bool,
 }
 
 /// Opens the database in a file or in memory, and migrates its schema. Blocks.
@@ -47,7 +49,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
     };
     let named = path.clone().unwrap_or_else(|| PathBuf::from(":memory:"));
     first.busy_timeout(BUSY_WAIT).map_err(StoreError::failed)?;
-    migrate(&mut first, &named)?;
+    let upgraded = migrate(&mut first, &named)?;
     let sessions = sweep::mark_abandoned(&first).map_err(StoreError::failed)?;
     let expiry = expiry::kept(&first).map_err(StoreError::failed)?;
     let now = Clock::default().stamp();
@@ -75,6 +77,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
         lock,
         expiry,
         leftovers: sessions || answers,
+        upgraded,
     })
 }
 

@@ -109,6 +109,16 @@ pub(super) fn insert_all(
     insert(connection, (row, seq), message.pieces()).map(drop)
 }
 
+/// Inserts all pieces of a long text of a message.
+pub(super) fn insert_text(
+    connection: &Connection,
+    message: (i64, i64),
+    field: usize,
+    text: &[u8],
+) -> Result<(), StatementError> {
+    insert(connection, message, cut(field, text)).map(drop)
+}
+
 /// Inserts some pieces of a message at a place; returns the place after them.
 pub(super) fn insert_some(
     connection: &Connection,

@@ -7,6 +7,8 @@ use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::DynamicTransportError;
 
 use super::http::HttpError;
+use crate::net::certificate_remedy;
+
 /// Longest error text of a server that is passed on, in bytes.
 const MAX_TEXT_BYTES: usize = 2048;
 
@@ -103,7 +105,10 @@ fn http(error: HttpError) -> RequestFailure {
             let error = error.without_url();
             let first: &dyn Error = &error;
             let sources = std::iter::successors(Some(first), |&error| error.source());
-            let text = sources.last().map(ToString::to_string).unwrap_or_default();
+            let mut text = sources.last().map(ToString::to_string).unwrap_or_default();
+            if let Some(remedy) = certificate_remedy(&error) {
+                text = format!("{remedy} ({text})");
+            }
             match unreachable {
                 true => RequestFailure::Unreachable(text),
                 false => RequestFailure::Ended(text),

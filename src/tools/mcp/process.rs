@@ -32,6 +32,8 @@ const LINES_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct GuardedProcess {
     guard: Child,
+    /// What it starts, for the reason of an end.
+    program: String,
     /// Its end closes standard error, for which the guard ends the process.
     stderr: Option<DropGuard>,
 }
@@ -113,6 +115,7 @@ impl GuardedProcess {
         );
         let process = Self {
             guard,
+            program: command.program.clone(),
             stderr: Some(stop.drop_guard()),
         };
         Ok((process, ServerPipes { stdin, stdout }))
@@ -130,19 +133,19 @@ impl GuardedProcess {
             }
         };
         match ended {
-            Ok(status) => ending(status.ok().and_then(|status| status.code())),
+            Ok(status) => self.ending(status.ok().and_then(|status| status.code())),
             Err(_elapsed) => "its process does not end".to_owned(),
         }
     }
-}
 
-fn ending(code: Option<i32>) -> String {
-    match code {
-        Some(code) if code == i32::from(NOT_STARTED) => {
-            "its program could not be started".to_owned()
+    fn ending(&self, code: Option<i32>) -> String {
+        match code {
+            Some(code) if code == i32::from(NOT_STARTED) => {
+                format!("its program `{}` could not be started", self.program)
+            }
+            Some(code) => format!("its process ended with status {code}"),
+            None => "its process was killed".to_owned(),
         }
-        Some(code) => format!("its process ended with status {code}"),
-        None => "its process was killed".to_owned(),
     }
 }
 

@@ -16,6 +16,8 @@ const DEFAULT_LINES: usize = 500;
 const MAX_PAGE_CHARS: usize = 40_000;
 /// Most characters shown of one line.
 const MAX_LINE_CHARS: usize = 4_000;
+/// The start of the result of `reset_python`.
+pub(super) const CLEARED: &str = "All variables are cleared.";
 /// Most files listed.
 const MAX_LISTED: usize = 500;
 
@@ -24,9 +26,9 @@ pub(super) async fn reset(
     invocation: &ToolInvocation,
 ) -> Result<ToolOutput, ToolError> {
     interpreters.reset(&invocation.context.workspace).await?;
-    Ok(plain(
-        "All variables are cleared. Files in the working directory are kept.".to_owned(),
-    ))
+    Ok(plain(format!(
+        "{CLEARED} Files in the working directory are kept."
+    )))
 }
 
 pub(super) async fn list(

@@ -59,8 +59,8 @@ impl Interpreters {
         forward!(self, interpreters => interpreters.read_file(workspace, inputs, range).await)
     }
 
-    pub(super) fn expect_earlier_calls(&self, workspace: &WorkspaceId) {
-        forward!(self, interpreters => interpreters.expect_earlier_calls(workspace));
+    pub(super) fn expect_earlier_calls(&self, workspace: &WorkspaceId, had_variables: bool) {
+        forward!(self, interpreters => interpreters.expect_earlier_calls(workspace, had_variables));
     }
 
     pub(super) fn forget(&self, workspace: &WorkspaceId) {

@@ -168,6 +168,25 @@ fn files_text(files: &[CapturedFile]) -> String {
     }
 }
 
+/// The labels of the sections.
+const LABELS: [&str; 9] = [
+    "stdout",
+    "stderr",
+    "displayed",
+    "result",
+    "exception",
+    "ended",
+    "images",
+    "files",
+    "notices",
+];
+
+/// Whether a text begins as those of [`text`] that are not blank.
+pub(super) fn begins_with_label(text: &str) -> bool {
+    let label = text.split_once(":\n").map(|(label, _)| label);
+    label.is_some_and(|label| LABELS.contains(&label))
+}
+
 /// Builds a text of labelled sections without empty ones.
 #[derive(Debug, Default)]
 struct Sections(String);

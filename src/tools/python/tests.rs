@@ -139,7 +139,7 @@ impl Scripted {
             .ok_or(error)
     }
 
-    pub(super) fn expect_earlier_calls(&self, workspace: &WorkspaceId) {
+    pub(super) fn expect_earlier_calls(&self, workspace: &WorkspaceId, _had_variables: bool) {
         self.note(format!("expect {}", workspace.as_str()));
     }
 

@@ -40,7 +40,7 @@ fn entry(name: &str) -> HttpToolSettings {
 fn settings(configured: &[&str], dispatch: Option<&[&str]>) -> Settings {
     Settings {
         dispatch: dispatch.map(|patterns| DispatchSettings {
-            tools: strings(patterns),
+            tools: Some(strings(patterns)),
             endpoint: endpoint(),
             sequential: false,
             idempotent: true,
@@ -50,6 +50,7 @@ fn settings(configured: &[&str], dispatch: Option<&[&str]>) -> Settings {
         max_result_chars: 1000,
         connect_timeout: Duration::from_secs(1),
         code_by_default: false,
+        certificates: crate::net::CaCertificates::default(),
     }
 }
 
@@ -351,7 +352,7 @@ fn settings_that_cannot_be_used_are_named_without_their_secrets() {
             |s| dispatch(s).endpoint.secret = Some("whsec_".into()),
             "the dispatch URL",
         ),
-        (|s| dispatch(s).tools = strings(&["{a"]), "'{a'"),
+        (|s| dispatch(s).tools = Some(strings(&["{a"])), "'{a'"),
     ];
     for (spoil, named) in cases {
         let mut settings = settings(&["h", "g"], Some(&["*"]));

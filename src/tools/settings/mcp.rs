@@ -7,6 +7,7 @@ use ::http::HeaderMap;
 use secrecy::SecretString;
 use url::Url;
 
+use crate::net::CaCertificates;
 use crate::tools::set::Globs;
 
 /// Settings of MCP servers.
@@ -22,6 +23,8 @@ pub struct McpSettings {
     pub guard: PathBuf,
     /// The servers that requests may declare.
     pub requests: McpRequestSettings,
+    /// Authorities that are trusted for the servers of the settings, besides those of the system.
+    pub certificates: CaCertificates,
 }
 
 /// Settings of the servers that requests declare.

@@ -135,7 +135,7 @@ fn parse_event(event: &SseEvent) -> Result<StreamEvent, WebhookError> {
 }
 
 /// The media type of a response in lower case, without parameters; empty when there is none.
-fn media_type(headers: &HeaderMap) -> String {
+pub(super) fn media_type(headers: &HeaderMap) -> String {
     headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())

@@ -38,15 +38,19 @@ pub(super) enum RetryCondition {
     Never,
 }
 
-/// Why a call failed. The texts are sent to the model and contain no URL, header or part of the response body.
+/// Why a call failed. The texts are sent to the model, and logged; they contain no URL, header or part of the response body.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WebhookError {
     #[error("the tool endpoint could not be reached")]
     Unreachable(#[source] ClientError),
     #[error("the connection to the tool endpoint was lost")]
     ConnectionLost(#[source] ClientError),
-    #[error("the tool endpoint answered with status {}", .0.as_u16())]
-    Status(StatusCode),
+    #[error("the tool endpoint answered with status {}", .status.as_u16())]
+    Status {
+        status: StatusCode,
+        /// What the body says, for the model alone.
+        words: Option<String>,
+    },
     #[error("the tool endpoint answered with status {}: redirects are not followed", .0.as_u16())]
     Redirect(StatusCode),
     #[error("the tool endpoint answered with more than {0} bytes")]
@@ -73,7 +77,10 @@ impl AttemptError {
     pub(super) fn no_response(error: ClientError) -> Self {
         let unsent = matches!(
             error,
-            ClientError::Uri | ClientError::Connect(_) | ClientError::ConnectTimeout(_)
+            ClientError::Uri
+                | ClientError::Connect(_)
+                | ClientError::Certificate(..)
+                | ClientError::ConnectTimeout(_)
         );
         let (error, retry) = if unsent {
             (WebhookError::Unreachable(error), RetryCondition::Always)
@@ -102,7 +109,10 @@ impl AttemptError {
         let error = if status.is_redirection() {
             WebhookError::Redirect(status)
         } else {
-            WebhookError::Status(status)
+            WebhookError::Status {
+                status,
+                words: None,
+            }
         };
         Self {
             error,
@@ -138,8 +148,14 @@ impl From<BodyError> for AttemptError {
 
 impl From<WebhookError> for ToolError {
     fn from(error: WebhookError) -> Self {
+        let message = match &error {
+            WebhookError::Status {
+                words: Some(words), ..
+            } => format!("{error}: {words}"),
+            other => other.to_string(),
+        };
         Self::Failed {
-            message: error.to_string(),
+            message,
             source: Some(Box::new(error) as Box<dyn Error + Send + Sync>),
         }
     }

@@ -178,6 +178,7 @@ fn tool(endpoint: EndpointSettings, idempotent: bool) -> HttpTool {
         max_result_chars: 1000,
         connect_timeout: LONG,
         code_by_default: false,
+        certificates: crate::net::CaCertificates::default(),
     };
     let client = WebhookClient::new(&settings).unwrap();
     HttpTool::from_settings(&client, &settings.http_tools[0]).unwrap()

@@ -10,7 +10,7 @@ use futures_util::Stream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::super::UpstreamError;
-use crate::net::ClientError;
+use crate::net::{ClientError, cause_of};
 
 /// Why a body cannot be read further.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl<S: Stream<Item = Result<Bytes, ClientError>> + Unpin> BodyReader<S> {
         if let Poll::Ready(piece) = Pin::new(&mut self.stream).poll_next(context) {
             self.waiting_since = None;
             return Poll::Ready(
-                piece.map(|piece| piece.map_err(|error| ReadError::Broken(root_cause(&error)))),
+                piece.map(|piece| piece.map_err(|error| ReadError::Broken(cause_of(&error)))),
             );
         }
         let now = Instant::now();
@@ -90,15 +90,6 @@ impl ReadError {
             Self::Broken(reason) => UpstreamError::Broken { upstream, reason },
         }
     }
-}
-
-/// The message of the last error in the chain. The errors before it may contain the URL.
-pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 /// The body of a forwarded response.

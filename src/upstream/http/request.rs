@@ -11,18 +11,17 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::super::ModelCall;
-use super::super::settings::Settings;
+use super::super::settings::Quirks;
 use crate::net::RequestBody;
 use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::parted::PartedWriter;
 
-/// Encodes the body of a chat request, with the quirks of the upstream. The messages are not copied. Texts stand for images
+/// Encodes the body of a chat request for the upstream's model, with the quirks of the upstream. The messages are not copied. Texts stand for images
 /// whose files were deleted meanwhile.
-pub(super) async fn chat_body(call: &ModelCall, settings: &Settings) -> RequestBody {
-    let quirks = &settings.quirks;
+pub(super) async fn chat_body(call: &ModelCall, model: &str, quirks: &Quirks) -> RequestBody {
     let mut body = PartedWriter::default();
     body.text("{\"model\":");
-    body.text(&quoted(settings.model_name(&call.model)));
+    body.text(&quoted(model));
     let streams = quirks.streams && call.streams;
     body.text(if streams {
         ",\"stream\":true"

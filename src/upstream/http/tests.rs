@@ -20,6 +20,7 @@ use crate::openai::ending::AnswerEnd;
 use crate::openai::event::ModelEvent;
 use crate::openai::usage::FinishReason;
 use crate::upstream::Transcript;
+use crate::upstream::settings::ChosenQuirks;
 
 /// One step of the scripted server after it has read a request.
 #[derive(Clone)]
@@ -95,7 +96,9 @@ impl Server {
             idle_timeout: long,
             max_stream_bytes: 1 << 20,
             affinity_header: None,
-            quirks: Quirks::default(),
+            certificates: crate::net::CaCertificates::default(),
+            key_source: KeySource::None,
+            quirks: ChosenQuirks::default(),
         }
     }
 

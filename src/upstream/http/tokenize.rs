@@ -6,8 +6,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use url::Url;
 
-use super::super::settings::Settings;
-use super::super::{BoxError, ModelCall};
+use super::super::{BoxError, ModelCall, Upstream};
 use super::HttpUpstream;
 use super::response::read_capped;
 use crate::net::RequestBody;
@@ -26,7 +25,7 @@ struct Tokenized {
 impl HttpUpstream {
     /// The tokens that a call sends. `None` if the server has no `/tokenize`, or it fails.
     pub(super) async fn tokenize(&self, call: &ModelCall) -> Option<u64> {
-        if !self.settings.quirks.tokenize {
+        if !self.quirks().tokenize {
             return None;
         }
         match self.tokenized(call).await {
@@ -39,7 +38,7 @@ impl HttpUpstream {
     }
 
     async fn tokenized(&self, call: &ModelCall) -> Result<u64, BoxError> {
-        let mut request = Request::new(body(call, &self.settings).await);
+        let mut request = Request::new(body(call, self.model_name(&call.model)).await);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = Uri::try_from(url(&self.settings.base_url).as_str())?;
         let mut headers = self.call_headers(call);
@@ -70,10 +69,10 @@ fn url(base: &Url) -> Url {
 }
 
 /// The body of a request. The messages are not copied.
-async fn body(call: &ModelCall, settings: &Settings) -> RequestBody {
+async fn body(call: &ModelCall, model: &str) -> RequestBody {
     let mut body = PartedWriter::default();
     body.text("{\"model\":");
-    body.text(&quoted(settings.model_name(&call.model)));
+    body.text(&quoted(model));
     if let Some(tools) = &call.tools {
         body.text(",\"tools\":");
         body.shared(tools);

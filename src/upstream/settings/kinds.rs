@@ -1,5 +1,8 @@
 //! Kinds of model servers: the hosts of the providers among them, and what is known of each.
 
+use std::fmt;
+
+use serde::Serialize;
 use url::Url;
 
 use super::{
@@ -42,6 +45,8 @@ pub enum ServerKind {
     OpenRouter,
     /// The proxy LiteLLM.
     LiteLlm,
+    /// `transformers serve` of Hugging Face.
+    Transformers,
 }
 
 /// Ends of the host names of providers, after a dot.
@@ -60,6 +65,12 @@ const HOSTS: [(&str, ServerKind); 13] = [
     (".api.cerebras.ai", ServerKind::Cerebras),
     (".openrouter.ai", ServerKind::OpenRouter),
 ];
+
+impl fmt::Display for ServerKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(formatter)
+    }
+}
 
 impl ServerKind {
     /// The kind of server at a URL. It is known only of the hosts of providers: a port proves nothing.
@@ -92,9 +103,11 @@ impl Quirks {
                 max_tokens_field: MaxTokensField::MaxTokens,
                 ..defaults
             },
-            ServerKind::Ollama => Self {
+            // `tool_choice` has no effect there. Older versions of `transformers serve` refuse it, `stream_options` and
+            // `max_completion_tokens`; newer ones ignore them.
+            ServerKind::Ollama | ServerKind::Transformers => Self {
                 developer_role: false,
-                // `tool_choice` has no effect there.
+                stream_options: kind == ServerKind::Ollama,
                 final_call: FinalCall::RemoveTools,
                 max_tokens_field: MaxTokensField::MaxTokens,
                 ..defaults
@@ -201,8 +214,10 @@ mod tests {
             ("xai", ServerKind::XAi),
             ("openrouter", ServerKind::OpenRouter),
             ("litellm", ServerKind::LiteLlm),
+            ("transformers", ServerKind::Transformers),
         ] {
             assert_eq!(serde_json::to_value(kind).unwrap(), name);
+            assert_eq!(kind.to_string(), name);
         }
     }
 }

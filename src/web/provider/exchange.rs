@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 use super::{Provider, SetupError};
-use crate::net::{Backoff, ClientOptions, retry_after};
+use crate::net::{Backoff, ClientOptions, certificate_remedy, retry_after};
 use crate::web::encoding::{DecodedBody, Encoding};
 use crate::web::outcome::error_chain;
 use crate::web::settings::Settings;
@@ -161,6 +161,7 @@ impl ProviderClient {
             redirects: Policy::custom(follow),
             // Without a configured URL the provider's public one is used.
             tls: urls.any(|url| url.as_ref().is_none_or(encrypted)),
+            certificates: settings.certificates.clone(),
             ..ClientOptions::default()
         };
         let client = options.build();
@@ -243,7 +244,10 @@ impl FailedAttempt {
 
     fn no_response(error: reqwest::Error) -> Self {
         let error = error.without_url();
-        let cause = error_chain(&error);
+        let cause = match certificate_remedy(&error) {
+            Some(remedy) => format!("{remedy}: {}", error_chain(&error)),
+            None => error_chain(&error),
+        };
         let problem = match error.is_connect() {
             true => ProviderProblem::Unreachable { cause },
             false => ProviderProblem::Broken { cause },

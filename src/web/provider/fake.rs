@@ -188,6 +188,7 @@ pub(in crate::web) fn settings(providers: Vec<ProviderSettings>) -> Settings {
             memory: 1,
         },
         embeddings: None,
+        certificates: crate::net::CaCertificates::default(),
     }
 }
 

@@ -58,6 +58,7 @@ impl Embeddings {
     pub(super) fn new(settings: EmbeddingSettings) -> Result<Self, SetupError> {
         let options = ClientOptions {
             connect_timeout: CONNECT_TIMEOUT,
+            certificates: settings.certificates.clone(),
             ..ClientOptions::default()
         };
         let client = options.build();

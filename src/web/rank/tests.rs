@@ -222,6 +222,7 @@ async fn with_embeddings(answer: impl Fn(&Value) -> String) -> (Vec<Chosen>, Val
         api_key: Some("sk-test".into()),
         model: "embed".to_owned(),
         timeout: Duration::from_secs(10),
+        certificates: crate::net::CaCertificates::default(),
     }));
     let candidates = [
         page("A", "The cat sat on the cat."),

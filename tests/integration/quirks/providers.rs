@@ -208,7 +208,7 @@ async fn readyz_names_the_kinds_that_are_known() {
     let toml = entry(&first, "a", "kind = \"moonshot\"") + &entry(&second, "b", "");
     let app = TestApp::builder().toml(&toml).start().await;
     let ready = app.get("/readyz").await.json();
-    let expected = json!({"a": {"kind": "moonshot"}});
+    let expected = json!({"a": {"kind": "moonshot", "state": "ok"}, "b": {"state": "ok"}});
     assert_eq!(ready["upstreams"], expected);
 }
 
@@ -241,11 +241,12 @@ async fn check_config_shows_the_kind_that_the_host_of_a_provider_implies() {
         ),
     ] {
         let toml = format!("[[upstreams]]\nname = \"u\"\nbase_url = \"{url}\"\n{lines}\n");
-        let ended = TestApp::builder().toml(&toml).run("check-config").await;
+        let builder = TestApp::builder().toml(&toml).args(["--all"]);
+        let ended = builder.run("check-config").await;
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert!(ended.stdout.contains(shown), "{shown}: {}", ended.stdout);
     }
-    let local = TestApp::builder().args(["--upstream", "https://openrouter.ai/api/v1"]);
+    let local = TestApp::builder().args(["--all", "--upstream", "https://openrouter.ai/api/v1"]);
     let ended = local.run("check-config").await;
     assert!(
         ended.stdout.contains("kind = \"openrouter\""),

@@ -80,7 +80,7 @@ async fn stop(app: &mut TestApp) -> std::path::PathBuf {
     app.dir().join("sessions.db")
 }
 
-fn turn(session: &str, content: &str) -> Value {
+pub(crate) fn turn(session: &str, content: &str) -> Value {
     let body = with(
         ask_with(content, ["t", "long", "make", "mine"]),
         "session_id",
@@ -90,7 +90,7 @@ fn turn(session: &str, content: &str) -> Value {
 }
 
 /// A model that calls the tools that the user names.
-fn obedient(request: &Recorded) -> Reply {
+pub(crate) fn obedient(request: &Recorded) -> Reply {
     let messages = request.messages();
     let last = messages.last().unwrap();
     if last["role"] != "user" {
@@ -104,7 +104,7 @@ fn obedient(request: &Recorded) -> Reply {
     }
 }
 
-async fn tools() -> Webhook {
+pub(crate) async fn tools() -> Webhook {
     let made = json!({"content": "made", "files": [{"name": "report.txt", "mime_type": "text/plain", "data": "aGVsbG8="}]});
     let hook = Webhook::start().await.on("t", webhook::text("r\u{0}x"));
     // Longer than a row of SQLite.
@@ -113,7 +113,7 @@ async fn tools() -> Webhook {
 }
 
 /// Everything that can be read, by path.
-async fn everything(client: &Client, runs: &[String]) -> Vec<(String, Value)> {
+pub(crate) async fn everything(client: &Client, runs: &[String]) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     let sessions = client.get("/v1/sessions?limit=100").await.json();
     let ids = sessions["data"].as_array().unwrap().iter();

@@ -15,7 +15,7 @@ struct Authorities {
     addresses: [String; 2],
 }
 
-fn openssl(directory: &Path, arguments: &str) {
+pub(crate) fn openssl(directory: &Path, arguments: &str) {
     let mut command = Command::new("openssl");
     command.args(arguments.split(' ')).current_dir(directory);
     let ended = command.output().unwrap();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::support::app::TestApp;
-use super::super::support::script::{calls, reasoning, text, text_and_calls};
+use super::super::support::script::{calls, calls_of, reasoning, text, text_and_calls};
 use super::super::support::server::Gate;
 use super::super::support::upstream::ScriptedUpstream;
 use super::super::support::webhook::{self, Webhook};
@@ -305,7 +305,6 @@ async fn the_client_runs_its_own_calls() {
     );
     let events = stream(app.client(), body.clone()).await;
     let response = last(&events);
-    // The arguments of the client's call are there before the tool runs.
     assert_eq!(kinds(response), ["message", "function_call", "mcp_call"]);
     assert_eq!(response["status"], "completed");
     assert_eq!(response["agent"]["stop_reason"], "client_tools");
@@ -325,6 +324,64 @@ async fn the_client_runs_its_own_calls() {
     assert_eq!(sent.roles(), ["user", "assistant", "tool", "tool"]);
     assert_eq!(sent.tool_results()[0].1, "2");
     assert_eq!(hook.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn items_of_a_batch_stand_in_the_order_of_the_model_whoever_runs_the_calls() {
+    let batches: [&[&str]; 6] = [
+        &["t", "mine"],
+        &["mine", "t"],
+        &["t", "mine", "t", "yours"],
+        &["mine", "t", "yours", "t"],
+        &["unknown", "mine", "t"],
+        &["t", "t", "mine", "yours"],
+    ];
+    for batch in batches {
+        let reply = || {
+            let called = batch.iter().enumerate();
+            let called: Vec<(&str, Value)> = called
+                .map(|(at, name)| (*name, json!({"at": at})))
+                .collect();
+            calls_of(&called)
+        };
+        let upstream = ScriptedUpstream::start([reply(), reply()]).await;
+        let hook = Webhook::start().await.on("t", webhook::text("r"));
+        let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+        let app = builder.toml("dispatch_tools = [\"t\"]").start().await;
+        let tools = json!(["mine", "yours", "t"].map(function));
+        let body = json!({"model": "test-model", "input": "Go", "tools": tools});
+        let whole = create(&app, body.clone()).await;
+        let events = stream(app.client(), body).await;
+        let streamed = last(&events);
+        let id = streamed["id"].as_str().unwrap();
+        let stored = app.get(&format!("/v1/responses/{id}")).await.json();
+        let expected = batch.iter().enumerate();
+        let expected = expected.filter(|(_, name)| **name != "unknown");
+        let expected: Vec<Value> = expected
+            .map(|(at, name)| json!([name, format!("{{\"at\":{at}}}")]))
+            .collect();
+        for response in [&whole, streamed, &stored] {
+            let items = response["output"].as_array().unwrap().iter();
+            let found: Vec<Value> = items
+                .map(|item| json!([item["name"], item["arguments"]]))
+                .collect();
+            assert_eq!(found, expected, "{batch:?}");
+        }
+        let deltas = events
+            .iter()
+            .filter(|event| event["type"] == "response.function_call_arguments.delta");
+        for item in streamed["output"].as_array().unwrap() {
+            let of_item = deltas
+                .clone()
+                .filter(|event| event["item_id"] == item["id"]);
+            let text: String = of_item
+                .map(|event| event["delta"].as_str().unwrap())
+                .collect();
+            if item["type"] == "function_call" {
+                assert_eq!(json!(text), item["arguments"], "{batch:?}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -178,6 +178,9 @@ impl Builder {
         set("files_dir", is_postgres.then_some("sessions-files"));
         set("upstream", self.upstream.as_deref());
         set("tool_dispatch_url", self.dispatch.as_deref());
+        if self.dispatch.is_some() && !own("dispatch_tools") {
+            config.push_str("dispatch_tools = [\"*\"]\n");
+        }
         config + &self.toml
     }
 

@@ -57,23 +57,31 @@ pub(crate) fn calls<const N: usize>(calls: [(&str, Value); N]) -> Reply {
 
 /// The model says something and calls tools.
 pub(crate) fn text_and_calls<const N: usize>(text: &str, calls: [(&str, Value); N]) -> Reply {
-    let calls = calls
-        .into_iter()
-        .map(|(name, arguments)| Call {
-            id: None,
-            name: name.to_owned(),
-            // A string stands for the text of the arguments as it is, broken JSON included.
-            arguments: match arguments {
-                Value::String(text) => text,
-                other => other.to_string(),
-            },
-        })
-        .collect();
     chat(Chat {
         text: text.to_owned(),
-        calls,
+        calls: calls.iter().map(call).collect(),
         ..Chat::default()
     })
+}
+
+/// The model calls these tools, however many.
+pub(crate) fn calls_of(calls: &[(&str, Value)]) -> Reply {
+    chat(Chat {
+        calls: calls.iter().map(call).collect(),
+        ..Chat::default()
+    })
+}
+
+fn call((name, arguments): &(&str, Value)) -> Call {
+    Call {
+        id: None,
+        name: (*name).to_owned(),
+        // A string stands for the text of the arguments as it is, broken JSON included.
+        arguments: match arguments {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        },
+    }
 }
 
 /// These bytes, piece by piece, as an event stream.

@@ -48,6 +48,8 @@ enum Script {
 struct Manner {
     strict: bool,
     models: Vec<String>,
+    /// What is answered to requests for the models, instead of a list of them; the last one over and over.
+    listings: VecDeque<HttpReply>,
 }
 
 impl ScriptedUpstream {
@@ -70,6 +72,7 @@ impl ScriptedUpstream {
             manner: Mutex::new(Manner {
                 strict: true,
                 models: vec![MODEL.to_owned()],
+                listings: VecDeque::new(),
             }),
         });
         let handler: Handler = {
@@ -91,6 +94,12 @@ impl ScriptedUpstream {
     /// Lists these models.
     pub(crate) fn models(self, models: &[&str]) -> Self {
         self.shared.manner.lock().models = models.iter().map(|id| (*id).to_owned()).collect();
+        self
+    }
+
+    /// Answers requests for the models with these in turn, and with the last one from then on.
+    pub(crate) fn listing(self, answers: impl IntoIterator<Item = HttpReply>) -> Self {
+        self.shared.manner.lock().listings = answers.into_iter().collect();
         self
     }
 
@@ -230,7 +239,13 @@ impl Shared {
                 answer
             }
             (&Method::GET, "/v1/models") => {
-                self.others.send_modify(|seen| seen.push(recorded));
+                // What loopwright asks by itself after its start comes at a time that no test knows.
+                if !recorded.header("user-agent").is_some_and(is_look) {
+                    self.others.send_modify(|seen| seen.push(recorded));
+                }
+                if let Some(reply) = self.next_listing() {
+                    return Outgoing::Scripted(reply);
+                }
                 let data: Vec<Value> = models.iter().map(|id| model_json(id)).collect();
                 scripted(200, &json!({"object": "list", "data": data}))
             }
@@ -244,6 +259,14 @@ impl Shared {
                 answer
             }
             _ => self.echo(recorded, body),
+        }
+    }
+
+    fn next_listing(&self) -> Option<HttpReply> {
+        let listings = &mut self.manner.lock().listings;
+        match listings.len() {
+            0 | 1 => listings.front().cloned(),
+            _ => listings.pop_front(),
         }
     }
 
@@ -330,8 +353,14 @@ impl Shared {
     }
 }
 
+/// Whether a user agent is that of loopwright looking at its model servers.
+fn is_look(agent: &str) -> bool {
+    agent.starts_with("loopwright/") && agent.ends_with(" (look)")
+}
+
+/// An entry that does not tell what the server is.
 fn model_json(id: &str) -> Value {
-    json!({"id": id, "object": "model", "created": 1_780_000_000, "owned_by": "vllm", "root": id, "max_model_len": 32_768})
+    json!({"id": id, "object": "model", "created": 1_780_000_000, "owned_by": "scripted", "root": id, "max_model_len": 32_768})
 }
 
 /// The answer of vLLM's `/tokenize`: a thousand tokens for a message, and one for a tool. It has no model `other`.

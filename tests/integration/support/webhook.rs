@@ -76,6 +76,11 @@ pub(crate) fn status(code: u16, headers: &[(&str, &str)], body: &str) -> ToolRep
     ToolReply(reply)
 }
 
+/// The tool server answers with this status and a body of this media type.
+pub(crate) fn refusal(code: u16, media_type: &str, body: &str) -> ToolReply {
+    ToolReply(HttpReply::whole(code, media_type, body.to_owned()))
+}
+
 /// The tool answers with an event stream: one event for each value.
 pub(crate) fn sse<const N: usize>(events: [Value; N]) -> ToolReply {
     let piece = |event: Value| Part::Bytes(format!("data: {event}\n\n").into());

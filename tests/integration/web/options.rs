@@ -257,7 +257,10 @@ async fn the_tools_are_listed_and_the_settings_printed() {
         listed["data"][0]["parameters"]["required"],
         json!(["query"])
     );
-    let told = builder(&upstream, &engine).run("check-config").await;
+    let told = builder(&upstream, &engine)
+        .args(["--all"])
+        .run("check-config")
+        .await;
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     let origin = engine.origin();
     for line in [

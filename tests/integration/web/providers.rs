@@ -240,7 +240,10 @@ async fn an_upstream_with_embeddings_has_its_say_in_the_order() {
         let body = app.post_chat(ask("x")).await.completion();
         let told = result(&body);
         assert_eq!(super::sources(&told)[0], (1, first.to_owned()), "{told}");
-        assert_eq!(embeddings.paths(), ["/v1/embeddings"]);
+        let mut paths = embeddings.paths();
+        // At a time of its own loopwright asks for the models.
+        paths.retain(|path| path != "/v1/models");
+        assert_eq!(paths, ["/v1/embeddings"]);
     }
 }
 

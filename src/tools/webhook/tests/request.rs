@@ -179,7 +179,7 @@ async fn a_dispatched_tool_calls_the_dispatch_endpoint() {
     let server = Server::start(vec![content("a")]).await;
     let settings = Settings {
         dispatch: Some(DispatchSettings {
-            tools: vec!["*".into()],
+            tools: None,
             endpoint: server.settings(),
             sequential: true,
             idempotent: true,
@@ -189,6 +189,7 @@ async fn a_dispatched_tool_calls_the_dispatch_endpoint() {
         max_result_chars: 1000,
         connect_timeout: LONG,
         code_by_default: false,
+        certificates: crate::net::CaCertificates::default(),
     };
     let client = WebhookClient::new(&settings).unwrap();
     let endpoint = Endpoint::dispatch(&client, settings.dispatch.as_ref().unwrap()).unwrap();

@@ -181,7 +181,7 @@ async fn an_answer_that_is_not_streamed_gives_the_same_events() {
     ] {
         let server = Server::answering(head, body).await;
         let mut settings = server.settings();
-        settings.quirks.streams = streams;
+        settings.quirks.streams = Some(streams);
         let (events, failure) = collect(&HttpUpstream::new(settings).unwrap()).await;
         if good {
             assert!(failure.is_none(), "{failure:?}");

@@ -36,7 +36,7 @@ async fn a_call_is_encoded_with_the_quirks_of_the_upstream() {
     ] {
         let mut server = Server::answering(SSE_HEAD, DONE).await;
         let mut settings = server.settings();
-        settings.quirks = quirks;
+        settings.quirks = quirks.into();
         settings.model_map = vec![(model.into(), "mapped".into())];
         let (events, error) = collect(&HttpUpstream::new(settings).unwrap()).await;
         assert!(error.is_none(), "{error:?}");
@@ -81,7 +81,7 @@ async fn the_output_is_limited_by_the_field_that_the_server_takes() {
     ] {
         let mut server = Server::answering(SSE_HEAD, DONE).await;
         let mut settings = server.settings();
-        settings.quirks.max_tokens_field = field;
+        settings.quirks.max_tokens_field = Some(field);
         let call = ModelCall {
             max_output_tokens: Some(7),
             ..call()

@@ -1,29 +1,41 @@
-//! The quirks of an upstream: what the file says, and otherwise what the kind of server implies.
+//! The quirks that the operator has set. The others follow from the kind of server, which may become known later.
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::CallIdStyle;
-use crate::upstream::settings::{
+use super::{
     EmptyContent, FinalCall, MaxTokensField, MissingReasoning, NativeApi, Quirks, ReasoningField,
     RoleOrder, ServerKind, ThinkTags,
 };
+use crate::ids::CallIdStyle;
 
 /// A table whose keys are the fields of [`Quirks`].
 macro_rules! quirks {
     ($($key:ident: $type:ty,)*) => {
-        /// `quirks` of an upstream.
-        #[derive(Debug, Clone, Default, Deserialize, Serialize)]
+        /// The quirks that are set, as the table `quirks` of an upstream writes them.
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
         #[serde(default, deny_unknown_fields)]
-        pub(super) struct QuirksSection {
-            $(#[serde(skip_serializing_if = "Option::is_none")] $key: Option<$type>,)*
+        pub struct ChosenQuirks {
+            $(
+                #[doc = concat!("As [`Quirks::", stringify!($key), "`].")]
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $key: Option<$type>,
+            )*
         }
 
-        impl QuirksSection {
-            /// The quirks of a server of this kind. Afterwards the section has a value for every key, so that it is shown.
-            pub(super) fn settle(&mut self, kind: Option<ServerKind>) -> Quirks {
+        impl ChosenQuirks {
+            /// The quirks of a server of this kind. What is set wins.
+            pub fn settle(&self, kind: Option<ServerKind>) -> Quirks {
                 let implied = kind.map_or_else(Quirks::default, Quirks::of);
                 Quirks {
-                    $($key: self.$key.get_or_insert(implied.$key).clone(),)*
+                    $($key: self.$key.clone().unwrap_or(implied.$key),)*
+                }
+            }
+        }
+
+        impl From<Quirks> for ChosenQuirks {
+            fn from(quirks: Quirks) -> Self {
+                Self {
+                    $($key: Some(quirks.$key),)*
                 }
             }
         }

@@ -1,0 +1,266 @@
+//! Looks at the upstreams: whether each answers a request for its models, what it is, and what to do if it does not answer.
+//!
+//! A request of a client never waits for a look.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{HeaderValue, USER_AGENT};
+use ::http::{HeaderMap, StatusCode};
+use futures_util::future::join_all;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::models::{ModelEntry, list};
+use super::refusal::refuses_key;
+use super::router::{Router, RouterEntry};
+use super::settings::{KeySource, ServerKind};
+use super::{Upstream, UpstreamError};
+use crate::net::{Backoff, cause_of};
+
+/// The `user-agent` of the looks after the start.
+const AGENT: &str = concat!("loopwright/", env!("CARGO_PKG_VERSION"), " (look)");
+/// The delays between looks at a server that is not ready.
+const DELAYS: Backoff = Backoff {
+    base: Duration::from_millis(500),
+    max: Duration::from_secs(30),
+    jitter: 0.25,
+};
+/// Most models that are named.
+const MAX_NAMED: usize = 5;
+/// Most characters of a name.
+const MAX_NAME_CHARS: usize = 60;
+
+/// What a look at an upstream has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UpstreamState {
+    /// It lists its models.
+    Ok,
+    /// There is no connection, or no answer.
+    Unreachable,
+    /// It fails, or is not ready yet.
+    ServerError,
+    /// It wants a key, and loopwright has none.
+    AsksForKey,
+    /// It refuses the key that loopwright has.
+    RefusedKey,
+    /// It lists no models. It may answer other requests.
+    NoModelsEndpoint,
+    /// It refuses the request for another reason.
+    Refused,
+    /// Its answer is no list of models.
+    NoModelList,
+}
+
+/// A look at an upstream.
+#[derive(Debug, Clone)]
+pub struct Sight {
+    /// The upstream.
+    pub upstream: Arc<dyn Upstream>,
+    /// What was found.
+    pub state: UpstreamState,
+    /// The models, or the cause and the remedy, for the operator.
+    pub text: String,
+    /// Whether a later look is likely to find the same.
+    is_final: bool,
+}
+
+impl UpstreamState {
+    /// Whether the server is there and does not fail.
+    pub fn is_reachable(self) -> bool {
+        match self {
+            Self::Ok
+            | Self::AsksForKey
+            | Self::RefusedKey
+            | Self::NoModelsEndpoint
+            | Self::Refused => true,
+            Self::Unreachable | Self::ServerError | Self::NoModelList => false,
+        }
+    }
+
+    fn of(error: &UpstreamError, key: &KeySource) -> Self {
+        match error {
+            UpstreamError::Status { status, .. } => match *status {
+                status if refuses_key(status) && key.is_own() => Self::RefusedKey,
+                status if refuses_key(status) => Self::AsksForKey,
+                StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Self::NoModelsEndpoint,
+                status if status.is_server_error() => Self::ServerError,
+                _ => Self::Refused,
+            },
+            UpstreamError::Malformed { .. } => Self::NoModelList,
+            _ => Self::Unreachable,
+        }
+    }
+}
+
+impl Sight {
+    /// Whether the upstream can be used, as far as a look can tell. A server that lists no models may well answer, and one
+    /// whose key the clients have is in order.
+    pub fn is_good(&self) -> bool {
+        match self.state {
+            UpstreamState::Ok | UpstreamState::NoModelsEndpoint => true,
+            UpstreamState::AsksForKey => *self.upstream.key_source() == KeySource::Clients,
+            _ => false,
+        }
+    }
+
+    fn log(&self) {
+        let (name, url, text) = (self.upstream.name(), self.upstream.address(), &self.text);
+        match self.is_good() && self.state != UpstreamState::NoModelsEndpoint {
+            true => tracing::info!("model server {name} ({url}): {text}"),
+            false => tracing::warn!("model server {name} ({url}): {text}"),
+        }
+    }
+}
+
+/// Looks at all upstreams at the same time, with these headers. What was not seen before is logged.
+pub async fn look(router: &Router, headers: &HeaderMap) -> Vec<Sight> {
+    join_all(router.entries().iter().map(|entry| sight(entry, headers))).await
+}
+
+/// Looks at each upstream after the start, again and again at one that is not there, not ready or without models.
+pub async fn watch(router: Arc<Router>) {
+    let agent = HeaderValue::from_static(AGENT);
+    let headers = HeaderMap::from_iter([(USER_AGENT, agent)]);
+    let until_ready = async |entry: &RouterEntry| {
+        let mut looks = 0;
+        while !sight(entry, &headers).await.is_final {
+            tokio::time::sleep(DELAYS.delay(looks)).await;
+            looks = looks.saturating_add(1);
+        }
+    };
+    join_all(router.entries().iter().map(until_ready)).await;
+}
+
+async fn sight(entry: &RouterEntry, headers: &HeaderMap) -> Sight {
+    let upstream = entry.upstream.clone();
+    let answer = list(entry, headers).await;
+    let kind = upstream.kind();
+    let (state, text, is_final) = match &answer {
+        Ok(models) => {
+            // Ollama has none until one was fetched, and then tells what it is.
+            let is_final = kind.is_some() || !models.is_empty();
+            (UpstreamState::Ok, found(kind, models), is_final)
+        }
+        Err(error) => {
+            let state = UpstreamState::of(error, upstream.key_source());
+            let is_final = !matches!(
+                state,
+                UpstreamState::Unreachable | UpstreamState::ServerError
+            );
+            (state, problem(state, error, upstream.as_ref()), is_final)
+        }
+    };
+    let sight = Sight {
+        upstream,
+        state,
+        text,
+        is_final,
+    };
+    if entry.is_news((state, kind)) {
+        sight.log();
+    }
+    sight
+}
+
+/// The kind and the models.
+fn found(kind: Option<ServerKind>, models: &[ModelEntry]) -> String {
+    let kind = kind.map_or_else(
+        || "of a kind that is not recognised".to_owned(),
+        |kind| kind.to_string(),
+    );
+    let number = match models.len() {
+        0 => return format!("{kind}, no models"),
+        1 => "1 model".to_owned(),
+        number => format!("{number} models"),
+    };
+    let mut names: Vec<String> = models
+        .iter()
+        .take(MAX_NAMED)
+        .map(|it| shown(&it.id))
+        .collect();
+    if models.len() > MAX_NAMED {
+        names.push("…".to_owned());
+    }
+    format!("{kind}, {number} ({})", names.join(", "))
+}
+
+/// A name within the limit and without control characters.
+pub(super) fn shown(name: &str) -> String {
+    let plain = |character: char| {
+        if character.is_control() {
+            '?'
+        } else {
+            character
+        }
+    };
+    let mut shown: String = name.chars().take(MAX_NAME_CHARS).map(plain).collect();
+    if shown.len() < name.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// What is wrong, and the remedy.
+fn problem(state: UpstreamState, error: &UpstreamError, upstream: &dyn Upstream) -> String {
+    let status = match error {
+        UpstreamError::Status { status, .. } => {
+            format!("it answers with status {}", status.as_u16())
+        }
+        _ => String::new(),
+    };
+    match state {
+        UpstreamState::Ok => String::new(),
+        UpstreamState::Unreachable => {
+            let cause = cause(error);
+            format!("it cannot be reached ({cause}); {}", remedy(&cause))
+        }
+        UpstreamState::ServerError => {
+            format!("{status}; it may still be loading, else see its log; it is asked again")
+        }
+        UpstreamState::AsksForKey if *upstream.key_source() == KeySource::Clients => {
+            format!("it asks for a key ({status}); the keys of clients are passed on to it")
+        }
+        UpstreamState::AsksForKey => {
+            format!("it asks for a key ({status}); {}", upstream.key_source().remedy())
+        }
+        UpstreamState::RefusedKey => {
+            format!("it refuses the key ({status}); {}", upstream.key_source().remedy())
+        }
+        UpstreamState::NoModelsEndpoint => format!(
+            "it does not list its models ({status} to GET /models); if the path of --upstream (`base_url` in the file) lacks \
+             /v1, add it; requests are sent all the same"
+        ),
+        UpstreamState::Refused => format!(
+            "{status} to GET /models; check --upstream (`base_url` in the file); requests are sent all the same"
+        ),
+        UpstreamState::NoModelList => {
+            "its answer to GET /models is no list of models; check --upstream (`base_url` in the file)".to_owned()
+        }
+    }
+}
+
+fn cause(error: &UpstreamError) -> String {
+    match error {
+        UpstreamError::Connect { source, .. } => cause_of(source.as_ref()),
+        UpstreamError::Timeout { limit, .. } => format!("no answer within {} s", limit.as_secs()),
+        UpstreamError::Broken { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// What helps against a failure of the connection.
+fn remedy(cause: &str) -> &'static str {
+    if cause.contains("InvalidContentType") || cause.contains("wrong version") {
+        "it does not seem to speak TLS: write http:// in --upstream (`base_url` in the file)"
+    } else if cause.contains("certificate") || cause.contains("CaUsedAsEndEntity") {
+        "its certificate is not trusted here: set `ca_file` to a file with the certificates of your authority"
+    } else if cause.contains("lookup") {
+        "correct the host name in --upstream (`base_url` in the file)"
+    } else if cause.contains("HTTP") || cause.contains("message completed") {
+        "it does not seem to speak HTTP: if it speaks TLS, write https:// in --upstream (`base_url` in the file)"
+    } else {
+        "start it, or correct --upstream (`base_url` in the file)"
+    }
+}

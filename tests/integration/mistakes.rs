@@ -1,0 +1,4 @@
+//! What people get wrong first, and what loopwright says to it.
+
+mod dispatch;
+mod refusals;
