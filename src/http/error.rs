@@ -296,6 +296,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        let refused = self.refused();
         let ErrorParts {
             status,
             headers,
@@ -307,6 +308,9 @@ impl IntoResponse for ApiError {
         *response.headers_mut() = headers;
         if let Some(cause) = cause {
             response.extensions_mut().insert(Cause(cause));
+        }
+        if let Some(refused) = refused {
+            response.extensions_mut().insert(refused);
         }
         response
     }

@@ -175,6 +175,7 @@ impl Run {
             with_tools,
             upstream,
         } = answer;
+        self.request.caller.record.answered_by(upstream.name());
         let tokens = self.count(&reply);
         self.finish_reason = reply.finish;
         let model_calls: Vec<ToolCall> = std::mem::take(&mut reply.calls)
