@@ -96,6 +96,8 @@ pub struct StateInner {
     max_connections: usize,
     /// The requests in progress of owners that share the connections.
     requests: FairSemaphore,
+    /// The log of refused requests.
+    refusals: RefusalLog,
     /// Cancelled when the server accepts no new work.
     draining: CancellationToken,
     /// Cancelled when the grace period is over and running requests must end.
@@ -134,6 +136,7 @@ impl AppState {
             retried: RetriedRequests::default(),
             max_connections,
             requests: FairSemaphore::with_reserve(max_connections),
+            refusals: RefusalLog::default(),
             draining,
             stopping,
         }))

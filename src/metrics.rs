@@ -1,14 +1,15 @@
 //! Counters and histograms, as `GET /metrics` shows them.
 //!
 //! Owns the names, labels and buckets. Every label value comes from the configuration, from an enum or from the tools that
-//! MCP servers list, of which there is a most; never from a request, so that no client can add series. Reads the counts and
-//! enums of other modules; none of those knows of it.
+//! MCP servers list, of which there is a most. The names of models come from requests: only those that have answered become
+//! label values, up to a bound. Reads the counts and enums of other modules; none of those knows of it.
 
 mod figures;
 mod gauge;
 mod labels;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -30,7 +31,9 @@ use crate::tools::ToolStatus;
 use crate::tools::repair::Repair;
 use figures::{CodeMetrics, McpMetrics, WebMetrics};
 pub use gauge::GaugeGuard;
-pub use labels::{ModelOutcome, RouteLabel, ToolLabel};
+pub use labels::{ModelOutcome, RefusedLabel, RouteLabel, ToolLabel};
+pub use usage::ModelUse;
+use usage::UsageMetrics;
 
 /// Most names of tools that are learnt after the start.
 const MAX_LEARNT_TOOLS: usize = 1000;
@@ -69,8 +72,8 @@ struct Inner {
     model_seconds: Histograms<NameLabel>,
     retries: Family<NameLabel, Counter>,
     text_calls: Family<TextCallLabels, Counter>,
-    prompt_tokens: Total,
-    completion_tokens: Total,
+    usage: UsageMetrics,
+    refused: Family<Label, Counter>,
     open_streams: Gauge,
     runs: Gauge,
     store_errors: Counter,
@@ -198,10 +201,10 @@ impl Metrics {
         self.0.text_calls.get_or_create(&labels).inc();
     }
 
-    /// Counts tokens as a model server reported them.
-    pub fn tokens(&self, prompt: u64, completion: u64) {
-        self.0.prompt_tokens.inc_by(prompt);
-        self.0.completion_tokens.inc_by(completion);
+    /// Counts a request that was refused before it was read.
+    pub fn request_refused(&self, why: RefusedLabel) {
+        let labels = [("reason", why.as_str())];
+        self.0.refused.get_or_create(&labels).inc();
     }
 
     /// Counts a stream as open until the guard is dropped.
@@ -238,8 +241,6 @@ impl Inner {
         let mut page = Page(Registry::with_prefix("loopwright"));
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         page.0.register("build", "The running version", build);
-        let tokens: Family<Label, Total> =
-            page.metric("tokens", "Tokens as model servers reported them");
         Self {
             requests: page.metric("requests", "Requests answered"),
             request_seconds: page.times(
@@ -278,8 +279,11 @@ impl Inner {
                 "upstream_retries",
                 "Calls made again after a failure of this upstream",
             ),
-            prompt_tokens: tokens.get_or_create_owned(&[("kind", "prompt")]),
-            completion_tokens: tokens.get_or_create_owned(&[("kind", "completion")]),
+            usage: UsageMetrics::new(&mut page),
+            refused: page.metric(
+                "refused_requests",
+                "Requests refused for their key, host or origin",
+            ),
             open_streams: page.metric("open_streams", "Streams now open"),
             runs: page.metric("runs", "Runs that have not ended"),
             store_errors: page.metric("session_store_errors", "Failures of the session store"),
@@ -324,6 +328,9 @@ impl Inner {
                 create(&self.requests, &[route, ("status", status)]);
             }
             create(&self.request_seconds, &[route]);
+        }
+        for reason in RefusedLabel::ALL.map(RefusedLabel::as_str) {
+            create(&self.refused, &[("reason", reason)]);
         }
         for end in turn_ends {
             create(&self.turns, &[("stop_reason", end)]);

@@ -5,6 +5,8 @@
 use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 /// What can be configured about logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +79,13 @@ pub fn init(settings: &Settings) -> Result<(), TelemetryError> {
     let builder = tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_env_filter(filter(&settings.level)?);
+    if settings.format == Format::Json {
+        // The default hook writes text.
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map(ToString::to_string);
+            tracing::error!(place, "a thread panicked");
+        }));
+    }
     match settings.format {
         Format::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
         Format::Json => builder
@@ -87,6 +96,18 @@ pub fn init(settings: &Settings) -> Result<(), TelemetryError> {
             .try_init(),
     }
     .map_err(TelemetryError::Twice)
+}
+
+/// A record of its own in the form of the log, whatever its level: the last words of a process, for example.
+pub fn json_line(level: &str, message: &str, fields: &[(&str, &str)]) -> String {
+    let mut timestamp = String::new();
+    let _no_clock = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+    let mut record =
+        serde_json::json!({"timestamp": timestamp, "level": level, "message": message});
+    for (key, value) in fields {
+        record[*key] = (*value).into();
+    }
+    record.to_string()
 }
 
 /// Reads a level or a list of directives.

@@ -32,10 +32,10 @@ use crate::upstream::assemble::ModelReply;
 pub(super) use context::BatchContext;
 use kept::KeptParts;
 use outcome::{CallAnswer, digest};
-pub(super) use report::millis;
 use report::{
     add_note, calling, calling_without_arguments, cancelled_text, fill_blank, label, unseen,
 };
+pub(super) use report::{bounded, millis};
 
 /// A batch of calls. Dropping it cancels the running tools.
 pub(super) struct Batch {
@@ -319,10 +319,11 @@ impl Batch {
             .metrics
             .tool_finished(label, status, duration);
         tracing::info!(
-            tool = label.as_str(),
+            tool = bounded(&call.call.name),
+            kind = label.as_str(),
             round = self.context.call.round,
             status = status.as_str(),
-            duration_ms = millis(duration),
+            ms = millis(duration),
             "tool call finished"
         );
         if let Some(ToolDetail::Code(detail)) = output.detail.as_deref() {

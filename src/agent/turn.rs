@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use parking_lot::Mutex;
 
 use super::event::Notice;
 use super::options::Options;
@@ -37,6 +38,47 @@ pub struct Caller {
     pub headers: Arc<HeaderMap>,
     /// `traceparent` and `tracestate`, for tools.
     pub trace: HeaderMap,
+    /// What the log says of the turn.
+    pub record: TurnRecord,
+}
+
+/// What the log says of a turn, up to date while it runs. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct TurnRecord(Arc<Mutex<TurnFigures>>);
+
+/// The figures of a turn for the log; those that are not known are absent.
+#[derive(Debug, Clone, Default)]
+pub struct TurnFigures {
+    /// The upstream that answered last.
+    pub upstream: Option<Arc<str>>,
+    /// Tokens of the prompts of all model calls.
+    pub input_tokens: Option<u64>,
+    /// Tokens that the model has written.
+    pub output_tokens: Option<u64>,
+    /// Rounds of tools.
+    pub rounds: Option<u32>,
+    /// How the turn ended.
+    pub stop_reason: Option<&'static str>,
+}
+
+impl TurnRecord {
+    /// The figures as they are now.
+    pub fn figures(&self) -> TurnFigures {
+        self.0.lock().clone()
+    }
+
+    /// An upstream has answered.
+    pub fn answered_by(&self, upstream: &str) {
+        let mut figures = self.0.lock();
+        if figures.upstream.as_deref() != Some(upstream) {
+            figures.upstream = Some(upstream.into());
+        }
+    }
+
+    /// Changes the figures.
+    pub fn update(&self, change: impl FnOnce(&mut TurnFigures)) {
+        change(&mut self.0.lock());
+    }
 }
 
 /// The request of a turn.

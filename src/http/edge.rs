@@ -1,4 +1,7 @@
-//! The middleware around every request: request id, authentication, log line, metrics, and panics as errors.
+//! The middleware around every request: request id, authentication, record in the log, metrics, and panics as errors.
+
+mod record;
+mod refused;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,12 +13,14 @@ use axum::response::{IntoResponse, Response};
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
+pub(super) use self::record::{BodyEnd, RequestRecord, Served};
+pub(super) use self::refused::RefusalLog;
 use super::AppState;
 use super::error::{ApiError, Cause};
 use super::probe::is_probe;
 use crate::fair::FairPermit;
 use crate::ids::{Owner, RequestId};
-use crate::metrics::RouteLabel;
+use crate::metrics::{ModelUse, RefusedLabel, RouteLabel};
 use crate::runs::panic_text;
 
 /// The header with the request id, in requests and responses.
@@ -48,13 +53,14 @@ pub(super) async fn guard(
     let began = Instant::now();
     let request_id = request_id(request.headers());
     let method = request.method().clone();
-    let route = route(&request);
+    let mut record = RequestRecord::new(&request, route(&request), request_id.clone(), began);
     let response = match check_request(&state, &request) {
         _ if !METHODS.contains(&method) => {
             ([(ALLOW, ALLOWED)], ApiError::method_not_allowed()).into_response()
         }
         Ok(None) => Response::default(),
         Ok(Some((owner, permit))) => {
+            record.owner = Some(owner.clone());
             request.extensions_mut().insert(owner);
             request.extensions_mut().insert(request_id.clone());
             request.extensions_mut().insert(began);
@@ -66,16 +72,7 @@ pub(super) async fn guard(
         }
         Err(error) => error.into_response(),
     };
-    finish(
-        &state,
-        response,
-        &request_id,
-        &RequestInfo {
-            method,
-            route,
-            began,
-        },
-    )
+    finish(&state, response, &request_id, record)
 }
 
 #[expect(
@@ -100,12 +97,6 @@ pub(super) struct RequestPermit(pub(super) Arc<FairPermit>);
 /// The name of the other replica that has made a response.
 #[derive(Debug, Clone)]
 pub(super) struct AnsweringReplica(pub(super) HeaderValue);
-
-struct RequestInfo {
-    method: Method,
-    route: RouteLabel,
-    began: Instant,
-}
 
 /// The owner of the request, and the permit that it holds to the end of its response. `None` for a probe, which needs
 /// neither.
@@ -155,7 +146,7 @@ fn finish(
     state: &AppState,
     mut response: Response,
     request_id: &RequestId,
-    info: &RequestInfo,
+    mut record: RequestRecord,
 ) -> Response {
     if !response.headers().contains_key(REQUEST_ID)
         && let Ok(value) = HeaderValue::from_str(request_id.as_str())
@@ -167,30 +158,29 @@ fn finish(
     if let Some(name) = name.or_else(|| state.settings.replica_name.clone()) {
         response.headers_mut().insert(REPLICA, name);
     }
-    let duration = info.began.elapsed();
+    let extensions = response.extensions_mut();
     // The handler may have set another label, such as for a chat request that was passed through.
-    let route = response
-        .extensions()
-        .get::<RouteLabel>()
-        .copied()
-        .unwrap_or(info.route);
-    state
-        .metrics
-        .request_finished(route, response.status(), duration);
-    let status = response.status().as_u16();
-    let (method, route, duration_ms) = (
-        &info.method,
-        route.as_str(),
-        duration.as_secs_f64() * 1000.0,
-    );
-    match response.extensions().get::<Cause>() {
-        Some(Cause(cause)) => {
-            tracing::warn!(%request_id, %method, route, status, duration_ms, cause, "request failed");
-        }
-        None => {
-            tracing::debug!(%request_id, %method, route, status, duration_ms, "request answered");
-        }
+    if let Some(route) = extensions.get::<RouteLabel>() {
+        record.route = *route;
     }
+    if let Some(why) = extensions.remove::<RefusedLabel>() {
+        record.refused = true;
+        state.refusals.refused(why, &state.metrics);
+    }
+    record.cause = extensions.remove::<Cause>().map(|Cause(cause)| cause);
+    record.served = extensions.remove::<Served>();
+    record.status = Some(response.status());
+    let metrics = &state.metrics;
+    metrics.request_finished(record.route, response.status(), record.elapsed());
+    if let Some(served) = &record.served {
+        let key = record.owner.as_ref().map_or("", Owner::as_str);
+        let of = ModelUse {
+            model: &served.model,
+            key,
+        };
+        metrics.model_request(of, response.status().is_success());
+    }
+    response.extensions_mut().insert(Arc::new(record));
     response
 }
 

@@ -303,6 +303,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        let refused = self.refused();
         let ErrorParts {
             status,
             headers,
@@ -314,6 +315,9 @@ impl IntoResponse for ApiError {
         *response.headers_mut() = headers;
         if let Some(cause) = cause {
             response.extensions_mut().insert(Cause(cause));
+        }
+        if let Some(refused) = refused {
+            response.extensions_mut().insert(refused);
         }
         response
     }

@@ -48,6 +48,8 @@ struct ForwardHead {
     method: Method,
     path_and_query: String,
     headers: HeaderMap,
+    /// What the log says of the request.
+    turn: TurnRecord,
 }
 
 /// Forwards a request to any endpoint that loopwright does not implement.
@@ -101,11 +103,16 @@ async fn forward_routed(
     let body = RoutedBody::read(state, owner, &head.headers, request_body).await?;
     let named = body.model().map(ToOwned::to_owned);
     let named = named.or_else(|| path::model(head.uri.path()));
+    let served = named.as_deref().map(Served::of);
     let path_and_query = head.uri.path_and_query().map_or("", |whole| whole.as_str());
     let head = ForwardHead {
         method: head.method,
         path_and_query: without_prefix(path_and_query),
         headers: upstream_headers(state, head.headers),
+        turn: served
+            .as_ref()
+            .map(|served| served.turn.clone())
+            .unwrap_or_default(),
     };
     let offer = state.agent.offer(owner);
     let route = named.map(|name| offer.route(&name)).transpose()?;
@@ -120,12 +127,17 @@ async fn forward_routed(
                 None => state.router.default(),
             };
             let (body, decoded) = body.for_upstream(upstream.as_ref());
+            head.turn.answered_by(upstream.name());
             let request = head.with(body, decoded);
             let forwarded = upstream.forward(request).await;
             forwarded.map_err(ApiError::from_forwarded)?
         }
     };
-    Ok(client_response(state, response))
+    let mut answer = client_response(state, response);
+    if let Some(served) = served {
+        answer.extensions_mut().insert(served);
+    }
+    Ok(answer)
 }
 
 impl ForwardHead {
@@ -156,6 +168,7 @@ pub(super) async fn native(
         method: Method::POST,
         path_and_query: without_prefix(path_and_query),
         headers: upstream_headers(state, headers),
+        turn: TurnRecord::default(),
     };
     let response = forward_held(state, route, head, |upstream| body.for_upstream(upstream)).await?;
     let mut answer = client_response(state, response);
@@ -177,10 +190,12 @@ pub(super) async fn chat(
         .router
         .candidates(model)
         .ok_or_else(ApiError::internal)?;
+    let served = Served::of(model);
     let head = ForwardHead {
         method: Method::POST,
         path_and_query: without_prefix(path_and_query),
         headers: upstream_headers(state, headers),
+        turn: served.turn.clone(),
     };
     let body = |upstream: &dyn Upstream| BodyToSend {
         bytes: with_model_name(&bytes, model, upstream.model_name(model)),
@@ -191,6 +206,7 @@ pub(super) async fn chat(
     answer
         .extensions_mut()
         .insert(crate::metrics::RouteLabel::ChatForwarded);
+    answer.extensions_mut().insert(served);
     Ok(answer)
 }
 
@@ -207,7 +223,10 @@ async fn forward_held(
         let BodyToSend { bytes, decoded } = body(upstream.as_ref());
         let request = head.clone().with(ForwardBody::Full(bytes), decoded);
         match attempt(upstream.as_ref(), request).await {
-            Ok(response) => return Ok(response),
+            Ok(response) => {
+                head.turn.answered_by(upstream.name());
+                return Ok(response);
+            }
             Err(error) => {
                 let recovered = fail_over.recover(error).await;
                 recovered.map_err(ApiError::from_forwarded)?;

@@ -30,7 +30,7 @@ use self::refusals::Refusals;
 use self::response_body::ResponseBody;
 use self::write_timeout::WriteTimeout;
 use super::AppState;
-use super::edge::RequestPermit;
+use super::edge::{RequestPermit, RequestRecord};
 use super::settings::Settings;
 use crate::polling::Repolling;
 use crate::runs::ConnectionRun;
@@ -350,7 +350,8 @@ async fn answer(
     };
     let permit = response.extensions_mut().remove::<RequestPermit>();
     let permit = permit.map(|RequestPermit(permit)| permit);
-    response.map(|body| ResponseBody::new(body, in_progress, permit))
+    let record = response.extensions_mut().remove::<Arc<RequestRecord>>();
+    response.map(|body| ResponseBody::new(body, in_progress, permit, record))
 }
 
 #[cfg(test)]

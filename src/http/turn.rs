@@ -14,13 +14,14 @@ use tokio::time::timeout;
 
 use super::body::ReservedMemory;
 use super::dialect::{AnswerContext, Reply};
+use super::edge::Served;
 use super::error::{ApiError, Cause};
 use super::headers::upstream_rate_limits;
 use super::idempotency::{self, Attached, KeyedRequest};
 use super::stream::EventBody;
 use super::{AppState, body, forward};
 use crate::agent::options::{OnDisconnect, Options};
-use crate::agent::turn::{Caller, TurnRequest};
+use crate::agent::turn::{Caller, TurnRecord, TurnRequest};
 use crate::chat::decode::PROGRESS_HEADER;
 use crate::ids::{Owner, RequestId, RunId, fresh_traceparent};
 use crate::runs::{
@@ -55,6 +56,7 @@ pub(super) fn caller(
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
         trace: HeaderMap::new(),
         headers: Arc::default(),
+        record: TurnRecord::default(),
     })
 }
 
@@ -133,6 +135,10 @@ pub(super) async fn answer(
     } = delivery;
     set_forwarded_headers(state, &mut request.caller, headers);
     let owner = request.caller.owner.clone();
+    let served = Served {
+        turn: request.caller.record.clone(),
+        ..Served::of(&request.model)
+    };
     let options = &request.options;
     if let Some(key) = &mut key {
         key.in_memory = options.ephemeral;
@@ -191,6 +197,7 @@ pub(super) async fn answer(
             response
         }
     };
+    response.extensions_mut().insert(served);
     let has_body = !streamed && !background;
     let headers = response.headers_mut();
     if let Some(session) = session {

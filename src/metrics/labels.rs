@@ -61,6 +61,19 @@ pub enum ToolLabel<'a> {
     Unknown,
 }
 
+/// Why a request was refused before it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusedLabel {
+    /// The API key is missing or wrong.
+    ApiKey,
+    /// The host name is not allowed.
+    Host,
+    /// Web pages of the origin may not send the request.
+    Origin,
+    /// The key of the replicas is missing or wrong.
+    ClusterKey,
+}
+
 /// Classes of status codes.
 pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -92,6 +105,33 @@ impl RouteLabel {
             Self::Agent => "agent",
             Self::Operations => "operations",
             Self::Other => "other",
+        }
+    }
+}
+
+impl RefusedLabel {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::ApiKey, Self::Host, Self::Origin, Self::ClusterKey];
+
+    /// The label value, which is the code of the error too.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ApiKey => "invalid_api_key",
+            Self::Host => "host_not_allowed",
+            Self::Origin => "origin_not_allowed",
+            Self::ClusterKey => "invalid_cluster_key",
+        }
+    }
+
+    /// What is wrong, and what to do if the request is to be allowed.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::ApiKey => "its API key is missing or not one of `[[api_keys]]`",
+            Self::Host => "its host name is not allowed; add it to `allowed_hosts`",
+            Self::Origin => {
+                "web pages of its origin may not send it; add the origin to `cors_origins`"
+            }
+            Self::ClusterKey => "it has not the key of `cluster_key_env`, which all replicas have",
         }
     }
 }

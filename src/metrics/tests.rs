@@ -38,7 +38,8 @@ fn everything_counted_is_on_the_page() {
     );
     metrics.model_call_finished("gpu-1", ModelOutcome::Completed, Duration::from_secs(2));
     metrics.upstream_retried("gpu-1");
-    metrics.tokens(100, 7);
+    let (model, key) = ("m", "team");
+    metrics.tokens(ModelUse { model, key }, 100, 7);
     metrics.session_store_failed();
     metrics.cell_finished(Duration::from_millis(3));
 
@@ -84,8 +85,14 @@ fn everything_counted_is_on_the_page() {
             r#"loopwright_upstream_retries_total{upstream="gpu-1"}"#,
             1.0,
         ),
-        (r#"loopwright_tokens_total{kind="prompt"}"#, 100.0),
-        (r#"loopwright_tokens_total{kind="completion"}"#, 7.0),
+        (
+            r#"loopwright_tokens_total{kind="prompt",model="m",key="team"}"#,
+            100.0,
+        ),
+        (
+            r#"loopwright_tokens_total{kind="completion",model="m",key="team"}"#,
+            7.0,
+        ),
         ("loopwright_session_store_errors_total", 1.0),
         ("loopwright_code_cell_duration_seconds_count", 1.0),
     ] {

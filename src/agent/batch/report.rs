@@ -90,6 +90,13 @@ pub(super) fn cancelled_text(started: bool, read_only: bool) -> &'static str {
     }
 }
 
+/// The beginning of a name that comes from a request or a model, for the log.
+pub(in super::super) fn bounded(name: &str) -> &str {
+    const MAX_NAME_BYTES: usize = 64;
+    name.get(..name.floor_char_boundary(MAX_NAME_BYTES))
+        .unwrap_or_default()
+}
+
 /// A duration in milliseconds.
 pub(in super::super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

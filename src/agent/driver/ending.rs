@@ -10,6 +10,8 @@ use super::super::options::TextMode;
 use super::super::stop::{StopReason, TurnEnd};
 use super::super::transcript;
 use super::{Phase, Run};
+use crate::agent::batch::bounded;
+use crate::metrics::ModelUse;
 use crate::openai::message::Message;
 use crate::openai::tool::ToolCall;
 use crate::openai::usage::{FinishReason, Usage};
@@ -132,16 +134,7 @@ impl Run {
             notices: self.notices.clone(),
             waited: self.waited,
         };
-        let own_time = self.own_time();
         self.count_turn(TurnEnd::Stopped(reason));
-        tracing::info!(
-            stop_reason = reason.as_str(),
-            rounds = outcome.rounds,
-            model_calls = outcome.model_calls,
-            duration_ms = millis(self.started.elapsed()),
-            own_ms = own_time.as_secs_f64() * 1000.0,
-            "turn finished"
-        );
         self.ready
             .push_back(AgentEvent::Finished(Box::new(outcome)));
         self.phase = Phase::Over;
@@ -285,14 +278,52 @@ impl Run {
         if end != TurnEnd::Cancelled {
             metrics.turn_overhead(self.own_time());
         }
+        self.log_turn(end);
+    }
+
+    /// Completes the figures of the turn, and writes its record to the log.
+    fn log_turn(&self, end: TurnEnd) {
+        let caller = &self.request.caller;
+        caller.record.update(|figures| {
+            figures.rounds = Some(self.machine.rounds());
+            figures.stop_reason = Some(end.as_str());
+        });
+        if !tracing::enabled!(tracing::Level::INFO) {
+            return;
+        }
+        let figures = caller.record.figures();
+        // A cancelled turn is dropped outside its span.
+        let _entered = self.span.enter();
+        tracing::info!(
+            owner = caller.owner.name(),
+            model = bounded(&self.request.model),
+            upstream = figures.upstream.as_deref(),
+            input_tokens = figures.input_tokens,
+            output_tokens = figures.output_tokens,
+            rounds = self.machine.rounds(),
+            model_calls = self.machine.model_calls(),
+            ms = millis(self.started.elapsed()),
+            own_ms = millis(self.own_time()),
+            stop_reason = end.as_str(),
+            "turn finished"
+        );
     }
 
     /// Adds the token counts of a model call. Returns its tokens as limits count them.
     pub(super) fn count(&mut self, reply: &ModelReply) -> u64 {
         if let Some(usage) = &reply.usage {
-            self.parts
-                .metrics
-                .tokens(usage.prompt_tokens(), usage.completion_tokens());
+            let (prompt, completion) = (usage.prompt_tokens(), usage.completion_tokens());
+            let caller = &self.request.caller;
+            let of = ModelUse {
+                model: &self.request.model,
+                key: caller.owner.as_str(),
+            };
+            self.parts.metrics.tokens(of, prompt, completion);
+            caller.record.update(|figures| {
+                figures.input_tokens = Some(figures.input_tokens.unwrap_or(0) + prompt);
+                figures.output_tokens = Some(figures.output_tokens.unwrap_or(0) + completion);
+                figures.rounds = Some(self.machine.rounds());
+            });
             match &mut self.usage {
                 Some(sum) => sum.add(usage),
                 none => *none = Some(usage.clone()),

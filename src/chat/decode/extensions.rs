@@ -259,6 +259,7 @@ mod tests {
             progress_header: None,
             headers: Arc::default(),
             trace: HeaderMap::new(),
+            record: crate::agent::turn::TurnRecord::default(),
         }
     }
 

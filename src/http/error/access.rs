@@ -3,8 +3,17 @@
 use http::StatusCode;
 
 use super::{ApiError, RETRY_AFTER_SECONDS};
+use crate::metrics::RefusedLabel;
 
 impl ApiError {
+    /// Why a request was refused, if it was one that may not be sent.
+    pub(super) fn refused(&self) -> Option<RefusedLabel> {
+        let code = self.0.code?;
+        RefusedLabel::ALL
+            .into_iter()
+            .find(|label| label.as_str() == code)
+    }
+
     /// 401 for a missing or wrong API key.
     pub fn unauthorized() -> Self {
         let message = "the API key is missing or wrong; send it as authorization: Bearer KEY";

@@ -8,6 +8,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use super::super::edge::{BodyEnd, RequestRecord};
 use super::activity::RequestInProgress;
 use crate::fair::FairPermit;
 
@@ -17,6 +18,7 @@ pub(super) struct ResponseBody {
     body: Body,
     _request: RequestInProgress,
     _permit: Option<Arc<FairPermit>>,
+    record: Option<Arc<RequestRecord>>,
 }
 
 impl ResponseBody {
@@ -24,11 +26,28 @@ impl ResponseBody {
         body: Body,
         request: RequestInProgress,
         permit: Option<Arc<FairPermit>>,
+        record: Option<Arc<RequestRecord>>,
     ) -> Self {
         Self {
             body,
             _request: request,
             _permit: permit,
+            record,
+        }
+    }
+
+    fn ended(&self, end: BodyEnd) {
+        if let Some(record) = &self.record {
+            record.body_ended(end);
+        }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        // A body of a known length is not asked for its end.
+        if http_body::Body::is_end_stream(&self.body) {
+            self.ended(BodyEnd::Whole);
         }
     }
 }
@@ -41,7 +60,13 @@ impl http_body::Body for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        match &frame {
+            Poll::Ready(None) => self.ended(BodyEnd::Whole),
+            Poll::Ready(Some(Err(_))) => self.ended(BodyEnd::Failed),
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
