@@ -52,6 +52,7 @@ use crate::upstream::router::Router;
 use access::CurrentAccess;
 pub use access::KeyChangeError;
 use body::BodyBudgets;
+use edge::RefusalLog;
 use error::ApiError;
 use operations::Readiness;
 use responses::RetriedRequests;

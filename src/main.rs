@@ -21,7 +21,7 @@ use loopwright::sandbox::{SandboxError, launcher};
 use loopwright::session::backup::{BackupError, CopiedFiles, back_up};
 use loopwright::shutdown::{SignalRequest, Signals};
 use loopwright::store::{self, CopyError, CopyProgress, StoreError};
-use loopwright::telemetry::{self, Format};
+use loopwright::telemetry::{self, Format, json_line};
 use loopwright::tools::mcp;
 use loopwright::web;
 
@@ -53,6 +53,7 @@ fn main() -> ExitCode {
     }
     return_memory_early();
     let command = Cli::from_process().into_command();
+    let format = command.log_format(&environment);
     let result = match command {
         Command::Manual { subject } => return print_manual(subject.as_deref()),
         Command::Openapi => return print(&format!("{:#}\n", openapi::document())),
@@ -65,7 +66,11 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _stderr_may_be_closed = writeln!(std::io::stderr(), "loopwright: {error:#}");
+            let line = match telemetry::format().unwrap_or(format) {
+                Format::Text => format!("loopwright: {error:#}"),
+                Format::Json => json_line("ERROR", &format!("{error:#}"), &[]),
+            };
+            let _stderr_may_be_closed = writeln!(std::io::stderr(), "{line}");
             if is_configuration_error(&error) {
                 ExitCode::from(CONFIGURATION_ERROR)
             } else {
@@ -341,9 +346,7 @@ fn announce(format: Format, address: SocketAddr) {
     let url = format!("http://{address}");
     let line = match format {
         Format::Text => format!("loopwright ready on {url}"),
-        Format::Json => {
-            serde_json::json!({"level": "INFO", "message": "ready", "url": url}).to_string()
-        }
+        Format::Json => json_line("INFO", "ready", &[("url", &url)]),
     };
     let _stderr_may_be_closed = writeln!(std::io::stderr(), "{line}");
 }

@@ -3,6 +3,7 @@
 //! Owns the one subscriber of the process. Does not know what is logged.
 
 use std::io::{self, IsTerminal};
+use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -40,6 +41,9 @@ pub enum TelemetryError {
     #[error("logging was set up twice")]
     Twice(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
+
+/// The format in which the process writes its log.
+static FORMAT: OnceLock<Format> = OnceLock::new();
 
 /// The forms of a level.
 const LEVEL_FORMS: &str =
@@ -95,7 +99,14 @@ pub fn init(settings: &Settings) -> Result<(), TelemetryError> {
             .with_span_list(false)
             .try_init(),
     }
-    .map_err(TelemetryError::Twice)
+    .map_err(TelemetryError::Twice)?;
+    let _only_the_first_counts = FORMAT.set(settings.format);
+    Ok(())
+}
+
+/// The format of the log, once [`init`] has started it.
+pub fn format() -> Option<Format> {
+    FORMAT.get().copied()
 }
 
 /// A record of its own in the form of the log, whatever its level: the last words of a process, for example.

@@ -9,7 +9,8 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 
-use super::source;
+use super::{Environment, parse, source};
+use crate::telemetry::Format;
 
 /// The value name of flags that may be given without a value.
 const SWITCH: &str = "BOOL";
@@ -49,6 +50,23 @@ pub enum Command {
         /// The subject, such as api
         subject: Option<String>,
     },
+}
+
+impl Command {
+    /// The format of an error that comes before the log is set up. What the file says is not known then.
+    pub fn log_format(&self, env: Environment<'_>) -> Format {
+        let log = match self {
+            Self::Serve(flags) => &flags.log,
+            Self::Demo(flags) => &flags.log,
+            Self::CheckConfig(_) | Self::Openapi | Self::Store(_) | Self::Manual { .. } => {
+                return Format::Text;
+            }
+        };
+        let variable = || env(&source::variable("log-format"));
+        let text = log.log_format.clone().or_else(variable);
+        let format = text.and_then(|text| parse::log_format(&text).ok());
+        format.unwrap_or_default()
+    }
 }
 
 /// The subcommands of `store`.

@@ -208,6 +208,8 @@ fn surroundings(flag: &str) -> Vec<(&'static str, &'static str)> {
         "cluster-url" | "cluster-key-env" => {
             vec![("upstream", "http://h/v1"), ("cluster-listen", "[::1]:2")]
         }
+        // Without it a note says where the URL was set.
+        "tool-dispatch-url" => vec![("upstream", "http://h/v1"), ("dispatch-tools", "*")],
         "insecure-no-auth" => vec![("upstream", "http://h/v1"), ("listen", "0.0.0.0:1")],
         _ => vec![("upstream", "http://h/v1")],
     }

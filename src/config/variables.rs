@@ -21,10 +21,10 @@ pub(super) fn unknown(variables: &[(String, String)], known: &BTreeSet<String>) 
             && !(name.ends_with("_PORT") && is_address)
     });
     let sentence = |(name, _): &(String, String)| {
-        let settings = known.iter().map(String::as_str);
-        let settings = settings.filter(|known| known.starts_with(PREFIX));
-        let remedy = match hints::nearest(name, settings) {
-            Some(near) => format!("did you mean {near}?"),
+        let settings = known.iter().filter_map(|known| known.strip_prefix(PREFIX));
+        let own = name.strip_prefix(PREFIX).unwrap_or(name);
+        let remedy = match hints::nearest(own, settings) {
+            Some(near) => format!("did you mean {PREFIX}{near}?"),
             None => "`loopwright --help` lists the variables".to_owned(),
         };
         format!("no setting reads the environment variable {name}; {remedy}")

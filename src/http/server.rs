@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::Request;
+use http::header::CONTENT_LENGTH;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -351,7 +352,9 @@ async fn answer(
     let permit = response.extensions_mut().remove::<RequestPermit>();
     let permit = permit.map(|RequestPermit(permit)| permit);
     let record = response.extensions_mut().remove::<Arc<RequestRecord>>();
-    response.map(|body| ResponseBody::new(body, in_progress, permit, record))
+    let length = response.headers().get(CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    response.map(|body| ResponseBody::new(body, in_progress, permit, record, length))
 }
 
 #[cfg(test)]

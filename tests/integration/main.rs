@@ -39,6 +39,7 @@ mod key_reload;
 mod lifecycle;
 mod limits;
 mod load_balancer;
+mod logs;
 mod look;
 mod manual;
 mod mcp;

@@ -8,7 +8,7 @@ fn what_check_config_prints_is_a_file_with_the_same_settings() {
         UPSTREAM.to_owned(),
         format!("{UPSTREAM}session_store = \"memory:\"\nmax_seconds = \"90s\"\nkeep_alive = 0.5"),
         format!(
-            "{UPSTREAM}tool_dispatch_url = \"http://t/run\"\ndispatch_timeout = 7\n[[tools]]\nname = \"t\"\ndescription = \"d\"\n\
+            "{UPSTREAM}tool_dispatch_url = \"http://t/run\"\ndispatch_tools = [\"*\"]\ndispatch_timeout = 7\n[[tools]]\nname = \"t\"\ndescription = \"d\"\n\
              parameters = {{ type = \"object\", properties = {{ a = {{ type = \"string\" }} }} }}"
         ),
         format!(

@@ -39,8 +39,6 @@ pub(in crate::http) enum BodyEnd {
     Whole,
     /// It broke off by an error of its source.
     Failed,
-    /// It was dropped before its end: the client has gone, or the server stops.
-    Aborted,
 }
 
 /// The record of a request. Dropping it writes it.
@@ -123,7 +121,8 @@ impl RequestRecord {
             _ if self.method == Method::HEAD && self.status.is_some() => None,
             Some(BodyEnd::Whole) => None,
             Some(BodyEnd::Failed) => Some("failed"),
-            Some(BodyEnd::Aborted) | None => Some("aborted"),
+            // It was dropped before its end: the client has gone, or the server stops.
+            None => Some("aborted"),
         }
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct ResponseBody {
     _request: RequestInProgress,
     _permit: Option<Arc<FairPermit>>,
     record: Option<Arc<RequestRecord>>,
+    /// Bytes that are still to come, if the head says how many the body has.
+    left: Option<u64>,
 }
 
 impl ResponseBody {
@@ -27,12 +29,14 @@ impl ResponseBody {
         request: RequestInProgress,
         permit: Option<Arc<FairPermit>>,
         record: Option<Arc<RequestRecord>>,
+        length: Option<u64>,
     ) -> Self {
         Self {
             body,
             _request: request,
             _permit: permit,
             record,
+            left: length,
         }
     }
 
@@ -46,7 +50,7 @@ impl ResponseBody {
 impl Drop for ResponseBody {
     fn drop(&mut self) {
         // A body of a known length is not asked for its end.
-        if http_body::Body::is_end_stream(&self.body) {
+        if self.left == Some(0) || http_body::Body::is_end_stream(&self.body) {
             self.ended(BodyEnd::Whole);
         }
     }
@@ -64,7 +68,13 @@ impl http_body::Body for ResponseBody {
         match &frame {
             Poll::Ready(None) => self.ended(BodyEnd::Whole),
             Poll::Ready(Some(Err(_))) => self.ended(BodyEnd::Failed),
-            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+            Poll::Ready(Some(Ok(part))) => {
+                let bytes = part
+                    .data_ref()
+                    .map_or(0, |data| u64::try_from(data.len()).unwrap_or(u64::MAX));
+                self.left = self.left.map(|left| left.saturating_sub(bytes));
+            }
+            Poll::Pending => {}
         }
         frame
     }
