@@ -45,8 +45,8 @@ pub(super) fn read(
     let enable = enable.read::<bool>("true or false")?;
     let enabled = enable == Some(true);
     if enabled && !available {
-        let message =
-            "'enable_code_execution' asks for code execution, which is switched off on this server";
+        let message = "'enable_code_execution' asks for code execution, which is switched off on this server; leave the field out, or start \
+             the server with --enable-code-execution";
         return Err(RequestError::field("enable_code_execution", message));
     }
     let mut requested = enabled;

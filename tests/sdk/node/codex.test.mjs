@@ -9,7 +9,9 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 
-import { ALICE, KEYED_RESPONSES_URL, MODEL, RESPONSES_URL, TICKET_STATE, modelCalls, unique } from './servers.mjs';
+import {
+  ALICE, KEYED_RESPONSES_URL, MODEL, PLAIN_RESPONSES_URL, RESPONSES_URL, TICKET_STATE, modelCalls, unique,
+} from './servers.mjs';
 
 const codex = createRequire(import.meta.url).resolve('@openai/codex/bin/codex.js');
 // The model is scripted, and what it runs is harmless: no sandbox, which a machine may lack.
@@ -18,8 +20,8 @@ let home;
 
 before(async () => {
   home = await mkdtemp(join(tmpdir(), 'loopwright-codex-'));
-  await Promise.all(['work', 'open', 'keyed'].map((name) => mkdir(join(home, name))));
-  for (const [name, url] of Object.entries({ open: RESPONSES_URL, keyed: KEYED_RESPONSES_URL })) {
+  await Promise.all(['work', 'open', 'plain', 'keyed'].map((name) => mkdir(join(home, name))));
+  for (const [name, url] of Object.entries({ open: RESPONSES_URL, plain: PLAIN_RESPONSES_URL, keyed: KEYED_RESPONSES_URL })) {
     await writeFile(
       join(home, name, 'config.toml'),
       `model = "${MODEL}"
@@ -81,6 +83,13 @@ test('its shell, and a second turn', async () => {
   const calls = await modelCalls(again);
   assert.equal(calls.length, 2);
   assert.ok(calls[0].messages.some((message) => message.role === 'tool'));
+});
+
+test('its shell, where a dispatch URL is set without patterns', async () => {
+  const events = await run('plain', UNSANDBOXED, unique('shell'));
+  const [command] = items(events, 'command_execution');
+  assert.equal(command.exit_code, 0);
+  assert.match(command.aggregated_output, /42 apples/);
 });
 
 test('a search of the server', async () => {

@@ -7,6 +7,7 @@ export const URL = process.env.LOOPWRIGHT_TEST_URL;
 export const KEYED_URL = process.env.LOOPWRIGHT_TEST_KEYED_URL;
 /** The two behind a proxy that checks the answers of the Responses API. */
 export const RESPONSES_URL = process.env.LOOPWRIGHT_TEST_RESPONSES_URL;
+export const PLAIN_RESPONSES_URL = process.env.LOOPWRIGHT_TEST_PLAIN_RESPONSES_URL;
 export const KEYED_RESPONSES_URL = process.env.LOOPWRIGHT_TEST_KEYED_RESPONSES_URL;
 export const ALICE = process.env.LOOPWRIGHT_TEST_ALICE_KEY;
 
