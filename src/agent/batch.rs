@@ -290,6 +290,31 @@ impl Batch {
         self.answered(index, result, kept, false);
     }
 
+    /// Counts a call that was answered, and writes its record to the log.
+    fn count_call(
+        &self,
+        call: &ResolvedCall,
+        status: ToolStatus,
+        duration: Duration,
+        detail: Option<&ToolDetail>,
+    ) {
+        let parts = &self.context.parts;
+        let label = label(parts, call);
+        parts.metrics.tool_finished(label, status, duration);
+        tracing::info!(
+            tool = bounded(&call.call.name),
+            kind = label.as_str(),
+            round = self.context.call.round,
+            status = status.as_str(),
+            ms = millis(duration),
+            "tool call finished"
+        );
+        if let Some(ToolDetail::Code(detail)) = detail {
+            let seconds = Duration::from_millis(detail.execution_time_ms);
+            parts.metrics.cell_finished(seconds);
+        }
+    }
+
     /// Records the result of a call whose text is shortened and whose other parts are kept, and reports it to the client.
     fn answered(&mut self, index: usize, result: ToolResult, mut kept: KeptParts, ran: bool) {
         let ToolResult {
@@ -313,23 +338,7 @@ impl Batch {
             add_note(&mut content, repair::note(&call.repairs));
         }
         let is_blank = fill_blank(&mut content, !shown.is_empty());
-        let label = label(&self.context.parts, call);
-        self.context
-            .parts
-            .metrics
-            .tool_finished(label, status, duration);
-        tracing::info!(
-            tool = bounded(&call.call.name),
-            kind = label.as_str(),
-            round = self.context.call.round,
-            status = status.as_str(),
-            ms = millis(duration),
-            "tool call finished"
-        );
-        if let Some(ToolDetail::Code(detail)) = output.detail.as_deref() {
-            let seconds = Duration::from_millis(detail.execution_time_ms);
-            self.context.parts.metrics.cell_finished(seconds);
-        }
+        self.count_call(call, status, duration, output.detail.as_deref());
         let notices = output.notices.into_iter().map(|notice| Notice {
             kind: notice.kind,
             message: notice.message,

@@ -14,11 +14,10 @@ const OF_SERVICES: [&str; 3] = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"];
 pub(super) fn unknown(variables: &[(String, String)], known: &BTreeSet<String>) -> Vec<String> {
     let unread = variables.iter().filter(|(name, value)| {
         let is_address = value.starts_with("tcp://") || value.starts_with("udp://");
-        name.starts_with(PREFIX)
-            && !known.contains(name)
-            && !OF_TESTS.iter().any(|prefix| name.starts_with(prefix))
-            && !OF_SERVICES.iter().any(|part| name.contains(part))
-            && !(name.ends_with("_PORT") && is_address)
+        let of_a_service = OF_SERVICES.iter().any(|part| name.contains(part))
+            || (name.ends_with("_PORT") && is_address);
+        let of_tests = OF_TESTS.iter().any(|prefix| name.starts_with(prefix));
+        name.starts_with(PREFIX) && !known.contains(name) && !of_a_service && !of_tests
     });
     let sentence = |(name, _): &(String, String)| {
         let settings = known.iter().filter_map(|known| known.strip_prefix(PREFIX));

@@ -135,10 +135,7 @@ pub(super) async fn answer(
     } = delivery;
     set_forwarded_headers(state, &mut request.caller, headers);
     let owner = request.caller.owner.clone();
-    let served = Served {
-        turn: request.caller.record.clone(),
-        ..Served::of(&request.model)
-    };
+    let served = Served::by_turn(&request.model, &request.caller.record);
     let options = &request.options;
     if let Some(key) = &mut key {
         key.in_memory = options.ephemeral;

@@ -15,16 +15,9 @@ fn value(page: &str, series: &str) -> Option<f64> {
 #[test]
 fn everything_counted_is_on_the_page() {
     let metrics = metrics();
-    metrics.request_finished(
-        RouteLabel::ChatLoop,
-        StatusCode::OK,
-        Duration::from_millis(20),
-    );
-    metrics.request_finished(
-        RouteLabel::ChatLoop,
-        StatusCode::CREATED,
-        Duration::from_millis(20),
-    );
+    for status in [StatusCode::OK, StatusCode::CREATED] {
+        metrics.request_finished(RouteLabel::ChatLoop, status, Duration::from_millis(20));
+    }
     metrics.request_finished(RouteLabel::Other, StatusCode::NOT_FOUND, Duration::ZERO);
     metrics.turn_ended(3, "completed");
     metrics.turn_overhead(Duration::from_micros(40));

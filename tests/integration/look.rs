@@ -467,7 +467,7 @@ async fn a_list_without_an_end_is_not_read_for_ever() {
 async fn check_config_shows_kinds_and_refuses_unknown_ones() {
     let run = async |args: [&str; 1]| {
         let upstream = "http://127.0.0.1:1/v1";
-        let builder = TestApp::builder().upstream_url(upstream);
+        let builder = TestApp::builder().upstream_url(upstream).args(["--all"]);
         builder.args(args).run("check-config").await
     };
     let auto = run(["--upstream-kind=auto"]).await;
@@ -488,6 +488,7 @@ async fn check_config_shows_kinds_and_refuses_unknown_ones() {
     let builder = TestApp::builder().env("LOOPWRIGHT_UPSTREAM_KIND", "ollama");
     let of_variable = builder
         .upstream_url("http://127.0.0.1:1/v1")
+        .args(["--all"])
         .run("check-config")
         .await;
     assert!(of_variable.stdout.contains("kind = \"ollama\""));

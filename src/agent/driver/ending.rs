@@ -309,6 +309,12 @@ impl Run {
         );
     }
 
+    /// Adds the token counts of a model call that an upstream has answered. Returns its tokens as limits count them.
+    pub(super) fn count_answer(&mut self, reply: &ModelReply, upstream: &str) -> u64 {
+        self.request.caller.record.answered_by(upstream);
+        self.count(reply)
+    }
+
     /// Adds the token counts of a model call. Returns its tokens as limits count them.
     pub(super) fn count(&mut self, reply: &ModelReply) -> u64 {
         if let Some(usage) = &reply.usage {

@@ -176,8 +176,7 @@ impl Run {
             upstream,
             ..
         } = answer;
-        self.request.caller.record.answered_by(upstream.name());
-        let tokens = self.count(&reply);
+        let tokens = self.count_answer(&reply, upstream.name());
         self.finish_reason = reply.finish;
         let model_calls: Vec<ToolCall> = std::mem::take(&mut reply.calls)
             .into_iter()

@@ -30,6 +30,14 @@ impl Served {
             turn: TurnRecord::default(),
         }
     }
+
+    /// The request of a turn.
+    pub(in crate::http) fn by_turn(model: &str, turn: &TurnRecord) -> Self {
+        Self {
+            turn: turn.clone(),
+            ..Self::of(model)
+        }
+    }
 }
 
 /// How the body of a response ended.
@@ -128,6 +136,10 @@ impl RequestRecord {
 }
 
 impl Drop for RequestRecord {
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "a record is written in one place for each level, all by the same macro"
+    )]
     fn drop(&mut self) {
         /// The record at a level. A level is a constant of the place that writes it.
         macro_rules! write_at {
