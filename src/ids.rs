@@ -51,7 +51,8 @@ pub struct RequestId(Arc<str>);
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(Arc<str>);
 
-/// The id of a run, without the prefix that a dialect gives it. It cannot be guessed; the owner is checked as well.
+/// The id of a run, without the prefix that a dialect gives it. Ids are ordered by time, by which the runs of a session are
+/// ordered; the other 74 bits are random. The owner is checked wherever one leads to something.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(Arc<str>);
 

@@ -8,7 +8,12 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode, Uri};
+<<<<<<< ours
 use serde_json::{Map, Value, json};
+=======
+use parking_lot::Mutex as SyncMutex;
+use serde_json::{Value, json};
+>>>>>>> theirs
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -91,16 +96,25 @@ struct Reachable {
 
 /// The last probe and its time. The endpoint needs no key, so a result is reused for [`PROBE_MAX_AGE`].
 #[derive(Debug, Default)]
-pub(super) struct Readiness(Mutex<Option<(Instant, Reachable)>>);
+pub(super) struct Readiness {
+    last: SyncMutex<Option<(Instant, Reachable)>>,
+    /// Held while a probe runs.
+    probing: Mutex<()>,
+}
 
 impl Readiness {
-    /// The last result, or that of a new probe if it is too old.
+    /// The last result, or that of a new probe if it is too old. While a probe runs, others get the last result: a hanging
+    /// upstream must not hold their connections.
     async fn check(&self, state: &AppState) -> Reachable {
-        let mut last = self.0.lock().await;
-        if let Some((when, found)) = &*last
+        let _probing = match (self.probing.try_lock(), self.last()) {
+            (Ok(probing), _) => probing,
+            (Err(_), Some((_, found))) => return found,
+            (Err(_), None) => self.probing.lock().await,
+        };
+        if let Some((when, found)) = self.last()
             && when.elapsed() < PROBE_MAX_AGE
         {
-            return found.clone();
+            return found;
         }
         let headers = HeaderMap::new();
         let (seen, store, files) = tokio::join!(
@@ -114,8 +128,12 @@ impl Readiness {
             store: matches!(store, Ok(Ok(()))),
             files: matches!(files, Ok(Ok(()))),
         };
-        *last = Some((Instant::now(), found.clone()));
+        *self.last.lock() = Some((Instant::now(), found.clone()));
         found
+    }
+
+    fn last(&self) -> Option<(Instant, Reachable)> {
+        self.last.lock().clone()
     }
 }
 

@@ -1,10 +1,15 @@
 //! What operators may see: the metrics of all keys, and why a server is not ready.
 
+use std::sync::Arc;
+
+use futures_util::FutureExt;
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::support::app::TestApp;
 use crate::support::client::Client;
 use crate::support::eventually;
+use crate::support::server::{Arrived, HttpReply, Outgoing, Part, Server};
 use crate::support::upstream::ScriptedUpstream;
 
 const ALICE: &str = "alice-alice-alice";
@@ -105,4 +110,47 @@ async fn details_of_readiness_are_for_those_who_may_send_requests() {
     assert_eq!(app.get("/readyz").await.json(), details);
     let rebound = app.client().header("host", "evil.example");
     assert_eq!(rebound.get("/readyz").await.json(), ready);
+}
+
+/// The probe of a hanging upstream does not hold those who ask meanwhile, however many there are.
+#[tokio::test]
+async fn while_a_probe_runs_the_last_result_is_the_answer() {
+    let (hangs, hanging) = (Arc::new(watch::channel(false).0), watch::channel(0).0);
+    let (flag, reached) = (Arc::clone(&hangs), hanging.clone());
+    let server = Server::start(Arc::new(move |arrived: Arrived| {
+        drop(arrived);
+        let models = r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#;
+        let mut reply = HttpReply::whole(200, "application/json", models);
+        if *flag.borrow() {
+            reply.before_head = vec![Part::Hang];
+            reached.send_modify(|count| *count += 1);
+        }
+        async move { Outgoing::Scripted(reply) }.boxed()
+    }))
+    .await;
+    let app = TestApp::builder()
+        .upstream_url(&format!("http://{}/v1", server.addr()))
+        .start()
+        .await;
+    assert_eq!(app.get("/readyz").await.status, 200);
+    hangs.send_replace(true);
+    let mut arrived = hanging.subscribe();
+    let probing = loop {
+        let client = app.client().clone();
+        let mut asked = tokio::spawn(async move { client.get("/readyz").await });
+        tokio::select! {
+            found = arrived.wait_for(|count| *count > 0) => {
+                found.unwrap();
+                break asked;
+            }
+            early = &mut asked => assert_eq!(early.unwrap().status, 200),
+        }
+    };
+    for _ in 0..20 {
+        assert_eq!(app.get("/readyz").await.status, 200);
+    }
+    assert!(!probing.is_finished(), "the probe had ended");
+    assert_eq!(probing.await.unwrap().status, 503);
+    // The result of the probe is the answer from then on.
+    assert_eq!(app.get("/readyz").await.status, 503);
 }
