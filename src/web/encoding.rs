@@ -5,17 +5,32 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready as done};
 
-use async_compression::tokio::bufread::{BrotliDecoder, GzipDecoder, ZlibDecoder, ZstdDecoder};
+use async_compression::tokio::bufread::{
+    BrotliDecoder, DeflateDecoder, GzipDecoder, ZlibDecoder, ZstdDecoder,
+};
 use async_compression::zstd::DParameter;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use http::header::{self, HeaderMap};
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, ReadBuf};
 use tokio_util::io::StreamReader;
 
 /// Largest window of a zstd stream, as a power of two: the limit of RFC 9659.
 const ZSTD_WINDOW_LOG: u32 = 23;
+/// Codings that cannot be decoded here. Any other unknown name, such as a charset, says nothing about the bytes.
+const UNREADABLE: [&str; 7] = [
+    "compress",
+    "x-compress",
+    "exi",
+    "pack200-gzip",
+    "aes128gcm",
+    "dcb",
+    "dcz",
+];
+
+type Source = Pin<Box<dyn AsyncBufRead + Send>>;
 
 /// The content encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,25 +43,28 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// None if it is unknown, or if several are nested, which only attacks do.
+    /// None if it cannot be read, or if several are nested, which only attacks do. Names of no coding are ignored, as
+    /// browsers do.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        let mut encodings = Vec::new();
+        let mut encoding = Self::Identity;
         for value in headers.get_all(header::CONTENT_ENCODING) {
             let written = value.to_str().ok()?.to_ascii_lowercase();
-            let words = written.split(',').map(|word| word.trim().to_owned());
-            encodings.extend(words.filter(|word| !word.is_empty() && word != "identity"));
+            for word in written.split(',').map(str::trim) {
+                let one = match word {
+                    "gzip" | "x-gzip" => Self::Gzip,
+                    "deflate" => Self::Deflate,
+                    "br" => Self::Brotli,
+                    "zstd" => Self::Zstd,
+                    _ if UNREADABLE.contains(&word) => return None,
+                    _ => continue,
+                };
+                if encoding != Self::Identity {
+                    return None;
+                }
+                encoding = one;
+            }
         }
-        match encodings.as_slice() {
-            [] => Some(Self::Identity),
-            [one] => match one.as_str() {
-                "gzip" | "x-gzip" => Some(Self::Gzip),
-                "deflate" => Some(Self::Deflate),
-                "br" => Some(Self::Brotli),
-                "zstd" => Some(Self::Zstd),
-                _ => None,
-            },
-            [_, _, ..] => None,
-        }
+        Some(encoding)
     }
 
     /// Decompresses without a limit; the caller must set one.
@@ -56,13 +74,74 @@ impl Encoding {
     ) -> Pin<Box<dyn AsyncRead + Send>> {
         match self {
             Self::Identity => Box::pin(source),
-            Self::Gzip => Box::pin(GzipDecoder::new(source)),
-            Self::Deflate => Box::pin(ZlibDecoder::new(source)),
+            Self::Gzip => Box::pin(Members(Some(GzipDecoder::new(Box::pin(source))))),
+            Self::Deflate => Box::pin(Deflated::Unknown(Some(Box::pin(source)))),
             Self::Brotli => Box::pin(BrotliDecoder::new(source)),
             Self::Zstd => Box::pin(ZstdDecoder::with_params(
                 source,
                 &[DParameter::window_log_max(ZSTD_WINDOW_LOG)],
             )),
+        }
+    }
+}
+
+/// All members of a gzip stream. What follows them and is no member, such as zeros, is ignored.
+struct Members(Option<GzipDecoder<Source>>);
+
+impl AsyncRead for Members {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        while let Some(member) = self.0.as_mut() {
+            done!(Pin::new(&mut *member).poll_read(context, into))?;
+            if into.filled().len() > before || into.remaining() == 0 {
+                break;
+            }
+            let next = done!(member.get_mut().as_mut().poll_fill_buf(context))?;
+            let goes_on = next.first() == Some(&0x1f);
+            let ended = self.0.take().filter(|_| goes_on);
+            self.0 = ended.map(|member| GzipDecoder::new(member.into_inner()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A deflate stream with or without the head of zlib. Servers send both under the same name.
+enum Deflated {
+    Unknown(Option<Source>),
+    Known(Pin<Box<dyn AsyncRead + Send>>),
+}
+
+impl AsyncRead for Deflated {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let source = match &mut *self {
+                Self::Known(reader) => return reader.as_mut().poll_read(context, into),
+                Self::Unknown(source) => source,
+            };
+            let Some(mut start) = source.take() else {
+                return Poll::Ready(Ok(()));
+            };
+            // The method in zlib's head is 8. A raw stream begins so only with padding that is not zero.
+            let is_zlib = match start.as_mut().poll_fill_buf(context) {
+                Poll::Ready(bytes) => bytes?.first().is_none_or(|first| first & 0xf == 8),
+                Poll::Pending => {
+                    *source = Some(start);
+                    return Poll::Pending;
+                }
+            };
+            *self = Self::Known(if is_zlib {
+                Box::pin(ZlibDecoder::new(start))
+            } else {
+                Box::pin(DeflateDecoder::new(start))
+            });
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Finds the charset of a page.
 //!
 //! A byte order mark decides. Otherwise the charsets of the header and of the page, and UTF-8, are tried; the one with the
-//! fewest invalid characters is taken. Without a declared charset, a page that is not UTF-8 is guessed.
+//! fewest invalid characters is taken. A page that declares UTF-8 and is UTF-8 is read so, whatever its header says.
+//! Without a declared charset, a page that is not UTF-8 is guessed.
 
 use std::borrow::Cow;
 
@@ -33,6 +34,13 @@ pub(super) fn decode(page: &RawPage, kind: DocumentKind) -> String {
         DocumentKind::Html => own(bytes, LABEL).or_else(|| own(bytes, XML_LABEL)),
         DocumentKind::Xml | DocumentKind::Feed => own(bytes, XML_LABEL),
         DocumentKind::Text | DocumentKind::Json | DocumentKind::Pdf => None,
+    };
+    // Text in another charset is almost never valid UTF-8. In a charset of one byte, any bytes are valid.
+    let announced = match own {
+        Some(own) if own == UTF_8 && !bytes.is_ascii() && str::from_utf8(bytes).is_ok() => {
+            Some(UTF_8)
+        }
+        Some(_) | None => announced,
     };
     let mut best: Option<(usize, Cow<'_, str>)> = None;
     for encoding in [announced, own, Some(UTF_8)].into_iter().flatten() {

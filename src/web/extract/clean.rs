@@ -2,15 +2,24 @@
 
 use crate::web::visible::visible;
 
-/// Cleans a text, removes repeated blank lines, and cuts it at the end of a line to a number of bytes.
+/// Cleans a text, removes repeated blank lines outside of code, and cuts it at the end of a line to a number of bytes.
 pub(super) fn text(text: &str, most: usize) -> (String, bool) {
     let mut cleaned = String::with_capacity(text.len().min(most));
     let visible = visible(text);
     let mut blank = true;
+    // The length of the fence of the block of code.
+    let mut fence = None;
     for line in visible.lines() {
         let line = line.trim_end();
+        let start = line.trim_start();
+        let ticks = start.len() - start.trim_start_matches('`').len();
+        fence = match fence {
+            None if ticks >= 3 => Some(ticks),
+            Some(open) if ticks >= open && ticks == start.len() => None,
+            fence => fence,
+        };
         if line.is_empty() {
-            if !blank {
+            if !blank || fence.is_some() {
                 cleaned.push('\n');
             }
             blank = true;

@@ -4,7 +4,9 @@
 //! on other pages, such as forums, indices and tables; for these [`outline`] removes navigation and similar parts and keeps
 //! the rest.
 
+mod code;
 mod facts;
+mod meaning;
 mod outline;
 mod prune;
 mod tables;
@@ -56,6 +58,9 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
         }
         Some(_) | None => rest,
     };
+    let markdown = markdown
+        .replace(meaning::STRUCK, "~")
+        .replace(meaning::INDEX, "_");
     if markdown.trim().is_empty() {
         return Err(Refusal::NoText(
             "web page".to_owned(),

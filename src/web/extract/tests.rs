@@ -126,6 +126,119 @@ fn the_charset_is_found_in_mark_header_page_or_bytes() {
 }
 
 #[test]
+fn a_page_that_is_the_utf_8_it_declares_is_read_so() {
+    for (header, html, expected) in [
+        ("iso-8859-1", "<meta charset=utf-8><p>Größe", "Größe"),
+        ("windows-1251", "<meta charset=utf-8><p>日本", "日本"),
+        (
+            "koi8-r",
+            "<?xml version='1.0' encoding='UTF-8'?><p>Größe",
+            "Größe",
+        ),
+    ] {
+        let header = format!("text/html; charset={header}");
+        let document = extract(&page(Some(&header), html.to_owned())).unwrap();
+        assert_eq!(document.markdown, expected, "{header}");
+    }
+    // The header stands where the page is not what it declares.
+    let (body, _, _) = encoding_rs::WINDOWS_1252.encode("<meta charset=utf-8><p>Größe");
+    let header = "text/html; charset=iso-8859-1";
+    let document = extract(&page(Some(header), body.into_owned())).unwrap();
+    assert_eq!(document.markdown, "Größe");
+}
+
+#[test]
+fn the_meaning_of_shown_elements_is_kept() {
+    for (html, expected) in [
+        ("10<sup>6</sup> barnacles", "10^6 barnacles"),
+        ("x<sup>n + 1</sup>, 10<sup>-3</sup>", "x^(n + 1), 10^-3"),
+        ("the 1<sup>st</sup> Acme<sup>®</sup>", "the 1st Acme®"),
+        ("CO<sub>2</sub>, 10<sub>2</sub>", "CO_2, 10_2"),
+        ("1<sup>1</sup>⁄<sub>2</sub> cups", "1 1/2 cups"),
+        (
+            "<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math> cup",
+            "1/2 cup",
+        ),
+        (
+            "<math><msup><mi>x</mi><mn>2</mn></msup><mo>+</mo><msqrt><mi>y</mi></msqrt></math>",
+            "x^2+√y",
+        ),
+        ("<del>99 EUR</del> <ins>79 EUR</ins>", "~~99 EUR~~ 79 EUR"),
+        ("<s>99</s> 79, <strike>5</strike> 4", "~~99~~ 79, ~~5~~ 4"),
+        (
+            "<ruby>汽車<rp>（</rp><rt>きしゃ</rt><rp>）</rp></ruby>",
+            "汽車（きしゃ）",
+        ),
+        ("<ruby>汽車<rt>きしゃ</rt></ruby>", "汽車（きしゃ）"),
+        (
+            "<span class=katex><span class=katex-mathml><math><semantics><mrow><mi>E</mi></mrow>\
+             <annotation encoding='application/x-tex'>E=mc^2</annotation></semantics></math></span>\
+             <span class=katex-html aria-hidden=true>E</span></span> holds",
+            "`E=mc^2` holds",
+        ),
+        ("She said <q>no</q>.", "She said “no”."),
+    ] {
+        assert_eq!(markdown(&format!("<p>{html}</p>")), expected, "{html}");
+    }
+    for (html, expected) in [
+        (
+            "<figure><img alt='A lamp'><figcaption>Brass lamp</figcaption></figure>",
+            "A lamp\n\nBrass lamp",
+        ),
+        (
+            "<ol reversed><li>c</li><li>b</li><li>a</li></ol>",
+            "3. c\n2. b\n1. a",
+        ),
+        (
+            "<ol reversed start=9><li>x</li><li value=5>y</li><li>z</li></ol>",
+            "9. x\n5. y\n4. z",
+        ),
+        (
+            "<h3><button>May I?</button></h3><p>Yes.</p><button>Buy</button>",
+            "### May I?\n\nYes.",
+        ),
+        (
+            "<details><summary>May I?</summary>Yes.</details>",
+            "May I?\n\nYes.",
+        ),
+    ] {
+        assert_eq!(markdown(html), expected, "{html}");
+    }
+}
+
+#[test]
+fn code_keeps_its_lines() {
+    let code = "def f(x):\n    if x:\n\n\n        return 1";
+    for html in [
+        format!("<pre>{code}</pre>"),
+        "<pre><code><span class=token-line>def f(x):<br></span><span class=token-line>    if x:<br></span>\
+         <br><br><span class=token-line>        return 1<br></span></code></pre>"
+            .to_owned(),
+        format!("<pre>{}</pre>", code.replace('\n', "<br/>")),
+        "<pre><div>def f(x):</div><div>    if x:</div><div><br></div><div><br></div><div>        return 1</div></pre>"
+            .to_owned(),
+        "<pre><span style='display: block'>def f(x):</span><span style='display:block'>    if x:</span>\n\n\
+         <span style='display:block'>        return 1</span></pre>"
+            .to_owned(),
+        "<table><tr><td class=blob-num>1</td><td class=blob-code>def f(x):</td></tr>\n\
+         <tr><td class=blob-num>2</td><td class=blob-code>    if x:</td></tr>\n\
+         <tr><td class=blob-num>3</td><td class=blob-code>\n</td></tr>\n<tr><td class=blob-num>4</td><td class=blob-code>\n</td></tr>\n\
+         <tr><td class=blob-num>5</td><td class=blob-code>        return 1</td></tr></table>"
+            .to_owned(),
+    ] {
+        assert_eq!(markdown(&html), format!("```\n{code}\n```"), "{html}");
+    }
+    for html in [
+        "<pre><code class='hljs language-rust'>x</code></pre>",
+        "<div class='language-rust'><pre>x</pre></div>",
+        "<div class='highlight-source-rust'><pre>x</pre></div>",
+        "<pre data-language=rust>x</pre>",
+    ] {
+        assert_eq!(markdown(html), "```rust\nx\n```", "{html}");
+    }
+}
+
+#[test]
 fn invisible_characters_are_stripped_and_joined_scripts_stay_whole() {
     let (text, cut) = clean::text(
         "a\u{200b}b\u{202e}c\u{ad}d\u{e0041}\u{fe0f}\u{feff}\u{7}e\r\n\n\n \u{a0}\n\nمی\u{200c}خواهم x\u{200c}y\n\n",

@@ -4,12 +4,14 @@
 use dom_query::{Document as Dom, NodeRef};
 use url::Url;
 
+use super::{code, meaning};
+
 /// Elements without text of the page.
-const DROPPED: [&str; 35] = [
+const DROPPED: [&str; 34] = [
     "script", "style", "noscript", "template", "iframe", "frame", "frameset", "object", "embed",
     "applet", "svg", "canvas", "audio", "video", "source", "track", "map", "area", "input",
     "button", "select", "textarea", "datalist", "output", "progress", "meter", "dialog", "link",
-    "base", "param", "rp", "slot", "portal", "noembed", "noframes",
+    "base", "param", "slot", "portal", "noembed", "noframes",
 ];
 /// Depth below which elements are replaced by their text. Later steps recurse and must not exhaust the stack.
 const MAX_DEPTH: usize = 200;
@@ -53,14 +55,14 @@ pub(super) fn prune(dom: &Dom, base: Option<&Url>) {
     }
 }
 
-fn is_invisible(node: &NodeRef<'_>) -> bool {
+pub(super) fn is_invisible(node: &NodeRef<'_>) -> bool {
     let name = node.node_name().unwrap_or_default();
     if matches!(name.as_ref(), "html" | "body") {
         // Some pages are hidden until their scripts have run.
         return false;
     }
     if DROPPED.contains(&name.as_ref()) {
-        return true;
+        return name.as_ref() != "button" || !is_heading(node);
     }
     let hidden = node.attr("hidden");
     // A search in the page reveals such text.
@@ -69,6 +71,15 @@ fn is_invisible(node: &NodeRef<'_>) -> bool {
             .attr("aria-hidden")
             .is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
         || node.attr("style").is_some_and(|style| hides(&style))
+}
+
+/// Whether a control is the heading of a part.
+fn is_heading(control: &NodeRef<'_>) -> bool {
+    control.parent().is_some_and(|parent| {
+        ["h1", "h2", "h3", "h4", "h5", "h6", "dt", "summary"]
+            .iter()
+            .any(|name| parent.has_name(name))
+    })
 }
 
 /// Whether an element is a consent dialog or an editing control.
@@ -132,13 +143,17 @@ fn flatten(node: &NodeRef<'_>) {
 fn change(node: &NodeRef<'_>, base: Option<&Url>) {
     match node.node_name().unwrap_or_default().as_ref() {
         "img" => replace_by(node, "alt"),
+        "pre" => code::lines(node),
+        "table" if code::is_line_table(node) => code::lines(node),
         "math" if node.has_attr("alttext") => replace_by(node, "alttext"),
         // Some servers put the whole page into one.
         "form" | "fieldset" | "dl" => node.rename("div"),
         // Markdown has no definition lists.
         "dt" | "dd" => node.rename("p"),
         "a" => link(node, base),
-        _ => {}
+        // The headings of parts that open are often buttons.
+        "button" => node.rename("span"),
+        _ => meaning::write(node),
     }
 }
 

@@ -197,3 +197,35 @@ async fn odd_encodings_are_refused() {
     }
     assert_eq!(&get(&server, "/same").await.unwrap().body[..], b"hello");
 }
+
+#[tokio::test]
+async fn codings_are_read_as_the_web_sends_them() {
+    let gzip = compressed("gzip", b"one, ").await;
+    let second = compressed("gzip", b"two").await;
+    let zlib = compressed("deflate", b"raw").await;
+    let raw = &zlib[2..zlib.len() - 4];
+    let members = [&gzip[..], &second[..]].concat();
+    let padded = [&members[..], &[0; 512]].concat();
+    for (encoding, body, expected) in [
+        ("UTF-8", b"plain".as_slice(), "plain"),
+        ("none", b"plain", "plain"),
+        ("binary", b"plain", "plain"),
+        ("iso-8859-1", b"plain", "plain"),
+        ("utf-8, gzip", &second, "two"),
+        ("gzip", &members, "one, two"),
+        ("x-gzip", &padded, "one, two"),
+        ("deflate", raw, "raw"),
+        ("deflate", &zlib, "raw"),
+    ] {
+        let headers = [TEXT, ("content-encoding", encoding)];
+        let server = Server::start([("/", answer(200, &headers, body))]).await;
+        let fetched = get(&server, "/").await.unwrap();
+        assert_eq!(&fetched.body[..], expected.as_bytes(), "{encoding}");
+        assert!(!fetched.cut, "{encoding}");
+    }
+    // A member that breaks off is not taken for the end.
+    let broken = &members[..members.len() - 3];
+    let headers = [TEXT, ("content-encoding", "gzip")];
+    let server = Server::start([("/", answer(200, &headers, broken))]).await;
+    assert!(refusal(&server, "/").await.contains("broke off"));
+}
