@@ -8,12 +8,8 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode, Uri};
-<<<<<<< ours
-use serde_json::{Map, Value, json};
-=======
 use parking_lot::Mutex as SyncMutex;
-use serde_json::{Value, json};
->>>>>>> theirs
+use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
