@@ -217,8 +217,8 @@ fn code_keeps_its_lines() {
         format!("<pre>{}</pre>", code.replace('\n', "<br/>")),
         "<pre><div>def f(x):</div><div>    if x:</div><div><br></div><div><br></div><div>        return 1</div></pre>"
             .to_owned(),
-        "<pre><span style='display: block'>def f(x):</span><span style='display:block'>    if x:</span>\n\n\
-         <span style='display:block'>        return 1</span></pre>"
+        "<pre><span style='display: block'>def f(x):</span><span style='display:block'>    if x:</span>\
+         <span style='display:block'>\n</span><span style='display:block'>\n</span><span style='display:block'>        return 1</span></pre>"
             .to_owned(),
         "<table><tr><td class=blob-num>1</td><td class=blob-code>def f(x):</td></tr>\n\
          <tr><td class=blob-num>2</td><td class=blob-code>    if x:</td></tr>\n\

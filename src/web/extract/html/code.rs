@@ -47,6 +47,18 @@ pub(super) fn lines(block: &NodeRef<'_>) {
         block.set_attr("data-lang", &language);
     }
     let below: Vec<NodeRef<'_>> = block.descendants_it().collect();
+    // Whitespace between the parts of a table is not text.
+    for part in below
+        .iter()
+        .chain([block])
+        .filter(|node| is_table_part(node))
+    {
+        let blank: Vec<_> = part
+            .children_it(false)
+            .filter(|child| child.is_text() && child.text().trim().is_empty())
+            .collect();
+        blank.iter().for_each(NodeRef::remove_from_parent);
+    }
     for node in below {
         if node.has_name("br") {
             node.replace_with(&node.tree.new_text("\n"));
@@ -56,24 +68,18 @@ pub(super) fn lines(block: &NodeRef<'_>) {
             end_line(&node);
         }
     }
-    // Whitespace between the parts of a table is not text, and its cells must not become a table.
+    // Its cells must not become a table.
     for node in block.descendants_it().collect::<Vec<_>>() {
-        let is_table = ["table", "thead", "tbody", "tr"]
-            .iter()
-            .any(|name| node.has_name(name));
-        if is_table {
-            let blank = node.children_it(false).filter(|child| {
-                child.is_text() && child.text().trim().is_empty() && child.text().as_ref() != "\n"
-            });
-            blank
-                .collect::<Vec<_>>()
-                .iter()
-                .for_each(NodeRef::remove_from_parent);
-        }
-        if is_table || node.has_name("td") || node.has_name("th") {
+        if is_table_part(&node) || node.has_name("td") || node.has_name("th") {
             node.rename("span");
         }
     }
+}
+
+fn is_table_part(node: &NodeRef<'_>) -> bool {
+    ["table", "thead", "tbody", "tr"]
+        .iter()
+        .any(|name| node.has_name(name))
 }
 
 fn is_gutter(node: &NodeRef<'_>) -> bool {
@@ -113,6 +119,10 @@ fn end_line(node: &NodeRef<'_>) {
         .is_some_and(|before| before.is_text() && !before.text().ends_with('\n'));
     if starts && !node.has_name("span") {
         node.insert_before(&node.tree.new_text("\n"));
+    }
+    // An empty block would not be written.
+    if node.has_name("div") || node.has_name("p") {
+        node.rename("span");
     }
 }
 

@@ -49,9 +49,7 @@ fn raised(node: &NodeRef<'_>) {
         return;
     }
     let fraction = node.next_sibling().filter(|slash| {
-        slash.is_text()
-            && matches!(slash.text().trim(), "/" | "⁄")
-            && slash.next_sibling().is_some_and(|sub| sub.has_name("sub"))
+        is_slash(slash) && slash.next_sibling().is_some_and(|sub| sub.has_name("sub"))
     });
     if let Some(slash) = fraction {
         slash.set_text("/");
@@ -65,9 +63,17 @@ fn raised(node: &NodeRef<'_>) {
     enclose_part(node, "^", text);
 }
 
+/// Whether a node is the line of a fraction.
+fn is_slash(node: &NodeRef<'_>) -> bool {
+    node.is_text() && matches!(node.text().trim(), "/" | "⁄")
+}
+
 fn lowered(node: &NodeRef<'_>) {
     let text = node.text();
-    if !text.trim().is_empty() {
+    let before = node.prev_sibling().filter(is_slash);
+    let above = before.and_then(|slash| slash.prev_sibling());
+    let of_fraction = above.is_some_and(|above| above.has_name("sup"));
+    if !text.trim().is_empty() && !of_fraction {
         enclose_part(node, &INDEX.to_string(), text.trim());
     }
 }
