@@ -21,10 +21,13 @@ let home;
 before(async () => {
   home = await mkdtemp(join(tmpdir(), 'loopwright-codex-'));
   await Promise.all(['work', 'open', 'plain', 'keyed'].map((name) => mkdir(join(home, name))));
-  for (const [name, url] of Object.entries({ open: RESPONSES_URL, plain: PLAIN_RESPONSES_URL, keyed: KEYED_RESPONSES_URL })) {
+  // The second one has no search.
+  const servers = { open: [RESPONSES_URL, ''], plain: [PLAIN_RESPONSES_URL, 'web_search = "disabled"'], keyed: [KEYED_RESPONSES_URL, ''] };
+  for (const [name, [url, more]] of Object.entries(servers)) {
     await writeFile(
       join(home, name, 'config.toml'),
       `model = "${MODEL}"
+${more}
 model_provider = "loopwright"
 check_for_update_on_startup = false
 [analytics]
