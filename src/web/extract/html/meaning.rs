@@ -119,7 +119,7 @@ fn count_down(list: &NodeRef<'_>) {
     }
 }
 
-/// A formula of MathML as one line.
+/// A formula of `MathML` as one line.
 fn formula(node: &NodeRef<'_>, depth: usize) -> String {
     if node.is_text() || depth > MAX_DEPTH {
         return node.text().trim().to_owned();
