@@ -14,5 +14,6 @@ pub mod message;
 pub mod metadata;
 pub mod raw;
 pub mod request;
+pub mod surrogates;
 pub mod tool;
 pub mod usage;

@@ -13,6 +13,7 @@ mod http;
 mod instances;
 mod line;
 mod listed;
+mod mend;
 mod names;
 mod oauth;
 mod process;
@@ -28,13 +29,16 @@ mod watched;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
+use reqwest::redirect::Policy;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use url::Url;
 
 use self::connector::Connector;
 pub use self::guard::{MCP_EXEC, MCP_GUARD, exec_main, guard_main};
@@ -51,6 +55,11 @@ use super::source::{Health, Source, SourceError, Sources};
 use crate::ids::Owner;
 use crate::net::{CaCertificates, ClientOptions};
 use crate::web::SetupError;
+
+/// How long a server may take to start and to list its tools: a program may be downloaded first.
+const HANDSHAKE_LIMIT: Duration = Duration::from_mins(2);
+/// Most redirects of a request.
+const MAX_REDIRECTS: usize = 3;
 
 /// The MCP servers of the settings.
 #[derive(Debug)]
@@ -129,6 +138,7 @@ impl McpServers {
                 http: http_client(&server.transport, &settings.certificates)?,
                 settings: server,
                 start_timeout,
+                handshake_timeout: HANDSHAKE_LIMIT.max(start_timeout),
                 guard: settings.guard.as_path().into(),
                 tasks: tasks.clone(),
             };
@@ -192,6 +202,19 @@ impl McpServers {
     }
 }
 
+/// Follows redirects that keep method and body, to the same origin: many servers send `/mcp` to `/mcp/`.
+fn same_origin() -> Policy {
+    Policy::custom(|attempt| {
+        let keeps_body = matches!(attempt.status().as_u16(), 307 | 308);
+        let first = attempt.previous().first().map(Url::origin);
+        let is_same = first.is_some_and(|origin| origin == attempt.url().origin());
+        match keeps_body && is_same && attempt.previous().len() <= MAX_REDIRECTS {
+            true => attempt.follow(),
+            false => attempt.stop(),
+        }
+    })
+}
+
 fn http_client(
     transport: &McpTransport,
     certificates: &CaCertificates,
@@ -201,16 +224,21 @@ fn http_client(
         McpTransport::Http(endpoint) => {
             let token_url = endpoint.oauth.as_ref().and_then(|it| it.token_url.as_ref());
             let mut urls = std::iter::once(&endpoint.url).chain(token_url);
-            let options = ClientOptions {
-                tls: urls.any(|url| url.scheme() == "https"),
-                certificates: certificates.clone(),
-                ..ClientOptions::default()
+            let tls = urls.any(|url| url.scheme() == "https");
+            let client = |redirects| {
+                let options = ClientOptions {
+                    tls,
+                    certificates: certificates.clone(),
+                    redirects,
+                    ..ClientOptions::default()
+                };
+                options.build()
             };
-            let client = options.build()?;
             let tokens = endpoint.oauth.clone().map(|oauth| {
-                let tokens = Tokens::new(oauth, &endpoint.url, client.clone());
-                tokens.map(Arc::new)
+                let tokens = Tokens::new(oauth, &endpoint.url, client(Policy::none())?);
+                Ok::<_, McpSetupError>(Arc::new(tokens?))
             });
+            let client = client(same_origin())?;
             let client = McpHttpClient::new(client, tokens.transpose()?);
             Ok(Some(HttpAccess::Configured(client)))
         }

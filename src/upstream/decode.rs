@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use self::content::{ContentTexts, text_part};
 use self::repeat::{PreviousChunk, TextKind};
 pub(super) use self::text::one_line;
-use self::text::{Halves, TextOf, lossy_string, replace_lone_surrogates};
+use self::text::{Halves, TextOf, lossy_string};
 use self::wire::{Choice, Chunk, Delta, Entries, MAX_UNKNOWN_KEYS};
 use super::settings::Quirks;
 use super::text_calls::TextCalls;
@@ -26,6 +26,7 @@ use super::think::ThinkSplitter;
 use crate::openai::ending::AnswerEnd;
 use crate::openai::event::{ModelEvent, ToolCallDelta};
 use crate::openai::raw::quoted;
+use crate::openai::surrogates::replace_lone_surrogates;
 use crate::openai::usage::Usage;
 
 /// The field name of events for reasoning that is a part of the content.

@@ -15,6 +15,7 @@ mod requested;
 mod search;
 mod secrets;
 mod sse;
+mod table;
 
 use serde_json::Value;
 

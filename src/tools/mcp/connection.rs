@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use super::client_side::ClientSide;
 use super::failure::RequestFailure;
 use super::listed::{self, ListLimits, Listing, ToolCollector};
+use super::result;
 use super::stdio::Ending;
 use super::watched::ProgressSink;
 use crate::tools::ToolInvocation;
@@ -231,6 +232,12 @@ impl Connection {
                 self.answered.store(true, Ordering::Relaxed);
                 Ok(result)
             }
+            // One member is malformed, so that the result as a whole is.
+            ServerResult::CustomResult(custom) => {
+                self.answered.store(true, Ordering::Relaxed);
+                result::read(&custom.0)
+                    .ok_or_else(|| RequestFailure::Unusable("it is no result of a tool".to_owned()))
+            }
             // Without any member of its own a result has this form.
             ServerResult::EmptyResult(_) => Ok(CallToolResult::default()),
             _ => Err(RequestFailure::Unusable(
@@ -249,6 +256,13 @@ impl Connection {
         match answer.await {
             // Some servers do not know it, but answer.
             Ok(_) | Err(RequestFailure::Answered(_)) => Ok(()),
+            // They may say so in a way of their own. The session may be lost as well.
+            Err(RequestFailure::Status(_) | RequestFailure::Unusable(_)) => {
+                let params = PaginatedRequestParams::default();
+                let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
+                let listed = self.request(request, PeerRequestOptions::no_options());
+                listed.await.map(drop)
+            }
             Err(failure) => Err(failure),
         }
     }

@@ -28,17 +28,27 @@ use crate::tools::settings::mcp::{HttpKind, McpEndpoint, McpServerSettings, McpT
 pub(super) struct Connector {
     pub(super) name: Arc<str>,
     pub(super) settings: McpServerSettings,
+    /// How long the server may take before it counts as down. It goes on starting.
     pub(super) start_timeout: Duration,
+    /// How long it may take to start and to list its tools.
+    pub(super) handshake_timeout: Duration,
     pub(super) guard: Box<Path>,
     /// For a server with a URL.
     pub(super) http: Option<HttpAccess>,
     pub(super) tasks: TaskTracker,
 }
 
+/// How the handshake is made, and with which version of the protocol.
+#[derive(Debug, Clone)]
+struct Lifecycle {
+    mode: ClientLifecycleMode,
+    version: ProtocolVersion,
+}
+
 /// What a connection is opened with.
 struct Handshake {
     ending: Ending,
-    lifecycle: ClientLifecycleMode,
+    lifecycle: Lifecycle,
     secrets: Secrets,
 }
 
@@ -51,11 +61,20 @@ impl Connector {
         &self,
         user: ProcessUser<'_>,
     ) -> Result<Connection, RequestFailure> {
-        match self.open(user, ClientLifecycleMode::Initialize).await {
+        let initialize = |version| Lifecycle {
+            mode: ClientLifecycleMode::Initialize,
+            version,
+        };
+        let newest = ProtocolVersion::LATEST_WITH_INITIALIZE;
+        match self.open(user, initialize(newest)).await {
+            Err(RequestFailure::Version { known, .. }) => self.open(user, initialize(known)).await,
             // It may know only versions without this handshake.
             Err(refused @ RequestFailure::Answered(_)) => {
-                let discover = ClientLifecycleMode::Discover {
-                    preferred_versions: vec![ProtocolVersion::LATEST],
+                let discover = Lifecycle {
+                    mode: ClientLifecycleMode::Discover {
+                        preferred_versions: vec![ProtocolVersion::LATEST],
+                    },
+                    version: ProtocolVersion::LATEST_WITH_INITIALIZE,
                 };
                 let opened = self.open(user, discover).await;
                 opened.map_err(|_failure| refused)
@@ -67,7 +86,7 @@ impl Connector {
     async fn open(
         &self,
         user: ProcessUser<'_>,
-        lifecycle: ClientLifecycleMode,
+        lifecycle: Lifecycle,
     ) -> Result<Connection, RequestFailure> {
         let (max_bytes, ending) = (self.settings.max_answer_bytes, Ending::default());
         match &self.settings.transport {
@@ -141,11 +160,11 @@ impl Connector {
         );
         let info = Implementation::new("loopwright", env!("CARGO_PKG_VERSION"));
         let config = ClientConfig::new(ClientCapabilities::default(), info)
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
+            .with_protocol_version(lifecycle.version);
         let served = serve_client_with_lifecycle_and_ct(
             ClientSide(config),
             watched,
-            lifecycle,
+            lifecycle.mode,
             CancellationToken::new(),
         );
         let running = served

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use rmcp::model::ErrorData;
+use rmcp::model::{ErrorData, ProtocolVersion};
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::DynamicTransportError;
 
@@ -27,8 +27,16 @@ pub(super) enum RequestFailure {
     /// The server's answer cannot be used.
     #[error("the MCP server's answer cannot be used: {0}")]
     Unusable(String),
+    /// The server does not speak the version that was offered, and names one that is known here.
+    #[error("the MCP server answered with an error: {text}")]
+    Version {
+        /// Its words.
+        text: String,
+        /// The newest version that both know.
+        known: ProtocolVersion,
+    },
     /// The server answered with another HTTP status than the protocol has.
-    #[error("the MCP server's answer cannot be used: HTTP {0}")]
+    #[error("the MCP server's answer cannot be used: HTTP {0}{words}", words = words(*.0))]
     Status(u16),
 }
 
@@ -37,8 +45,13 @@ impl RequestFailure {
     pub(super) fn ends_connection(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Ended(_) => true,
-            Self::Answered(_) | Self::Unusable(_) | Self::Status(_) => false,
+            Self::Answered(_) | Self::Unusable(_) | Self::Version { .. } | Self::Status(_) => false,
         }
+    }
+
+    /// Whether the server may have refused a request because it does not know the session any more. It has done nothing then.
+    pub(super) fn may_have_lost_session(&self) -> bool {
+        matches!(self, Self::Status(400 | 401 | 404))
     }
 
     /// Whether a server that refuses the handshake may have the transport of 2024-11-05 instead.
@@ -67,12 +80,38 @@ impl RequestFailure {
     pub(super) fn of_handshake(error: ClientInitializeError) -> Self {
         match error {
             ClientInitializeError::TransportError { error, .. } => transport(error),
-            ClientInitializeError::JsonRpcError(error) => Self::Answered(answered(&error)),
+            ClientInitializeError::JsonRpcError(error) => match known_version(&error) {
+                Some(known) => Self::Version {
+                    text: answered(&error),
+                    known,
+                },
+                None => Self::Answered(answered(&error)),
+            },
             ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::Cancelled => {
                 Self::Ended("it was closed before the handshake".to_owned())
             }
             _ => Self::Unusable("the handshake has another form than asked for".to_owned()),
         }
+    }
+}
+
+/// The newest version in the list of a server that refuses another one, if it is known here.
+fn known_version(error: &ErrorData) -> Option<ProtocolVersion> {
+    let supported = error.data.as_ref()?.get("supported")?.as_array()?;
+    let offered = |version: &&ProtocolVersion| {
+        let name = version.as_str();
+        version.has_initialize() && supported.iter().any(|supported| supported == name)
+    };
+    let known = ProtocolVersion::KNOWN_VERSIONS.iter().filter(offered);
+    known.max_by_key(|version| version.as_str()).cloned()
+}
+
+/// What a status means, beside its number.
+fn words(status: u16) -> &'static str {
+    match status {
+        401 => ": it asks for other credentials",
+        403 => ": its credentials do not suffice",
+        _ => "",
     }
 }
 
@@ -115,8 +154,8 @@ fn http(error: HttpError) -> RequestFailure {
             }
         }
         HttpError::HttpStatus(error) => RequestFailure::Status(error.status),
-        HttpError::AuthRequired(_) => unusable("HTTP 401: it asks for other credentials"),
-        HttpError::InsufficientScope(_) => unusable("HTTP 403: its credentials do not suffice"),
+        HttpError::AuthRequired(_) => RequestFailure::Status(401),
+        HttpError::InsufficientScope(_) => RequestFailure::Status(403),
         HttpError::ResponseBodyTooLarge { max_size } => {
             unusable(&format!("the answer is larger than {max_size} bytes"))
         }

@@ -141,7 +141,7 @@ impl Instances {
                 return Err(failure.clone());
             }
             InstanceState::Open(_) | InstanceState::Closed | InstanceState::Failed(..) => {
-                let limit = connector.start_timeout;
+                let limit = connector.handshake_timeout;
                 let opened = timeout(limit, connector.connect(user)).await;
                 let opened = opened.unwrap_or_else(|_| {
                     let text = format!("it did not start within {} s", limit.as_secs_f64());
@@ -276,7 +276,7 @@ impl InstanceLease<'_> {
     ) -> Result<CallToolResult, RequestFailure> {
         let result = self.connection.call(tool, invocation).await;
         if let Err(failure) = &result
-            && failure.ends_connection()
+            && (failure.ends_connection() || failure.may_have_lost_session())
         {
             self.give_up().await;
         }

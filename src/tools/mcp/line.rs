@@ -94,6 +94,17 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 }
 
+/// The JSON text of the `id` in a line that is no JSON, if it looks like an answer to a request.
+pub(super) fn id_in(line: &[u8]) -> Option<String> {
+    let is_answer = |name: &[u8]| memchr::memmem::find(line, name).is_some();
+    if !line.starts_with(b"{") || !(is_answer(b"\"result\"") || is_answer(b"\"error\"")) {
+        return None;
+    }
+    let mut scan = IdScan::default();
+    scan.push(line);
+    scan.id()
+}
+
 /// Finds the member `id` of an object that is not kept.
 #[derive(Debug, Default)]
 struct IdScan {
@@ -189,6 +200,22 @@ mod tests {
             });
         }
         found
+    }
+
+    #[test]
+    fn the_id_of_an_answer_that_is_no_json_is_found() {
+        for (line, id) in [
+            (
+                r#"{"jsonrpc":"2.0","id":7,"result":{"structuredContent":{"mean":NaN}}}"#,
+                Some("7"),
+            ),
+            (r#"{"result":{"x":Infinity},"id":"a"}"#, Some("\"a\"")),
+            (r#"{"id":7,"method":"m","params":NaN}"#, None),
+            (r#"[1, 2"#, None),
+            ("Starting up: {\"id\": 7, \"result\": 1", None),
+        ] {
+            assert_eq!(id_in(line.as_bytes()).as_deref(), id, "{line}");
+        }
     }
 
     #[tokio::test]

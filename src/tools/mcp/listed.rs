@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 
 use rmcp::model::Tool as RemoteTool;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::mend::mend;
 use super::trim::trim;
 use crate::tools::settings::mcp::McpServerSettings;
 
@@ -92,9 +94,11 @@ impl<'a> ToolCollector<'a> {
         }
     }
 
-    /// Adds a tool that may be malformed.
+    /// Adds a tool of which members may be malformed. These are left out, unless it is the name or the schema.
     pub(super) fn add_json(&mut self, entry: &Value) {
-        match serde_json::from_value(entry.clone()) {
+        let read =
+            RemoteTool::deserialize(entry).or_else(|_| RemoteTool::deserialize(plain(entry)));
+        match read {
             Ok(tool) => self.add(tool),
             Err(_) => self.malformed += 1,
         }
@@ -125,6 +129,30 @@ impl<'a> ToolCollector<'a> {
         }
         self.tools
     }
+}
+
+/// The members of a tool that are used here, if they have the right form.
+fn plain(tool: &Value) -> Value {
+    let mut plain = Map::new();
+    for (name, value) in tool.as_object().into_iter().flatten() {
+        let value = match (name.as_str(), value) {
+            ("name" | "title" | "description", Value::String(_))
+            | ("inputSchema", Value::Object(_)) => value.clone(),
+            // A tool without arguments.
+            ("inputSchema", Value::Null) => Map::new().into(),
+            ("annotations", Value::Object(hints)) => {
+                let hints = hints.iter().filter(|(_, hint)| hint.is_boolean());
+                Value::Object(
+                    hints
+                        .map(|(name, hint)| (name.clone(), hint.clone()))
+                        .collect(),
+                )
+            }
+            _ => continue,
+        };
+        plain.insert(name.clone(), value);
+    }
+    plain.into()
 }
 
 /// Whether a tool says of itself that it changes nothing.
@@ -158,14 +186,16 @@ pub(super) fn description(tool: &RemoteTool) -> &str {
 
 /// The JSON Schema of the arguments as JSON text: whole, with what model servers insist on.
 pub(super) fn parameters(tool: &RemoteTool, settings: &McpServerSettings) -> String {
-    let mut schema: Map<String, Value> = (*tool.input_schema).clone();
-    schema
-        .entry("type")
-        .or_insert_with(|| Value::from("object"));
-    schema
-        .entry("properties")
-        .or_insert_with(|| Map::new().into());
-    let mut schema = Value::Object(schema);
+    let mut schema = Value::Object((*tool.input_schema).clone());
+    mend(&mut schema);
+    if let Value::Object(members) = &mut schema {
+        members
+            .entry("type")
+            .or_insert_with(|| Value::from("object"));
+        members
+            .entry("properties")
+            .or_insert_with(|| Map::new().into());
+    }
     if settings.trim_schemas {
         trim(&mut schema);
     }

@@ -236,6 +236,7 @@ impl RequestedServers {
                 name: request.label.into(),
                 settings,
                 start_timeout: pool.settings.start_timeout,
+                handshake_timeout: pool.settings.start_timeout,
                 guard: Path::new("").into(),
                 http: Some(HttpAccess::Guarded {
                     hosts: pool.hosts.clone(),

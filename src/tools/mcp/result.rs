@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::tools::webhook::parts::{decode_base64, file_base_name, image, is_media_type};
@@ -11,6 +12,49 @@ use crate::tools::{OutputStatus, ToolFile, ToolOutput};
 const MAX_ENTRIES: usize = 100;
 /// The media type of content that has none.
 const DEFAULT_MEDIA_TYPE: &str = "application/octet-stream";
+
+/// A result of which members may be malformed, read member by member; `None` if it is none.
+pub(super) fn read(value: &Value) -> Option<CallToolResult> {
+    let members = value.as_object()?;
+    let known = ["content", "structuredContent", "isError"];
+    if !known.iter().any(|name| members.contains_key(*name)) {
+        return None;
+    }
+    let mut result = CallToolResult::default();
+    result.content = match members.get("content") {
+        Some(Value::Array(blocks)) => blocks.iter().map(block).collect(),
+        Some(Value::String(text)) => vec![ContentBlock::text(text)],
+        Some(Value::Null) | None => Vec::new(),
+        Some(one) => vec![block(one)],
+    };
+    result.structured_content = members.get("structuredContent").cloned();
+    result.is_error = members
+        .get("isError")
+        .map(|is_error| is_error.as_bool().unwrap_or(false) || is_error.as_str() == Some("true"));
+    Some(result)
+}
+
+/// A block of content. One that cannot be read is given as its JSON, unless it holds a file.
+fn block(value: &Value) -> ContentBlock {
+    if let Value::String(text) = value {
+        return ContentBlock::text(text);
+    }
+    let read = ContentBlock::deserialize(value).or_else(|_| {
+        let mut members = value.as_object().cloned().unwrap_or_default();
+        members.retain(|name, _| !matches!(name.as_str(), "annotations" | "_meta" | "title"));
+        ContentBlock::deserialize(Value::Object(members))
+    });
+    read.unwrap_or_else(|_| {
+        let kind = value["type"].as_str().unwrap_or_default();
+        let holds_file = ["data", "blob"]
+            .iter()
+            .any(|name| value[name].is_string() || value["resource"][name].is_string());
+        ContentBlock::text(match holds_file {
+            true => format!("(a part of the type `{kind}` could not be read and is left out)"),
+            false => value.to_string(),
+        })
+    })
+}
 
 /// The result for the model and the client.
 pub(super) fn output(result: CallToolResult) -> ToolOutput {
@@ -147,13 +191,13 @@ mod tests {
 
     use super::*;
 
-    fn read(result: Value) -> ToolOutput {
+    fn whole(result: Value) -> ToolOutput {
         output(serde_json::from_value(result).unwrap())
     }
 
     #[test]
     fn every_kind_of_content_becomes_text_an_image_or_a_file() {
-        let found = read(json!({"content": [
+        let found = whole(json!({"content": [
             {"type": "text", "text": "one"},
             {"type": "image", "data": "aGk=", "mimeType": "image/png"},
             {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
@@ -200,13 +244,76 @@ mod tests {
             ),
             (json!({"content": []}), ""),
         ] {
-            assert_eq!(read(result).content, expected);
+            assert_eq!(whole(result).content, expected);
+        }
+    }
+
+    #[test]
+    fn one_odd_member_costs_itself_only() {
+        let text = json!({"type": "text", "text": "42 rows were written"});
+        for (odd, told) in [
+            (
+                json!({"type": "json", "json": {"a": 1}}),
+                "{\"json\":{\"a\":1},\"type\":\"json\"}",
+            ),
+            (
+                json!({"type": "text", "text": null}),
+                "{\"text\":null,\"type\":\"text\"}",
+            ),
+            (
+                json!({"type": "text", "text": "more", "annotations": "none"}),
+                "more",
+            ),
+            (json!("more"), "more"),
+            (json!(7), "7"),
+            (
+                json!({"type": "image", "data": "aGk="}),
+                "(a part of the type `image` could not be read and is left out)",
+            ),
+            (
+                json!({"type": "resource", "resource": {"blob": "aGk="}}),
+                "(a part of the type `resource` could not be read and is left out)",
+            ),
+        ] {
+            let result = read(&json!({"content": [text, odd], "isError": false})).unwrap();
+            let found = output(result);
+            assert_eq!(found.content, format!("42 rows were written\n{told}"));
+            assert_eq!(found.status, OutputStatus::Ok);
+        }
+        for (result, content, status) in [
+            (json!({"content": "plain"}), "plain", OutputStatus::Ok),
+            (
+                json!({"content": text}),
+                "42 rows were written",
+                OutputStatus::Ok,
+            ),
+            (
+                json!({"content": null, "isError": "true"}),
+                "",
+                OutputStatus::Error,
+            ),
+            (
+                json!({"content": [text], "isError": "no"}),
+                "42 rows were written",
+                OutputStatus::Ok,
+            ),
+            (
+                json!({"content": {"odd": 1}, "structuredContent": {"a": 1}}),
+                "{\"odd\":1}\n{\"a\":1}",
+                OutputStatus::Ok,
+            ),
+        ] {
+            let found = output(read(&result).unwrap());
+            assert_eq!((found.content.as_str(), found.status), (content, status));
+        }
+        for result in [json!({"rows": 42}), json!(["text"]), json!("text")] {
+            assert_eq!(read(&result), None);
         }
     }
 
     #[test]
     fn errors_and_what_cannot_be_read_are_said() {
-        let found = read(
+        let found = whole(
             json!({"isError": true, "content": [{"type": "image", "data": "!", "mimeType": "image/png"}]}),
         );
         assert_eq!(found.status, OutputStatus::Error);

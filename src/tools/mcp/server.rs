@@ -3,6 +3,7 @@
 //! The main connection is opened at the start and again, after growing delays, whenever it ends. It lists the tools.
 //! With the scope `shared` it also runs the calls; with `owner` they run on connections of their owners.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -116,7 +117,7 @@ impl McpServer {
         while !self.shutdown.is_cancelled() {
             let began = Instant::now();
             let mut stable = false;
-            let reason = match self.start().await {
+            let reason = match self.start(publish).await {
                 Ok((connection, listing)) => {
                     let connection = Arc::new(connection);
                     tracing::info!(server = %self.connector.name, tools = listing.tools.len(), "MCP server is ready");
@@ -148,9 +149,12 @@ impl McpServer {
         }
     }
 
-    /// Opens the main connection and lists the tools.
-    async fn start(&self) -> Result<(Connection, Listing), RequestFailure> {
-        let limit = self.connector.start_timeout;
+    /// Opens the main connection and lists the tools. A server that needs long counts as down meanwhile.
+    async fn start(
+        &self,
+        publish: &(impl Publish + ?Sized),
+    ) -> Result<(Connection, Listing), RequestFailure> {
+        let limit = self.connector.handshake_timeout;
         let start = async {
             let user = match self.settings().scope {
                 McpScope::Owner => ProcessUser::Nobody,
@@ -165,15 +169,26 @@ impl McpServer {
                 }
             }
         };
-        let silent = || {
-            let text = format!("it did not start within {} s", limit.as_secs_f64());
-            Err(RequestFailure::Unreachable(text))
+        let silent = |limit: Duration| format!("it did not start within {} s", limit.as_secs_f64());
+        let failed = || Err(RequestFailure::Unreachable(silent(limit)));
+        let started = async {
+            let mut start = pin!(timeout(limit, start));
+            let soon = self.connector.start_timeout;
+            if let Ok(started) = timeout(soon, start.as_mut()).await {
+                return started;
+            }
+            let reason = format!("{}; it is still being started", silent(soon));
+            tracing::info!(server = %self.connector.name, reason, "the tools of the MCP server are offered later");
+            self.set(ServerState::Down(reason));
+            publish.publish(None);
+            self.tried.cancel();
+            start.await
         };
-        let started = self.shutdown.run_until_cancelled(timeout(limit, start));
+        let started = self.shutdown.run_until_cancelled(started);
         started
             .await
-            .unwrap_or(Ok(silent()))
-            .unwrap_or_else(|_| silent())
+            .unwrap_or(Ok(failed()))
+            .unwrap_or_else(|_| failed())
     }
 
     /// Stays until the connection has ended, or cannot be used any more. Returns the reason if the connection does not
@@ -199,7 +214,7 @@ impl McpServer {
                     };
                 }
                 () = connection.list_changed() => {
-                    let listed = timeout(self.connector.start_timeout, connection.list(&self.connector.name, CONFIGURED));
+                    let listed = timeout(self.connector.handshake_timeout, connection.list(&self.connector.name, CONFIGURED));
                     match listed.await {
                         Ok(Ok(listing)) => publish.publish(Some(listing)),
                         Ok(Err(failure)) => {

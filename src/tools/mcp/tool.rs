@@ -12,7 +12,7 @@ use super::requested::RequestedServer;
 use super::server::McpServer;
 use super::{listed, names, result};
 use crate::openai::tool::ToolDefinition;
-use crate::tools::settings::mcp::McpServerSettings;
+use crate::tools::settings::mcp::{McpScope, McpServerSettings};
 use crate::tools::{
     RemoteToolName, SharedTool, Tool, ToolError, ToolInvocation, ToolKind, ToolOutput, ToolPolicy,
     ToolSource,
@@ -128,9 +128,12 @@ impl ToolServer {
         let again = match &failure {
             RequestFailure::Unreachable(_) => true,
             RequestFailure::Ended(_) => policy.idempotent,
+            RequestFailure::Status(_) => {
+                failure.may_have_lost_session() && self.settings().scope == McpScope::Owner
+            }
             RequestFailure::Answered(_)
             | RequestFailure::Unusable(_)
-            | RequestFailure::Status(_) => false,
+            | RequestFailure::Version { .. } => false,
         };
         let failure = match again {
             true => match self.attempt(tool, invocation).await {

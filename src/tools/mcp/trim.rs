@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Members that hold schemas by name, so that their own members are no keywords.
-const NAMED_SCHEMAS: [&str; 5] = [
+pub(super) const NAMED_SCHEMAS: [&str; 5] = [
     "$defs",
     "definitions",
     "dependentSchemas",
@@ -11,7 +11,7 @@ const NAMED_SCHEMAS: [&str; 5] = [
     "properties",
 ];
 /// Members that hold values of the data, not schemas.
-const DATA: [&str; 3] = ["const", "default", "enum"];
+pub(super) const DATA: [&str; 3] = ["const", "default", "enum"];
 /// What is left out.
 const LEFT_OUT: [&str; 2] = ["examples", "title"];
 

@@ -24,9 +24,18 @@ pub(super) fn server(name: &str, mode: &str, lines: &str) -> String {
     )
 }
 
+/// A server that lists and answers what a table says: `tools`, the entries of its list; `calls`, for each tool the JSON text of
+/// the answer, in which `ID` stands for the id of the request and `BYTE` for a byte that is no UTF-8; `versions`, which it
+/// names if it does not know the one that was offered; `wait`, a file for which it waits before it reads anything.
+pub(super) fn table(name: &str, table: &Value) -> String {
+    let table = toml::Value::String(table.to_string());
+    format!("{}TABLE = {table}\n", server(name, "table", ""))
+}
+
 #[derive(Default)]
 struct Fake {
     mode: String,
+    table: Value,
     calls: u64,
     lists: u64,
     notes: Vec<String>,
@@ -42,8 +51,16 @@ fn serve() {
         std::io::stderr().write_all(b"no licence found\n").unwrap();
         std::process::exit(7);
     }
+    let table = std::env::var("TABLE").unwrap_or_default();
+    let table: Value = serde_json::from_str(&table).unwrap_or_default();
+    if let Some(file) = table["wait"].as_str() {
+        while !std::fs::exists(file).unwrap() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
     let mut fake = Fake {
         mode,
+        table,
         ..Fake::default()
     };
     for line in std::io::stdin().lock().lines() {
@@ -92,6 +109,10 @@ impl Fake {
         let answer = |result: Value| send(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
         match message["method"].as_str().unwrap_or_default() {
             "initialize" if self.mode == "silent" => {}
+            "initialize" if self.refuses(&message["params"]["protocolVersion"]) => send(
+                &json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "Unsupported protocol version",
+                    "data": {"supported": self.table["versions"], "requested": message["params"]["protocolVersion"]}}}),
+            ),
             "notifications/initialized" => match self.mode.as_str() {
                 "noise_flood" => flood(|| print("More noise than anybody can read.")),
                 "notice_flood" => flood(|| {
@@ -128,6 +149,22 @@ impl Fake {
                 self.lists += 1;
                 answer(self.list(&message["params"]["cursor"]));
             }
+            "tools/call" if self.mode == "table" => {
+                let name = message["params"]["name"].as_str().unwrap();
+                let text = self.table["calls"][name].as_str().unwrap();
+                let line = text.replace("ID", &id.to_string());
+                let mut bytes = Vec::new();
+                for (index, part) in line.split("BYTE").enumerate() {
+                    if index > 0 {
+                        bytes.push(0xfc);
+                    }
+                    bytes.extend_from_slice(part.as_bytes());
+                }
+                bytes.push(b'\n');
+                let mut out = std::io::stdout().lock();
+                out.write_all(&bytes).unwrap();
+                out.flush().unwrap();
+            }
             "tools/call" => self.call(message),
             "ping" => answer(json!({})),
             _ if id.is_null() => {}
@@ -145,8 +182,15 @@ impl Fake {
         }
     }
 
+    /// Whether it does not know a version of the protocol.
+    fn refuses(&self, version: &Value) -> bool {
+        let known = self.table["versions"].as_array();
+        known.is_some_and(|known| !known.contains(version))
+    }
+
     fn list(&self, cursor: &Value) -> Value {
         match self.mode.as_str() {
+            "table" => json!({"tools": self.table["tools"]}),
             "pages" => {
                 let page = cursor
                     .as_str()

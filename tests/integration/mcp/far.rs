@@ -39,6 +39,12 @@ pub(super) struct FarState {
     pub(super) issuer: Option<Issuer>,
     /// The version of the protocol that it answers with; by default one of its own.
     pub(super) version: Option<String>,
+    /// What it answers to a method, in place of its own answer.
+    pub(super) answers: BTreeMap<String, HttpReply>,
+    /// The answer to a request in a session that it does not know, in place of 404.
+    pub(super) lost: Option<HttpReply>,
+    /// It redirects `/mcp` there with this status.
+    pub(super) redirect: Option<(u16, String)>,
     /// Tools that it has besides its own.
     pub(super) more_tools: usize,
     next_session: usize,
@@ -169,6 +175,9 @@ impl FarState {
         {
             return HttpReply::whole(200, "application/json", text);
         }
+        if let Some((status, target)) = self.redirect.as_ref().filter(|_| seen.path == "/mcp") {
+            return with_header(json_reply(*status, &json!({})), "location", target);
+        }
         if !seen.path.starts_with("/mcp") {
             return json_reply(404, &json!({}));
         }
@@ -214,7 +223,11 @@ impl FarState {
             if session.is_empty() {
                 self.violations.push(format!("{method} without a session"));
             }
-            return json_reply(404, &json!({}));
+            let lost = self.lost.clone();
+            return lost.unwrap_or_else(|| json_reply(404, &json!({})));
+        }
+        if let Some(reply) = self.answers.get(method) {
+            return reply.clone();
         }
         if header(&seen.headers, "mcp-protocol-version") != self.version() {
             self.violations

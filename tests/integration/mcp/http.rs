@@ -100,7 +100,8 @@ async fn answer(arrived: Arrived, seen: &Mutex<Vec<Seen>>) -> Outgoing {
             "echo" => said("echoed"),
             "moved" => {
                 let mut moved = HttpReply::whole(307, "text/plain", "");
-                let elsewhere = format!("http://{}/elsewhere", header("host"));
+                let elsewhere = header("host").replace("127.0.0.1", "127.0.0.2");
+                let elsewhere = format!("http://{elsewhere}/elsewhere");
                 moved.headers.push(("location".to_owned(), elsewhere));
                 moved
             }
