@@ -3,7 +3,6 @@
 //! The main connection is opened at the start and again, after growing delays, whenever it ends. It lists the tools.
 //! With the scope `shared` it also runs the calls; with `owner` they run on connections of their owners.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -172,7 +171,7 @@ impl McpServer {
         let silent = |limit: Duration| format!("it did not start within {} s", limit.as_secs_f64());
         let failed = || Err(RequestFailure::Unreachable(silent(limit)));
         let started = async {
-            let mut start = pin!(timeout(limit, start));
+            let mut start = Box::pin(timeout(limit, start));
             let soon = self.connector.start_timeout;
             if let Ok(started) = timeout(soon, start.as_mut()).await {
                 return started;
