@@ -52,6 +52,8 @@ read, write, close, fstat, dup2, end_process = os.read, os.write, os.close, os.f
 clock, set_trace, set_profile = time.perf_counter, sys.settrace, sys.setprofile
 File, BinaryWriter, TextWriter, Bytes = io.FileIO, io.BufferedWriter, io.TextIOWrapper, io.BytesIO
 set_signal, set_mask, SIGINT = _signal.signal, _signal.pthread_sigmask, _signal.SIGINT
+get_signal, set_timer = _signal.getsignal, _signal.setitimer
+TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
 from_json, quote = json.JSONDecoder().scan_once, json.encoder.encode_basestring
 modules = sys.modules
 
@@ -72,6 +74,7 @@ class State:
     sources = {}
     streams = {}
     saved = {}
+    handlers = {}  # The handlers of signals as they were before the first cell.
     recursion_limit = sys.getrecursionlimit()
     lock = _thread.allocate_lock()
     main_thread = _thread.get_ident()
@@ -186,15 +189,34 @@ def guarded(function, *arguments):
     """Calls a function that may run user code; returns the exception, if any."""
     raised = None
     try:
-        interruptible(function, arguments)
+        try:
+            interruptible(function, arguments)
+        finally:
+            forget_signals()
     except BaseException as error:
         raised = error
+    forget_signals()
     # Trace functions and the recursion limit of a cell must not affect the worker.
     set_trace(None)
     set_profile(None)
     if sys.getrecursionlimit() < State.recursion_limit:
         sys.setrecursionlimit(State.recursion_limit)
     return raised
+
+
+def forget_signals():
+    """Ends the timers of a cell and takes its signal handlers away: they would run in the frames of the worker."""
+    while True:
+        try:
+            for timer in TIMERS:
+                set_timer(timer, 0)
+            for number, handler in State.handlers.items():
+                if get_signal(number) is not handler:
+                    set_signal(number, handler)
+            return
+        except BaseException:
+            # A handler that raises. What was taken away before it stays away.
+            pass
 
 
 def watch_sigint():
@@ -866,6 +888,34 @@ def change_pandas(pandas):
     pandas.set_option("display.max_rows", 60, "display.max_columns", 20, "display.width", 120)
 
 
+def change_pillow(image):
+    def show(picture, *_arguments, **_options):
+        display(picture)
+
+    image.Image.show = show
+
+
+def change_plotly(plotly):
+    def show(figure, *_arguments, **_options):
+        name = next(name for name in [f"figure_{n}.html" for n in range(1, 10_000)] if not os.path.exists(name))
+        figure.write_html(name, include_plotlyjs="cdn")
+        notice(f"{name} holds the plotly figure; write_image() makes a picture where kaleido is installed")
+
+    plotly.BaseFigure.show = show
+
+
+def change_ipython(ipython):
+    ipython.display = display
+
+
+def change_webbrowser(webbrowser):
+    def open_page(*_arguments, **_options):
+        notice("there is no browser at this interpreter; nothing is shown")
+        return False
+
+    webbrowser.open = webbrowser.open_new = webbrowser.open_new_tab = open_page
+
+
 def change_getpass(getpass):
     getpass.getpass = refuse(EOFError, "getpass()", "put the values in the code, or read them from a file")
 
@@ -876,6 +926,11 @@ def change_pdb(pdb):
 
 CHANGES = {
     "matplotlib.pyplot": change_pyplot,
+    "PIL.Image": change_pillow,
+    "plotly.basedatatypes": change_plotly,
+    "IPython.display": change_ipython,
+    "IPython.core.display_functions": change_ipython,
+    "webbrowser": change_webbrowser,
     "pandas": change_pandas,
     "getpass": change_getpass,
     "pdb": change_pdb,
@@ -1064,6 +1119,11 @@ def main():
     os.set_inheritable(State.fd, False)
     os.register_at_fork(after_in_child=after_fork)
     watch_sigint()
+    for number in _signal.valid_signals() - {SIGINT, _signal.SIGKILL, _signal.SIGSTOP}:
+        handler = get_signal(number)
+        # Others were not set from Python and cannot be set again.
+        if handler is not None:
+            State.handlers[int(number)] = handler
     State.saved = {fd: os.dup(fd) for fd in (1, 2)}
     restore_streams()
     faulthandler.enable(2)

@@ -886,6 +886,34 @@ def test_an_interrupt_during_an_image_leaves_the_protocol_whole(worker):
     assert outcome.error["name"] == "KeyboardInterrupt"
 
 
+# --- Signals of a cell
+
+
+@pytest.mark.parametrize(
+    "arm",
+    [
+        "signal.signal(signal.SIGALRM, late); signal.alarm(1)",
+        "signal.signal(signal.SIGALRM, late); signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)",
+        "signal.signal(signal.SIGPROF, late); signal.setitimer(signal.ITIMER_PROF, 0.0001, 0.0001)",
+        "signal.signal(signal.SIGVTALRM, late); signal.setitimer(signal.ITIMER_VIRTUAL, 0.0001, 0.0001)",
+        "signal.signal(signal.SIGCHLD, late); import subprocess; subprocess.Popen(['sleep', '0.01'])",
+    ],
+)
+def test_handlers_and_timers_of_a_cell_end_with_it(worker, arm):
+    code = "import signal, time\ndef late(*_): raise TimeoutError('late')\nx = 41\n"
+    worker.run(code + arm)
+    # It has ended long before the alarm of a second, and would have ended the worker by now.
+    worker.good("time.sleep(1.1)" if "alarm(1)" in arm else "time.sleep(0.05)")
+    assert worker.value("x + 1") == "42"
+
+
+def test_handlers_work_within_a_cell(worker):
+    code = "import signal, time\ndef late(*_): raise TimeoutError('late')\nsignal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\ntime.sleep(60)"
+    assert worker.run(code).error["name"] == "TimeoutError"
+    # A signal whose handler was taken away does what it did before.
+    assert worker.value("signal.getsignal(signal.SIGALRM) is signal.SIG_DFL") == "True"
+
+
 # --- Packages
 
 numpy, pandas, pyplot, pillow = needs("numpy"), needs("pandas"), needs("matplotlib", "PIL"), needs("PIL")
@@ -964,6 +992,33 @@ def test_show_works_in_the_cell_that_imports_it(worker):
         "from matplotlib.pyplot import show, subplots\nfig, ax = subplots()\nax.plot([1])\nfig.show()\nshow(block=True)"
     )
     assert (outcome.kinds, outcome.stderr) == ("ID", "")
+
+
+@pillow
+def test_a_picture_that_is_shown_is_an_image(shared):
+    outcome = shared.good("from PIL import Image\nImage.new('RGB', (40, 20)).show()\nImage.new('L', (8, 4)).show(title='t')")
+    assert (outcome.kinds, outcome.stderr) == ("IID", "")
+    assert [decoded(data).size for data in outcome.images] == [(40, 20), (8, 4)]
+
+
+def test_what_other_libraries_show_is_shown_or_said(worker):
+    for name, text in (
+        ("plotly/basedatatypes.py", "class BaseFigure:\n  def write_html(self, name, **_): open(name, 'w').write('<html>')\n"),
+        ("IPython/display.py", "def display(*values): print('lost')\n"),
+    ):
+        path = worker.directory / name
+        path.parent.mkdir()
+        (path.parent / "__init__.py").write_text("")
+        path.write_text(text)
+    outcome = worker.good("from plotly.basedatatypes import BaseFigure\nBaseFigure().show(); BaseFigure().show('browser')")
+    assert [text.split()[0] for text in outcome.notices] == ["figure_1.html", "figure_2.html"]
+    assert (worker.directory / "figure_2.html").read_text() == "<html>"
+    code = "class A:\n  def _repr_png_(self): return b'png'\nfrom IPython.display import display as shown\nshown(A(), 7)"
+    outcome = worker.good(code)
+    assert (outcome.images, outcome.texts, outcome.stdout) == ([b"png"], ["7"], "")
+    outcome = worker.good("import webbrowser\nwebbrowser.open('https://example.org'), webbrowser.open_new_tab('x')")
+    assert (outcome.value, len(outcome.notices)) == ("(False, False)", 2)
+    assert "no browser" in outcome.notices[0]
 
 
 @pyplot
