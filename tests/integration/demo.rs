@@ -121,6 +121,20 @@ async fn what_the_farewell_of_the_demo_prints_is_answered_with_a_tools_result() 
             assert_eq!(call["status"], "ok", "{body}: {call}");
         }
         assert_eq!(stream.finish_reason(), "stop");
+        // Paths that the scripted model does not have are refused in words.
+        for path in ["/v1/messages", "/v1/embeddings", "/v1/threads"] {
+            let refused = Client::new(origin)
+                .post(path, &serde_json::json!({"model": body["model"]}))
+                .await;
+            assert_eq!(refused.status, 404, "{path}");
+            let error: Value = serde_json::from_str(&refused.text()).unwrap();
+            assert!(
+                error["error"]["message"]
+                    .as_str()
+                    .is_some_and(|text| !text.is_empty()),
+                "{path}: {error}"
+            );
+        }
     }
 }
 
