@@ -27,15 +27,15 @@ use crate::tools::batch::{BatchCall, BatchEvent, BatchLimits, ToolResult, run};
 use crate::tools::cap::cap_result;
 use crate::tools::gate::CallRefusal;
 use crate::tools::repair;
-use crate::tools::{ToolDetail, ToolOutput, ToolStatus};
+use crate::tools::{ToolOutput, ToolStatus};
 use crate::upstream::assemble::ModelReply;
 pub(super) use context::BatchContext;
 use kept::KeptParts;
 use outcome::{CallAnswer, digest};
+pub(super) use report::millis;
 use report::{
-    add_note, calling, calling_without_arguments, cancelled_text, fill_blank, label, unseen,
+    add_note, calling, calling_without_arguments, cancelled_text, count_call, fill_blank, unseen,
 };
-pub(super) use report::{bounded, millis};
 
 /// A batch of calls. Dropping it cancels the running tools.
 pub(super) struct Batch {
@@ -290,31 +290,6 @@ impl Batch {
         self.answered(index, result, kept, false);
     }
 
-    /// Counts a call that was answered, and writes its record to the log.
-    fn count_call(
-        &self,
-        call: &ResolvedCall,
-        status: ToolStatus,
-        duration: Duration,
-        detail: Option<&ToolDetail>,
-    ) {
-        let parts = &self.context.parts;
-        let label = label(parts, call);
-        parts.metrics.tool_finished(label, status, duration);
-        tracing::info!(
-            tool = bounded(&call.call.name),
-            kind = label.as_str(),
-            round = self.context.call.round,
-            status = status.as_str(),
-            ms = millis(duration),
-            "tool call finished"
-        );
-        if let Some(ToolDetail::Code(detail)) = detail {
-            let seconds = Duration::from_millis(detail.execution_time_ms);
-            parts.metrics.cell_finished(seconds);
-        }
-    }
-
     /// Records the result of a call whose text is shortened and whose other parts are kept, and reports it to the client.
     fn answered(&mut self, index: usize, result: ToolResult, mut kept: KeptParts, ran: bool) {
         let ToolResult {
@@ -338,7 +313,13 @@ impl Batch {
             add_note(&mut content, repair::note(&call.repairs));
         }
         let is_blank = fill_blank(&mut content, !shown.is_empty());
-        self.count_call(call, status, duration, output.detail.as_deref());
+        count_call(
+            &self.context,
+            call,
+            status,
+            duration,
+            output.detail.as_deref(),
+        );
         let notices = output.notices.into_iter().map(|notice| Notice {
             kind: notice.kind,
             message: notice.message,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::app::TestApp;
+use crate::support::app::{Builder, TestApp};
 use crate::support::ask::{ask, ask_with, with};
 use crate::support::eventually;
 use crate::support::script::{calls, error, text};
@@ -27,6 +27,16 @@ fn records(logs: &str, message: &str) -> Vec<Value> {
         .collect()
 }
 
+/// A server with two API keys that writes its log as JSON.
+fn with_keys(upstream: &ScriptedUpstream) -> Builder {
+    TestApp::builder()
+        .upstream(upstream)
+        .toml(KEYS)
+        .env("ALICE", ALICE)
+        .env("BOB", BOB)
+        .args(["--log-format", "json"])
+}
+
 /// Waits for this many `request` records.
 async fn requests(app: &TestApp, number: usize) -> Vec<Value> {
     eventually("the records of the requests", || async {
@@ -49,15 +59,7 @@ async fn each_answer_has_one_record() {
     ])
     .await;
     let hook = Webhook::start().await.on("t", webhook::text("ok"));
-    let app = TestApp::builder()
-        .upstream(&upstream)
-        .dispatch(&hook)
-        .toml(KEYS)
-        .env("ALICE", ALICE)
-        .env("BOB", BOB)
-        .args(["--log-format", "json"])
-        .start()
-        .await;
+    let app = with_keys(&upstream).dispatch(&hook).start().await;
     let alice = app.client().key(ALICE);
     alice
         .header("x-request-id", "of-the-loop")
@@ -161,14 +163,7 @@ async fn a_client_that_leaves_shows_in_the_record() {
 #[tokio::test]
 async fn refused_keys_are_counted_and_logged_once_in_a_minute() {
     let upstream = ScriptedUpstream::start([]).await;
-    let app = TestApp::builder()
-        .upstream(&upstream)
-        .toml(KEYS)
-        .env("ALICE", ALICE)
-        .env("BOB", BOB)
-        .args(["--log-format", "json"])
-        .start()
-        .await;
+    let app = with_keys(&upstream).start().await;
     for key in ["wrong-1", "wrong-2", "wrong-3"] {
         let refused = app.client().key(key).get("/v1/models").await;
         refused.assert_error(401, Some("invalid_api_key"));

@@ -5,9 +5,11 @@ use std::time::Duration;
 use super::super::AgentParts;
 use super::super::calls::ResolvedCall;
 use super::super::event::Calling;
+use super::super::turn::logged;
 use super::BatchContext;
 use crate::metrics::ToolLabel;
 use crate::openai::message::NO_OUTPUT;
+use crate::tools::{ToolDetail, ToolStatus};
 
 /// Stands for the text of a result that has images only.
 const NO_TEXT: &str = "(no text, but images)";
@@ -19,8 +21,8 @@ const CANCELLED_READ: &str = "The call was cancelled before it had a result.";
 /// The same of a call that had not started.
 const CANCELLED_BEFORE: &str = "This call was not run: the turn was cancelled before it started.";
 
-/// The label of a tool in logs and metrics. Names that come from a request are not used.
-pub(super) fn label<'a>(parts: &AgentParts, call: &'a ResolvedCall) -> ToolLabel<'a> {
+/// The label of a tool in metrics, and its kind in the log. Names that come from a request are not used.
+fn label<'a>(parts: &AgentParts, call: &'a ResolvedCall) -> ToolLabel<'a> {
     let sources = parts.sources.snapshot();
     let server = call.on_server.as_ref();
     // A tool of a configured server may have gone from its list since the turn began.
@@ -32,6 +34,30 @@ pub(super) fn label<'a>(parts: &AgentParts, call: &'a ResolvedCall) -> ToolLabel
         ToolLabel::Dispatch
     } else {
         ToolLabel::Unknown
+    }
+}
+
+/// Counts a call that was answered, and writes its record to the log.
+pub(super) fn count_call(
+    context: &BatchContext,
+    call: &ResolvedCall,
+    status: ToolStatus,
+    duration: Duration,
+    detail: Option<&ToolDetail>,
+) {
+    let metrics = &context.parts.metrics;
+    let label = label(&context.parts, call);
+    metrics.tool_finished(label, status, duration);
+    tracing::info!(
+        tool = logged(&call.call.name),
+        kind = label.as_str(),
+        round = context.call.round,
+        status = status.as_str(),
+        ms = millis(duration),
+        "tool call finished"
+    );
+    if let Some(ToolDetail::Code(detail)) = detail {
+        metrics.cell_finished(Duration::from_millis(detail.execution_time_ms));
     }
 }
 
@@ -88,13 +114,6 @@ pub(super) fn cancelled_text(started: bool, read_only: bool) -> &'static str {
         (true, true) => CANCELLED_READ,
         (true, false) => CANCELLED,
     }
-}
-
-/// The beginning of a name that comes from a request or a model, for the log.
-pub(in super::super) fn bounded(name: &str) -> &str {
-    const MAX_NAME_BYTES: usize = 64;
-    name.get(..name.floor_char_boundary(MAX_NAME_BYTES))
-        .unwrap_or_default()
 }
 
 /// A duration in milliseconds.

@@ -6,12 +6,9 @@ use std::time::{Duration, Instant};
 use axum::extract::{MatchedPath, Request};
 use http::{Method, StatusCode};
 
-use crate::agent::turn::TurnRecord;
+use crate::agent::turn::{TurnRecord, logged};
 use crate::ids::{Owner, RequestId};
 use crate::metrics::RouteLabel;
-
-/// Most bytes of a text in a record that comes from a request.
-const MAX_TEXT_BYTES: usize = 96;
 
 /// What the record of a request says of the model that was asked. A handler adds it to its response.
 #[derive(Debug, Clone)]
@@ -26,7 +23,7 @@ impl Served {
     /// A request that names a model.
     pub(in crate::http) fn of(model: &str) -> Self {
         Self {
-            model: bounded(model).to_owned(),
+            model: logged(model).to_owned(),
             turn: TurnRecord::default(),
         }
     }
@@ -85,7 +82,7 @@ impl RequestRecord {
         let is_template = |matched: &MatchedPath| !matched.as_str().contains("{*");
         let path = match matched.as_ref().is_some_and(is_template) {
             false if tracing::enabled!(tracing::Level::WARN) => {
-                bounded(request.uri().path()).to_owned()
+                logged(request.uri().path()).to_owned()
             }
             _ => String::new(),
         };
@@ -155,7 +152,7 @@ impl Drop for RequestRecord {
                         route = self.route.as_str(),
                         status = self.status.map(|status| status.as_u16()),
                         owner = self.owner.as_ref().and_then(Owner::name),
-                        model = self.served.as_ref().map(|served| bounded(&served.model)),
+                        model = self.served.as_ref().map(|served| logged(&served.model)),
                         upstream = turn.upstream.as_deref(),
                         input_tokens = turn.input_tokens,
                         output_tokens = turn.output_tokens,
@@ -176,23 +173,5 @@ impl Drop for RequestRecord {
         } else {
             write_at!(tracing::Level::INFO);
         }
-    }
-}
-
-/// The beginning of a text of a request.
-fn bounded(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(MAX_TEXT_BYTES))
-        .unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_of_requests_are_cut_between_characters() {
-        assert_eq!(bounded("short"), "short");
-        let long = format!("{}é{}", "x".repeat(MAX_TEXT_BYTES - 1), "y".repeat(99));
-        assert_eq!(bounded(&long), "x".repeat(MAX_TEXT_BYTES - 1));
     }
 }
