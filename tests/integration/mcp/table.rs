@@ -222,6 +222,8 @@ async fn a_redirect_to_the_same_origin_that_keeps_the_body_is_followed() {
         (308, "/mcp/v2".to_owned(), "ready"),
         (302, "/mcp/".to_owned(), "down"),
         (307, elsewhere.url(), "down"),
+        // For ever.
+        (307, "/mcp".to_owned(), "down"),
     ] {
         let far = Far::start().await;
         far.state.lock().redirect = Some((status, target.clone()));
