@@ -116,6 +116,9 @@ class Place:
         try:
             shell.wait_for(ready)
             yield shell
+        except SystemExit:
+            print(f"`{command}` said:\n{shell.text}", file=sys.stderr)
+            raise
         finally:
             shell.stop()
 

@@ -15,8 +15,9 @@ use tokio::time::timeout;
 
 use super::super::StoreError;
 
-/// Longest wait for a connection; after it the operation fails.
-const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait for a connection; after it the operation fails. A checkpoint holds the writer's connection while it syncs the
+/// disk, which takes many seconds on a machine that writes much else.
+const CONNECTION_WAIT: Duration = Duration::from_secs(30);
 /// Longest wait of a blocking thread for the file lock of another process, such as a backup.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// Capacity of the statement cache of each connection; more than the number of statements.
@@ -311,6 +312,19 @@ mod tests {
         drop(held);
         assert!(closing.await);
         assert!(waiting.await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_waits_while_the_disk_is_slow() {
+        let connections = Connections::new(Database::Memory, 1);
+        let held = connections.checkout().await.unwrap();
+        let mut waiting = std::pin::pin!(connections.checkout());
+        let slow = Duration::from_secs(20);
+        assert!(timeout(slow, waiting.as_mut()).await.is_err());
+        drop(held);
+        let held = waiting.await.unwrap();
+        assert!(connections.checkout().await.is_err());
+        drop(held);
     }
 
     #[tokio::test]
