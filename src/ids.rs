@@ -1,7 +1,7 @@
 //! Identifiers: types that hold only valid values, and how fresh ones are made.
 //!
-//! Ids that an operator reads (requests, sessions, completions) are ordered by time. Ids that give access to something
-//! (tool calls of a client, files) are random.
+//! Ids that an operator reads (requests, sessions, completions) are ordered by time. No id that gives access to something can
+//! be guessed.
 
 mod chat;
 mod random;
@@ -28,6 +28,8 @@ const FILE_ID_PREFIX: &str = "file-";
 const FILE_ID_BYTES: usize = 16;
 /// What the dialects put before the id of a run.
 const RUN_ID_PREFIXES: [&str; 3] = ["chatcmpl-", "resp_", "msg_"];
+/// Characters of the ids of runs that this server makes, and of those that it made first.
+const ISSUED_RUN_ID_CHARS: [usize; 2] = [48, 32];
 /// Longest id of a run without its prefix, in characters.
 const MAX_RUN_ID_CHARS: usize = 64;
 
@@ -52,7 +54,7 @@ pub struct RequestId(Arc<str>);
 pub struct SessionId(Arc<str>);
 
 /// The id of a run, without the prefix that a dialect gives it. Ids are ordered by time, by which the runs of a session are
-/// ordered; the other 74 bits are random. The owner is checked wherever one leads to something.
+/// ordered, and cannot be guessed. The owner is checked as well.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(Arc<str>);
 
@@ -127,7 +129,7 @@ impl RequestId {
 impl SessionId {
     /// Makes a fresh id.
     pub fn fresh() -> Self {
-        Self(format!("sess_{}", Uuid::now_v7().simple()).into())
+        Self(format!("sess_{}", ordered()).into())
     }
 
     /// Makes a fresh id of a session that was made as a conversation. It cannot be guessed.
@@ -293,7 +295,7 @@ impl FileId {
 impl RunId {
     /// Makes a fresh id.
     pub fn fresh() -> Self {
-        Self(Uuid::now_v7().simple().to_string().into())
+        Self(ordered().into())
     }
 
     /// Reads the id of an answer in any dialect: a prefix, and 1 to 64 letters and digits.
@@ -317,6 +319,11 @@ impl RunId {
     /// The id without a dialect's prefix.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether the id has the form of those that this server makes, or has made.
+    pub fn has_issued_form(&self) -> bool {
+        ISSUED_RUN_ID_CHARS.contains(&self.0.len())
     }
 
     /// The id of the run's response.
@@ -357,6 +364,12 @@ impl RunId {
     }
 }
 
+/// An id that is ordered by time and cannot be guessed: a UUID of version 7, and 64 more random bits. It has as many characters
+/// as the ids of OpenAI's responses.
+fn ordered() -> String {
+    format!("{}{}", Uuid::now_v7().simple(), random_hex::<8>())
+}
+
 fn check_length(text: &str) -> Result<(), IdError> {
     if text.is_empty() || text.len() > MAX_ID_CHARS {
         Err(IdError::Length)
@@ -386,6 +399,28 @@ impl fmt::Display for FileId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_of_runs_and_sessions_follow_each_other_and_read_back() {
+        let runs = [(); 100].map(|()| RunId::fresh());
+        assert!(runs.is_sorted());
+        for run in &runs {
+            assert_eq!(RunId::parse(&run.response_id()).as_ref(), Ok(run));
+            assert_eq!(RunId::of_item(&run.item_id("msg", 7)).as_ref(), Some(run));
+            // More than 64 characters are refused by some servers and clients.
+            assert!(run.item_id("msg", 999).len() <= 64);
+        }
+        let sessions = [(); 100].map(|()| SessionId::fresh());
+        assert!(sessions.is_sorted());
+        assert_eq!(
+            SessionId::parse(sessions[0].as_str()).as_ref(),
+            Ok(&sessions[0])
+        );
+        // What comes after the time and its counter is not the same twice.
+        let random: std::collections::HashSet<_> =
+            runs.iter().map(|run| run.as_str().split_at(32).1).collect();
+        assert_eq!(random.len(), runs.len());
+    }
 
     #[test]
     fn file_ids_of_contents_differ_by_owner_name_and_content() {
@@ -437,7 +472,8 @@ mod tests {
     #[test]
     fn a_run_has_one_id_in_all_dialects() {
         let run = RunId::fresh();
-        assert_eq!(run.as_str().len(), 32);
+        assert!(run.has_issued_form());
+        assert_eq!(run.as_str().len(), 48);
         assert_eq!(RunId::parse(&run.completion_id()).as_ref(), Ok(&run));
         for prefix in ["resp_", "msg_"] {
             let id = format!("{prefix}{}", run.as_str());

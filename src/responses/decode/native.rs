@@ -15,9 +15,6 @@ use crate::openai::raw::{RawObject, push_entry, quoted};
 use crate::openai::request::body_object;
 use crate::responses::encode::REASONING_MARK;
 
-/// Length of the part of an item's id that stands for the run.
-const RUN_ID_CHARS: usize = 32;
-
 /// Ids in a body that this server may have issued, not looked up yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct IssuedIds {
@@ -59,7 +56,7 @@ impl IssuedIds {
     fn item(&mut self, item: &RawObject<'_>) {
         let run = text(item, "id").and_then(|id| RunId::of_item(&id));
         let sealed = text(item, "encrypted_content");
-        self.has_items |= run.is_some_and(|run| run.as_str().len() == RUN_ID_CHARS)
+        self.has_items |= run.is_some_and(|run| run.has_issued_form())
             || sealed.is_some_and(|handle| handle.starts_with(REASONING_MARK));
         if item.get_some("output").is_some() {
             self.answered_call = text(item, "call_id").or_else(|| self.answered_call.take());

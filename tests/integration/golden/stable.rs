@@ -5,14 +5,14 @@
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Ids of a fixed form: prefix, length of the rest, whether the rest is hexadecimal.
-const IDS: [(&str, usize, bool); 6] = [
-    ("chatcmpl-", 32, true),
-    ("req_", 32, true),
-    ("sess_", 32, true),
-    ("file-", 32, true),
-    ("call_", 24, false),
-    ("msg_", 24, false),
+/// Ids of a fixed form: prefix, lengths of the rest now and in earlier versions, whether the rest is hexadecimal.
+const IDS: [(&str, &[usize], bool); 6] = [
+    ("chatcmpl-", &[48, 32], true),
+    ("req_", &[32], true),
+    ("sess_", &[48, 32], true),
+    ("file-", &[32], true),
+    ("call_", &[24], false),
+    ("msg_", &[24], false),
 ];
 
 /// Members and headers whose number is a point in time.
@@ -109,14 +109,15 @@ impl Stable {
             let digits = span(&rest[name.len()..], number);
             return (digits > 0).then(|| (format!("{name}<ms>"), name.len() + digits));
         }
-        for (prefix, length, hexadecimal) in IDS {
+        for (prefix, lengths, hexadecimal) in IDS {
             if let Some(tail) = rest.strip_prefix(prefix) {
                 let fits = |byte: u8| match hexadecimal {
                     true => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
                     false => byte.is_ascii_alphanumeric(),
                 };
                 // Ids of the scripted model server count up from zero.
-                let fresh = span(tail, fits) == length && !tail.starts_with("00000000");
+                let length = span(tail, fits);
+                let fresh = lengths.contains(&length) && !tail.starts_with("00000000");
                 return fresh.then(|| (self.name(prefix, &tail[..length]), prefix.len() + length));
             }
         }
