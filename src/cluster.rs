@@ -1,9 +1,11 @@
 //! The replicas that share a session store: the key that they have in common, and requests from one to another.
 //!
-//! A request carries the key and the owner on whose behalf it is sent; the receiver trusts nothing else. What is asked for,
-//! and which replica is asked, is up to the callers.
+//! A request says on whose behalf it is sent, and is signed with the key, as is the head of its answer. The key itself is never
+//! sent: where another replica is reached is read from the store, and whoever can write there must not learn it. What is asked
+//! for, and which replica is asked, is up to the callers.
 
 pub mod settings;
+mod signature;
 
 use std::fmt;
 use std::io;
@@ -13,15 +15,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use http::header::AUTHORIZATION;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
-use secrecy::ExposeSecret;
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tokio::time::timeout;
 
 use self::settings::Settings;
+pub use self::signature::SignedRequest;
+use self::signature::{Asked, ClusterKey};
 use crate::ids::Owner;
 use crate::net::{ClientError, ClientOptions, HttpClient};
 
@@ -38,8 +38,7 @@ const POOL_IDLE: Duration = Duration::from_secs(10);
 pub struct Cluster {
     client: HttpClient,
     address: String,
-    authorization: HeaderValue,
-    key_sha256: [u8; 32],
+    key: ClusterKey,
 }
 
 /// The body of an answer of another replica.
@@ -48,8 +47,8 @@ pub type ReplicaBody = BoxStream<'static, io::Result<Bytes>>;
 /// Why there is no cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The key cannot be sent in a header.
-    #[error("the cluster key cannot be sent in a header")]
+    /// The key cannot sign.
+    #[error("the cluster key cannot be used")]
     Key,
     /// The HTTP client cannot be made, usually because the machine has no root certificates.
     #[error("cannot set up the client for other replicas")]
@@ -62,9 +61,15 @@ pub enum ReplicaError {
     /// What it has announced is no URL.
     #[error("its address is no URL")]
     Address,
-    /// It has another key.
-    #[error("it refuses the cluster key; every replica must have the same")]
-    Key,
+    /// It does not take the signature.
+    #[error(
+        "it refuses the signature; every replica must have the same cluster key, a clock that is right within five minutes, and a \
+         `cluster_url` of its own"
+    )]
+    Refused,
+    /// Its answer is not signed.
+    #[error("it does not prove that it has the cluster key; its answer is not used")]
+    Unproven,
     /// It says nothing.
     #[error("no answer within {} s", .0.as_secs())]
     Silent(Duration),
@@ -79,10 +84,7 @@ impl Cluster {
     /// # Errors
     /// When the client cannot be made.
     pub fn new(settings: &Settings, listening: SocketAddr) -> Result<Self, ClusterError> {
-        let key = settings.key.expose_secret();
-        let authorization = HeaderValue::try_from(format!("Bearer {key}"));
-        let mut authorization = authorization.map_err(|_| ClusterError::Key)?;
-        authorization.set_sensitive(true);
+        let key = ClusterKey::new(&settings.key).ok_or(ClusterError::Key)?;
         let address = match &settings.url {
             Some(url) => url.as_str().trim_end_matches('/').to_owned(),
             None => format!("http://{listening}"),
@@ -99,8 +101,7 @@ impl Cluster {
         Ok(Self {
             client: client.map_err(|error| ClusterError::Client(Box::new(error)))?,
             address,
-            key_sha256: Sha256::digest(authorization.as_bytes()).into(),
-            authorization,
+            key,
         })
     }
 
@@ -109,16 +110,28 @@ impl Cluster {
         &self.address
     }
 
-    /// The owner on whose behalf another replica asks; `None` if the request is of no replica with the same key.
-    pub fn owner_of(&self, headers: &HeaderMap) -> Option<Owner> {
-        let given = headers.get(AUTHORIZATION)?;
-        // The digests have one length, and are compared in constant time.
-        let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
-        if !bool::from(self.key_sha256.ct_eq(&given)) {
-            return None;
-        }
+    /// A request of another replica; `None` if it is of no replica with the same key, or for another address. Its body is to be
+    /// checked by [`SignedRequest::has_body`].
+    pub fn request_of(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Option<SignedRequest> {
         let owner = headers.get(OWNER)?.to_str().ok()?;
-        Some(Owner::key(owner))
+        let asked = Asked {
+            method,
+            path: path_of(uri),
+            address: &self.address,
+            owner,
+        };
+        self.key.check_request(asked, headers)
+    }
+
+    /// Signs the answer to a request.
+    pub fn sign_answer<B>(&self, request: &SignedRequest, answer: &mut Response<B>) {
+        let status = answer.status();
+        self.key.sign_answer(request, status, answer.headers_mut());
     }
 
     /// Asks the replica at an address on behalf of an owner; waits for the head of its answer. The URI of the request is a
@@ -136,29 +149,46 @@ impl Cluster {
         head: Parts,
         body: Bytes,
     ) -> Result<Response<ReplicaBody>, ReplicaError> {
-        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+        let path = path_of(&head.uri);
         let uri = Uri::try_from(format!("{address}{path}"));
         let uri = uri.map_err(|_| ReplicaError::Address)?;
-        let owner = HeaderValue::from_str(owner.as_str());
-        let owner = owner.map_err(ReplicaError::connection)?;
+        let mut headers = head.headers;
+        let name = HeaderValue::from_str(owner.as_str());
+        headers.insert(OWNER, name.map_err(ReplicaError::connection)?);
+        let asked = Asked {
+            method: &head.method,
+            path,
+            address,
+            owner: owner.as_str(),
+        };
+        let signed = self.key.sign_request(asked, &body, &mut headers);
         let mut request = Request::new(body.into());
         *request.method_mut() = head.method;
         *request.uri_mut() = uri;
-        *request.headers_mut() = head.headers;
-        let headers = request.headers_mut();
-        headers.insert(AUTHORIZATION, self.authorization.clone());
-        headers.insert(OWNER, owner);
+        *request.headers_mut() = headers;
         let asked = timeout(HEAD_TIMEOUT, self.client.execute(request));
-        let answer = asked
+        let mut answer = asked
             .await
             .map_err(|_| ReplicaError::Silent(HEAD_TIMEOUT))?
             .map_err(ReplicaError::connection)?;
-        if answer.status() == StatusCode::UNAUTHORIZED {
-            return Err(ReplicaError::Key);
+        let status = answer.status();
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(ReplicaError::Refused);
+        }
+        if !self
+            .key
+            .take_signature(&signed, status, answer.headers_mut())
+        {
+            return Err(ReplicaError::Unproven);
         }
         let failed = |error: ClientError| io::Error::other(error);
         Ok(answer.map(|body| body.map(move |data| data.map_err(failed)).boxed()))
     }
+}
+
+/// The path and the query, as they are signed.
+fn path_of(uri: &Uri) -> &str {
+    uri.path_and_query().map_or("/", |path| path.as_str())
 }
 
 impl ReplicaError {
@@ -190,34 +220,6 @@ mod tests {
             certificates: CaCertificates::default(),
         };
         Cluster::new(&settings, SocketAddr::from(([127, 0, 0, 1], 7))).unwrap()
-    }
-
-    #[test]
-    fn an_owner_is_believed_with_the_whole_key_only() {
-        let cluster = cluster("0123456789abcdef", None);
-        let owner_of = |key: Option<&str>, owner: Option<&str>| {
-            let mut headers = HeaderMap::new();
-            if let Some(key) = key {
-                headers.insert(AUTHORIZATION, key.parse().unwrap());
-            }
-            if let Some(owner) = owner {
-                headers.insert(OWNER, owner.parse().unwrap());
-            }
-            cluster.owner_of(&headers)
-        };
-        let key = Some("Bearer 0123456789abcdef");
-        assert_eq!(owner_of(key, Some("alice")), Some(Owner::key("alice")));
-        assert_eq!(owner_of(key, Some("")), Some(Owner::everybody()));
-        assert_eq!(owner_of(key, None), None);
-        for wrong in [
-            "Bearer 0123456789abcdeF",
-            "Bearer 0123456789abcde",
-            "0123456789abcdef",
-            "Bearer ",
-        ] {
-            assert_eq!(owner_of(Some(wrong), Some("alice")), None, "{wrong}");
-        }
-        assert_eq!(owner_of(None, Some("alice")), None);
     }
 
     #[test]

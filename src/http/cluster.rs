@@ -25,7 +25,7 @@ use super::edge::{self, AnsweringReplica, REPLICA, REQUEST_ID};
 use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::{AppState, body, run_routes};
-use crate::cluster::ReplicaBody;
+use crate::cluster::{ReplicaBody, SignedRequest};
 use crate::ids::{Owner, RequestId, RunId, SessionId};
 use crate::runs::OtherReplica;
 use crate::upstream::headers::strip_hop_by_hop;
@@ -92,27 +92,48 @@ pub(super) fn router(state: AppState) -> axum::Router {
         .with_state(state)
 }
 
-/// Lets the requests of replicas with the same key in, each as the owner that it names.
-async fn admit(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
-    let began = Instant::now();
-    let cluster = state.cluster.as_ref();
-    let owner = cluster.and_then(|cluster| cluster.owner_of(request.headers()));
-    let Some(owner) = owner else {
-        tracing::debug!("a request to the internal address has not the cluster key");
-        return ApiError::not_a_replica().into_response();
+/// Lets the requests of replicas with the same key in, and signs the answers.
+async fn admit(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let refused = || ApiError::not_a_replica().into_response();
+    let Some(cluster) = &state.cluster else {
+        return refused();
     };
-    let request_id = edge::request_id(request.headers());
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    request.extensions_mut().insert(owner);
-    request.extensions_mut().insert(request_id.clone());
-    request.extensions_mut().insert(began);
-    let mut response = next.run(request).await;
+    let signed = cluster.request_of(request.method(), request.uri(), request.headers());
+    let Some(signed) = signed else {
+        tracing::debug!("a request to the internal address is not signed with the cluster key");
+        return refused();
+    };
+    let answered = answer_signed(&state, &signed, request, next).await;
+    let mut response = answered.unwrap_or_else(IntoResponse::into_response);
     if let Some(name) = &state.settings.replica_name {
         response.headers_mut().insert(REPLICA, name.clone());
     }
+    cluster.sign_answer(&signed, &mut response);
+    response
+}
+
+/// Answers a request of a replica as the owner that it names.
+async fn answer_signed(
+    state: &AppState,
+    signed: &SignedRequest,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let began = Instant::now();
+    let (mut request, body) = with_whole_body(state, signed.owner(), request).await?;
+    if !signed.has_body(&body) {
+        tracing::debug!("a request to the internal address has another body than was signed");
+        return Err(ApiError::not_a_replica());
+    }
+    let request_id = edge::request_id(request.headers());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    request.extensions_mut().insert(signed.owner().clone());
+    request.extensions_mut().insert(request_id.clone());
+    request.extensions_mut().insert(began);
+    let response = next.run(request).await;
     let status = response.status().as_u16();
     tracing::debug!(%request_id, %method, path, status, "another replica answered");
-    response
+    Ok(response)
 }
 
 /// Passes a request on to the replica whose run it concerns. It is answered here if there is none, or it cannot be reached.

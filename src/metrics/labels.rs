@@ -131,7 +131,9 @@ impl RefusedLabel {
             Self::Origin => {
                 "web pages of its origin may not send it; add the origin to `cors_origins`"
             }
-            Self::ClusterKey => "it has not the key of `cluster_key_env`, which all replicas have",
+            Self::ClusterKey => {
+                "it is not signed with the key of `cluster_key_env`, which all replicas have"
+            }
         }
     }
 }

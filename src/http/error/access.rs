@@ -25,9 +25,10 @@ impl ApiError {
         )
     }
 
-    /// 401 at the internal address for a request without the cluster key.
+    /// 401 at the internal address for a request that is not signed with the cluster key.
     pub(in crate::http) fn not_a_replica() -> Self {
-        let message = "this address is for replicas with the same cluster key";
+        let message =
+            "this address is for requests that replicas have signed with the same cluster key";
         Self::new(
             StatusCode::UNAUTHORIZED,
             "authentication_error",

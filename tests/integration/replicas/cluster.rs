@@ -1,5 +1,7 @@
 //! Runs of one replica that another one is asked about.
 
+mod key;
+
 use http::Method;
 
 use super::super::support::client::Answer;
@@ -247,57 +249,6 @@ async fn another_owner_finds_no_run_through_the_other_replica_either() {
     assert_eq!(alice.get(&path(&run)).await.status, 202);
     let events: EventReader = alice.events(&run, 0).await.unwrap();
     assert_eq!(events.headers()[REPLICA], "first");
-}
-
-#[tokio::test]
-#[ignore = "needs PostgreSQL"]
-async fn the_internal_address_is_for_replicas_with_the_key_alone() {
-    let (upstream, hook) = hanging().await;
-    let fleet = Fleet::new(upstream, hook).await;
-    let settings = format!("{CLUSTER}{KEYS}");
-    let first = fleet.member("first", &settings).start().await;
-    let second = fleet.member("second", &settings);
-    let second = second
-        .env("CLUSTER_KEY", "another-key-0123456789")
-        .start()
-        .await;
-    let stream = first.client().key(ALICE);
-    let stream = stream.stream_chat(finishing(in_session("Go"))).await;
-    let run = stream.run_id();
-    fleet.hook.called(1).await;
-    // It has another key, and says so to the operator alone.
-    assert_unreachable(&no_events(&second.client().key(ALICE), &run).await);
-    eventually("the cause in the log", || async {
-        let logs = second.logs();
-        logs.contains("refuses the cluster key").then_some(())
-    })
-    .await;
-    let address = internal(&first).await;
-    let replica = address.key(CLUSTER_KEY);
-    let events = format!("{}/events", path(&run));
-    for stranger in [
-        address.header("x-loopwright-owner", "alice"),
-        address.key(ALICE).header("x-loopwright-owner", "alice"),
-        // Without an owner.
-        replica.clone(),
-    ] {
-        for path in [events.as_str(), "/v1/models", "/healthz"] {
-            let refused = stranger.get(path).await;
-            refused.assert_error(401, Some("invalid_cluster_key"));
-        }
-    }
-    let of = |owner: &str| replica.header("x-loopwright-owner", owner);
-    of("bob")
-        .get(&events)
-        .await
-        .assert_error(404, Some("not_found"));
-    let alice = of("alice");
-    assert!(alice.events(&run, 0).await.is_ok());
-    for path in ["/v1/models", "/v1/sessions", "/healthz", "/metrics"] {
-        alice.get(path).await.assert_error(404, Some("not_found"));
-    }
-    let chat = alice.post("/v1/chat/completions", &json!({})).await;
-    chat.assert_error(404, Some("not_found"));
 }
 
 #[tokio::test]
