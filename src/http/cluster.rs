@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::completions::{LAST_EVENT_ID, followed};
-use super::edge::{self, AnsweringReplica, REPLICA, REQUEST_ID};
+use super::edge::{self, AnsweringReplica, REPLICA, REQUEST_ID, RequestPermit};
 use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::{AppState, body, run_routes};
@@ -130,7 +130,8 @@ async fn answer_signed(
     request.extensions_mut().insert(signed.owner().clone());
     request.extensions_mut().insert(request_id.clone());
     request.extensions_mut().insert(began);
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(RequestPermit(None));
     let status = response.status().as_u16();
     tracing::debug!(%request_id, %method, path, status, "another replica answered");
     Ok(response)

@@ -90,9 +90,10 @@ pub(super) fn panic_error(panic: &(dyn Any + Send)) -> ApiError {
     ApiError::internal()
 }
 
-/// The permit of a request, for as long as its response is written.
+/// The permit of an owner's request, for as long as its response is written. `None` where requests are not counted: there is
+/// one owner, or the request is of a replica, which has counted it.
 #[derive(Debug, Clone)]
-pub(super) struct RequestPermit(pub(super) Arc<FairPermit>);
+pub(super) struct RequestPermit(pub(super) Option<Arc<FairPermit>>);
 
 /// The name of the other replica that has made a response.
 #[derive(Debug, Clone)]
@@ -123,11 +124,11 @@ fn check_request(
         return Ok(None);
     }
     if !access.is_shared {
-        return Ok(Some((owner, None)));
+        return Ok(Some((owner, Some(RequestPermit(None)))));
     }
     let permit = state.requests.try_acquire(&owner);
     let permit = permit.ok_or_else(ApiError::too_many_requests)?;
-    Ok(Some((owner, Some(RequestPermit(Arc::new(permit))))))
+    Ok(Some((owner, Some(RequestPermit(Some(Arc::new(permit)))))))
 }
 
 /// The size of the request's head in bytes: URI and headers, without method and version.

@@ -210,7 +210,7 @@ impl Acceptor {
                     if self.permits.available_permits() == 0 && full.permits_line() {
                         tracing::warn!(
                             max_connections = self.max_connections,
-                            "every connection is in use; those that wait for a request are closed, and new ones wait"
+                            "every connection is in use; those that wait for a request or do not read a refusal are closed, and new ones wait"
                         );
                     }
                     let Some(permit) = self.permit().await else {
@@ -350,7 +350,10 @@ async fn answer(
         Err(never) => match never {},
     };
     let permit = response.extensions_mut().remove::<RequestPermit>();
-    let permit = permit.map(|RequestPermit(permit)| permit);
+    if permit.is_none() {
+        in_progress.answers_stranger();
+    }
+    let permit = permit.and_then(|RequestPermit(permit)| permit);
     let record = response.extensions_mut().remove::<Arc<RequestRecord>>();
     let length = response.headers().get(CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());

@@ -180,6 +180,51 @@ async fn a_key_leaves_connections_to_others() {
 }
 
 #[tokio::test]
+async fn peers_without_a_key_that_read_nothing_keep_nobody_out() {
+    let upstream = ScriptedUpstream::start([text("Hello.")]).await;
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .toml("max_connections = 8\n[[api_keys]]\nname = \"alice\"\nenv = \"ALICE\"")
+        .env("ALICE", "alice-alice-alice")
+        .start()
+        .await;
+    let requests = [
+        "GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "OPTIONS /v1/models HTTP/1.1\r\nhost: localhost\r\norigin: https://a.example\r\n\r\n",
+        "HEAD /v1/models HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer wrong\r\n\r\n",
+    ];
+    let stalled = requests.iter().cycle().take(8);
+    let stalled = stalled.map(|request| StalledClient::repeating(&app, request));
+    let _stalled = futures_util::future::join_all(stalled).await;
+    let alice = app.client().key("alice-alice-alice");
+    let body = with(ask_with("Hi", ["t"]), "session_id", json!("s"));
+    assert_eq!(alice.post_chat(body).await.content(), "Hello.");
+    assert!(
+        app.logs().contains("every connection is in use"),
+        "{}",
+        app.logs()
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_is_read_slowly_keeps_its_connection() {
+    let upstream = ScriptedUpstream::start([text(&"word ".repeat(100_000))]).await;
+    let hook = Webhook::start().await;
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let app = builder.toml("max_connections = 2").start().await;
+    let slow = StalledClient::streaming(&app, &ask_with("Go", ["t"])).await;
+    let slow = slow.until("word").await;
+    // Each needs the other connection, which is closed for the next one.
+    for _ in 0..5 {
+        let client = super::support::client::Client::new(app.origin());
+        assert_eq!(client.get("/healthz").await.status, 200);
+    }
+    let rest = slow.rest().await;
+    assert!(rest.contains("[DONE]"), "{} bytes", rest.len());
+}
+
+#[tokio::test]
 async fn slow_heads_and_slow_bodies_have_a_total_time() {
     let upstream = ScriptedUpstream::start([]).await;
     let builder = TestApp::builder().upstream(&upstream);

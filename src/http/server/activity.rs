@@ -1,5 +1,6 @@
 //! What the connections do. When every connection is in use, those that have waited longest for a request are closed, so
-//! that idle connections and slow heads keep nobody out.
+//! that idle connections and slow heads keep nobody out. So are those that do not read the answer to a request without an API
+//! key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,8 +29,10 @@ pub(super) struct Activity {
     began: Instant,
     /// Nanoseconds after `began` at which the wait for a request began; 0 while one is answered.
     waits_since: AtomicU64,
-    /// Whether a part of the last response waits for the client.
-    data_waits: AtomicBool,
+    /// Nanoseconds after `began` at which a part of a response began to wait for the client; 0 while none waits.
+    data_waits_since: AtomicU64,
+    /// Whether the last response was to a request of no owner: one that was refused, or a probe.
+    is_stranger: AtomicBool,
     close: Notify,
 }
 
@@ -60,7 +63,8 @@ impl Activities {
         let activity = Arc::new(Activity {
             began: self.began,
             waits_since: AtomicU64::new(0),
-            data_waits: AtomicBool::new(false),
+            data_waits_since: AtomicU64::new(0),
+            is_stranger: AtomicBool::new(false),
             close: Notify::new(),
         });
         activity.wait_begins();
@@ -75,15 +79,15 @@ impl Activities {
         }
     }
 
-    /// Asks the connections that have waited longest for a request to close, at most `count`, and none that has waited
-    /// for less than `least`: a new connection gets time to send a request, however many others come meanwhile.
+    /// Asks the connections that have waited longest to close, at most `count`, and none that has waited for less than `least`:
+    /// a new connection gets time to send a request and to read a refusal, however many others come meanwhile.
     pub(super) fn close_oldest(&self, count: usize, least: Duration) {
         let latest = nanoseconds(self.began.elapsed().saturating_sub(least));
         let mut waiting: Vec<(u64, Arc<Activity>)> = {
             let open = self.open.lock();
-            let waiting = open.connections.values().filter(|it| it.only_waits());
+            let waiting = open.connections.values();
             waiting
-                .map(|it| (it.waits_since.load(Ordering::Relaxed), it))
+                .filter_map(|it| Some((it.closable_since()?, it)))
                 .filter(|(since, _)| *since <= latest)
                 .map(|(since, it)| (since, it.clone()))
                 .collect()
@@ -102,6 +106,7 @@ impl Activity {
     /// A request begins.
     pub(super) fn request_begins(self: &Arc<Self>) -> RequestInProgress {
         self.waits_since.store(0, Ordering::Relaxed);
+        self.is_stranger.store(false, Ordering::Relaxed);
         RequestInProgress(self.clone())
     }
 
@@ -112,27 +117,36 @@ impl Activity {
 
     /// Notes whether a part of a response waits for the client.
     pub(super) fn set_data_waits(&self, waits: bool) {
-        self.data_waits.store(waits, Ordering::Relaxed);
+        let since = if waits { self.now() } else { 0 };
+        self.data_waits_since.store(since, Ordering::Relaxed);
     }
 
-    /// Resolves when the connection has to close. It waits for a request then.
+    /// Resolves when the connection has to close. It waits for its peer then.
     pub(super) async fn closed(&self) {
         loop {
             self.close.notified().await;
             // A request may have come in between.
-            if self.only_waits() {
+            if self.closable_since().is_some() {
                 return;
             }
         }
     }
 
-    fn only_waits(&self) -> bool {
-        self.waits() && !self.data_waits.load(Ordering::Relaxed)
+    /// When the connection began to wait for its peer, if it may be closed for that.
+    fn closable_since(&self) -> Option<u64> {
+        match self.data_waits_since.load(Ordering::Relaxed) {
+            0 => Some(self.waits_since.load(Ordering::Relaxed)).filter(|since| *since != 0),
+            since => self.is_stranger.load(Ordering::Relaxed).then_some(since),
+        }
     }
 
     fn wait_begins(&self) {
-        let since = nanoseconds(self.began.elapsed()).max(1);
-        self.waits_since.store(since, Ordering::Relaxed);
+        self.waits_since.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// The time as it is noted; never 0.
+    fn now(&self) -> u64 {
+        nanoseconds(self.began.elapsed()).max(1)
     }
 }
 
@@ -149,6 +163,13 @@ impl ActivityGuard {
 impl Drop for ActivityGuard {
     fn drop(&mut self) {
         self.all.open.lock().connections.remove(&self.number);
+    }
+}
+
+impl RequestInProgress {
+    /// Notes that the request has no owner, and is answered.
+    pub(super) fn answers_stranger(&self) {
+        self.0.is_stranger.store(true, Ordering::Relaxed);
     }
 }
 
@@ -194,5 +215,34 @@ mod tests {
         assert_eq!(closed(), [0, 3, 4]);
         drop(connections);
         assert!(all.open.lock().connections.is_empty());
+    }
+
+    #[test]
+    fn an_answer_that_is_not_read_keeps_its_connection_if_it_has_an_owner() {
+        let all = Activities::default();
+        let connections = [(); 3].map(|()| all.add());
+        let closed = || {
+            let closed = connections.iter().map(|it| it.activity().closed());
+            let closed = closed.map(|it| it.now_or_never().is_some());
+            closed.collect::<Vec<_>>()
+        };
+        let [read_by_owner, refused, pipelined] = connections.each_ref();
+        for connection in &connections {
+            connection.activity().set_data_waits(true);
+        }
+        drop(read_by_owner.activity().request_begins());
+        refused.activity().request_begins().answers_stranger();
+        pipelined.activity().request_begins().answers_stranger();
+        // A later request, whose owner is not known yet.
+        let _in_progress = pipelined.activity().request_begins();
+        all.close_oldest(3, Duration::from_secs(60));
+        assert_eq!(closed(), [false; 3], "none has waited for a minute");
+        all.close_oldest(3, Duration::ZERO);
+        assert_eq!(closed(), [false, true, false]);
+        // What was read after all.
+        all.close_oldest(3, Duration::ZERO);
+        let _in_progress = refused.activity().request_begins();
+        refused.activity().set_data_waits(false);
+        assert_eq!(closed(), [false; 3]);
     }
 }

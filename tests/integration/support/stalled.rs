@@ -1,5 +1,7 @@
 //! A client that asks and then does not read.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -9,6 +11,10 @@ use super::within;
 
 /// The receive buffer of such a client: the smallest that the kernel gives.
 const RECEIVE_BUFFER: u32 = 2048;
+/// Most requests of one that repeats them, whose answers are more than the buffers of a connection take.
+const MOST_REPEATED: usize = 20_000;
+/// How long a server that reads nothing has stopped reading.
+const NOTHING_READ: Duration = Duration::from_millis(500);
 
 /// A connection with a request on it, of whose answer nothing is read.
 #[derive(Debug)]
@@ -20,18 +26,41 @@ impl StalledClient {
         let mut body = body.clone();
         body["stream"] = json!(true);
         let body = body.to_string();
-        let address = app.origin().trim_start_matches("http://");
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
-        let mut connection = socket.connect(address.parse().unwrap()).await.unwrap();
         let head = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
              content-length: {}\r\n\r\n",
             body.len()
         );
-        connection.write_all(head.as_bytes()).await.unwrap();
-        connection.write_all(body.as_bytes()).await.unwrap();
-        Self(connection)
+        let mut client = Self::connect(app).await;
+        client.0.write_all(head.as_bytes()).await.unwrap();
+        client.0.write_all(body.as_bytes()).await.unwrap();
+        client
+    }
+
+    /// Sends the same request again and again, until the server reads no more.
+    pub(crate) async fn repeating(app: &TestApp, request: &str) -> Self {
+        let client = Self::connect(app).await;
+        let requests = request.repeat(MOST_REPEATED);
+        let mut rest = requests.as_bytes();
+        while !rest.is_empty() {
+            let sent = tokio::time::timeout(NOTHING_READ, client.0.writable()).await;
+            if sent.is_err() {
+                break;
+            }
+            match client.0.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_closed) => break,
+            }
+        }
+        client
+    }
+
+    async fn connect(app: &TestApp) -> Self {
+        let address = app.origin().trim_start_matches("http://");
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
+        Self(socket.connect(address.parse().unwrap()).await.unwrap())
     }
 
     /// Reads until a text has come, and no further.
