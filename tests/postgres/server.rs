@@ -27,10 +27,19 @@ start() {
         kill -0 $pid && break
     done
 }
+# The processes of connections as well: they would answer until they notice that the server is gone.
+crash() {
+    children=$(cat /proc/$pid/task/$pid/children)
+    kill -KILL $pid $children
+    wait $pid
+    for child in $children; do
+        while grep -q "^State:[[:space:]]*[^XZ]" /proc/$child/status; do sleep 0.01; done
+    done
+}
 start "$@"
 while read word; do
     case $word in
-        kill) kill -KILL $pid; wait $pid ;;
+        kill) crash ;;
         start) start "$@" ;;
     esac
 done
