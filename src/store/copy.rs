@@ -14,6 +14,7 @@ pub(in crate::store) use self::tables::{
     ColumnType, CopiedRow, CopiedTable, CopiedValue, RowBatch, RowSource, RunningDigest, TABLES,
     TableDigest,
 };
+use super::clock::ExpiryTime;
 use super::postgres::CopyTarget;
 use super::{PostgresUrl, Sqlite, StoreError};
 
@@ -22,6 +23,7 @@ use super::{PostgresUrl, Sqlite, StoreError};
 pub(in crate::store) struct CopySource {
     pub(in crate::store) name: String,
     pub(in crate::store) secret: [u8; 32],
+    pub(in crate::store) expiry: ExpiryTime,
     /// Changes with every use of the source.
     pub(in crate::store) state: String,
 }
@@ -182,6 +184,7 @@ async fn describe(
     Ok(CopySource {
         name: source.name().await?,
         secret: source.secret().await?,
+        expiry: source.expiry_time(),
         state: format!("{} at {}", rows.join(" "), source.last_write().await?),
     })
 }

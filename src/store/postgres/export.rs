@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Executor, Postgres as Driver, query};
 use tokio::time::timeout;
 
 use super::super::StoreError;
+use super::super::clock::ExpiryTime;
 use super::super::copy::{CopiedTable, RowBatch, TABLES};
 use super::super::sqlite::BackupTarget;
 use super::connect::{DatabasePool, STATEMENT_LIMIT, column, execute, failed};
@@ -28,13 +29,17 @@ pub(in crate::store) async fn export(
     migrate::check_readable(&mut connection, url.location()).await?;
     refuse_unfinished(&connections, url.location()).await?;
     connection.execute(BEGIN).await.map_err(failed)?;
-    let identity = query("SELECT name, secret FROM store_identity");
+    let identity = query("SELECT name, secret, trusted, credit FROM store_identity, expiry_time");
     let identity = execute(&mut connection, identity).await?;
     let identity = identity
         .first()
         .ok_or_else(|| StoreError::failed("the database has no name"))?;
+    let expiry = ExpiryTime {
+        trusted: column(identity, 2)?,
+        credit: column(identity, 3)?,
+    };
     target
-        .identify(column(identity, 0)?, column(identity, 1)?)
+        .identify(column(identity, 0)?, column(identity, 1)?, expiry)
         .await?;
     for table in TABLES.iter().filter(|table| !table.derived) {
         copy_table(&mut connection, table, target).await?;

@@ -133,6 +133,11 @@ impl CopyTarget {
         let identity = query("UPDATE store_identity SET name = $1, secret = $2");
         let identity = identity.bind(&source.name).bind(&source.secret[..]);
         execute(&mut transaction, identity).await?;
+        let expiry = query("UPDATE expiry_time SET trusted = $1, credit = $2");
+        let expiry = expiry
+            .bind(source.expiry.trusted)
+            .bind(source.expiry.credit);
+        execute(&mut transaction, expiry).await?;
         transaction.commit().await.map_err(failed)
     }
 

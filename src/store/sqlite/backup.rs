@@ -8,8 +8,10 @@ use rusqlite::{Connection, OpenFlags, params, params_from_iter};
 
 use super::super::StoreError;
 use super::super::backup::BackupCounts;
+use super::super::clock::ExpiryTime;
 use super::super::copy::{ColumnType, CopiedRow, CopiedTable, CopiedValue, RowSource};
 use super::connections::{BUSY_WAIT, Connections, Database, Executor, StatementError};
+use super::expiry;
 use super::migrate::migrate;
 use super::pieces::{self, LONGEST_IN_ROW};
 use super::size::unsigned;
@@ -110,16 +112,17 @@ impl BackupTarget {
         opened.await.map_err(StoreError::failed)?
     }
 
-    /// Gives the database the identity of the store whose rows it gets.
+    /// Gives the database the identity of the store whose rows it gets, and its time by which things expire.
     pub(in crate::store) async fn identify(
         &self,
         name: String,
         secret: Vec<u8>,
+        time: ExpiryTime,
     ) -> Result<(), StoreError> {
         let identify = move |connection: &mut Connection, _| {
             connection.execute("UPDATE file_store SET name = ?1", [&name])?;
             connection.execute("UPDATE store_secret SET secret = ?1", [&secret])?;
-            Ok(())
+            Ok(expiry::keep(connection, time)?)
         };
         self.0.run(Executor::Thread, identify).await
     }

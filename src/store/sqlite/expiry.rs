@@ -8,17 +8,27 @@ use super::Sqlite;
 use super::connections::Executor;
 
 impl Sqlite {
+    /// The time by which things expire.
+    pub(in crate::store) fn expiry_time(&self) -> ExpiryTime {
+        self.0.clock.kept_expiry_time()
+    }
+
     /// Keeps the time by which things expire for the next start.
     pub(super) async fn keep_expiry_time(&self) -> Result<(), StoreError> {
-        let time = self.0.clock.kept_expiry_time();
+        let time = self.expiry_time();
         let kept = self.0.writer.run(Executor::Thread, move |connection, _| {
-            let sql = "INSERT INTO expiry_time (id, trusted, credit) VALUES (1, ?1, ?2)
-                ON CONFLICT (id) DO UPDATE SET trusted = excluded.trusted, credit = excluded.credit";
-            connection.execute(sql, params![time.trusted, time.credit])?;
-            Ok(())
+            Ok(keep(connection, time)?)
         });
         kept.await
     }
+}
+
+/// Keeps the time by which things expire in a database.
+pub(super) fn keep(connection: &Connection, time: ExpiryTime) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO expiry_time (id, trusted, credit) VALUES (1, ?1, ?2)
+        ON CONFLICT (id) DO UPDATE SET trusted = excluded.trusted, credit = excluded.credit";
+    connection.execute(sql, params![time.trusted, time.credit])?;
+    Ok(())
 }
 
 /// The expiry time from which a store goes on that is opened. A store in which nothing is trusts the clock; one that has

@@ -233,6 +233,47 @@ async fn a_store_moves_to_postgresql_with_everything_in_it() {
     assert_eq!(app.get("/v1/sessions/new").await.status, 200);
 }
 
+#[tokio::test]
+#[ignore = "needs PostgreSQL"]
+async fn a_wrong_clock_before_a_copy_makes_nothing_expire_after_it() {
+    let upstream = ScriptedUpstream::answering(one_round).await;
+    let hook = tools().await;
+    let mut source = on_sqlite(&upstream, &hook).await;
+    source.post_chat(in_session("Go")).await.completion();
+    let file = stop(&mut source).await;
+    let years = 10 * 365 * 24 * 3600 * 1_000_000_i64;
+    let written = rusqlite::Connection::open(&file).unwrap();
+    let sql = "UPDATE sessions SET updated_at = updated_at + ?1";
+    assert_eq!(written.execute(sql, [years]).unwrap(), 1);
+    drop(written);
+    let database = PostgresServer::shared().create_database().await;
+    let copied = copy(&file, &database).await;
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+    let mut connection = PgConnection::connect(&database).await.unwrap();
+    let ahead = "SELECT trusted - micros_1() FROM expiry_time";
+    let ahead: i64 = sqlx::query_scalar(ahead)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert!(ahead < 60_000_000, "{ahead}");
+    // The same of a backup of the copy.
+    let backup = source.dir().join("backup.db");
+    let ended = Command::new(env!("CARGO_BIN_EXE_loopwright"))
+        .args(["store", "backup"])
+        .arg(&backup)
+        .env("LOOPWRIGHT_SESSION_STORE", &database)
+        .output();
+    let ended = within("a backup", ended).await.unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let kept = rusqlite::Connection::open(&backup).unwrap();
+    let read = |sql: &str| kept.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    let (trusted, newest) = (
+        read("SELECT trusted FROM expiry_time"),
+        read("SELECT max(updated_at) FROM sessions"),
+    );
+    assert!(newest - trusted > years / 2, "{trusted} {newest}");
+}
+
 /// A stopped store with about 10 MB of messages.
 async fn large_store(
     upstream: &ScriptedUpstream,
