@@ -18,6 +18,7 @@ mod open;
 mod pieces;
 mod quota;
 mod read;
+mod reserve;
 mod rewrite;
 mod runs;
 mod shared;
@@ -43,6 +44,7 @@ use self::checkpoint::Checkpoints;
 use self::connections::{Connections, Executor, StatementError};
 use self::quota::{Attempt, Quota, WriteContext};
 use self::read::{LoadedChunk, ReadCursor};
+use self::reserve::DiskReserve;
 use self::rewrite::{Rewrite, RewriteKind};
 use self::size::{CHUNK, Extent, TASK_LIMIT};
 use self::write::WriteOutcome;
@@ -71,6 +73,8 @@ struct Inner {
     checkpoints: Option<Arc<Checkpoints>>,
     clock: Arc<Clock>,
     quota: Arc<Quota>,
+    /// The space that is kept for deletions; none in memory.
+    reserve: Option<DiskReserve>,
     answers: Mutex<AnswerLimits>,
     leases: Leases,
     waiting: Mutex<WaitingTurns>,
@@ -89,6 +93,7 @@ impl Sqlite {
         let opened = opened.map_err(StoreError::failed)??;
         let writer = Arc::clone(&opened.writer);
         let quota = Arc::new(Quota::new(opened.path.clone()));
+        let reserve = opened.path.as_deref().map(DiskReserve::beside);
         let checkpoints = opened.path.map(|path| Checkpoints::of(path, writer));
         let store = Self(Arc::new(Inner {
             writer: opened.writer,
@@ -96,6 +101,7 @@ impl Sqlite {
             checkpoints,
             clock: Arc::new(Clock::after(opened.expiry)),
             quota,
+            reserve,
             answers: Mutex::default(),
             leases: Leases::default(),
             waiting: Mutex::default(),
@@ -103,6 +109,7 @@ impl Sqlite {
             lock: Mutex::new(opened.lock),
             upgraded: opened.upgraded,
         }));
+        store.keep_reserve();
         if opened.leftovers {
             store.sweep_leftovers();
         }
@@ -249,6 +256,7 @@ impl Sqlite {
     pub(super) async fn delete(&self, fence: &Fence) -> Result<bool, StoreError> {
         let hold = self.0.leases.pin(fence)?;
         let fence = fence.clone();
+        self.make_space_to_delete().await;
         let deleted = self.0.writer.run(Executor::Thread, move |connection, _| {
             let _hold = &hold;
             sweep::hide(connection, &fence.owner, &fence.id)

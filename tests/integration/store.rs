@@ -1,5 +1,7 @@
 //! The session store as an operator meets it: whose file it is, what a newer schema means, what a locked file stops.
 
+mod full_disk;
+
 use http::Method;
 use rusqlite::{Connection, TransactionBehavior};
 use serde_json::{Value, json};

@@ -142,6 +142,7 @@ impl Sqlite {
         id: &FileId,
     ) -> Result<bool, StoreError> {
         let (owner, id) = (owner.clone(), id.clone());
+        self.make_space_to_delete().await;
         self.transact(Executor::Thread, move |connection, _| {
             let sql = "DELETE FROM files WHERE owner = ?1 AND id = ?2";
             Ok(connection.execute(sql, [owner.as_str(), id.as_str()])? > 0)

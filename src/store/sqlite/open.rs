@@ -9,6 +9,7 @@ use super::super::StoreError;
 use super::super::clock::{Clock, ExpiryTime};
 use super::connections::{BUSY_WAIT, Connections, Database};
 use super::migrate::migrate;
+use super::reserve::DiskReserve;
 use super::{expiry, runs, sweep};
 
 /// Connections for reads. Reads take well under a millisecond, so more connections would not increase throughput.
@@ -38,6 +39,8 @@ pub(super) fn open(file: Option<&Path>) -> Result<OpenDatabase, StoreError> {
         None => (Database::Memory, None),
         Some(path) => {
             let (path, lock) = lock_file(path)?;
+            // Whoever cannot start cannot delete either.
+            DiskReserve::beside(&path).give_up_if_full();
             let query_only = false;
             (Database::File { path, query_only }, Some(lock))
         }

@@ -274,10 +274,12 @@ impl Sqlite {
             return;
         };
         let store = self.clone();
-        let measuring = self
-            .0
-            .tasks
-            .spawn_blocking(move || store.0.quota.measure_disk());
+        let measuring = self.0.tasks.spawn_blocking(move || {
+            store.0.quota.measure_disk();
+            if let Some(reserve) = &store.0.reserve {
+                reserve.keep();
+            }
+        });
         if wait && timeout(DISK_CHECK, measuring).await.is_err() {
             tracing::warn!(
                 "the free space of the session store's disk could not be measured in time"

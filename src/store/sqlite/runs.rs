@@ -90,6 +90,7 @@ impl Sqlite {
         run: &RunId,
     ) -> Result<bool, StoreError> {
         let (owner, run) = (owner.clone(), run.clone());
+        self.make_space_to_delete().await;
         let deleted = self.transact(Executor::Task, move |connection, executor| {
             keys::release_all(connection, &owner, &run)?;
             let Some(row) = RunRow::find(connection, &owner, &run)? else {

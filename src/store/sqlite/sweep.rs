@@ -24,6 +24,7 @@ impl Sqlite {
         ttl: Option<Duration>,
         nameless_ttl: Option<Duration>,
     ) -> Result<u64, StoreError> {
+        self.make_space_to_delete().await;
         let mut total = 0;
         for (nameless, ttl) in [(false, ttl), (true, nameless_ttl)] {
             let Some(ttl) = ttl else { continue };
@@ -41,6 +42,7 @@ impl Sqlite {
             }
         }
         self.keep_expiry_time().await?;
+        self.keep_reserve();
         Ok(total)
     }
 
