@@ -46,6 +46,16 @@ pub struct SseDecoder {
     event: Option<Box<str>>,
     data: Data,
     foreign: Option<Bytes>,
+    resumption: Resumption,
+}
+
+/// How a stream is continued after its end: the last values of the fields `id` and `retry`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resumption {
+    /// The id of the last event; no valid UTF-8 is promised.
+    pub id: Option<Bytes>,
+    /// The pause before the stream is opened again, in milliseconds.
+    pub retry: Option<u64>,
 }
 
 /// The data lines of the event that is being read.
@@ -70,7 +80,14 @@ impl SseDecoder {
             event: None,
             data: Data::None,
             foreign: None,
+            resumption: Resumption::default(),
         }
+    }
+
+    /// Takes what was said since the last call about continuing the stream; `None` if nothing was.
+    pub fn take_resumption(&mut self) -> Option<Resumption> {
+        let said = std::mem::take(&mut self.resumption);
+        (said != Resumption::default()).then_some(said)
     }
 
     /// Takes the first line since the last call that is not of an event stream: its field is not one of the standard.
@@ -188,10 +205,34 @@ impl SseDecoder {
             } else {
                 return Ok(self.keep_foreign(line, start));
             }
-        } else if !is_ignored(text) {
-            return Ok(self.keep_foreign(line, start));
+        } else {
+            line.advance(start);
+            self.take_other(line);
         }
         Ok(None)
+    }
+
+    /// Takes a comment, a field that is about the stream, or a line that is not of an event stream.
+    fn take_other(&mut self, mut line: Bytes) {
+        let field = line.iter().position(|byte| *byte == b':');
+        match field.map_or(&line[..], |end| &line[..end]) {
+            b"" => {}
+            name @ (b"id" | b"retry") => {
+                let is_id = name == b"id";
+                line.advance(field.map_or(line.len(), |end| end + 1));
+                if line.first() == Some(&b' ') {
+                    line.advance(1);
+                }
+                if is_id {
+                    self.resumption.id = Some(line);
+                } else if let Ok(text) = std::str::from_utf8(&line) {
+                    self.resumption.retry = text.parse().ok().or(self.resumption.retry);
+                }
+            }
+            _ => {
+                self.foreign.get_or_insert(line);
+            }
+        }
     }
 
     fn keep_foreign(&mut self, mut line: Bytes, start: usize) -> Option<SseEvent> {
@@ -246,12 +287,6 @@ impl SseDecoder {
         self.data = Data::None;
         error
     }
-}
-
-/// Whether a line is a comment, or of a field that means nothing here.
-fn is_ignored(line: &[u8]) -> bool {
-    let field = line.split(|byte| *byte == b':').next().unwrap_or_default();
-    matches!(field, b"" | b"id" | b"retry")
 }
 
 fn append_line(joined: &mut BytesMut, line: &[u8]) {

@@ -7,6 +7,7 @@ pub mod batch;
 pub mod cap;
 pub mod cited_sources;
 pub mod configured;
+mod error_body;
 pub mod gate;
 mod image_data;
 mod incoming;

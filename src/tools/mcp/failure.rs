@@ -1,4 +1,4 @@
-//! Why a request to an MCP server failed, in words without URLs, headers and bodies.
+//! Why a request to an MCP server failed, in words without credentials.
 
 use std::error::Error;
 
@@ -36,27 +36,42 @@ pub(super) enum RequestFailure {
         known: ProtocolVersion,
     },
     /// The server answered with another HTTP status than the protocol has.
-    #[error("the MCP server's answer cannot be used: HTTP {0}{words}", words = words(*.0))]
-    Status(u16),
+    #[error("the MCP server's answer cannot be used: HTTP {code}{}", words(*.code, .said))]
+    Status {
+        /// The status.
+        code: u16,
+        /// What the server says beside it.
+        said: String,
+    },
 }
 
 impl RequestFailure {
+    /// The HTTP status that the protocol does not have.
+    pub(super) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Status { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
     /// Whether the connection can be used no more.
     pub(super) fn ends_connection(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Ended(_) => true,
-            Self::Answered(_) | Self::Unusable(_) | Self::Version { .. } | Self::Status(_) => false,
+            Self::Answered(_) | Self::Unusable(_) | Self::Version { .. } | Self::Status { .. } => {
+                false
+            }
         }
     }
 
     /// Whether the server may have refused a request because it does not know the session any more. It has done nothing then.
     pub(super) fn may_have_lost_session(&self) -> bool {
-        matches!(self, Self::Status(400 | 401 | 404))
+        matches!(self.status(), Some(400 | 401 | 404))
     }
 
     /// Whether a server that refuses the handshake may have the transport of 2024-11-05 instead.
     pub(super) fn may_be_older(&self) -> bool {
-        matches!(self, Self::Status(400 | 404..=406 | 415 | 422))
+        matches!(self.status(), Some(400 | 404..=406 | 415 | 422))
     }
 
     /// Of an HTTP request.
@@ -106,12 +121,23 @@ fn known_version(error: &ErrorData) -> Option<ProtocolVersion> {
     known.max_by_key(|version| version.as_str()).cloned()
 }
 
-/// What a status means, beside its number.
-fn words(status: u16) -> &'static str {
-    match status {
+/// What a status means, and what the server says beside it.
+fn words(status: u16, said: &str) -> String {
+    let meaning = match status {
         401 => ": it asks for other credentials",
         403 => ": its credentials do not suffice",
         _ => "",
+    };
+    match said {
+        "" => meaning.to_owned(),
+        said => format!("{meaning}; it says: {said}"),
+    }
+}
+
+fn bare(code: u16) -> RequestFailure {
+    RequestFailure::Status {
+        code,
+        said: String::new(),
     }
 }
 
@@ -138,7 +164,7 @@ fn http(error: HttpError) -> RequestFailure {
     match error {
         HttpError::Client(error) => {
             if let Some(status) = error.status() {
-                return RequestFailure::Status(status.as_u16());
+                return bare(status.as_u16());
             }
             let unreachable = error.is_connect();
             let error = error.without_url();
@@ -153,9 +179,9 @@ fn http(error: HttpError) -> RequestFailure {
                 false => RequestFailure::Ended(text),
             }
         }
-        HttpError::HttpStatus(error) => RequestFailure::Status(error.status),
-        HttpError::AuthRequired(_) => RequestFailure::Status(401),
-        HttpError::InsufficientScope(_) => RequestFailure::Status(403),
+        HttpError::HttpStatus(error) => bare(error.status),
+        HttpError::AuthRequired(_) => bare(401),
+        HttpError::InsufficientScope(_) => bare(403),
         HttpError::ResponseBodyTooLarge { max_size } => {
             unusable(&format!("the answer is larger than {max_size} bytes"))
         }
@@ -163,7 +189,7 @@ fn http(error: HttpError) -> RequestFailure {
             // The text begins with the status, if there is one; the body follows.
             let status = text.strip_prefix("HTTP ").and_then(|rest| rest.get(..3));
             match status.and_then(|code| code.parse().ok()) {
-                Some(status) => RequestFailure::Status(status),
+                Some(status) => bare(status),
                 None => unusable("it is no answer of the protocol"),
             }
         }

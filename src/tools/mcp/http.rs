@@ -12,9 +12,11 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpResponseLimits,
 };
 use sse_stream::Sse;
+use url::Url;
 
 use super::failure::RequestFailure;
 use super::oauth::Tokens;
+use super::post::{Envelope, post};
 use super::secrets::Secrets;
 use crate::ids::Owner;
 use crate::tools::settings::mcp::McpEndpoint;
@@ -172,11 +174,18 @@ impl StreamableHttpClient for McpHttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
         limits: StreamableHttpResponseLimits,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let url = Url::parse(&uri);
+        let url = url.map_err(|_| HttpError::UnexpectedServerResponse("no URL".into()))?;
+        let (url, message, headers) = (&url, &message, &headers);
+        let session_id = session_id.as_deref();
         let post = self.authorized(|token| {
-            let (uri, session_id) = (uri.clone(), session_id.clone());
-            let (message, headers) = (message.clone(), headers.clone());
-            self.client
-                .post_message_with_response_limits(uri, message, session_id, token, headers, limits)
+            let envelope = Envelope {
+                url,
+                session_id,
+                token,
+                headers,
+            };
+            post(&self.client, message, envelope, limits)
         });
         Ok(match post.await? {
             StreamableHttpPostResponse::Sse(stream, session) => {
@@ -261,7 +270,11 @@ fn bounded(stream: EventStream) -> EventStream {
 fn is_unauthorized(error: &HttpError) -> bool {
     match error {
         HttpError::AuthRequired(_) => true,
-        HttpError::UnexpectedServerResponse(text) => text.starts_with("HTTP 401"),
+        HttpError::Io(error) => {
+            let failure = error.get_ref();
+            let failure = failure.and_then(|error| error.downcast_ref::<RequestFailure>());
+            failure.and_then(RequestFailure::status) == Some(401)
+        }
         HttpError::Client(error) => error.status() == Some(StatusCode::UNAUTHORIZED),
         _ => false,
     }

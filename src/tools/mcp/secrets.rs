@@ -75,13 +75,15 @@ impl Secrets {
         if !search.is_match(&json) {
             return Some(message);
         }
-        // One pass: what was put in is not searched again.
-        let mut hidden = String::with_capacity(json.len());
-        search.replace_all_with(&json, &mut hidden, |_, _, hidden| {
-            hidden.push_str(HIDDEN);
-            true
-        });
-        serde_json::from_str(&hidden).ok()
+        serde_json::from_str(&without(&search, &json)).ok()
+    }
+
+    /// The text without secrets.
+    pub(super) fn hide_text(&self, text: &str) -> String {
+        match self.search() {
+            Some(search) => without(&search, text),
+            None => text.to_owned(),
+        }
     }
 
     /// Finds all that is hidden; `None` if there is nothing.
@@ -105,6 +107,16 @@ impl Secrets {
         *kept = Some((token, search.clone()));
         Some(search)
     }
+}
+
+/// The text without what is found in it, in one pass: what is put in is not searched again.
+fn without(search: &AhoCorasick, text: &str) -> String {
+    let mut hidden = String::with_capacity(text.len());
+    search.replace_all_with(text, &mut hidden, |_, _, hidden| {
+        hidden.push_str(HIDDEN);
+        true
+    });
+    hidden
 }
 
 /// Adds the value of a header, and the parts of it that look like secrets: those of cookies, for example.

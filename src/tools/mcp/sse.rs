@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use reqwest::Response;
 use rmcp::RoleClient;
 use rmcp::model::{ClientNotification, JsonRpcMessage, RequestId};
-use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::service::TxJsonRpcMessage;
 use rmcp::transport::Transport;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,9 @@ use url::Url;
 
 use super::failure::RequestFailure;
 use super::http::McpHttpClient;
+use super::message::{self, ServerMessage};
+use super::post::refused;
+use super::secrets::Secrets;
 use super::stdio::Ending;
 use crate::sse::{SseDecoder, SseError, SseEvent};
 use crate::tools::settings::mcp::McpEndpoint;
@@ -35,6 +38,7 @@ const POST_LIMIT: Duration = Duration::from_secs(30);
 pub(super) struct SseTransport {
     http: McpHttpClient,
     headers: HeaderMap,
+    secrets: Arc<Secrets>,
     /// Takes messages; of the same origin as the stream.
     endpoint: Url,
     stream: EventStream,
@@ -114,7 +118,7 @@ impl SseTransport {
         });
         let response = get.await?;
         if !response.status().is_success() {
-            return Err(RequestFailure::Status(response.status().as_u16()));
+            return Err(refused(response, &http.secrets(server)).await);
         }
         let kind = response.headers().get(CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -132,6 +136,7 @@ impl SseTransport {
                     return Ok(Self {
                         http: http.clone(),
                         headers: server.headers.clone(),
+                        secrets: Arc::new(http.secrets(server)),
                         endpoint: endpoint(&server.url, &event.data)?,
                         stream,
                         ending,
@@ -189,6 +194,7 @@ impl Transport<RoleClient> for SseTransport {
             self.endpoint.clone(),
             self.headers.clone(),
         );
+        let secrets = self.secrets.clone();
         let (posted, earlier) = (self.posted.begin(&item), self.posted.cancelled(&item));
         async move {
             if let Some(earlier) = earlier {
@@ -206,15 +212,15 @@ impl Transport<RoleClient> for SseTransport {
             let sent = sent.unwrap_or_else(|_elapsed| {
                 Err(RequestFailure::Ended("it takes no messages".to_owned()))
             });
-            let status = sent?.status();
-            match status.is_success() {
+            let response = sent?;
+            match response.status().is_success() {
                 true => Ok(()),
-                false => Err(RequestFailure::Status(status.as_u16())),
+                false => Err(refused(response, &secrets).await),
             }
         }
     }
 
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+    async fn receive(&mut self) -> Option<ServerMessage> {
         loop {
             let event = match self.stream.next().await? {
                 Ok(event) => event,
@@ -226,8 +232,12 @@ impl Transport<RoleClient> for SseTransport {
             if !matches!(event.event.as_deref(), None | Some("message")) {
                 continue;
             }
-            // What is no message is left out, as on standard output.
-            if let Ok(message) = serde_json::from_slice(&event.data) {
+            // What is no message, and no answer to a request, is left out, as on standard output.
+            let read = message::read(&event.data).or_else(|problem| {
+                let failed = message::unreadable(&event.data, problem);
+                failed.ok_or(problem)
+            });
+            if let Ok(message) = read {
                 return Some(message);
             }
         }

@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rmcp::RoleClient;
-use rmcp::model::{ErrorData, JsonRpcMessage, RequestId};
-use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::service::TxJsonRpcMessage;
 use rmcp::transport::Transport;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::line::{Line, LineReader, id_in};
+use super::line::{Line, LineReader};
+use super::message::{self, ServerMessage};
 use super::process::{GuardedProcess, ServerPipes};
-use crate::openai::surrogates::replace_lone_surrogates;
 
 /// How long a server may take to read a message.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
@@ -62,19 +61,19 @@ impl StdioTransport {
     }
 
     /// The message of a line; `None` if it is none, which servers print by mistake.
-    fn message(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+    fn message(&mut self) -> Option<ServerMessage> {
         let (noise, message) = match self.output.take() {
-            Line::Whole(line) => match read(line) {
-                Some(message) => return Some(message),
-                None => {
-                    let id = id_in(line);
-                    let text = "the answer is no JSON".to_owned();
-                    ("it is no JSON-RPC message", failed(id, text))
+            Line::Whole(line) => match message::read(line) {
+                Ok(message) => return Some(message),
+                Err(problem) => {
+                    let failed = message::unreadable(line, problem);
+                    ("it is no JSON-RPC message", failed)
                 }
             },
             Line::TooLong(id) => {
                 let text = format!("the answer is larger than {} bytes", self.max_bytes);
-                ("it is too long", failed(id, text))
+                let id = id.and_then(|id| serde_json::from_str(&id).ok());
+                ("it is too long", id.map(|id| message::error(&text, id)))
             }
         };
         if message.is_none() && !std::mem::replace(&mut self.noise, true) {
@@ -86,21 +85,6 @@ impl StdioTransport {
         }
         message
     }
-}
-
-/// Reads a message. Bytes that are no UTF-8, and halves of characters, are replaced.
-fn read(line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
-    serde_json::from_slice(line).ok().or_else(|| {
-        let text = replace_lone_surrogates(&String::from_utf8_lossy(line));
-        serde_json::from_str(&text).ok()
-    })
-}
-
-/// The error that ends a request whose answer cannot be read, given the JSON text of its id.
-fn failed(id: Option<String>, text: String) -> Option<RxJsonRpcMessage<RoleClient>> {
-    let id = serde_json::from_str::<RequestId>(&id?).ok()?;
-    let error = ErrorData::internal_error(text, None);
-    Some(JsonRpcMessage::error(error, Some(id)))
 }
 
 impl Transport<RoleClient> for StdioTransport {
@@ -130,7 +114,7 @@ impl Transport<RoleClient> for StdioTransport {
         }
     }
 
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+    async fn receive(&mut self) -> Option<ServerMessage> {
         loop {
             if self.at_end {
                 let _nothing_fails = self.close().await;

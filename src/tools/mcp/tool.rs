@@ -128,7 +128,7 @@ impl ToolServer {
         let again = match &failure {
             RequestFailure::Unreachable(_) => true,
             RequestFailure::Ended(_) => policy.idempotent,
-            RequestFailure::Status(_) => {
+            RequestFailure::Status { .. } => {
                 failure.may_have_lost_session() && self.settings().scope == McpScope::Owner
             }
             RequestFailure::Answered(_)

@@ -41,6 +41,8 @@ pub(super) struct FarState {
     pub(super) version: Option<String>,
     /// What it answers to a method, in place of its own answer.
     pub(super) answers: BTreeMap<String, HttpReply>,
+    /// What it answers to a call of a tool, with the id of the call in place of `ID`.
+    pub(super) calls: BTreeMap<String, HttpReply>,
     /// The answer to a request in a session that it does not know, in place of 404.
     pub(super) lost: Option<HttpReply>,
     /// It redirects `/mcp` there with this status.
@@ -126,6 +128,20 @@ pub(super) fn json_reply(status: u16, body: &Value) -> HttpReply {
 
 fn with_header(mut reply: HttpReply, name: &str, value: &str) -> HttpReply {
     reply.headers.push((name.to_owned(), value.to_owned()));
+    reply
+}
+
+/// The reply with the id of a request in place of `ID`.
+fn with_id(mut reply: HttpReply, id: &Value) -> HttpReply {
+    for part in &mut reply.body {
+        if let Part::Bytes(bytes) = part {
+            let at = bytes.windows(2).position(|two| two == b"ID");
+            if let Some(at) = at {
+                let id = id.to_string().into_bytes();
+                *bytes = [&bytes[..at], &id[..], &bytes[at + 2..]].concat().into();
+            }
+        }
+    }
     reply
 }
 
@@ -260,7 +276,11 @@ impl FarState {
             )
         };
         let arguments = &message["params"]["arguments"];
-        match message["params"]["name"].as_str().unwrap_or_default() {
+        let name = message["params"]["name"].as_str().unwrap_or_default();
+        if let Some(reply) = self.calls.get(name) {
+            return with_id(reply.clone(), &message["id"]);
+        }
+        match name {
             "echo" => say(arguments["text"].as_str().unwrap_or("echoed")),
             "remember" => {
                 let facts = self.sessions.entry(session.to_owned()).or_default();

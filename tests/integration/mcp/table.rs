@@ -210,6 +210,95 @@ async fn a_server_that_needs_longer_than_the_start_of_the_product_is_offered_lat
     assert!(!logs.contains("MCP server is down"), "{logs}");
 }
 
+/// The same over HTTP: as one JSON text, without a content type, and as an event.
+#[tokio::test]
+async fn answers_over_http_are_read_as_loosely_as_those_on_standard_output() {
+    for form in ["application/json", "", "text/event-stream"] {
+        let far = Far::start().await;
+        far.state.lock().more_tools = ANSWERS.len();
+        for (row, (answer, ..)) in ANSWERS.iter().enumerate() {
+            let mut bytes = answer.as_bytes().to_vec();
+            if let Some(at) = answer.find("BYTE") {
+                bytes.splice(at..at + 4, [0xfc]);
+            }
+            if form == "text/event-stream" {
+                bytes = [b"data: ", &bytes[..], b"\n\n"].concat();
+            }
+            let mut reply = HttpReply::whole(200, form, bytes);
+            reply.headers.retain(|(_, value)| !value.is_empty());
+            let calls = &mut far.state.lock().calls;
+            calls.insert(format!("more_{row}"), reply);
+        }
+        let (app, _upstream) = start(&far_toml(&far)).await;
+        for (row, (answer, status, part)) in ANSWERS.iter().enumerate() {
+            let call = record(app.client(), &format!("far__more_{row}"), json!({})).await;
+            let content = call["result_content"].as_str().unwrap_or_default();
+            assert_eq!(call["status"], *status, "{form} {answer}: {content}");
+            assert!(content.contains(part), "{form} {answer}: {content}");
+        }
+        assert_eq!(far.count("initialize"), 1, "no answer ends the connection");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_over_http_says_what_the_server_said_without_credentials() {
+    let rows = [
+        (
+            json_reply(500, &json!({"error": "out of paper"})),
+            "HTTP 500; it says: out of paper",
+        ),
+        (
+            json_reply(422, &json!({"detail": "no such table"})),
+            "HTTP 422; it says: no such table",
+        ),
+        (
+            HttpReply::whole(429, "text/plain", "slow down"),
+            "HTTP 429; it says: slow down",
+        ),
+        (
+            HttpReply::whole(403, "text/plain", "the key s3cret-key is old"),
+            "suffice; it says: the key [hidden] is old",
+        ),
+        (
+            HttpReply::whole(502, "text/html", "<h1>Bad gateway</h1>"),
+            "HTTP 502",
+        ),
+        (
+            json_reply(
+                400,
+                &json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32602, "message": "no such file"}}),
+            ),
+            "no such file (-32602)",
+        ),
+        (
+            HttpReply::whole(200, "text/html", "<h1>Hello</h1>"),
+            "content type",
+        ),
+        (
+            HttpReply::whole(200, "application/json", "[1, 2]"),
+            "no message of the protocol",
+        ),
+    ];
+    let far = Far::start().await;
+    far.state.lock().more_tools = rows.len();
+    for (row, (reply, _)) in rows.iter().enumerate() {
+        let calls = &mut far.state.lock().calls;
+        calls.insert(format!("more_{row}"), reply.clone());
+    }
+    let toml = format!(
+        "{}headers = {{ x-api-key = \"s3cret-key\" }}\n",
+        far_toml(&far)
+    );
+    let (app, _upstream) = start(&toml).await;
+    for (row, (_, expected)) in rows.iter().enumerate() {
+        let call = record(app.client(), &format!("far__more_{row}"), json!({})).await;
+        let content = call["result_content"].as_str().unwrap_or_default();
+        assert_eq!(call["status"], "error", "{expected}: {content}");
+        assert!(content.contains(expected), "{expected}: {content}");
+        assert!(!content.contains("<h1>"), "{content}");
+    }
+}
+
 fn far_toml(far: &Far) -> String {
     format!("[mcp_servers.far]\nurl = \"{}\"\n", far.url())
 }
@@ -228,7 +317,14 @@ async fn a_redirect_to_the_same_origin_that_keeps_the_body_is_followed() {
         let far = Far::start().await;
         far.state.lock().redirect = Some((status, target.clone()));
         let (app, _upstream) = start(&far_toml(&far)).await;
-        in_state(app.client(), "far", state).await;
+        let entry = in_state(app.client(), "far", state).await;
+        if state == "down" {
+            let reason = entry["reason"].as_str().unwrap();
+            assert!(
+                reason.contains(&format!("redirects to {target}")),
+                "{reason}"
+            );
+        }
         if state == "ready" {
             assert_eq!(
                 result(app.client(), "far__echo", json!({"text": "x"})).await,
