@@ -16,6 +16,7 @@ mod listed;
 mod mend;
 mod message;
 mod names;
+mod news;
 mod oauth;
 mod post;
 mod process;

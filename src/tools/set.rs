@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 pub use self::filter::{FilterError, Globs, ToolFilter};
 use super::configured::Dispatch;
+use super::source::SourceList;
 use super::tool_search::{SearchableTools, TOOL_SEARCH, ToolSearch};
-use super::{SharedTool, ToolKind};
+use super::{SharedTool, ToolKind, ToolSource};
 use crate::openai::tool::ToolDefinition;
 
 /// Longest name of a tool that model servers accept, in characters.
@@ -50,6 +51,8 @@ pub struct ToolSet {
     json: Option<Arc<str>>,
     has_server_tools: bool,
     searchable: SearchableTools,
+    /// The request's filter, in a set with tools of MCP servers.
+    filter: Option<ToolFilter>,
     /// The only tools that may be called; `None` if all may.
     allowed: Option<Arc<HashSet<String>>>,
 }
@@ -63,6 +66,15 @@ pub enum Lookup {
     Client,
     /// Neither: the model was offered no tool of this name, or may not call it.
     Unknown,
+}
+
+impl Lookup {
+    fn server(&self) -> Option<&SharedTool> {
+        match self {
+            Self::Server(tool) => Some(tool),
+            Self::Client | Self::Unknown => None,
+        }
+    }
 }
 
 impl ToolSet {
@@ -135,10 +147,7 @@ impl ToolSet {
     /// still to be found.
     pub fn of_server(&self, server: &str, tool: Option<&str>) -> Vec<&str> {
         let offered = self.names.iter().filter_map(|name| self.by_name.get(name));
-        let offered = offered.filter_map(|lookup| match lookup {
-            Lookup::Server(tool) => Some(tool),
-            Lookup::Client | Lookup::Unknown => None,
-        });
+        let offered = offered.filter_map(Lookup::server);
         let is_meant = |one: &&SharedTool| {
             one.on_server().is_some_and(|remote| {
                 remote.server == server && tool.is_none_or(|tool| remote.name == tool)
@@ -148,6 +157,51 @@ impl ToolSet {
         all.filter(is_meant)
             .map(|tool| tool.definition().name.as_str())
             .collect()
+    }
+
+    /// Adds the tools that MCP servers of the set have got since, as calls may have brought them. All other tools stay as
+    /// they were. No more are added than a request may have without searching.
+    pub fn follow(&mut self, now: &SourceList) {
+        let Some(filter) = &self.filter else {
+            return;
+        };
+        let offered: Vec<&SharedTool> = self.by_name.values().filter_map(Lookup::server).collect();
+        let known = offered.into_iter().chain(self.searchable.all());
+        let servers: HashSet<String> = known
+            .filter_map(|tool| Some(tool.on_server()?.server))
+            .collect();
+        if servers.is_empty() || self.allowed.is_some() {
+            return;
+        }
+        let is_new = |tool: &SharedTool| {
+            let name = &tool.definition().name;
+            !self.by_name.contains_key(name)
+                && self.searchable.get(name).is_none()
+                && filter.offers(name)
+        };
+        let brought = now.tools_of_servers(&servers);
+        let brought: Vec<SharedTool> = brought.filter(|tool| is_new(tool)).cloned().collect();
+        let Some(most) = now.most_without_search() else {
+            return self.add(brought);
+        };
+        let count = self.by_name.values().filter_map(Lookup::server);
+        let count = count.filter(|tool| tool.on_server().is_some()).count();
+        let room = most.saturating_sub(count);
+        self.add(brought.into_iter().take(room).collect());
+    }
+
+    fn add(&mut self, tools: Vec<SharedTool>) {
+        if tools.is_empty() {
+            return;
+        }
+        let entries = tools.iter().map(|tool| &*tool.definition().json);
+        self.json = appended(self.json.as_ref(), entries);
+        let names = tools.iter().map(|tool| tool.definition().name.clone());
+        self.names = self.names.iter().cloned().chain(names).collect();
+        let by_name = Arc::make_mut(&mut self.by_name);
+        for tool in tools {
+            by_name.insert(tool.definition().name.clone(), Lookup::Server(tool));
+        }
     }
 
     fn found(&self, name: &str) -> Option<&SharedTool> {
@@ -295,12 +349,16 @@ impl<'a> ToolSetBuilder<'a> {
             self.list.push(']');
             self.list.into()
         });
+        let offered = self.by_name.values().filter_map(Lookup::server);
+        let mut servers = offered.chain(self.searchable.all());
+        let has_servers = servers.any(|tool| tool.policy().source == ToolSource::Mcp);
         ToolSet {
             names: self.names.into(),
             by_name: Arc::new(self.by_name),
             json,
             has_server_tools: self.has_server_tools,
             searchable: self.searchable,
+            filter: has_servers.then(|| self.filter.clone()),
             allowed: None,
         }
     }

@@ -1,6 +1,7 @@
 //! The sources of server-side tools: one list, which can change while the server runs.
 //!
-//! A request uses a snapshot of the list, so its tools do not change while it runs.
+//! A request uses a snapshot of the list, so the tools that it has do not change while it runs. Tools that come to an MCP server
+//! meanwhile are added.
 
 mod workspace;
 
@@ -316,6 +317,27 @@ impl SourceList {
             sources.push(Source::Mcp(offer));
         }
         Self { sources, names }
+    }
+
+    /// The tools of these MCP servers, if they can run calls.
+    pub(super) fn tools_of_servers(
+        &self,
+        servers: &HashSet<String>,
+    ) -> impl Iterator<Item = &SharedTool> {
+        let ready = self.sources.iter().filter_map(|source| match source {
+            Source::Mcp(mcp) if mcp.health == Health::Ready => Some(mcp),
+            _ => None,
+        });
+        let meant = ready.filter(|mcp| servers.contains(&*mcp.server));
+        meant.flat_map(|mcp| mcp.tools.iter())
+    }
+
+    /// How many tools of MCP servers a request may have without searching; `None` if there is no search.
+    pub(super) fn most_without_search(&self) -> Option<usize> {
+        self.sources.iter().find_map(|source| match source {
+            Source::ToolSearch(search) => Some(search.above()),
+            _ => None,
+        })
     }
 
     /// Whether requests can get server-side tools without asking for them.

@@ -75,6 +75,11 @@ impl ToolSearch {
         }
     }
 
+    /// How many tools of MCP servers a request may have without it.
+    pub(super) fn above(&self) -> usize {
+        self.above
+    }
+
     /// The tool, for lists.
     pub fn tools(&self) -> &[SharedTool] {
         &self.listed

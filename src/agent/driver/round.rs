@@ -57,6 +57,10 @@ impl Run {
             self.limit_notice(reason);
         }
         self.last_buffered.clear();
+        if self.machine.rounds() > 0 {
+            let sources = self.parts.sources.snapshot_for(&self.request.caller.owner);
+            self.request.tools.follow(&sources);
+        }
         let opened = loop {
             let call = self.model_call(offer, output_left);
             let waiting_since = Instant::now();

@@ -14,13 +14,13 @@ use rmcp::model::{
 };
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use serde_json::Value;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::client_side::ClientSide;
 use super::failure::RequestFailure;
 use super::listed::{self, ListLimits, Listing, ToolCollector};
+use super::news::ListNews;
 use super::result;
 use super::stdio::Ending;
 use super::watched::ProgressSink;
@@ -42,7 +42,7 @@ pub(super) struct Connection {
     running: Mutex<Option<RunningService<RoleClient, ClientSide>>>,
     ended: CancellationToken,
     ending: Ending,
-    list_changed: Arc<Notify>,
+    news: Arc<ListNews>,
     /// The request for such news, which versions without a handshake want. It lasts as long as the connection.
     listening: Mutex<Option<PendingRequest>>,
     /// The list of tools as it was read last, for [`Self::kept_list`].
@@ -58,7 +58,7 @@ impl Connection {
         running: RunningService<RoleClient, ClientSide>,
         ended: CancellationToken,
         ending: Ending,
-        list_changed: Arc<Notify>,
+        news: Arc<ListNews>,
         tasks: TaskTracker,
     ) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl Connection {
             running: Mutex::new(Some(running)),
             ended,
             ending,
-            list_changed,
+            news,
             listening: Mutex::default(),
             kept_list: tokio::sync::Mutex::default(),
             answered: AtomicBool::new(false),
@@ -98,9 +98,9 @@ impl Connection {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Resolves when the server says that its list of tools has changed.
-    pub(super) async fn list_changed(&self) {
-        self.list_changed.notified().await;
+    /// What the server says of its list of tools.
+    pub(super) fn news(&self) -> &ListNews {
+        &self.news
     }
 
     /// Asks to be told when the list of tools changes, where the version of the protocol wants to be asked.
@@ -154,7 +154,7 @@ impl Connection {
         limits: ListLimits,
     ) -> Result<Arc<Listing>, RequestFailure> {
         let mut kept = self.kept_list.lock().await;
-        let has_changed = self.list_changed.notified().now_or_never().is_some();
+        let has_changed = self.news.announced().now_or_never().is_some();
         if let Some(listing) = kept.as_ref().filter(|_| !has_changed) {
             return Ok(listing.clone());
         }
@@ -257,7 +257,7 @@ impl Connection {
             // Some servers do not know it, but answer.
             Ok(_) | Err(RequestFailure::Answered(_)) => Ok(()),
             // They may say so in a way of their own. The session may be lost as well.
-            Err(RequestFailure::Status(_) | RequestFailure::Unusable(_)) => {
+            Err(RequestFailure::Status { .. } | RequestFailure::Unusable(_)) => {
                 let params = PaginatedRequestParams::default();
                 let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
                 let listed = self.request(request, PeerRequestOptions::no_options());

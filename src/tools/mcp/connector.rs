@@ -8,7 +8,6 @@ use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVers
 use rmcp::service::{ClientLifecycleMode, serve_client_with_lifecycle_and_ct};
 use rmcp::transport::{StreamableHttpClientTransport, Transport};
 use rmcp::{RoleClient, transport::streamable_http_client::StreamableHttpClientTransportConfig};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -16,6 +15,7 @@ use super::client_side::ClientSide;
 use super::connection::Connection;
 use super::failure::RequestFailure;
 use super::http::HttpAccess;
+use super::news::ListNews;
 use super::process::{GuardedProcess, ProcessUser};
 use super::secrets::Secrets;
 use super::sse::SseTransport;
@@ -151,13 +151,8 @@ impl Connector {
             secrets,
         } = handshake;
         let ended = CancellationToken::new();
-        let list_changed = Arc::new(Notify::new());
-        let watched = Watched::new(
-            transport,
-            secrets,
-            list_changed.clone(),
-            ended.clone().drop_guard(),
-        );
+        let news = Arc::new(ListNews::default());
+        let watched = Watched::new(transport, secrets, news.clone(), ended.clone().drop_guard());
         let info = Implementation::new("loopwright", env!("CARGO_PKG_VERSION"));
         let config = ClientConfig::new(ClientCapabilities::default(), info)
             .with_protocol_version(lifecycle.version);
@@ -179,7 +174,7 @@ impl Connector {
         let is_known = peer
             .is_some_and(|peer| ProtocolVersion::KNOWN_VERSIONS.contains(&peer.protocol_version));
         let tasks = self.tasks.clone();
-        let connection = Connection::new(running, ended, ending, list_changed, tasks);
+        let connection = Connection::new(running, ended, ending, news, tasks);
         match is_known {
             true => {
                 connection.listen().await;

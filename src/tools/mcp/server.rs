@@ -212,7 +212,8 @@ impl McpServer {
                         ServerState::Starting | ServerState::Ready(_) => None,
                     };
                 }
-                () = connection.list_changed() => {
+                () = connection.news().announced() => {
+                    let count = connection.news().count();
                     let listed = timeout(self.connector.handshake_timeout, connection.list(&self.connector.name, CONFIGURED));
                     match listed.await {
                         Ok(Ok(listing)) => publish.publish(Some(listing)),
@@ -221,6 +222,7 @@ impl McpServer {
                         }
                         Err(_elapsed) => return Some(SILENT.to_owned()),
                     }
+                    connection.news().set_read(count);
                     let _shutdown = self.shutdown.run_until_cancelled(sleep(LIST_INTERVAL)).await;
                 }
                 _ = pings.tick(), if may_vanish => {
@@ -248,7 +250,13 @@ impl McpServer {
         match self.settings().scope {
             McpScope::Shared => {
                 let connection = self.ready().await?;
+                let before = connection.news().count();
                 let result = connection.call(tool, invocation).await;
+                let after = connection.news().count();
+                if after > before && result.is_ok() {
+                    // The model may want what the call has brought.
+                    connection.news().offered(after).await;
+                }
                 if let Err(failure) = &result
                     && failure.ends_connection()
                 {

@@ -11,10 +11,10 @@ use rmcp::model::{
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 
+use super::news::ListNews;
 use super::secrets::Secrets;
 use crate::tools::{ProgressSender, ToolProgress};
 
@@ -37,7 +37,7 @@ pub(super) struct Watched<T> {
     routes: HashMap<ProgressToken, ProgressRoute>,
     /// Requests of the server that are not answered yet.
     open: HashSet<RequestId>,
-    list_changed: Arc<Notify>,
+    news: Arc<ListNews>,
     secrets: Secrets,
     /// Tells that the connection has ended, after the process of the server.
     _ended: DropGuard,
@@ -50,18 +50,13 @@ struct ProgressRoute {
 }
 
 impl<T> Watched<T> {
-    pub(super) fn new(
-        inner: T,
-        secrets: Secrets,
-        list_changed: Arc<Notify>,
-        ended: DropGuard,
-    ) -> Self {
+    pub(super) fn new(inner: T, secrets: Secrets, news: Arc<ListNews>, ended: DropGuard) -> Self {
         Self {
             inner,
             secrets,
             routes: HashMap::new(),
             open: HashSet::new(),
-            list_changed,
+            news,
             _ended: ended,
         }
     }
@@ -149,7 +144,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Watched<T> {
                         self.progress(&progress.params);
                     }
                     ServerNotification::ToolListChangedNotification(_) => {
-                        self.list_changed.notify_one();
+                        self.news.announce();
                     }
                     ServerNotification::CancelledNotification(_) => return Some(message),
                     // The log of the server, and news of what is not used here.

@@ -4,8 +4,11 @@ use serde_json::{Value, json};
 
 use super::fake;
 use super::{in_state, record, result, server, start, start_with};
+use crate::support::app::TestApp;
 use crate::support::ask::{ask, ask_with, with};
 use crate::support::eventually;
+use crate::support::script::{calls, text};
+use crate::support::upstream::ScriptedUpstream;
 
 #[tokio::test]
 async fn tools_are_offered_whole_and_called_by_their_own_names() {
@@ -190,29 +193,55 @@ async fn settings_choose_tools_and_their_names() {
 }
 
 #[tokio::test]
-async fn a_changed_list_is_offered_to_the_next_turn_only() {
-    let (app, upstream) = start(&fake::server("fake", "", "")).await;
-    assert_eq!(
-        result(app.client(), "fake__change", json!({})).await,
-        "changed"
-    );
-    assert_eq!(
-        upstream.request(0).raw("tools"),
-        upstream.request(1).raw("tools")
-    );
-    eventually("the new tool", || async {
+async fn a_tool_that_a_call_has_brought_is_offered_in_the_same_turn() {
+    let extra = "fake__extra".to_owned();
+    for (filter, allowed) in [
+        (json!({}), true),
+        (json!({"allow": ["fake__*"]}), true),
+        (json!({"deny": ["*extra"]}), false),
+        (json!({"allow": ["fake__change"]}), false),
+    ] {
+        // It switches a tool on, calls it, and says what came of it.
+        let upstream = ScriptedUpstream::answering(|request| match request.tool_results().len() {
+            0 => calls([("fake__change", json!({}))]),
+            1 => calls([("fake__extra", json!({}))]),
+            _ => {
+                let results = request.tool_results();
+                let results: Vec<&str> = results.iter().map(|(_, result)| &**result).collect();
+                text(&results.join(", "))
+            }
+        })
+        .await;
+        let builder = TestApp::builder().upstream(&upstream);
+        let app = builder.toml(&fake::server("fake", "", "")).start().await;
+        in_state(app.client(), "fake", "ready").await;
+        let body = with(ask("Go"), "agent", json!({"tools": filter}));
+        let answer = app.post_chat(body).await;
+        let content = answer.content();
+        let names = |call: usize| upstream.request(call).tool_names();
+        assert!(!names(0).contains(&extra), "{:?}", names(0));
+        assert_eq!(
+            names(1).contains(&extra),
+            allowed,
+            "{filter}: {:?}",
+            names(1)
+        );
+        assert_eq!(
+            content == "changed, called extra",
+            allowed,
+            "{filter}: {content}"
+        );
+        // What was offered before stays as it is, for the caches of model servers.
+        let (first, second) = (upstream.request(0), upstream.request(1));
+        let first = first.raw("tools").unwrap().trim_end_matches(']').to_owned();
+        assert!(second.raw("tools").unwrap().starts_with(&first));
+        // The next turn has it as well.
         let found = server(app.client(), "fake").await;
-        found["tools"]
-            .as_array()
-            .unwrap()
-            .contains(&json!("fake__extra"))
-            .then_some(())
-    })
-    .await;
-    assert_eq!(
-        result(app.client(), "fake__extra", json!({})).await,
-        "called extra"
-    );
+        assert!(
+            found["tools"].as_array().unwrap().contains(&json!(extra)),
+            "{found}"
+        );
+    }
 }
 
 #[tokio::test]
