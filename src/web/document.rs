@@ -15,6 +15,8 @@ pub struct Document {
     pub kind: DocumentKind,
     /// The text, with absolute links and without control characters and invisible Unicode.
     pub markdown: String,
+    /// Whether the text is hidden until the scripts of the page run.
+    pub hidden: bool,
     /// Whether the end is missing because the page exceeds the limit.
     pub cut: bool,
 }

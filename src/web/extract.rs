@@ -121,6 +121,7 @@ pub(super) fn tidy(document: Document) -> Document {
             .filter(|url| url.len() <= MAX_URL && html::is_web(url)),
         kind: document.kind,
         markdown,
+        hidden: document.hidden,
         cut: document.cut || cut,
     }
 }
@@ -136,6 +137,7 @@ fn plain(kind: DocumentKind, text: String) -> Result<Document, Refusal> {
         canonical: None,
         kind,
         markdown: text,
+        hidden: false,
         cut: false,
     })
 }

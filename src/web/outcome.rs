@@ -44,6 +44,8 @@ pub struct PageContent {
     pub passages: Vec<String>,
     /// Whether that is the whole text.
     pub whole: bool,
+    /// Whether the text is hidden until the scripts of the page run.
+    pub hidden: bool,
 }
 
 /// Why a search or a page failed. The texts are for the model: they name the problem and what can be done, and no address

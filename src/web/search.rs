@@ -139,6 +139,16 @@ impl Web {
                 "of {unread} source(s) only the search engine's summary is known, not the page"
             ));
         }
+        let hidden = documents
+            .iter()
+            .flatten()
+            .filter(|read| read.hidden)
+            .count();
+        if hidden > 0 {
+            notices.push(format!(
+                "the text of {hidden} source(s) is hidden until the scripts of the page run, which were not run"
+            ));
+        }
         dedup(&mut notices);
         let candidates = hits.iter().zip(&documents).map(candidate).collect();
         let chosen = self
@@ -210,6 +220,7 @@ impl Web {
             kind: document.kind,
             passages,
             whole: whole && !document.cut,
+            hidden: document.hidden,
         })
     }
 
@@ -307,6 +318,7 @@ fn known(hit: &Hit) -> Option<Document> {
         canonical: None,
         kind: super::DocumentKind::Text,
         markdown: text.clone(),
+        hidden: false,
         cut: false,
     })
 }

@@ -67,6 +67,7 @@ fn reading(passages: &[&str], whole: bool) -> PageContent {
         kind: DocumentKind::Html,
         passages: passages.iter().map(|&text| text.to_owned()).collect(),
         whole,
+        hidden: false,
     }
 }
 
@@ -250,6 +251,13 @@ async fn a_page_that_goes_on_or_is_empty_says_so() {
     let parts = read(reading(&["a", "b"], false), find).await.content;
     let note = "Note: these are the passages about what you look for; the page has more.";
     assert_eq!(parts, format!("{head}\n> a\n> …\n> b\n\n{note}"));
+    let hidden = PageContent {
+        hidden: true,
+        ..reading(&["text"], true)
+    };
+    let told = read(hidden, url.clone()).await.content;
+    let note = "Note: this text is hidden until the scripts of the page run, and they were not run; readers may see another.";
+    assert_eq!(told, format!("{head}\n> text\n\n{note}"));
     for empty in [&[][..], &["", " \n"]] {
         let told = read(reading(empty, true), url.clone()).await.content;
         assert_eq!(told, format!("{head}\n\nThe page has no text."));

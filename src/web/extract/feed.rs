@@ -31,6 +31,7 @@ pub(super) fn read(page: &RawPage) -> Option<Document> {
         canonical: link(&feed.links, &page.url),
         kind: DocumentKind::Feed,
         markdown,
+        hidden: false,
         cut: feed.entries.len() > MAX_ENTRIES,
     })
 }

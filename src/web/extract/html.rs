@@ -1,6 +1,7 @@
 //! The main content of web pages as Markdown.
 //!
-//! Invisible content is removed first ([`prune`]). Then the heuristics of browsers' reading views find the article. They fail
+//! A page that the browser or its scripts finish is put together first ([`unfinished`]). Then invisible content is removed
+//! ([`prune`]). Then the heuristics of browsers' reading views find the article. They fail
 //! on other pages, such as forums, indices and tables; for these [`outline`] removes navigation and similar parts and keeps
 //! the rest.
 
@@ -10,6 +11,7 @@ mod meaning;
 mod outline;
 mod prune;
 mod tables;
+mod unfinished;
 
 use dom_query::{Document as Dom, NodeRef};
 use dom_smoothie::{Config, Readability, TextMode};
@@ -27,6 +29,9 @@ const MAX_ELEMENTS: usize = 100_000;
 pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
     let dom = Dom::from(html);
     let base = base(&dom, url);
+    unfinished::assemble(&dom);
+    let shell = unfinished::Shell::of(&dom);
+    let hidden = unfinished::reveal(&dom, &shell);
     let facts = facts::of(&dom, base.as_ref());
     prune::prune(&dom, base.as_ref());
     tables::normalize(&dom);
@@ -61,7 +66,7 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
     let markdown = markdown
         .replace(meaning::STRUCK, "~")
         .replace(meaning::INDEX, "_");
-    if markdown.trim().is_empty() {
+    if markdown.trim().is_empty() || !hidden && shell.holds(&markdown) {
         return Err(Refusal::NoText(
             "web page".to_owned(),
             "it may be one that is made by its scripts, which are not run".to_owned(),
@@ -73,6 +78,7 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
         canonical: facts.canonical,
         kind: DocumentKind::Html,
         markdown,
+        hidden,
         cut: false,
     })
 }

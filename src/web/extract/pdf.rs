@@ -26,6 +26,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Document, Refusal> {
         canonical: None,
         kind: DocumentKind::Pdf,
         markdown: text,
+        hidden: false,
         cut,
     })
 }

@@ -4,6 +4,8 @@ use bytes::Bytes;
 
 use super::*;
 
+mod unfinished;
+
 fn page(content_type: Option<&str>, body: impl Into<Bytes>) -> RawPage {
     RawPage {
         url: "http://example.test/dir/page".to_owned(),

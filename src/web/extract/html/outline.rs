@@ -90,7 +90,8 @@ pub(super) fn main(dom: &Dom) -> Option<NodeRef<'_>> {
     }
 }
 
-fn is_secondary(node: &NodeRef<'_>) -> bool {
+/// Whether an element is such a part.
+pub(super) fn is_secondary(node: &NodeRef<'_>) -> bool {
     let name = node.node_name().unwrap_or_default();
     let name = name.as_ref();
     if ELEMENTS.contains(&name) {

@@ -32,6 +32,16 @@ const MAX_ALT: usize = 300;
 /// Longest target of a link, in bytes.
 const MAX_LINK: usize = 2000;
 
+/// What styles of parts that fade in hold.
+const FADES: [&str; 6] = [
+    "transform",
+    "translate",
+    "transition",
+    "animation",
+    "filter",
+    "will-change",
+];
+
 /// Removes invisible content and makes links absolute.
 pub(super) fn prune(dom: &Dom, base: Option<&Url>) {
     let mut to_do: Vec<(NodeRef<'_>, usize)> = vec![(dom.root(), 0)];
@@ -56,21 +66,46 @@ pub(super) fn prune(dom: &Dom, base: Option<&Url>) {
 }
 
 pub(super) fn is_invisible(node: &NodeRef<'_>) -> bool {
+    is_dropped(node) || hiding(node).is_some()
+}
+
+/// Whether an element holds no text of the page.
+pub(super) fn is_dropped(node: &NodeRef<'_>) -> bool {
     let name = node.node_name().unwrap_or_default();
-    if matches!(name.as_ref(), "html" | "body") {
+    DROPPED.contains(&name.as_ref()) && (name.as_ref() != "button" || !is_heading(node))
+}
+
+/// How the text of an element is hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hiding {
+    Attribute,
+    Accessibility,
+    Display,
+    Visibility,
+    /// Transparent, with what a script will move or blend.
+    Fading,
+    Transparency,
+    Size,
+    Position,
+    Clip,
+}
+
+/// How an element is hidden, if it is.
+pub(super) fn hiding(node: &NodeRef<'_>) -> Option<Hiding> {
+    if node.has_name("html") || node.has_name("body") {
         // Some pages are hidden until their scripts have run.
-        return false;
-    }
-    if DROPPED.contains(&name.as_ref()) {
-        return name.as_ref() != "button" || !is_heading(node);
+        return None;
     }
     let hidden = node.attr("hidden");
     // A search in the page reveals such text.
-    hidden.is_some_and(|value| !value.eq_ignore_ascii_case("until-found"))
-        || node
-            .attr("aria-hidden")
-            .is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
-        || node.attr("style").is_some_and(|style| hides(&style))
+    if hidden.is_some_and(|value| !value.eq_ignore_ascii_case("until-found")) {
+        return Some(Hiding::Attribute);
+    }
+    let aria = node.attr("aria-hidden");
+    if aria.is_some_and(|value| value.trim().eq_ignore_ascii_case("true")) {
+        return Some(Hiding::Accessibility);
+    }
+    of_style(&node.attr("style")?)
 }
 
 /// Whether a control is the heading of a part.
@@ -83,7 +118,7 @@ fn is_heading(control: &NodeRef<'_>) -> bool {
 }
 
 /// Whether an element is a consent dialog or an editing control.
-fn is_interruption(node: &NodeRef<'_>) -> bool {
+pub(super) fn is_interruption(node: &NodeRef<'_>) -> bool {
     if matches!(node.attr("role").as_deref(), Some("dialog" | "alertdialog")) {
         return true;
     }
@@ -98,33 +133,45 @@ fn is_interruption(node: &NodeRef<'_>) -> bool {
         && !node.descendants_it().any(|below| below.has_name("h1") || below.has_name("main"))
 }
 
-/// Whether a style makes an element invisible.
-fn hides(style: &str) -> bool {
-    style.to_ascii_lowercase().split(';').any(|rule| {
-        let Some((property, value)) = rule.split_once(':') else {
-            return false;
-        };
+/// How a style hides an element.
+fn of_style(style: &str) -> Option<Hiding> {
+    let style = style.to_ascii_lowercase();
+    let hiding = style.split(';').find_map(|rule| {
+        let (property, value) = rule.split_once(':')?;
         let value = value.replace("!important", "");
         let value = value.trim();
         let number = value.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '%');
         let number = number.trim().parse::<f64>().ok();
-        match property.trim() {
-            "display" => value == "none",
-            "visibility" => matches!(value, "hidden" | "collapse"),
-            "content-visibility" => value == "hidden",
-            "opacity" => number.is_some_and(|opacity| opacity < 0.05),
-            "font-size" => number.is_some_and(|size| {
-                size < 2.0 && !value.ends_with("em") && !value.ends_with('%') || size < 0.1
-            }),
+        let (hides, hiding) = match property.trim() {
+            "display" => (value == "none", Hiding::Display),
+            "visibility" => (matches!(value, "hidden" | "collapse"), Hiding::Visibility),
+            "content-visibility" => (value == "hidden", Hiding::Visibility),
+            "opacity" => (
+                number.is_some_and(|opacity| opacity < 0.05),
+                Hiding::Transparency,
+            ),
+            "font-size" => (
+                number.is_some_and(|size| {
+                    size < 2.0 && !value.ends_with("em") && !value.ends_with('%') || size < 0.1
+                }),
+                Hiding::Size,
+            ),
             "left" | "top" | "right" | "bottom" | "margin-left" | "margin-top" | "text-indent" => {
-                number.is_some_and(|far| far <= -500.0)
+                (number.is_some_and(|far| far <= -500.0), Hiding::Position)
             }
-            "clip" => value.replace(' ', "").starts_with("rect(0"),
-            "clip-path" => value.replace(' ', "") == "inset(100%)",
-            "color" => value == "transparent",
-            _ => false,
+            "clip" => (value.replace(' ', "").starts_with("rect(0"), Hiding::Clip),
+            "clip-path" => (value.replace(' ', "") == "inset(100%)", Hiding::Clip),
+            "color" => (value == "transparent", Hiding::Transparency),
+            _ => return None,
+        };
+        hides.then_some(hiding)
+    });
+    match hiding {
+        Some(Hiding::Transparency) if FADES.iter().any(|fade| style.contains(fade)) => {
+            Some(Hiding::Fading)
         }
-    })
+        hiding => hiding,
+    }
 }
 
 /// Replaces the content of an element by its visible text.
