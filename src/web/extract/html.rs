@@ -5,6 +5,7 @@
 //! on other pages, such as forums, indices and tables; for these [`outline`] removes navigation and similar parts and keeps
 //! the rest.
 
+mod apart;
 mod code;
 mod facts;
 mod meaning;
@@ -63,9 +64,7 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
         }
         Some(_) | None => rest,
     };
-    let markdown = markdown
-        .replace(meaning::STRUCK, "~")
-        .replace(meaning::INDEX, "_");
+    let markdown = meaning::settle(&markdown);
     if markdown.trim().is_empty() || !hidden && shell.holds(&markdown) {
         return Err(Refusal::NoText(
             "web page".to_owned(),
@@ -87,7 +86,7 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
 pub(super) fn words(html: &str) -> String {
     let dom = Dom::fragment(html);
     prune::prune(&dom, None);
-    dom.formatted_text().to_string()
+    meaning::settle(&dom.formatted_text())
 }
 
 /// An absolute `http` or `https` URL.

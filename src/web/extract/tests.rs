@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::*;
 
+mod digits;
 mod unfinished;
 
 fn page(content_type: Option<&str>, body: impl Into<Bytes>) -> RawPage {

@@ -1,17 +1,22 @@
 //! Lines of code. Elements break lines as well as characters do, but Markdown is written from the characters alone.
 
-use dom_query::NodeRef;
+use dom_query::{Document as Dom, NodeRef};
 
-/// Elements that are lines of their own.
-const BLOCKS: [&str; 7] = ["div", "p", "li", "tr", "ol", "ul", "table"];
+use super::apart;
+
 /// Classes of line numbers, which are not part of the code.
-const GUTTERS: [&str; 6] = [
+const GUTTERS: [&str; 11] = [
     "lineno",
     "linenos",
     "line-number",
     "line-numbers",
+    "line-numbers-rows",
     "gutter",
+    "rouge-gutter",
     "blob-num",
+    "ln",
+    "lnt",
+    "react-syntax-highlighter-line-number",
 ];
 /// Classes of spans that are lines.
 const LINES: [&str; 3] = ["token-line", "code-line", "view-line"];
@@ -40,38 +45,84 @@ pub(super) fn is_line_table(table: &NodeRef<'_>) -> bool {
     rows.peek().is_some() && rows.all(is_line)
 }
 
-/// Makes the lines of a block of code lines of its text, and keeps its language.
-pub(super) fn lines(block: &NodeRef<'_>) {
+/// Makes an element a block of code, and keeps its language.
+pub(super) fn mark(block: &NodeRef<'_>) {
     block.rename("pre");
     if let Some(language) = language(block) {
         block.set_attr("data-lang", &language);
     }
-    let below: Vec<NodeRef<'_>> = block.descendants_it().collect();
-    // Whitespace between the parts of a table is not text.
-    for part in below
-        .iter()
-        .chain([block])
-        .filter(|node| is_table_part(node))
-    {
-        let blank: Vec<_> = part
-            .children_it(false)
-            .filter(|child| child.is_text() && child.text().trim().is_empty())
-            .collect();
-        blank.iter().for_each(NodeRef::remove_from_parent);
+}
+
+/// Makes the lines of all blocks of code lines of their text.
+pub(super) fn write_lines(dom: &Dom) {
+    for block in dom.select("pre").nodes() {
+        let mut code = Code::default();
+        let mut to_do = vec![(*block, false)];
+        while let Some((node, is_end)) = to_do.pop() {
+            if node.has_name("br") {
+                code.end_line();
+                code.text.push('\n');
+                continue;
+            }
+            let is_line = node.id != block.id && is_line(&node);
+            code.is_line_due |= is_line;
+            code.end_cell(&node);
+            if is_end {
+                continue;
+            }
+            if is_line {
+                code.end_line();
+            }
+            if node.is_text() {
+                code.push(&node);
+            } else if node.id == block.id || !is_gutter(&node) {
+                to_do.push((node, true));
+                to_do.extend(node.children_it(true).map(|child| (child, false)));
+            }
+        }
+        block.set_text(code.text);
     }
-    for node in below {
-        if node.has_name("br") {
-            node.replace_with(&node.tree.new_text("\n"));
-        } else if node.is_element() && is_gutter(&node) {
-            node.remove_from_parent();
-        } else if node.is_element() && is_line(&node) {
-            end_line(&node);
+}
+
+/// The text of a block of code.
+#[derive(Default)]
+struct Code {
+    text: String,
+    /// Whether what follows stands on a line of its own.
+    is_line_due: bool,
+}
+
+impl Code {
+    fn push(&mut self, text: &NodeRef<'_>) {
+        let is_in_table = text.parent().is_some_and(|parent| is_table_part(&parent));
+        let text = text.text();
+        // Whitespace between the parts of a table is not text.
+        if text.is_empty() || is_in_table && text.trim().is_empty() {
+            return;
+        }
+        if text.starts_with(['\n', '\r']) {
+            self.is_line_due = false;
+        }
+        self.end_line();
+        self.text.push_str(&text);
+    }
+
+    fn end_line(&mut self) {
+        let is_due = std::mem::take(&mut self.is_line_due);
+        if is_due && !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.text.push('\n');
         }
     }
-    // Its cells must not become a table.
-    for node in block.descendants_it().collect::<Vec<_>>() {
-        if is_table_part(&node) || node.has_name("td") || node.has_name("th") {
-            node.rename("span");
+
+    /// Separates the cells of a line.
+    fn end_cell(&mut self, cell: &NodeRef<'_>) {
+        if !self.text.ends_with(char::is_alphanumeric) || self.is_line_due {
+            return;
+        }
+        if cell.has_name("td") {
+            self.text.push(apart::GAP);
+        } else if cell.parent().is_some_and(|row| apart::lays_out(&row)) {
+            self.text.push(apart::DIGIT_GAP);
         }
     }
 }
@@ -82,48 +133,22 @@ fn is_table_part(node: &NodeRef<'_>) -> bool {
         .any(|name| node.has_name(name))
 }
 
-fn is_gutter(node: &NodeRef<'_>) -> bool {
+/// Whether an element holds line numbers.
+pub(super) fn is_gutter(node: &NodeRef<'_>) -> bool {
     let class = node.class().unwrap_or_default();
-    let text = node.text();
-    class
-        .split_whitespace()
-        .any(|word| GUTTERS.contains(&word) || word == "line-numbers-rows")
-        && text
-            .chars()
-            .all(|c| c.is_ascii_digit() || c.is_whitespace())
+    let is_marked = class.split_whitespace().any(|word| GUTTERS.contains(&word))
+        || node
+            .attr("style")
+            .is_some_and(|style| style.contains("user-select:none"));
+    let is_number = |c: char| c.is_ascii_digit() || c.is_whitespace();
+    is_marked && node.text().chars().all(is_number)
 }
 
 fn is_line(node: &NodeRef<'_>) -> bool {
     let class = node.class().unwrap_or_default();
-    BLOCKS.iter().any(|name| node.has_name(name))
+    apart::is_box(node)
+        || node.has_name("tr")
         || class.split_whitespace().any(|word| LINES.contains(&word))
-        || node.attr("style").is_some_and(|style| {
-            let style = style.replace(' ', "");
-            style.contains("display:block") || style.contains("display:flex")
-        })
-}
-
-/// Ends a line where neither its text nor what follows does.
-fn end_line(node: &NodeRef<'_>) {
-    let has_end = node.descendants_it().any(|below| below.has_name("br"))
-        || node.text().ends_with('\n')
-        || node
-            .next_sibling()
-            .is_none_or(|next| next.is_text() && next.text().starts_with(['\n', '\r']));
-    if !has_end {
-        node.insert_after(&node.tree.new_text("\n"));
-    }
-    // A line that begins inside another one.
-    let starts = node
-        .prev_sibling()
-        .is_some_and(|before| before.is_text() && !before.text().ends_with('\n'));
-    if starts && !node.has_name("span") {
-        node.insert_before(&node.tree.new_text("\n"));
-    }
-    // An empty block would not be written.
-    if node.has_name("div") || node.has_name("p") {
-        node.rename("span");
-    }
 }
 
 fn language(block: &NodeRef<'_>) -> Option<String> {

@@ -2,12 +2,13 @@
 
 use dom_query::NodeRef;
 
+use super::apart::{DIGIT_GAP, GAP, write_gaps};
 use super::prune::is_invisible;
 
 /// Stands for the mark of struck text until Markdown is written, which would escape it.
-pub(super) const STRUCK: char = '\u{fdd0}';
+const STRUCK: char = '\u{fdd0}';
 /// Stands for the mark of an index.
-pub(super) const INDEX: char = '\u{fdd1}';
+const INDEX: char = '\u{fdd1}';
 /// Raised letters that are part of a word or a mark.
 const ORDINALS: [&str; 16] = [
     "st", "nd", "rd", "th", "er", "re", "e", "ème", "o", "a", "os", "as", "tm", "sm", "mc", "r",
@@ -22,14 +23,15 @@ pub(super) fn write(node: &NodeRef<'_>) {
         "sub" => lowered(node),
         "del" | "s" | "strike" => enclose(node, &STRUCK.to_string().repeat(2), None),
         "q" => enclose(node, "“", Some("”")),
-        "rt" if !beside(node, "rp") => enclose(node, "（", Some("）")),
+        "rt" if has_parenthesis(node) => enclose(node, "", Some(&DIGIT_GAP.to_string())),
+        "rt" => enclose(node, "（", Some("）")),
         "math" => {
             let tex = node.descendants_it().find(|below| {
                 let encoding = below.attr("encoding");
                 encoding.is_some_and(|encoding| encoding.ends_with("tex"))
             });
             let text = tex.map_or_else(|| formula(node, 0), |tex| tex.text().trim().to_owned());
-            node.set_text(text);
+            node.set_text(format!("{GAP}{text}{GAP}"));
             node.rename(if tex.is_some() { "code" } else { "span" });
         }
         // Beside an image its text would continue the alternative text.
@@ -73,7 +75,9 @@ fn lowered(node: &NodeRef<'_>) {
     let before = node.prev_sibling().filter(is_slash);
     let above = before.and_then(|slash| slash.prev_sibling());
     let of_fraction = above.is_some_and(|above| above.has_name("sup"));
-    if !text.trim().is_empty() && !of_fraction {
+    if of_fraction {
+        enclose(node, "", Some(&DIGIT_GAP.to_string()));
+    } else if !text.trim().is_empty() {
         enclose_part(node, &INDEX.to_string(), text.trim());
     }
 }
@@ -81,7 +85,7 @@ fn lowered(node: &NodeRef<'_>) {
 /// Puts a mark before a part of a formula, which gets parentheses if it is more than one value.
 fn enclose_part(node: &NodeRef<'_>, mark: &str, text: &str) {
     if is_single(text) {
-        enclose(node, mark, Some(""));
+        enclose(node, mark, Some(&DIGIT_GAP.to_string()));
     } else {
         enclose(node, &format!("{mark}("), Some(")"));
     }
@@ -97,9 +101,15 @@ fn enclose(node: &NodeRef<'_>, before: &str, after: Option<&str>) {
     node.append_child(&node.tree.new_text(after.unwrap_or(before)));
 }
 
-fn beside(node: &NodeRef<'_>, name: &str) -> bool {
-    let parent = node.parent();
-    parent.is_some_and(|parent| parent.children_it(false).any(|child| child.has_name(name)))
+/// Whether a parenthesis before a reading is part of the text.
+fn has_parenthesis(reading: &NodeRef<'_>) -> bool {
+    let before = reading.prev_sibling();
+    before.is_some_and(|before| before.has_name("rp") && !before.text().trim().is_empty())
+}
+
+/// Writes the marks of a text for which others stood.
+pub(super) fn settle(text: &str) -> String {
+    write_gaps(text).replace(STRUCK, "~").replace(INDEX, "_")
 }
 
 /// The items get the numbers that are shown.
@@ -122,7 +132,9 @@ fn count_down(list: &NodeRef<'_>) {
 /// A formula of `MathML` as one line.
 fn formula(node: &NodeRef<'_>, depth: usize) -> String {
     if node.is_text() || depth > MAX_DEPTH {
-        return node.text().trim().to_owned();
+        // Operators such as the invisible product.
+        let is_blank = |c: char| c.is_whitespace() || matches!(c, '\u{2061}'..='\u{2064}');
+        return node.text().trim_matches(is_blank).to_owned();
     }
     let parts: Vec<String> = node
         .children_it(false)
@@ -147,8 +159,13 @@ fn formula(node: &NodeRef<'_>, depth: usize) -> String {
             format!("{}{INDEX}{}^{}", part(base), part(index), part(power))
         }
         ("mroot", [base, degree]) => format!("{}^(1/{})", part(base), part(degree)),
-        ("msqrt", _) => format!("√{}", part(&parts.concat())),
-        ("mtr" | "mtd", _) => format!("{} ", parts.concat()),
-        _ => parts.concat(),
+        ("msqrt", _) => format!("√{}", part(&row(&parts))),
+        ("mtr" | "mtd", _) => format!("{} ", row(&parts)),
+        _ => row(&parts),
     }
+}
+
+/// The parts of a row, numbers apart.
+fn row(parts: &[String]) -> String {
+    parts.join(&DIGIT_GAP.to_string())
 }

@@ -4,7 +4,7 @@
 use dom_query::{Document as Dom, NodeRef};
 use url::Url;
 
-use super::{code, meaning};
+use super::{apart, code, meaning};
 
 /// Elements without text of the page.
 const DROPPED: [&str; 34] = [
@@ -12,6 +12,11 @@ const DROPPED: [&str; 34] = [
     "applet", "svg", "canvas", "audio", "video", "source", "track", "map", "area", "input",
     "button", "select", "textarea", "datalist", "output", "progress", "meter", "dialog", "link",
     "base", "param", "slot", "portal", "noembed", "noframes",
+];
+/// Those of them that take no place in their line.
+const BOXLESS: [&str; 12] = [
+    "script", "style", "noscript", "template", "source", "track", "map", "area", "datalist",
+    "link", "base", "param",
 ];
 /// Depth below which elements are replaced by their text. Later steps recurse and must not exhaust the stack.
 const MAX_DEPTH: usize = 200;
@@ -44,25 +49,35 @@ const FADES: [&str; 6] = [
 
 /// Removes invisible content and makes links absolute.
 pub(super) fn prune(dom: &Dom, base: Option<&Url>) {
-    let mut to_do: Vec<(NodeRef<'_>, usize)> = vec![(dom.root(), 0)];
-    while let Some((node, depth)) = to_do.pop() {
+    let mut to_do: Vec<(NodeRef<'_>, usize, bool)> = vec![(dom.root(), 0, false)];
+    while let Some((node, depth, mut is_code)) = to_do.pop() {
         if node.is_comment() {
             node.remove_from_parent();
             continue;
         }
         if node.is_element() {
-            if is_invisible(&node) || is_interruption(&node) {
-                node.remove_from_parent();
+            if is_invisible(&node) || is_interruption(&node) || code::is_gutter(&node) {
+                if is_boxless(&node) {
+                    node.remove_from_parent();
+                } else {
+                    apart::leave_gap(&node);
+                }
                 continue;
             }
             if depth >= MAX_DEPTH {
                 flatten(&node);
                 continue;
             }
+            if !is_code {
+                apart::separate(&node);
+            }
             change(&node, base);
+            is_code |= node.has_name("pre");
         }
-        to_do.extend(node.children_it(false).map(|child| (child, depth + 1)));
+        let children = node.children_it(false);
+        to_do.extend(children.map(|child| (child, depth + 1, is_code)));
     }
+    code::write_lines(dom);
 }
 
 pub(super) fn is_invisible(node: &NodeRef<'_>) -> bool {
@@ -106,6 +121,15 @@ pub(super) fn hiding(node: &NodeRef<'_>) -> Option<Hiding> {
         return Some(Hiding::Accessibility);
     }
     of_style(&node.attr("style")?)
+}
+
+/// Whether an invisible element takes no place in its line.
+fn is_boxless(node: &NodeRef<'_>) -> bool {
+    let name = node.node_name().unwrap_or_default();
+    match hiding(node) {
+        None => BOXLESS.contains(&name.as_ref()),
+        Some(hiding) => hiding != Hiding::Accessibility,
+    }
 }
 
 /// Whether a control is the heading of a part.
@@ -183,15 +207,15 @@ fn flatten(node: &NodeRef<'_>) {
         }
     }
     invisible.iter().for_each(NodeRef::remove_from_parent);
-    let text = node.text();
+    let text = node.formatted_text();
     node.set_text(text);
 }
 
 fn change(node: &NodeRef<'_>, base: Option<&Url>) {
     match node.node_name().unwrap_or_default().as_ref() {
         "img" => replace_by(node, "alt"),
-        "pre" => code::lines(node),
-        "table" if code::is_line_table(node) => code::lines(node),
+        "pre" => code::mark(node),
+        "table" if code::is_line_table(node) => code::mark(node),
         "math" if node.has_attr("alttext") => replace_by(node, "alttext"),
         // Some servers put the whole page into one.
         "form" | "fieldset" | "dl" => node.rename("div"),
@@ -209,9 +233,9 @@ fn replace_by(node: &NodeRef<'_>, attribute: &str) {
     let words = node.attr(attribute).unwrap_or_default();
     let words: String = words.trim().chars().take(MAX_ALT).collect();
     if words.is_empty() {
-        node.remove_from_parent();
+        apart::leave_gap(node);
     } else {
-        let text = node.tree.new_text(words);
+        let text = node.tree.new_text(format!("{0}{words}{0}", apart::GAP));
         node.replace_with(&text);
     }
 }

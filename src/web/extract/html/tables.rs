@@ -71,7 +71,7 @@ fn spread(rows: &[NodeRef<'_>]) -> Vec<usize> {
         for cell in cells(row) {
             column = fill(&mut spanned, column, |text| {
                 let filler = row.tree.new_element("td");
-                filler.set_text(text);
+                filler.set_text(format!("{text} "));
                 cell.insert_before(&filler);
             });
             let (across, down) = (
@@ -79,7 +79,7 @@ fn spread(rows: &[NodeRef<'_>]) -> Vec<usize> {
                 span(&cell, "rowspan"),
             );
             let text = if down > 1 {
-                cell.text().trim().to_owned()
+                cell.formatted_text().trim().to_owned()
             } else {
                 String::new()
             };
@@ -106,7 +106,7 @@ fn spread(rows: &[NodeRef<'_>]) -> Vec<usize> {
         }
         column = fill(&mut spanned, column, |text| {
             let filler = row.tree.new_element("td");
-            filler.set_text(text);
+            filler.set_text(format!("{text} "));
             row.append_child(&filler);
         });
         widths.push(column);

@@ -22,7 +22,7 @@ const MAX_LAYERS: usize = 4;
 const CONTENT: [&str; 4] = ["h1", "h2", "main", "article"];
 /// Where scripts put the page, and parts whose content is still to come.
 const MOUNTS: &str = "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #app-root, #react-root, app-root, [ng-app], \
-     astro-island[client=only], [aria-busy], template[id*='B:']";
+     astro-island[client=only], [aria-busy=true], template[id*='B:']";
 /// Words of classes and ids of what is shown meanwhile.
 const LOADERS: [&str; 7] = [
     "loading",
@@ -299,7 +299,8 @@ fn is_loader(node: &NodeRef<'_>) -> bool {
         .iter()
         .flatten()
         .flat_map(|mark| mark.split(|c: char| !c.is_ascii_alphanumeric()));
-    node.has_attr("aria-busy")
+    node.attr("aria-busy")
+        .is_some_and(|busy| busy.as_ref() == "true")
         || matches!(role.as_ref(), "status" | "progressbar")
         || words.any(|word| LOADERS.contains(&word.to_ascii_lowercase().as_str()))
 }

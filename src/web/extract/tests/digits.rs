@@ -1,0 +1,246 @@
+//! No number of a page becomes another one: digits that a browser shows apart are never written as one number.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A piece of a page, with numbers at its leaves.
+#[derive(Debug, Clone)]
+enum Piece {
+    Number,
+    /// An inline element, whose numbers a browser shows as one with their neighbours.
+    Inline(&'static str, Vec<Self>),
+    /// Markup before, between and after parts that a browser shows apart.
+    Apart([&'static str; 3], Vec<Self>, Vec<Self>),
+}
+
+const INLINE: [&str; 20] = [
+    "span",
+    "b",
+    "i",
+    "em",
+    "strong",
+    "u",
+    "small",
+    "mark",
+    "abbr",
+    "cite",
+    "font",
+    "time",
+    "label",
+    "ins",
+    "code",
+    "kbd",
+    "x-part",
+    "bdi",
+    "a href='/x'",
+    "span style='color:red;display:inline'",
+];
+const APART: [[&str; 3]; 52] = [
+    ["<div>", "</div><div>", "</div>"],
+    ["<p>", "</p><p>", "</p>"],
+    ["<h2>", "</h2><h3>", "</h3>"],
+    ["<section>", "</section><article>", "</article>"],
+    ["<main>", "</main><header>", "</header>"],
+    ["<footer>x</footer>", "<aside>x</aside>", "<nav>x</nav>"],
+    ["<address>", "</address><center>", "</center>"],
+    ["<figure>", "<figcaption>", "</figcaption></figure>"],
+    ["<details open><summary>", "</summary>", "</details>"],
+    ["<fieldset><legend>", "</legend>", "</fieldset>"],
+    ["<form>", "</form><hgroup>", "</hgroup>"],
+    ["<blockquote>", "</blockquote><search>", "</search>"],
+    ["<ul><li>", "</li><li>", "</li></ul>"],
+    ["<ol><li>", "</li><li>", "</li></ol>"],
+    ["<ol>", "<li>", "</li></ol>"],
+    ["<menu><li>", "</li><li>", "</li></menu>"],
+    ["<li>", "</li><li>", "</li>"],
+    ["<dl><dt>", "</dt><dd>", "</dd></dl>"],
+    ["<dt>", "</dt><dd>", "</dd>"],
+    ["<table><tr><td>", "</td><td>", "</td></tr></table>"],
+    [
+        "<table><caption>",
+        "</caption><tr><td>",
+        "</td></tr><tr><td>x</td></tr></table>",
+    ],
+    [
+        "<table><tr><th>a</th><th>",
+        "</th></tr><tr><td colspan=2>",
+        "</td></tr></table>",
+    ],
+    [
+        "<table><tr><td rowspan=2>",
+        "</td><td>x</td></tr><tr><td>",
+        "</td></tr></table>",
+    ],
+    [
+        "<table role=presentation><tr><td>",
+        "</td><td>",
+        "</td></tr></table>",
+    ],
+    ["<br>", "<br>", "<br>"],
+    ["<hr>", "<hr>", "<hr>"],
+    ["<sup>", "</sup><sub>", "</sub>"],
+    ["<sub>", "</sub><sup>", "</sup>"],
+    ["<sup>", "</sup>/<sub>", "</sub>"],
+    ["<del>", "</del><ins>x</ins><s>", "</s>"],
+    ["<q>", "</q><q>", "</q>"],
+    [
+        "<ruby>字<rp>(</rp><rt>",
+        "</rt><rp></rp></ruby><ruby>字<rp></rp><rt>",
+        "</rt></ruby>",
+    ],
+    ["<ruby>字<rt>", "</rt>字<rt>", "</rt></ruby>"],
+    ["<math><mfrac><mn>", "</mn><mn>", "</mn></mfrac></math>"],
+    ["<math><msup><mn>", "</mn><mn>", "</mn></msup></math>"],
+    [
+        "<math><msub><mn>",
+        "</mn><mn>",
+        "</mn></msub><mo>&InvisibleTimes;</mo></math>",
+    ],
+    ["<math><mroot><mn>", "</mn><mn>", "</mn></mroot></math>"],
+    [
+        "<math><mtable><mtr><mtd>",
+        "</mtd><mtd>",
+        "</mtd></mtr></mtable></math>",
+    ],
+    ["<math><mn>", "</mn><mo>&#x2062;</mo><mn>", "</mn></math>"],
+    ["<math><mn>", "</mn><mspace></mspace><mn>", "</mn></math>"],
+    ["<img src=a alt='", "'><img src=b alt='", "'>"],
+    [
+        "<svg><text>x</text></svg>",
+        "<input value=x>",
+        "<button>x</button>",
+    ],
+    [
+        "<select><option>x</select>",
+        "<canvas></canvas>",
+        "<video></video>",
+    ],
+    [
+        "<span aria-hidden=true>·</span>",
+        "<img src=a>",
+        "<iframe></iframe>",
+    ],
+    [
+        "<span style='display:block'>",
+        "</span><span style='display: block'>",
+        "</span>",
+    ],
+    [
+        "<b style='display:block'>",
+        "</b><i style='display:table-cell'>",
+        "</i>",
+    ],
+    [
+        "<span style='float:left'>",
+        "</span><span style='position:absolute'>",
+        "</span>",
+    ],
+    [
+        "<div style='display:flex'><span>",
+        "</span><span>",
+        "</span></div>",
+    ],
+    [
+        "<span style='display:inline-grid'><b>",
+        "</b><b>",
+        "</b></span>",
+    ],
+    [
+        "<a href='/y'><div>",
+        "</div><figcaption>",
+        "</figcaption></a>",
+    ],
+    ["<pre>", "</pre><pre>", "</pre>"],
+    ["<code><div>", "</div><div>", "</div></code>"],
+];
+
+fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+    let piece = Just(Piece::Number).prop_recursive(4, 24, 4, |inner| {
+        let some = prop::collection::vec(inner, 0..4);
+        prop_oneof![
+            1 => Just(Piece::Number),
+            2 => (prop::sample::select(&INLINE[..]), some.clone())
+                .prop_map(|(name, below)| Piece::Inline(name, below)),
+            3 => (prop::sample::select(&APART[..]), some.clone(), some)
+                .prop_map(|(marks, first, second)| Piece::Apart(marks, first, second)),
+        ]
+    });
+    prop::collection::vec(piece, 1..5)
+}
+
+/// A page under construction: its HTML, and the numbers, of which those in one group may be written as one.
+#[derive(Default)]
+struct Built {
+    html: String,
+    groups: Vec<Vec<String>>,
+    count: usize,
+}
+
+impl Built {
+    fn add(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            match piece {
+                Piece::Number => {
+                    self.count += 1;
+                    // Distinct, of one length, and longer than the numbers of list items.
+                    let number = (1000 + self.count * 7).to_string();
+                    self.html.push_str(&number);
+                    match self.groups.last_mut() {
+                        Some(group) => group.push(number),
+                        None => self.groups.push(vec![number]),
+                    }
+                }
+                Piece::Inline(tag, below) => {
+                    let name = tag.split(' ').next().unwrap_or_default();
+                    self.html.push_str(&format!("<{tag}>"));
+                    self.add(below);
+                    self.html.push_str(&format!("</{name}>"));
+                }
+                Piece::Apart([before, between, after], first, second) => {
+                    // Only text fits into attributes and formulas, some elements end at their like, and an empty part
+                    // of a line takes no place.
+                    let marks = ["<math", "alt=", "<li>", "<dt>", "<h2>", "<form>", "<a "];
+                    let is_text = marks.iter().any(|mark| before.contains(mark));
+                    let is_part = before.contains("<su");
+                    let [first, second] =
+                        [first, second].map(|below| match is_text || is_part && below.is_empty() {
+                            true => &[Piece::Number][..],
+                            false => &below[..],
+                        });
+                    for (mark, below) in [(before, first), (between, second), (after, &[])] {
+                        self.html.push_str(mark);
+                        self.groups.push(Vec::new());
+                        self.add(below);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether digits are numbers that a browser shows one behind the other without a gap.
+    fn allows(&self, digits: &str) -> bool {
+        // The number of an item in a list.
+        digits.len() < 4
+            || self.groups.iter().any(|group| {
+                let numbers = digits.len() / 4;
+                group
+                    .windows(numbers)
+                    .any(|joined| joined.concat() == digits)
+            })
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #[test]
+    fn no_number_becomes_another(pieces in pieces()) {
+        let mut built = Built::default();
+        built.add(&pieces);
+        let text = extract(&page(Some("text/html"), built.html.clone())).map(|read| read.markdown);
+        let text = text.unwrap_or_default();
+        for digits in text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty()) {
+            prop_assert!(built.allows(digits), "{digits} is no number of {}\n{text}", built.html);
+        }
+    }
+}
