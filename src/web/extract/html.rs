@@ -23,6 +23,8 @@ use super::Refusal;
 
 /// The share of the outline below which the result of the reading view is not used.
 const ARTICLE_SHARE: f64 = 0.4;
+/// Letters and digits below which the reading view is unsure, and may take all parts of a page for its article.
+const SURE: f64 = 400.0;
 /// Most elements for which the reading view is tried, because its time grows with them.
 const MAX_ELEMENTS: usize = 100_000;
 
@@ -49,6 +51,7 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
     } else {
         title
     };
+    let heading = facts.heading.as_deref().map_or(0.0, weight);
     // Sites append their names to the heading.
     let title = match facts.heading {
         Some(heading) if title.starts_with(&heading) => heading,
@@ -59,9 +62,7 @@ pub(super) fn read(url: &str, html: &str) -> Result<Document, Refusal> {
         .map(|main| markdown(&main))
         .unwrap_or_default();
     let markdown = match article {
-        Some(article) if weight(&article.markdown) >= ARTICLE_SHARE * weight(&rest) => {
-            article.markdown
-        }
+        Some(article) if is_better(&article.markdown, &rest, heading) => article.markdown,
         Some(_) | None => rest,
     };
     let markdown = meaning::settle(&markdown);
@@ -134,6 +135,13 @@ fn article(dom: &Dom) -> Option<Article> {
         title: article.title,
         markdown: article.text_content.to_string(),
     })
+}
+
+/// Whether the article of the reading view, which leaves the heading out, is used rather than the outline.
+fn is_better(article: &str, outline: &str, heading: f64) -> bool {
+    let (article, outline) = (weight(article), weight(outline));
+    let is_sure = article >= SURE || article + heading <= outline;
+    outline == 0.0 || is_sure && article >= ARTICLE_SHARE * outline
 }
 
 fn markdown(node: &NodeRef<'_>) -> String {

@@ -105,6 +105,13 @@ pub(super) fn separate(node: &NodeRef<'_>) {
             block.insert_before(&space(node));
             block.insert_after(&space(node));
         }
+        if node.has_name("a") && node.element_children().iter().any(is_box) {
+            node.insert_before(&space(node));
+            node.insert_after(&space(node));
+        }
+    }
+    if node.has_name("label") {
+        node.insert_after(&node.tree.new_text(GAP.to_string()));
     }
     if node.has_name("ol") || node.has_name("ul") {
         wrap_strays(node);
@@ -212,19 +219,22 @@ pub(super) fn write_gaps(text: &str) -> String {
             gap = gap.max(Some(next));
             continue;
         }
-        let edge = |c: char| c.is_whitespace() || matches!(c, '[' | ']' | '`');
+        let starts = |c: char| c.is_whitespace() || matches!(c, '[' | '`' | '>');
+        let ends = |c: char| c.is_whitespace() || matches!(c, ']' | '`' | '<');
         let last = written.chars().next_back();
         let fuses = last.is_some_and(|last| match gap {
             Some(DIGIT_GAP) => last.is_numeric() && next.is_numeric(),
             Some(GAP) => last.is_alphanumeric() && next.is_alphanumeric(),
-            Some(_) => !edge(last) && !edge(next),
+            Some(_) => !starts(last) && !ends(next),
             None => false,
         });
         if fuses {
             written.push(' ');
         }
-        gap = None;
-        written.push(next);
+        // The space on one side is enough.
+        if gap.take().is_none() || last != Some(' ') || next != ' ' {
+            written.push(next);
+        }
     }
     written
 }

@@ -21,7 +21,16 @@ const GUTTERS: [&str; 11] = [
 /// Classes of spans that are lines.
 const LINES: [&str; 3] = ["token-line", "code-line", "view-line"];
 /// How classes name the language.
-const LANGUAGES: [&str; 3] = ["language-", "lang-", "highlight-source-"];
+const LANGUAGES: [&str; 4] = [
+    "language-",
+    "lang-",
+    "highlight-source-",
+    "mw-highlight-lang-",
+];
+/// What says that there is no language.
+const UNNAMED: [&str; 3] = ["auto", "default", "none"];
+/// Most elements between a block of code and its table.
+const MAX_ABOVE: usize = 5;
 
 /// Whether a table has a line of code in each row.
 pub(super) fn is_line_table(table: &NodeRef<'_>) -> bool {
@@ -50,6 +59,11 @@ pub(super) fn mark(block: &NodeRef<'_>) {
     block.rename("pre");
     if let Some(language) = language(block) {
         block.set_attr("data-lang", &language);
+        // A heading of the block that says the same.
+        let label = block.prev_element_sibling();
+        if let Some(label) = label.filter(|label| label.text().trim() == language) {
+            label.remove_from_parent();
+        }
     }
 }
 
@@ -80,7 +94,11 @@ pub(super) fn write_lines(dom: &Dom) {
                 to_do.extend(node.children_it(true).map(|child| (child, false)));
             }
         }
-        block.set_text(code.text);
+        if code.text.trim().is_empty() && block.text().is_empty() {
+            block.remove_from_parent();
+        } else {
+            block.set_text(code.text);
+        }
     }
 }
 
@@ -157,25 +175,32 @@ fn language(block: &NodeRef<'_>) -> Option<String> {
         .find(|child| child.has_name("code"));
     let outer = block.parent();
     let above = outer.and_then(|outer| outer.parent());
-    [inner, Some(*block), outer, above]
-        .into_iter()
-        .flatten()
-        .find_map(|node| {
-            let class = node.class().unwrap_or_default();
-            let named = class
-                .split_whitespace()
-                .find_map(|word| LANGUAGES.iter().find_map(|start| word.strip_prefix(start)));
-            let named = named.map(str::to_owned).or_else(|| {
-                let attribute = node
-                    .attr("data-lang")
-                    .or_else(|| node.attr("data-language"));
-                attribute.map(|name| name.to_string())
-            });
-            named.filter(|name| {
-                (1..=30).contains(&name.len())
-                    && name
-                        .bytes()
-                        .all(|b| b.is_ascii_alphanumeric() || b"+-#_.".contains(&b))
-            })
+    // A table whose other column are line numbers.
+    let mut all_above = block.ancestors_it(Some(MAX_ABOVE));
+    let table = all_above.find(|above| above.has_name("table"));
+    let around = table.and_then(|table| table.parent());
+    let nodes = [inner, Some(*block), outer, above, around];
+    nodes.into_iter().flatten().find_map(|node| {
+        let class = node.class().unwrap_or_default();
+        let named = class
+            .split_whitespace()
+            .find_map(|word| LANGUAGES.iter().find_map(|start| word.strip_prefix(start)));
+        // Sphinx marks its blocks so.
+        let words = class.split_whitespace();
+        let sphinx = class.contains("notranslate").then_some(words);
+        let named = named.or_else(|| sphinx?.find_map(|word| word.strip_prefix("highlight-")));
+        let named = named.map(str::to_owned).or_else(|| {
+            let attribute = node
+                .attr("data-lang")
+                .or_else(|| node.attr("data-language"));
+            attribute.map(|name| name.to_string())
+        });
+        named.filter(|name| {
+            (1..=30).contains(&name.len())
+                && !UNNAMED.contains(&name.as_str())
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"+-#_.".contains(&b))
         })
+    })
 }

@@ -17,7 +17,7 @@ const ROLES: [&str; 11] = [
     "tablist",
 ];
 /// Whole words of classes and ids that mark such parts.
-const WORDS: [&str; 47] = [
+const WORDS: [&str; 49] = [
     "ad",
     "ads",
     "adsbox",
@@ -26,6 +26,7 @@ const WORDS: [&str; 47] = [
     "banner",
     "breadcrumb",
     "breadcrumbs",
+    "catlinks",
     "consent",
     "cookie",
     "cookies",
@@ -63,6 +64,7 @@ const WORDS: [&str; 47] = [
     "sponsored",
     "subscribe",
     "taboola",
+    "toc",
     "toolbar",
     "topbar",
 ];
@@ -120,7 +122,16 @@ pub(super) fn is_secondary(node: &NodeRef<'_>) -> bool {
         .iter()
         .flatten()
         .flat_map(|mark| mark.split(|c: char| !c.is_ascii_alphanumeric()));
-    words.any(|word| WORDS.contains(&word.to_ascii_lowercase().as_str()))
+    let is_main = |below: NodeRef<'_>| {
+        below.has_name("main")
+            || below.has_name("article")
+            || below
+                .attr("role")
+                .is_some_and(|role| role.as_ref() == "main")
+    };
+    let mut marks = marked.iter().flatten();
+    (marks.any(|mark| mark.contains("table-of-contents"))
+        || words.any(|word| WORDS.contains(&word.to_ascii_lowercase().as_str())))
         // The container of the whole page is often named after one of its parts.
-        && !node.descendants_it().any(|below| below.has_name("main") || below.has_name("article"))
+        && !node.descendants_it().any(is_main)
 }

@@ -20,8 +20,8 @@ const BOXLESS: [&str; 12] = [
 ];
 /// Depth below which elements are replaced by their text. Later steps recurse and must not exhaust the stack.
 const MAX_DEPTH: usize = 200;
-/// Words of classes and ids that mark consent dialogs and editing controls.
-const INTERRUPTIONS: [&str; 7] = [
+/// Words of classes and ids that mark consent dialogs, editing controls and what is only printed.
+const INTERRUPTIONS: [&str; 8] = [
     "consent",
     "cookie",
     "cookies",
@@ -29,6 +29,7 @@ const INTERRUPTIONS: [&str; 7] = [
     "cookiebanner",
     "gdpr",
     "editsection",
+    "printfooter",
 ];
 /// Longest text of such an element, in characters.
 const MAX_INTERRUPTION: usize = 3000;
@@ -57,7 +58,7 @@ pub(super) fn prune(dom: &Dom, base: Option<&Url>) {
         }
         if node.is_element() {
             if is_invisible(&node) || is_interruption(&node) || code::is_gutter(&node) {
-                if is_boxless(&node) {
+                if is_boxless(&node) || code::is_gutter(&node) {
                     node.remove_from_parent();
                 } else {
                     apart::leave_gap(&node);
@@ -117,7 +118,7 @@ pub(super) fn hiding(node: &NodeRef<'_>) -> Option<Hiding> {
         return Some(Hiding::Attribute);
     }
     let aria = node.attr("aria-hidden");
-    if aria.is_some_and(|value| value.trim().eq_ignore_ascii_case("true")) {
+    if aria.is_some_and(|value| value.trim().eq_ignore_ascii_case("true")) && !is_formula(node) {
         return Some(Hiding::Accessibility);
     }
     of_style(&node.attr("style")?)
@@ -155,6 +156,12 @@ pub(super) fn is_interruption(node: &NodeRef<'_>) -> bool {
         // Not the text of a page about consent, nor a body that is marked with the given answer.
         && node.text().chars().count() < MAX_INTERRUPTION
         && !node.descendants_it().any(|below| below.has_name("h1") || below.has_name("main"))
+}
+
+/// Whether an image shows the formula that its alternative text holds. The formula itself is beside it, and hidden.
+fn is_formula(node: &NodeRef<'_>) -> bool {
+    let class = node.class().unwrap_or_default();
+    node.has_name("img") && class.contains("mwe-math-fallback")
 }
 
 /// How a style hides an element.
@@ -234,6 +241,10 @@ fn replace_by(node: &NodeRef<'_>, attribute: &str) {
     let words: String = words.trim().chars().take(MAX_ALT).collect();
     if words.is_empty() {
         apart::leave_gap(node);
+    } else if is_formula(node) {
+        let code = node.tree.new_element("code");
+        code.set_text(words);
+        node.replace_with(&code);
     } else {
         let text = node.tree.new_text(format!("{0}{words}{0}", apart::GAP));
         node.replace_with(&text);

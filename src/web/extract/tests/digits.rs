@@ -10,8 +10,8 @@ enum Piece {
     Number,
     /// An inline element, whose numbers a browser shows as one with their neighbours.
     Inline(&'static str, Vec<Self>),
-    /// Markup before, between and after parts that a browser shows apart.
-    Apart([&'static str; 3], Vec<Self>, Vec<Self>),
+    /// Two parts between pieces of markup.
+    Apart(&'static str, Vec<Self>, Vec<Self>),
 }
 
 const INLINE: [&str; 20] = [
@@ -36,123 +36,60 @@ const INLINE: [&str; 20] = [
     "a href='/x'",
     "span style='color:red;display:inline'",
 ];
-const APART: [[&str; 3]; 52] = [
-    ["<div>", "</div><div>", "</div>"],
-    ["<p>", "</p><p>", "</p>"],
-    ["<h2>", "</h2><h3>", "</h3>"],
-    ["<section>", "</section><article>", "</article>"],
-    ["<main>", "</main><header>", "</header>"],
-    ["<footer>x</footer>", "<aside>x</aside>", "<nav>x</nav>"],
-    ["<address>", "</address><center>", "</center>"],
-    ["<figure>", "<figcaption>", "</figcaption></figure>"],
-    ["<details open><summary>", "</summary>", "</details>"],
-    ["<fieldset><legend>", "</legend>", "</fieldset>"],
-    ["<form>", "</form><hgroup>", "</hgroup>"],
-    ["<blockquote>", "</blockquote><search>", "</search>"],
-    ["<ul><li>", "</li><li>", "</li></ul>"],
-    ["<ol><li>", "</li><li>", "</li></ol>"],
-    ["<ol>", "<li>", "</li></ol>"],
-    ["<menu><li>", "</li><li>", "</li></menu>"],
-    ["<li>", "</li><li>", "</li>"],
-    ["<dl><dt>", "</dt><dd>", "</dd></dl>"],
-    ["<dt>", "</dt><dd>", "</dd>"],
-    ["<table><tr><td>", "</td><td>", "</td></tr></table>"],
-    [
-        "<table><caption>",
-        "</caption><tr><td>",
-        "</td></tr><tr><td>x</td></tr></table>",
-    ],
-    [
-        "<table><tr><th>a</th><th>",
-        "</th></tr><tr><td colspan=2>",
-        "</td></tr></table>",
-    ],
-    [
-        "<table><tr><td rowspan=2>",
-        "</td><td>x</td></tr><tr><td>",
-        "</td></tr></table>",
-    ],
-    [
-        "<table role=presentation><tr><td>",
-        "</td><td>",
-        "</td></tr></table>",
-    ],
-    ["<br>", "<br>", "<br>"],
-    ["<hr>", "<hr>", "<hr>"],
-    ["<sup>", "</sup><sub>", "</sub>"],
-    ["<sub>", "</sub><sup>", "</sup>"],
-    ["<sup>", "</sup>/<sub>", "</sub>"],
-    ["<del>", "</del><ins>x</ins><s>", "</s>"],
-    ["<q>", "</q><q>", "</q>"],
-    [
-        "<ruby>字<rp>(</rp><rt>",
-        "</rt><rp></rp></ruby><ruby>字<rp></rp><rt>",
-        "</rt></ruby>",
-    ],
-    ["<ruby>字<rt>", "</rt>字<rt>", "</rt></ruby>"],
-    ["<math><mfrac><mn>", "</mn><mn>", "</mn></mfrac></math>"],
-    ["<math><msup><mn>", "</mn><mn>", "</mn></msup></math>"],
-    [
-        "<math><msub><mn>",
-        "</mn><mn>",
-        "</mn></msub><mo>&InvisibleTimes;</mo></math>",
-    ],
-    ["<math><mroot><mn>", "</mn><mn>", "</mn></mroot></math>"],
-    [
-        "<math><mtable><mtr><mtd>",
-        "</mtd><mtd>",
-        "</mtd></mtr></mtable></math>",
-    ],
-    ["<math><mn>", "</mn><mo>&#x2062;</mo><mn>", "</mn></math>"],
-    ["<math><mn>", "</mn><mspace></mspace><mn>", "</mn></math>"],
-    ["<img src=a alt='", "'><img src=b alt='", "'>"],
-    [
-        "<svg><text>x</text></svg>",
-        "<input value=x>",
-        "<button>x</button>",
-    ],
-    [
-        "<select><option>x</select>",
-        "<canvas></canvas>",
-        "<video></video>",
-    ],
-    [
-        "<span aria-hidden=true>·</span>",
-        "<img src=a>",
-        "<iframe></iframe>",
-    ],
-    [
-        "<span style='display:block'>",
-        "</span><span style='display: block'>",
-        "</span>",
-    ],
-    [
-        "<b style='display:block'>",
-        "</b><i style='display:table-cell'>",
-        "</i>",
-    ],
-    [
-        "<span style='float:left'>",
-        "</span><span style='position:absolute'>",
-        "</span>",
-    ],
-    [
-        "<div style='display:flex'><span>",
-        "</span><span>",
-        "</span></div>",
-    ],
-    [
-        "<span style='display:inline-grid'><b>",
-        "</b><b>",
-        "</b></span>",
-    ],
-    [
-        "<a href='/y'><div>",
-        "</div><figcaption>",
-        "</figcaption></a>",
-    ],
-    ["<pre>", "</pre><pre>", "</pre>"],
-    ["<code><div>", "</div><div>", "</div></code>"],
+/// Parts that a browser shows apart: what stands before, between and after them.
+const APART: [&str; 52] = [
+    "<div>|</div><div>|</div>",
+    "<p>|</p><p>|</p>",
+    "<h2>|</h2><h3>|</h3>",
+    "<section>|</section><article>|</article>",
+    "<main>|</main><header>|</header>",
+    "<footer>x</footer>|<aside>x</aside>|<nav>x</nav>",
+    "<address>|</address><center>|</center>",
+    "<figure>|<figcaption>|</figcaption></figure>",
+    "<details open><summary>|</summary>|</details>",
+    "<fieldset><legend>|</legend>|</fieldset>",
+    "<form>|</form><hgroup>|</hgroup>",
+    "<blockquote>|</blockquote><search>|</search>",
+    "<ul><li>|</li><li>|</li></ul>",
+    "<ol><li>|</li><li>|</li></ol>",
+    "<ol>|<li>|</li></ol>",
+    "<menu><li>|</li><li>|</li></menu>",
+    "<li>|</li><li>|</li>",
+    "<dl><dt>|</dt><dd>|</dd></dl>",
+    "<dt>|</dt><dd>|</dd>",
+    "<table><tr><td>|</td><td>|</td></tr></table>",
+    "<table><caption>|</caption><tr><td>|</td></tr><tr><td>x</td></tr></table>",
+    "<table><tr><th>a</th><th>|</th></tr><tr><td colspan=2>|</td></tr></table>",
+    "<table><tr><td rowspan=2>|</td><td>x</td></tr><tr><td>|</td></tr></table>",
+    "<table role=presentation><tr><td>|</td><td>|</td></tr></table>",
+    "<br>|<br>|<br>",
+    "<hr>|<hr>|<hr>",
+    "<sup>|</sup><sub>|</sub>",
+    "<sub>|</sub><sup>|</sup>",
+    "<sup>|</sup>/<sub>|</sub>",
+    "<del>|</del><ins>x</ins><s>|</s>",
+    "<q>|</q><q>|</q>",
+    "<ruby>字<rp>(</rp><rt>|</rt><rp></rp></ruby><ruby>字<rp></rp><rt>|</rt></ruby>",
+    "<ruby>字<rt>|</rt>字<rt>|</rt></ruby>",
+    "<math><mfrac><mn>|</mn><mn>|</mn></mfrac></math>",
+    "<math><msup><mn>|</mn><mn>|</mn></msup></math>",
+    "<math><msub><mn>|</mn><mn>|</mn></msub><mo>&InvisibleTimes;</mo></math>",
+    "<math><mroot><mn>|</mn><mn>|</mn></mroot></math>",
+    "<math><mtable><mtr><mtd>|</mtd><mtd>|</mtd></mtr></mtable></math>",
+    "<math><mn>|</mn><mo>&#x2062;</mo><mn>|</mn></math>",
+    "<math><mn>|</mn><mspace></mspace><mn>|</mn></math>",
+    "<img src=a alt='|'><img src=b alt='|'>",
+    "<svg><text>x</text></svg>|<input value=x>|<button>x</button>",
+    "<select><option>x</select>|<canvas></canvas>|<video></video>",
+    "<span aria-hidden=true>·</span>|<img src=a>|<iframe></iframe>",
+    "<span style='display:block'>|</span><span style='display: block'>|</span>",
+    "<b style='display:block'>|</b><i style='display:table-cell'>|</i>",
+    "<span style='float:left'>|</span><span style='position:absolute'>|</span>",
+    "<div style='display:flex'><span>|</span><span>|</span></div>",
+    "<span style='display:inline-grid'><b>|</b><b>|</b></span>",
+    "<a href='/y'><div>|</div><figcaption>|</figcaption></a>",
+    "<pre>|</pre><pre>|</pre>",
+    "<code><div>|</div><div>|</div></code>",
 ];
 
 fn pieces() -> impl Strategy<Value = Vec<Piece>> {
@@ -197,18 +134,20 @@ impl Built {
                     self.add(below);
                     self.html.push_str(&format!("</{name}>"));
                 }
-                Piece::Apart([before, between, after], first, second) => {
+                Piece::Apart(marks, first, second) => {
                     // Only text fits into attributes and formulas, some elements end at their like, and an empty part
                     // of a line takes no place.
-                    let marks = ["<math", "alt=", "<li>", "<dt>", "<h2>", "<form>", "<a "];
-                    let is_text = marks.iter().any(|mark| before.contains(mark));
-                    let is_part = before.contains("<su");
-                    let [first, second] =
+                    let ending = ["<li>", "<dt>", "<h2>", "<form>", "<a "];
+                    let is_text = marks.contains("<math")
+                        || marks.contains("alt=")
+                        || ending.iter().any(|start| marks.starts_with(start));
+                    let is_part = marks.contains("<su");
+                    let parts =
                         [first, second].map(|below| match is_text || is_part && below.is_empty() {
                             true => &[Piece::Number][..],
                             false => &below[..],
                         });
-                    for (mark, below) in [(before, first), (between, second), (after, &[])] {
+                    for (mark, below) in marks.split('|').zip(parts.into_iter().chain([&[][..]])) {
                         self.html.push_str(mark);
                         self.groups.push(Vec::new());
                         self.add(below);

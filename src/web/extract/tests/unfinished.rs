@@ -142,11 +142,11 @@ fn a_page_that_is_hidden_until_its_scripts_run_is_read_as_such() {
         ),
     ] {
         let document = read(&html).expect(&html);
-        assert_eq!(
-            (document.markdown.as_str(), document.hidden),
-            (READ, true),
-            "{html}"
-        );
+        assert!(document.hidden, "{html}");
+        let text = document
+            .markdown
+            .trim_start_matches("One moment, please\n\n");
+        assert_eq!(text, READ, "{html}");
     }
     // What a style sheet hides is read without further ado.
     for mark in [
