@@ -77,10 +77,12 @@ impl Encoding {
             Self::Gzip => Box::pin(Members(Some(GzipDecoder::new(Box::pin(source))))),
             Self::Deflate => Box::pin(Deflated::Unknown(Some(Box::pin(source)))),
             Self::Brotli => Box::pin(BrotliDecoder::new(source)),
-            Self::Zstd => Box::pin(ZstdDecoder::with_params(
-                source,
-                &[DParameter::window_log_max(ZSTD_WINDOW_LOG)],
-            )),
+            Self::Zstd => {
+                let window = DParameter::window_log_max(ZSTD_WINDOW_LOG);
+                let mut frames = ZstdDecoder::with_params(source, &[window]);
+                frames.multiple_members(true);
+                Box::pin(frames)
+            }
         }
     }
 }

@@ -180,6 +180,30 @@ fn the_meaning_of_shown_elements_is_kept() {
             "`E=mc^2` holds",
         ),
         ("She said <q>no</q>.", "She said “no”."),
+        (
+            "2<sup>3</sup>4, 10<sub>2</sub>1, H<sub>2</sub>O",
+            "2^3 4, 10_2 1, H_2O",
+        ),
+        (
+            "<sup>3</sup>/<sub>4</sub>5, <sup>a</sup>/<sub>b</sub>c",
+            "3/4 5, a/bc",
+        ),
+        (
+            "<math><mn>2</mn><mo>&InvisibleTimes;</mo><mn>3</mn><msub><mi>x</mi><mn>1</mn></msub></math>4",
+            "2 3x_1 4",
+        ),
+        (
+            "4<img src=a alt=5>6 and x<img src=a>y, 7<svg></svg>8",
+            "4 5 6 and x y, 7 8",
+        ),
+        (
+            "4<span aria-hidden=true>·</span>5 and 6<span hidden>x</span>7",
+            "4 5 and 67",
+        ),
+        (
+            "<span style='float:left'>4</span>5 <b>6</b>7 8<wbr>9",
+            "4\n\n5 **6**7 89",
+        ),
     ] {
         assert_eq!(markdown(&format!("<p>{html}</p>")), expected, "{html}");
     }
@@ -204,6 +228,15 @@ fn the_meaning_of_shown_elements_is_kept() {
             "<details><summary>May I?</summary>Yes.</details>",
             "May I?\n\nYes.",
         ),
+        (
+            "<a href=/a><h3>Tern</h3><p>4 berths</p>12 EUR<br>a day</a>",
+            "[Tern 4 berths 12 EUR a day](http://example.test/a)",
+        ),
+        (
+            "<div style='display:flex'><span>4</span><span>5</span></div><address>6</address>7",
+            "4 5\n\n6 7",
+        ),
+        ("<ol>4<li>5</li>6</ol>", "4\n\n1. 5\n\n6"),
     ] {
         assert_eq!(markdown(html), expected, "{html}");
     }
@@ -228,6 +261,16 @@ fn code_keeps_its_lines() {
          <tr><td class=blob-num>3</td><td class=blob-code>\n</td></tr>\n<tr><td class=blob-num>4</td><td class=blob-code>\n</td></tr>\n\
          <tr><td class=blob-num>5</td><td class=blob-code>        return 1</td></tr></table>"
             .to_owned(),
+        format!("<pre><ol><li>{}</li></ol></pre>", code.replace('\n', "</li><li>"))
+            .replace("<li></li>", "<li><br></li>"),
+        format!("<pre><code><p class=cm-line>{}</p></code></pre>", code.replace('\n', "</p><p class=cm-line>"))
+            .replace("cm-line></p>", "cm-line><br></p>"),
+        code.split('\n').fold("<pre>".to_owned(), |html, line| {
+            html + "<span style='display:flex'><span style='user-select:none'>7</span><span>" + line + "\n</span></span>"
+        }),
+        format!(
+            "<div><table><tr><td class=linenos><pre>1\n2</pre></td><td class=code><pre>{code}</pre></td></tr></table></div>"
+        ),
     ] {
         assert_eq!(markdown(&html), format!("```\n{code}\n```"), "{html}");
     }
@@ -236,6 +279,9 @@ fn code_keeps_its_lines() {
         "<div class='language-rust'><pre>x</pre></div>",
         "<div class='highlight-source-rust'><pre>x</pre></div>",
         "<pre data-language=rust>x</pre>",
+        "<div class='highlight-rust notranslate'><div><pre>x</pre></div></div>",
+        "<div class='mw-highlight mw-highlight-lang-rust'><pre>x</pre></div>",
+        "<div class='language-rust'><span class=lang>rust</span><pre>x</pre></div>",
     ] {
         assert_eq!(markdown(html), "```rust\nx\n```", "{html}");
     }

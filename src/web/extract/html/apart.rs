@@ -144,7 +144,8 @@ fn is_block(node: &NodeRef<'_>) -> bool {
 }
 
 fn is_one_of(names: &[&str], node: &NodeRef<'_>) -> bool {
-    names.iter().any(|name| node.has_name(name))
+    let name = node.qual_name_ref();
+    name.is_some_and(|name| names.contains(&name.local.as_ref()))
 }
 
 /// Whether an element begins and ends a line, by its name or its style.
@@ -180,11 +181,7 @@ fn display(node: &NodeRef<'_>) -> Option<String> {
 /// Text and inline elements between the items of a list become paragraphs. The number of an item would continue them.
 fn wrap_strays(list: &NodeRef<'_>) {
     for child in list.children() {
-        let is_stray = match child.is_text() {
-            true => !child.text().trim().is_empty(),
-            false => child.is_element() && !is_block(&child),
-        };
-        if is_stray {
+        if !is_block(&child) && !child.text().trim().is_empty() {
             let paragraph = list.tree.new_element("div");
             child.insert_before(&paragraph);
             paragraph.append_child(&child);

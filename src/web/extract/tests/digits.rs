@@ -183,3 +183,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fields_of_feeds_keep_their_numbers() {
+    for (html, expected) in [
+        ("10<sup>6</sup> barnacles", "10^6 barnacles"),
+        ("<del>99</del><ins>79</ins>", "~~99~~79"),
+        ("<ul><li>4</li><li>5</li></ul>", "4\n5"),
+        ("4<img alt=5>6<figure>7</figure>8", "4 5 6 7 8"),
+    ] {
+        assert_eq!(html::words(html).trim(), expected, "{html}");
+    }
+}

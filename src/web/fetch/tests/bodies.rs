@@ -206,16 +206,26 @@ async fn codings_are_read_as_the_web_sends_them() {
     let raw = &zlib[2..zlib.len() - 4];
     let members = [&gzip[..], &second[..]].concat();
     let padded = [&members[..], &[0; 512]].concat();
+    let with_empty = [&gzip, &compressed("gzip", b"").await, &second[..]].concat();
+    let frames = [
+        compressed("zstd", b"one, ").await,
+        compressed("zstd", b"two").await,
+    ]
+    .concat();
     for (encoding, body, expected) in [
         ("UTF-8", b"plain".as_slice(), "plain"),
         ("none", b"plain", "plain"),
         ("binary", b"plain", "plain"),
         ("iso-8859-1", b"plain", "plain"),
+        ("text/html", b"plain", "plain"),
+        ("", b"plain", "plain"),
         ("utf-8, gzip", &second, "two"),
         ("gzip", &members, "one, two"),
         ("x-gzip", &padded, "one, two"),
+        ("gzip", &with_empty, "one, two"),
         ("deflate", raw, "raw"),
         ("deflate", &zlib, "raw"),
+        ("zstd", &frames, "one, two"),
     ] {
         let headers = [TEXT, ("content-encoding", encoding)];
         let server = Server::start([("/", answer(200, &headers, body))]).await;
