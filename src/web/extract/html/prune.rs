@@ -57,8 +57,9 @@ pub(super) fn prune(dom: &Dom, base: Option<&Url>) {
             continue;
         }
         if node.is_element() {
-            if is_invisible(&node) || is_interruption(&node) || code::is_gutter(&node) {
-                if is_boxless(&node) || code::is_gutter(&node) {
+            let is_gutter = code::is_gutter(&node);
+            if is_gutter || is_invisible(&node) || is_interruption(&node) {
+                if is_gutter || is_boxless(&node) {
                     node.remove_from_parent();
                 } else {
                     apart::leave_gap(&node);
