@@ -178,9 +178,9 @@ fn fallback<'a>(place: &NodeRef<'a>) -> Vec<NodeRef<'a>> {
     Vec::new()
 }
 
-/// Shows hidden text of a page that has nearly no other: less than [`ORDINARY`] letters and a tenth of the hidden text, which
-/// is long and left to scripts, or has headings. Text that fades in must only be most of the page. Returns whether there is
-/// such text.
+/// Shows hidden text of a page that has nearly no other: less than [`ORDINARY`] letters and a tenth of the hidden text. The
+/// hidden text must have headings, or be long and left to scripts or waited for. Text that fades in must only be most of the
+/// page. Returns whether there is such text.
 ///
 /// Only what is hidden in one way is shown. Text that is planted into a page with text of its own stays hidden.
 pub(super) fn reveal(dom: &Dom, shell: &Shell) -> bool {
@@ -213,7 +213,8 @@ fn reveal_layer(dom: &Dom, shell: &Shell) -> bool {
     else {
         return false;
     };
-    let visible = match shell.holds(&visible) {
+    let waits = asks_to_wait(&visible);
+    let visible = match waits || shell.holds(&visible) {
         true => 0,
         false => letters(&visible),
     };
@@ -225,9 +226,10 @@ fn reveal_layer(dom: &Dom, shell: &Shell) -> bool {
             let mut all = parts.iter().copied().chain(below);
             all.any(|node| CONTENT.iter().any(|name| node.has_name(name)))
         };
+        let least = if waits { SHORT / 2 } else { SHORT };
         visible < ORDINARY
             && weight > visible.saturating_mul(SHARE)
-            && (shell.is_scripted && weight >= SHORT || has_content())
+            && (weight >= least && (waits || shell.is_scripted) || has_content())
     };
     if is_page {
         let attributes = ["hidden", "aria-hidden", "style"];
@@ -278,11 +280,15 @@ impl Shell {
     /// Whether a text is all that such a page shows until its scripts have run: they have a place for its text, which is empty
     /// or says that it loads, or the page asks for scripts or for patience.
     pub(super) fn holds(&self, markdown: &str) -> bool {
-        let text = markdown.trim_start_matches(|c: char| !c.is_alphabetic());
-        let text = text.to_lowercase();
-        let waits = || WAITING.iter().any(|start| text.starts_with(start));
-        letters(markdown) < SHORT && self.is_scripted && (self.is_unfilled || waits())
+        let is_short = letters(markdown) < SHORT;
+        is_short && self.is_scripted && (self.is_unfilled || asks_to_wait(markdown))
     }
+}
+
+fn asks_to_wait(text: &str) -> bool {
+    let start = text.trim_start_matches(|c: char| !c.is_alphabetic());
+    let start = start.to_lowercase();
+    letters(text) < SHORT && WAITING.iter().any(|wait| start.starts_with(wait))
 }
 
 fn is_unfilled(mount: &NodeRef<'_>) -> bool {

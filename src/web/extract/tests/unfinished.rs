@@ -118,6 +118,7 @@ fn a_page_that_is_hidden_until_its_scripts_run_is_read_as_such() {
         format!(
             "<p>One moment, please</p><div style='visibility:hidden;position:absolute;top:-9999px'>{STORY}</div><script src=a.js></script>"
         ),
+        format!("<p>One moment, please</p><div style='opacity:0'>{STORY}</div>"),
         format!("<div id=root><div class=spinner></div></div><div hidden>{STORY}</div>"),
         format!("<div id=__nuxt style='display:none' v-cloak>{STORY}</div>"),
         format!("<div style='opacity:0;transform:translateY(20px)'>{STORY}</div>"),
