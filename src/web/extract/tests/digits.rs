@@ -185,6 +185,47 @@ proptest! {
 }
 
 #[test]
+fn values_stay_apart_from_their_neighbours() {
+    for (html, expected) in [
+        (
+            "<p>2<sup>3</sup>4, 10<sub>2</sub>1, H<sub>2</sub>O</p>",
+            "2^3 4, 10_2 1, H_2O",
+        ),
+        (
+            "<p><sup>3</sup>/<sub>4</sub>5, <sup>a</sup>/<sub>b</sub>c</p>",
+            "3/4 5, a/bc",
+        ),
+        (
+            "<p><math><mn>2</mn><mo>&InvisibleTimes;</mo><mn>3</mn><msub><mi>x</mi><mn>1</mn></msub></math>4</p>",
+            "2 3x_1 4",
+        ),
+        (
+            "<p>4<img src=a alt=5>6 and x<img src=a>y, 7<svg></svg>8</p>",
+            "4 5 6 and x y, 7 8",
+        ),
+        (
+            "<p>4<span aria-hidden=true>·</span>5 and 6<span hidden>x</span>7</p>",
+            "4 5 and 67",
+        ),
+        (
+            "<p><span style='float:left'>4</span>5 <b>6</b>7 8<wbr>9</p>",
+            "4\n\n5 **6**7 89",
+        ),
+        (
+            "<a href=/a><h3>Tern</h3><p>4 berths</p>12 EUR<br>a day</a>",
+            "[Tern 4 berths 12 EUR a day](http://example.test/a)",
+        ),
+        (
+            "<div style='display:flex'><span>4</span><span>5</span></div><address>6</address>7",
+            "4 5\n\n6 7",
+        ),
+        ("<ol>4<li>5</li>6</ol>", "4\n\n1. 5\n\n6"),
+    ] {
+        assert_eq!(markdown(html), expected, "{html}");
+    }
+}
+
+#[test]
 fn fields_of_feeds_keep_their_numbers() {
     for (html, expected) in [
         ("10<sup>6</sup> barnacles", "10^6 barnacles"),
