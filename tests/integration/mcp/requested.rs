@@ -374,3 +374,22 @@ async fn a_response_shows_calls_under_the_label_of_their_server_and_no_secret() 
         assert_eq!(response["tools"][0]["server_url"], far.url());
     }
 }
+
+#[tokio::test]
+async fn a_session_that_a_declared_server_has_lost_is_opened_anew() {
+    for (status, text) in [
+        (400, "No valid session ID provided"),
+        (401, "Session not found"),
+    ] {
+        let far = Far::start().await;
+        far.state.lock().lost = Some(HttpReply::whole(status, "text/plain", text));
+        let (app, _upstream) = start(LOCAL).await;
+        let server = entry("far", &far.url());
+        for text in ["before", "after"] {
+            let said = result(app.client(), "far__echo", json!({"text": text}), &server).await;
+            assert_eq!(said, text, "{status}");
+            far.state.lock().sessions.clear();
+        }
+        assert_eq!(far.count("initialize"), 2, "{status}");
+    }
+}
