@@ -43,8 +43,8 @@ use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
 
 use crate::agent::Agent;
 use crate::cluster::Cluster;
-use crate::fair::FairSemaphore;
 use crate::metrics::Metrics;
+use crate::quota::FairSemaphore;
 use crate::runs::Runs;
 use crate::session::Sessions;
 use crate::tools::source::Sources;

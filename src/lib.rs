@@ -21,7 +21,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`ids`] | identifiers, how they are read and made |
-//! | [`fair`] | sharing what is scarce among owners |
+//! | [`quota`] | sharing what is scarce among owners |
 //! | [`media`] | media types of files |
 //! | [`net`] | outgoing HTTP: building clients, connections to model servers and tools, delays between attempts, bodies within a limit |
 //! | [`cluster`] | requests from one replica to another, and the key that they share |
@@ -66,7 +66,6 @@ pub mod chat;
 pub mod cluster;
 pub mod config;
 pub mod demo;
-pub mod fair;
 pub mod http;
 pub mod ids;
 pub mod manual;
@@ -76,6 +75,7 @@ mod net;
 pub mod openai;
 pub mod parted;
 mod polling;
+pub mod quota;
 pub mod ranking;
 pub mod responses;
 pub mod runs;

@@ -1,6 +1,5 @@
 //! Reading request bodies within limits of size, time and memory, and checking their content type.
 
-mod budget;
 mod encoding;
 
 use std::ops::Deref;
@@ -13,8 +12,6 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
-use self::budget::MemoryBudget;
-pub(super) use self::budget::ReservedMemory;
 use super::AppState;
 use super::error::ApiError;
 use super::headers::{declared_length, media_type};
@@ -22,6 +19,7 @@ use super::settings::Settings;
 use super::turn::SESSION_ID;
 use crate::ids::{ChatId, IdError, Owner, SessionId};
 use crate::openai::request::RequestError;
+use crate::quota::{MemoryBudget, ReservedMemory};
 
 /// Memory reserved for a body of unknown length, in bytes.
 const UNKNOWN_LENGTH_CAPACITY: usize = 4096;

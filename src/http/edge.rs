@@ -18,9 +18,9 @@ pub(super) use self::refused::RefusalLog;
 use super::AppState;
 use super::error::{ApiError, Cause};
 use super::probe::is_probe;
-use crate::fair::FairPermit;
 use crate::ids::{Owner, RequestId};
 use crate::metrics::{ModelUse, RefusedLabel, RouteLabel};
+use crate::quota::FairPermit;
 use crate::runs::panic_text;
 
 /// The header with the request id, in requests and responses.

@@ -12,7 +12,6 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
-use super::body::ReservedMemory;
 use super::dialect::{AnswerContext, Reply};
 use super::edge::Served;
 use super::error::{ApiError, Cause};
@@ -24,6 +23,7 @@ use crate::agent::options::{OnDisconnect, Options};
 use crate::agent::turn::{Caller, TurnRecord, TurnRequest};
 use crate::chat::decode::PROGRESS_HEADER;
 use crate::ids::{Owner, RequestId, RunId, fresh_traceparent};
+use crate::quota::ReservedMemory;
 use crate::runs::{
     Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart,
 };

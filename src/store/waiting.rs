@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::record::StoredSession;
-use crate::fair::heaviest;
 use crate::ids::{Owner, SessionId};
+use crate::quota::heaviest;
 
 /// Most unstored turns.
 pub(super) const MAX_WAITING: usize = 1000;

@@ -18,7 +18,7 @@ use self::protocol::ParserRequest;
 use super::outcome::error_chain;
 use super::settings::ExtractorSettings;
 use super::{Document, ExtractError, RawPage, acting};
-use crate::fair::FairSemaphore;
+use crate::quota::FairSemaphore;
 use crate::sandbox::compute::{self, ComputeError, Computer, ProbeResult};
 
 /// The first argument with which the binary runs as parser.

@@ -11,7 +11,7 @@ use test_items::without_tests;
 /// Which modules of the crate a module may name.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("ids", &[]),
-    ("fair", &["ids"]),
+    ("quota", &["ids"]),
     ("sse", &[]),
     ("media", &[]),
     ("polling", &[]),
@@ -25,15 +25,15 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("telemetry", &[]),
     ("openai", &["ids"]),
     ("upstream", &["openai", "ids", "net", "parted", "sse"]),
-    ("sandbox", &["blobs", "fair", "ids"]),
-    ("web", &["fair", "ids", "net", "ranking", "sandbox"]),
+    ("sandbox", &["blobs", "quota", "ids"]),
+    ("web", &["quota", "ids", "net", "ranking", "sandbox"]),
     (
         "tools",
         &[
             "openai", "ids", "media", "net", "ranking", "sandbox", "sse", "web",
         ],
     ),
-    ("store", &["fair", "openai", "ids", "parted"]),
+    ("store", &["quota", "openai", "ids", "parted"]),
     ("session", &["blobs", "openai", "ids", "media", "store"]),
     // Reads the counts and the enums that are label values; the modules that own them do not know of metrics.
     ("metrics", &["sandbox", "tools", "web"]),
@@ -57,7 +57,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "agent",
             "chat",
             "cluster",
-            "fair",
+            "quota",
             "openai",
             "ids",
             "upstream",

@@ -10,11 +10,12 @@ use http::HeaderMap;
 use http::header::TRANSFER_ENCODING;
 
 use super::super::AppState;
-use super::super::body::{self, ForwardableBody, ReservedMemory};
+use super::super::body::{self, ForwardableBody};
 use super::super::error::ApiError;
 use super::super::headers::declared_length;
 use super::model::{BodyFormat, NamedModel};
 use crate::ids::Owner;
+use crate::quota::ReservedMemory;
 use crate::upstream::{ForwardBody, Upstream};
 
 /// How much of a form is read before it is forwarded, in bytes: the model has to be in it.

@@ -10,7 +10,7 @@ use http_body::{Frame, SizeHint};
 
 use super::super::edge::{BodyEnd, RequestRecord};
 use super::activity::RequestInProgress;
-use crate::fair::FairPermit;
+use crate::quota::FairPermit;
 
 /// The body of a response, which holds what belongs to the request.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use url::Url;
 use super::resolver::{GuardedResolver, MAX_LOOKUPS};
 use super::target::UrlPolicy;
 use super::{FetchError, MAX_HEADER_BYTES, MAX_HEADERS, POOL_IDLE, POOL_PER_HOST};
-use crate::fair::FairSemaphore;
 use crate::ids::Owner;
 use crate::net::{ClientOptions, UntrustedHosts};
+use crate::quota::FairSemaphore;
 use crate::web::{DomainFilter, SetupError};
 
 /// Longest wait for a connection.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::fair::{FairPermit, FairSemaphore};
+use crate::quota::{FairPermit, FairSemaphore};
 use crate::web::acting;
 
 /// The number of hosts from which idle ones are removed.

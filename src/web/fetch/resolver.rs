@@ -8,8 +8,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use super::address::is_public;
 use super::error::ResolveError;
 use super::target::UrlPolicy;
-use crate::fair::FairSemaphore;
 use crate::ids::Owner;
+use crate::quota::FairSemaphore;
 use crate::web::acting;
 
 /// Most look-ups at the same time; one owner alone has half of them. Each occupies a thread until the system's resolver

@@ -11,7 +11,7 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::fair::FairSemaphore;
+use crate::quota::FairSemaphore;
 use crate::web::acting;
 
 /// Longest wait for other requests, and then for the rate. Beyond it the next provider is the better choice.

@@ -1,4 +1,4 @@
-//! A bound on the memory of all request bodies, shared fairly among the owners.
+//! A bound on memory, shared fairly among the owners.
 //!
 //! What an owner holds may never exceed what is then still free. One owner alone gets at most half of the memory, each of
 //! two owners a third, and so on. There is always memory for an owner that holds none, however much the others ask for.
@@ -17,7 +17,7 @@ use crate::ids::Owner;
 
 /// A number of bytes that holders share. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct MemoryBudget(Arc<Inner>);
+pub struct MemoryBudget(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -37,7 +37,7 @@ struct Used {
 
 /// Bytes of a budget, which are returned when this is dropped.
 #[derive(Debug)]
-pub(in super::super) struct ReservedMemory {
+pub struct ReservedMemory {
     budget: MemoryBudget,
     owner: Owner,
     bytes: u64,
@@ -45,7 +45,7 @@ pub(in super::super) struct ReservedMemory {
 
 impl MemoryBudget {
     /// A budget of `total` bytes. Only if it is `shared`, memory is kept for other owners.
-    pub(super) fn new(total: u64, shared: bool) -> Self {
+    pub fn new(total: u64, shared: bool) -> Self {
         Self(Arc::new(Inner {
             total,
             shared: shared.into(),
@@ -55,7 +55,7 @@ impl MemoryBudget {
     }
 
     /// Sets whether memory is kept for other owners.
-    pub(super) fn share(&self, shared: bool) {
+    pub fn share(&self, shared: bool) {
         self.0.shared.store(shared, Ordering::Relaxed);
     }
 
@@ -64,7 +64,7 @@ impl MemoryBudget {
     }
 
     /// No bytes yet, for this owner.
-    pub(super) fn empty(&self, owner: &Owner) -> ReservedMemory {
+    pub fn empty(&self, owner: &Owner) -> ReservedMemory {
         ReservedMemory {
             budget: self.clone(),
             owner: owner.clone(),
@@ -119,7 +119,7 @@ impl ReservedMemory {
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
-    pub(super) async fn grow_to(&mut self, bytes: u64, wait: Duration) -> bool {
+    pub async fn grow_to(&mut self, bytes: u64, wait: Duration) -> bool {
         let wanted = bytes.min(self.budget.largest());
         let Some(more) = wanted.checked_sub(self.bytes).filter(|more| *more > 0) else {
             return true;
@@ -132,7 +132,7 @@ impl ReservedMemory {
     }
 
     /// Gives back what exceeds this many bytes.
-    pub(super) fn shrink_to(&mut self, bytes: u64) {
+    pub fn shrink_to(&mut self, bytes: u64) {
         if let Some(spare) = self.bytes.checked_sub(bytes).filter(|spare| *spare > 0) {
             self.budget.give_back(&self.owner, spare);
             self.bytes = bytes;

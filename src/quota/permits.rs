@@ -1,6 +1,5 @@
-//! Shares what is scarce fairly among owners: permits that calls wait for, and the choice of what is dropped.
+//! Permits that owners share, and that calls wait for.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -68,6 +67,11 @@ impl FairSemaphore {
     /// one more. One owner alone gets half of the permits, each of two a third, and so on.
     pub fn with_reserve(permits: usize) -> Self {
         Self::with(permits, true)
+    }
+
+    /// Sets whether some permits are kept for other owners.
+    pub fn share(&self, shared: bool) {
+        self.0.lock().reserves = shared;
     }
 
     fn with(permits: usize, reserves: bool) -> Self {
@@ -228,19 +232,6 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// The owner that has most, from the parts that each owner has. Among equals the first by name.
-pub fn heaviest<'a>(parts: impl IntoIterator<Item = (&'a Owner, u64)>) -> Option<&'a Owner> {
-    let mut sums: HashMap<&Owner, u64> = HashMap::new();
-    for (owner, part) in parts {
-        let sum = sums.entry(owner).or_default();
-        *sum = sum.saturating_add(part);
-    }
-    let heaviest = sums
-        .into_iter()
-        .max_by_key(|&(owner, sum)| (sum, Reverse(owner)));
-    heaviest.map(|(owner, _)| owner)
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
@@ -348,14 +339,5 @@ mod tests {
         drop(granted_and_given_up);
         assert!(semaphore.try_acquire(&first).is_some());
         assert!(semaphore.is_idle());
-    }
-
-    #[test]
-    fn the_heaviest_owner_has_the_largest_sum() {
-        let [first, second, third] = owners();
-        let parts = [(&first, 3), (&second, 2), (&third, 1), (&second, 2)];
-        assert_eq!(heaviest(parts), Some(&second));
-        assert_eq!(heaviest([(&second, 1), (&first, 1)]), Some(&first));
-        assert_eq!(heaviest([]), None);
     }
 }
