@@ -72,7 +72,7 @@ pub(super) async fn create(
     if turn.options.keep
         && let Some(digest) = retry::digest(&owner, &head.headers, &body)
     {
-        state.retried.insert(digest, run.clone());
+        state.retried.insert(&owner, digest, run.clone());
     }
     if turn.options.session_id.is_none() {
         // With a session, the turn looks into its history.

@@ -17,12 +17,13 @@ use super::super::error::ApiError;
 use super::history::response_of;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::raw::RawObject;
+use crate::quota::heaviest;
 use crate::runs::FoundRun;
 use crate::session::SessionError;
 
 /// How long a request may come again.
 const RETRY_TTL: Duration = Duration::from_secs(600);
-/// Most requests that are remembered; the oldest go first.
+/// Most requests that are remembered. Of the owner that has most of them the oldest go first.
 const MAX_REQUESTS: usize = 16 * 1024;
 /// Headers that confirm a retry.
 const CONFIRMING: [&str; 2] = ["x-claude-code-session-id", "session-id"];
@@ -39,30 +40,53 @@ pub(in super::super) struct RetriedRequests(Mutex<RememberedRequests>);
 #[derive(Debug, Default)]
 struct RememberedRequests {
     runs: HashMap<RequestDigest, (RunId, Instant)>,
-    /// Oldest first. An entry may have been replaced since.
-    order: VecDeque<(RequestDigest, Instant)>,
+    /// By owner, oldest first. An entry may have been replaced since.
+    order: HashMap<Owner, VecDeque<(RequestDigest, Instant)>>,
+    /// The entries of all owners.
+    count: usize,
+}
+
+impl RememberedRequests {
+    /// Forgets the oldest request of an owner if it satisfies the condition; says whether it did.
+    fn forget_oldest(&mut self, owner: &Owner, condition: impl FnOnce(Instant) -> bool) -> bool {
+        let Some(order) = self.order.get_mut(owner) else {
+            return false;
+        };
+        let Some((digest, at)) = order.pop_front_if(|(_, at)| condition(*at)) else {
+            return false;
+        };
+        if order.is_empty() {
+            self.order.remove(owner);
+        }
+        self.count -= 1;
+        if self
+            .runs
+            .get(&digest)
+            .is_some_and(|(_, since)| *since == at)
+        {
+            self.runs.remove(&digest);
+        }
+        true
+    }
 }
 
 impl RetriedRequests {
-    /// Remembers the run of a request.
-    pub(super) fn insert(&self, digest: RequestDigest, run: RunId) {
+    /// Remembers the run of an owner's request.
+    pub(super) fn insert(&self, owner: &Owner, digest: RequestDigest, run: RunId) {
         let now = Instant::now();
         let mut requests = self.0.lock();
         requests.runs.insert(digest, (run, now));
-        requests.order.push_back((digest, now));
-        while let Some((digest, at)) = requests.order.front().copied() {
-            let expired = now >= at + RETRY_TTL;
-            if !expired && requests.order.len() <= MAX_REQUESTS {
-                break;
-            }
-            requests.order.pop_front();
-            if requests
-                .runs
-                .get(&digest)
-                .is_some_and(|(_, since)| *since == at)
-            {
-                requests.runs.remove(&digest);
-            }
+        let order = requests.order.entry(owner.clone()).or_default();
+        order.push_back((digest, now));
+        requests.count += 1;
+        while requests.forget_oldest(owner, |at| now >= at + RETRY_TTL) {}
+        while requests.count > MAX_REQUESTS {
+            let counts = requests.order.iter();
+            let counts = counts.map(|(owner, order)| (owner, order.len() as u64));
+            let Some(owner) = heaviest(counts).cloned() else {
+                return;
+            };
+            requests.forget_oldest(&owner, |_| true);
         }
     }
 
@@ -163,17 +187,27 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_requests_are_forgotten_first() {
+    fn the_oldest_requests_of_whoever_has_most_are_forgotten_first() {
         let requests = RetriedRequests::default();
+        let (alice, bob) = (Owner::key("alice"), Owner::key("bob"));
         let digest = |number: usize| {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&(number as u64).to_le_bytes());
             digest
         };
-        for number in 0..=MAX_REQUESTS {
-            requests.insert(digest(number), RunId::fresh());
+        requests.insert(&alice, digest(0), RunId::fresh());
+        for number in 1..=20_000 {
+            requests.insert(&bob, digest(number), RunId::fresh());
         }
-        assert_eq!(requests.find(&digest(0)), None);
-        assert!(requests.find(&digest(1)).is_some());
+        assert!(requests.find(&digest(0)).is_some());
+        let oldest = 20_000 - (MAX_REQUESTS - 1) + 1;
+        assert_eq!(requests.find(&digest(oldest - 1)), None);
+        assert!(requests.find(&digest(oldest)).is_some());
+        // A request that comes again counts from then on.
+        requests.insert(&bob, digest(oldest), RunId::fresh());
+        requests.insert(&bob, digest(0x1_0000), RunId::fresh());
+        assert!(requests.find(&digest(oldest)).is_some());
+        let count = requests.0.lock().count;
+        assert_eq!(count, MAX_REQUESTS);
     }
 }
