@@ -7,6 +7,7 @@
 mod answer;
 mod budget;
 mod follow;
+mod keys;
 mod log;
 mod polled;
 mod reader;
@@ -172,10 +173,8 @@ impl Runs {
     /// The run of a session that is running.
     pub fn of_session(&self, owner: &Owner, session: &SessionId) -> Option<RunId> {
         let table = self.0.table.lock();
-        let found = table
-            .runs()
-            .filter(|run| run.owner == *owner)
-            .filter_map(|run| run.status());
+        let running = table.running_of(owner);
+        let found = running.filter_map(|run| run.status());
         let of_session = found.filter(|status| status.session_id.as_ref() == Some(session));
         // Ids are ordered by time, and the oldest has the lease.
         of_session.map(|status| status.id).min()
@@ -288,7 +287,7 @@ impl Drop for TableEntry {
     fn drop(&mut self) {
         if !self.launched {
             self.state.end(&mut Page::default(), None);
-            self.runs.0.table.lock().cancel(&self.state.id);
+            self.runs.0.table.lock().cancel(&self.state);
         }
     }
 }

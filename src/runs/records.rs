@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::time::timeout;
 
 use super::answer::RunAnswer;
+use super::keys::KEY_BYTES;
 use super::state::RunState;
 use super::{Follow, FollowError, RunStatus, Runs};
 use crate::agent::control::AbortReason;
@@ -179,7 +180,7 @@ impl Runs {
         run: &RunId,
     ) -> Result<Claimed, StoreError> {
         if key.in_memory {
-            return Ok(self.0.table.lock().claim(owner, key, run));
+            return Ok(self.claim_in_memory(owner, key, run));
         }
         let claim = self
             .0
@@ -190,6 +191,19 @@ impl Runs {
             KeyClaim::Held { run } => Claimed::Held(run),
             KeyClaim::Reused => Claimed::Reused,
         })
+    }
+
+    /// Claims the key of a run that is not stored. Where there is no room for it, what memory has of the owner's ended runs
+    /// goes, and then its oldest keys.
+    fn claim_in_memory(&self, owner: &Owner, key: &IdempotencyKey, run: &RunId) -> Claimed {
+        let mut charge = self.0.logs.charge(owner);
+        while let Err(scarce) = charge.grow_to(KEY_BYTES) {
+            if !self.drop_oldest(owner, scarce) && !self.0.table.lock().keys.forget_oldest(owner) {
+                break;
+            }
+        }
+        let mut table = self.0.table.lock();
+        table.keys.claim(owner, key, run, charge)
     }
 
     /// Hands a key over from a run that has no answer to a new one; says whether it was still that run's.
@@ -204,7 +218,7 @@ impl Runs {
         to: &RunId,
     ) -> Result<bool, StoreError> {
         if key.in_memory {
-            return Ok(self.0.table.lock().reclaim(owner, key, from, to));
+            return Ok(self.0.table.lock().keys.reclaim(owner, key, from, to));
         }
         self.0.store.reclaim_key(owner, &key.text, from, to).await
     }
@@ -266,7 +280,11 @@ impl Runs {
     pub(super) async fn release_key(&self, state: &RunState) {
         let Some(key) = &state.key else { return };
         if key.in_memory {
-            self.0.table.lock().release(&state.owner, key, &state.id);
+            self.0
+                .table
+                .lock()
+                .keys
+                .release(&state.owner, key, &state.id);
             return;
         }
         let released = self.0.store.release_key(&state.owner, &key.text, &state.id);

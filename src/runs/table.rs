@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::budget::{LogBudget, Scarce};
-use super::records::{Claimed, IdempotencyKey};
+use super::keys::MemoryKeys;
 use super::state::RunState;
 use crate::ids::{Owner, RunId};
 
@@ -20,26 +20,20 @@ pub(super) struct Table {
     runs: HashMap<RunId, Arc<RunState>>,
     /// Those of them that have ended and of which something is kept, oldest first.
     ended: VecDeque<Arc<RunState>>,
+    /// Those that have not ended, by owner.
+    running: HashMap<Owner, HashMap<RunId, Arc<RunState>>>,
     /// Idempotency keys of runs that are not stored.
-    keys: HashMap<(Owner, String), MemoryKey>,
+    pub(super) keys: MemoryKeys,
     /// No run is started any more.
     closed: bool,
-}
-
-/// A key of a run that is not stored.
-#[derive(Debug)]
-struct MemoryKey {
-    fingerprint: [u8; 32],
-    run: RunId,
-    at: Instant,
-    /// The run has ended. It is not run again, whether or not its answer is kept.
-    ended: bool,
 }
 
 impl Table {
     /// Adds a run; says whether runs may still be started.
     pub(super) fn insert(&mut self, run: Arc<RunState>) -> bool {
         if !self.closed {
+            let own = self.running.entry(run.owner.clone()).or_default();
+            own.insert(run.id.clone(), run.clone());
             self.runs.insert(run.id.clone(), run);
         }
         !self.closed
@@ -56,9 +50,30 @@ impl Table {
         self.runs.values()
     }
 
+    /// The runs of an owner that have not ended.
+    pub(super) fn running_of(&self, owner: &Owner) -> impl Iterator<Item = &Arc<RunState>> {
+        self.running
+            .get(owner)
+            .into_iter()
+            .flat_map(HashMap::values)
+    }
+
     /// Forgets a run that was never started.
-    pub(super) fn cancel(&mut self, id: &RunId) {
-        self.runs.remove(id);
+    pub(super) fn cancel(&mut self, run: &RunState) {
+        self.runs.remove(&run.id);
+        self.runs_no_more(run);
+        if let Some(key) = run.key.as_ref().filter(|key| key.in_memory) {
+            self.keys.never_starts(&run.owner, key, &run.id);
+        }
+    }
+
+    fn runs_no_more(&mut self, run: &RunState) {
+        if let Some(own) = self.running.get_mut(&run.owner) {
+            own.remove(&run.id);
+            if own.is_empty() {
+                self.running.remove(&run.owner);
+            }
+        }
     }
 
     /// Forgets a run.
@@ -74,12 +89,10 @@ impl Table {
 
     /// Takes note of a run that has ended; says whether it can still be found.
     pub(super) fn ended(&mut self, state: &RunState) -> bool {
-        if let Some(key) = state.key.as_ref().filter(|key| key.in_memory)
-            && let Some(held) = self.keys.get_mut(&(state.owner.clone(), key.text.clone()))
-            && held.run == state.id
-        {
-            (held.ended, held.at) = (true, Instant::now());
+        if let Some(key) = state.key.as_ref().filter(|key| key.in_memory) {
+            self.keys.ended(&state.owner, key, &state.id);
         }
+        self.runs_no_more(state);
         match self.runs.get(&state.id) {
             Some(run) if state.is_kept() => {
                 self.ended.push_back(run.clone());
@@ -117,57 +130,6 @@ impl Table {
         let expired = |run: &RunState| run.ended_at().is_some_and(|at| now >= at + LOG_TTL);
         self.runs.retain(|_, run| !expired(run));
         self.ended.retain(|run| !expired(run));
-        self.expire_keys(now);
-    }
-
-    /// Claims an idempotency key for a run.
-    pub(super) fn claim(&mut self, owner: &Owner, key: &IdempotencyKey, run: &RunId) -> Claimed {
-        let now = Instant::now();
-        self.expire_keys(now);
-        let place = (owner.clone(), key.text.clone());
-        match self.keys.get(&place) {
-            Some(held) if held.fingerprint != key.fingerprint => Claimed::Reused,
-            Some(held) => Claimed::Held(held.run.clone()),
-            None => {
-                let held = MemoryKey {
-                    fingerprint: key.fingerprint,
-                    run: run.clone(),
-                    at: now,
-                    ended: false,
-                };
-                self.keys.insert(place, held);
-                Claimed::New
-            }
-        }
-    }
-
-    /// Hands a key over from a run that was never started; says whether it was still that run's.
-    pub(super) fn reclaim(
-        &mut self,
-        owner: &Owner,
-        key: &IdempotencyKey,
-        from: &RunId,
-        to: &RunId,
-    ) -> bool {
-        let held = self.keys.get_mut(&(owner.clone(), key.text.clone()));
-        let held = held.filter(|held| held.run == *from && !held.ended);
-        let taken = held.map(|held| (held.run, held.at) = (to.clone(), Instant::now()));
-        taken.is_some()
-    }
-
-    /// Gives back the key of a run.
-    pub(super) fn release(&mut self, owner: &Owner, key: &IdempotencyKey, run: &RunId) {
-        let place = (owner.clone(), key.text.clone());
-        if self.keys.get(&place).is_some_and(|held| held.run == *run) {
-            self.keys.remove(&place);
-        }
-    }
-
-    /// Forgets the keys of runs that are not stored, some time after the run has ended.
-    fn expire_keys(&mut self, now: Instant) {
-        let runs = &self.runs;
-        let in_use = |key: &MemoryKey| runs.contains_key(&key.run);
-        self.keys
-            .retain(|_, key| in_use(key) || now < key.at + LOG_TTL);
+        self.keys.expire(now);
     }
 }
