@@ -97,6 +97,8 @@ pub struct StateInner {
     max_connections: usize,
     /// The requests in progress of owners that share the connections.
     requests: FairSemaphore,
+    /// The turns of owners that share the connections to model servers. A turn goes on without a connection of a client.
+    turns: FairSemaphore,
     /// The log of refused requests.
     refusals: RefusalLog,
     /// Cancelled when the server accepts no new work.
@@ -126,7 +128,9 @@ impl AppState {
     pub fn new(services: Services, settings: Settings) -> Self {
         let access = CurrentAccess::new(&settings);
         let bodies = BodyBudgets::new(&settings);
-        let max_connections = server::connection_limit(&settings);
+        let limits = server::limits(&settings);
+        let turns = FairSemaphore::new(limits.turns);
+        turns.share(settings.api_keys.len() > 1);
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         Self(Arc::new(StateInner {
             services,
@@ -135,8 +139,9 @@ impl AppState {
             readiness: Readiness::default(),
             bodies,
             retried: RetriedRequests::default(),
-            max_connections,
-            requests: FairSemaphore::with_reserve(max_connections),
+            max_connections: limits.connections,
+            requests: FairSemaphore::with_reserve(limits.connections),
+            turns,
             refusals: RefusalLog::default(),
             draining,
             stopping,

@@ -78,8 +78,8 @@ pub struct RunStart {
     pub session_id: Option<SessionId>,
     /// What the run is shown as while it runs, where its dialect has an object for that.
     pub unfinished: Option<Bytes>,
-    /// The memory that is reserved for the turn; released when it has ended.
-    pub memory: Box<dyn Send>,
+    /// What the turn has of what is scarce; given back when it has ended.
+    pub held: Box<dyn Send>,
 }
 
 /// A run that can be found and has not been started. Dropping it removes it.
@@ -87,7 +87,7 @@ pub struct RunStart {
 pub struct PreparedRun {
     entry: TableEntry,
     encode: Encode,
-    memory: Box<dyn Send>,
+    held: Box<dyn Send>,
     reader: FirstReader,
 }
 
@@ -156,7 +156,7 @@ impl Runs {
         Ok(PreparedRun {
             reader: FirstReader::new(state.clone()),
             encode: start.encode,
-            memory: start.memory,
+            held: start.held,
             entry: TableEntry {
                 runs: self.clone(),
                 state,
@@ -266,7 +266,7 @@ impl PreparedRun {
         let Self {
             mut entry,
             encode,
-            memory,
+            held,
             mut reader,
         } = self;
         entry.launched = true;
@@ -275,7 +275,7 @@ impl PreparedRun {
         state.reached(session.as_ref().filter(|_| !turn.options.ephemeral), 0);
         let running = runs.0.metrics.run_started();
         let tasks = runs.0.tasks.clone();
-        let run = task::run(runs, state, Box::new(turn), encode, (running, memory));
+        let run = task::run(runs, state, Box::new(turn), encode, (running, held));
         let run = PolledRun::new(run, &tasks);
         connection.set(&run);
         reader.poll_run(run);

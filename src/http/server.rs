@@ -155,11 +155,26 @@ impl OpenConnections {
     }
 }
 
-/// Most connections at the same time. Raises the limit of file descriptors.
-pub(super) fn connection_limit(settings: &Settings) -> usize {
+/// How much there may be at the same time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Connections of clients.
+    pub(super) connections: usize,
+    /// Turns.
+    pub(super) turns: usize,
+}
+
+/// How many connections and turns the file descriptors suffice for, whose limit is raised.
+pub(super) fn limits(settings: &Settings) -> Limits {
     let descriptors = descriptors::raise_limit();
     let most = descriptors::max_connections(settings.max_connections, descriptors);
-    tracing::info!(max_connections = most, descriptors, "accepting connections");
+    let turns = descriptors::max_turns(most, descriptors);
+    tracing::info!(
+        max_connections = most,
+        max_turns = turns,
+        descriptors,
+        "accepting connections"
+    );
     if u64::try_from(most).is_ok_and(|most| most >= descriptors) {
         tracing::warn!(
             max_connections = most,
@@ -167,7 +182,10 @@ pub(super) fn connection_limit(settings: &Settings) -> usize {
             "max_connections is not below the limit of file descriptors; lower it or raise the limit"
         );
     }
-    most
+    Limits {
+        connections: most,
+        turns,
+    }
 }
 
 impl Acceptor {

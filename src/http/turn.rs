@@ -23,7 +23,7 @@ use crate::agent::options::{OnDisconnect, Options};
 use crate::agent::turn::{Caller, TurnRecord, TurnRequest};
 use crate::chat::decode::PROGRESS_HEADER;
 use crate::ids::{Owner, RequestId, RunId, fresh_traceparent};
-use crate::quota::ReservedMemory;
+use crate::quota::{FairPermit, ReservedMemory};
 use crate::runs::{
     Beginning, Closed, ConnectionRun, FirstReader, IdempotencyKey, RunAnswer, RunStart,
 };
@@ -150,6 +150,7 @@ pub(super) async fn answer(
         began,
         has_key: key.is_some(),
     };
+    let permit = permit_for_turn(state, &owner)?;
     let start = RunStart {
         id: id.clone(),
         encode: reply.encode(&id, context),
@@ -160,7 +161,7 @@ pub(super) async fn answer(
         ephemeral: options.ephemeral,
         session_id: session_id.clone(),
         unfinished: reply.unfinished(&id, "in_progress"),
-        memory: Box::new(memory),
+        held: Box::new((memory, permit)),
     };
     let prepared = state.runs.prepare(&owner, start);
     let prepared = prepared.map_err(|Closed| ApiError::shutting_down())?;
@@ -181,8 +182,9 @@ pub(super) async fn answer(
     }
     // After an earlier response, a fork may take its place.
     let is_named = request.options.previous.is_none();
-    let session = session_id.filter(|_| is_named);
-    let session = session.and_then(|id| HeaderValue::from_str(id.as_str()).ok());
+    let session = session_id
+        .filter(|_| is_named)
+        .and_then(|id| HeaderValue::from_str(id.as_str()).ok());
     let reader = prepared.launch(request, &connection);
     let mut response = match (streamed, background) {
         (true, _) => stream_of(state, reader, began).await,
@@ -195,15 +197,19 @@ pub(super) async fn answer(
         }
     };
     response.extensions_mut().insert(served);
-    let has_body = !streamed && !background;
     let headers = response.headers_mut();
     if let Some(session) = session {
         headers.insert(SESSION_ID, session);
     }
-    if !has_body {
+    if streamed || background {
         set_completion_id(headers, &reply.id_of(&id));
     }
     Ok(response)
+}
+
+fn permit_for_turn(state: &AppState, owner: &Owner) -> Result<FairPermit, ApiError> {
+    let permit = state.turns.try_acquire(owner);
+    permit.ok_or_else(ApiError::too_many_turns)
 }
 
 /// Names the answer in the head, where the client may never see its body.

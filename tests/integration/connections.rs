@@ -8,11 +8,14 @@ use tokio::net::TcpStream;
 
 use super::support::app::TestApp;
 use super::support::ask::{ask_with, with};
-use super::support::script::text;
+use super::support::script::{hang, text};
 use super::support::stalled::StalledClient;
-use super::support::upstream::ScriptedUpstream;
+use super::support::upstream::{MODEL, ScriptedUpstream};
 use super::support::webhook::Webhook;
 use super::support::{eventually, within};
+
+/// When a client leaves that does not wait for its answer.
+const SOON: Duration = Duration::from_millis(100);
 
 fn address(app: &TestApp) -> std::net::SocketAddr {
     app.origin().trim_start_matches("http://").parse().unwrap()
@@ -205,6 +208,69 @@ async fn peers_without_a_key_that_read_nothing_keep_nobody_out() {
         "{}",
         app.logs()
     );
+}
+
+#[tokio::test]
+async fn turns_without_a_connection_leave_descriptors_and_turns_to_others() {
+    let upstream =
+        ScriptedUpstream::answering(
+            |request| match request.messages()[0]["content"] == "Hello" {
+                true => text("Hello."),
+                false => hang(),
+            },
+        )
+        .await;
+    let program = env!("CARGO_BIN_EXE_loopwright");
+    let script = format!("ulimit -n 400 && exec {program} \"$@\"");
+    let keys = "[[api_keys]]\nname = \"alice\"\nenv = \"ALICE\"\n[[api_keys]]\nname = \"bob\"\nenv = \"BOB\"";
+    let app = TestApp::builder()
+        .upstream(&upstream)
+        .program("/bin/sh", ["-c", script.as_str(), "sh"])
+        .toml(keys)
+        .env("ALICE", "alice-alice-alice")
+        .env("BOB", "bob-bob-bob-bob-bob")
+        .start()
+        .await;
+    let alice = app.client().key("alice-alice-alice");
+    let bob = app.client().key("bob-bob-bob-bob-bob");
+    let background = json!({"model": MODEL, "input": "Go", "background": true});
+    let finishing = json!({"model": MODEL, "input": "Go", "stream": true, "agent": {"on_disconnect": "finish"}});
+    let mut runs = Vec::new();
+    let mut refused = 0;
+    for number in 0..384 {
+        if number % 32 == 0 {
+            // Its client leaves, and it goes on.
+            let left = alice.post("/v1/responses", &finishing);
+            let _left = tokio::time::timeout(SOON, left).await;
+            continue;
+        }
+        let answer = alice.post("/v1/responses", &background).await;
+        match answer.status.as_u16() {
+            200 | 202 => runs.push(answer.json()["id"].as_str().unwrap().to_owned()),
+            _ => {
+                let message = answer.assert_error(429, Some("rate_limit_exceeded"));
+                assert!(message.contains("background"), "{message}");
+                assert!(answer.header("retry-after").is_some());
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 200, "{refused}");
+    assert!(app.descriptors() < 350, "{}", app.descriptors());
+    assert_eq!(app.get("/healthz").await.status, 200);
+    let hello = json!({"model": MODEL, "input": "Hello"});
+    assert_eq!(bob.post("/v1/responses", &hello).await.status, 200);
+    // What has ended counts no more.
+    for run in &runs {
+        let cancelled = alice
+            .post(&format!("/v1/responses/{run}/cancel"), &json!({}))
+            .await;
+        assert_eq!(cancelled.status, 200, "{}", cancelled.text());
+    }
+    eventually("the key to be served again", || async {
+        (alice.post("/v1/responses", &hello).await.status == 200).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

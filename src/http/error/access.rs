@@ -75,6 +75,18 @@ impl ApiError {
         error
     }
 
+    /// 429 for a key whose turns have the share of the file descriptors that one key may have, with or without a client.
+    pub fn too_many_turns() -> Self {
+        let mut error = Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limit_error",
+            Some("rate_limit_exceeded"),
+            "too many turns of this API key are running, background ones included; wait until some of them have ended, or cancel some",
+        );
+        error.0.retry_after = Some(RETRY_AFTER_SECONDS);
+        error
+    }
+
     /// 403 for a key that may not read the figures of all keys.
     pub fn not_operator() -> Self {
         let message = "the metrics have the figures of all API keys and this key may not read them; use a key with `operator = true`, or set metrics_listen";

@@ -6,6 +6,13 @@ use tokio::sync::Semaphore;
 /// The highest limit that is asked for. Programs that look at every possible descriptor are slow with a higher one.
 const MAX_DESCRIPTORS: u64 = 1024 * 1024;
 
+/// Descriptors for files, listeners and what else the process has open.
+const KEPT_BACK: usize = 64;
+/// Descriptors of a turn.
+const PER_TURN: usize = 2;
+/// Turns that there may be with however few descriptors.
+const MIN_TURNS: usize = 8;
+
 /// Raises the soft limit of file descriptors to the hard limit; returns the limit that holds.
 pub(super) fn raise_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
@@ -36,6 +43,14 @@ pub(super) fn max_connections(configured: Option<usize>, descriptors: u64) -> us
         .clamp(1, Semaphore::MAX_PERMITS)
 }
 
+/// The most turns, each of which has a connection to a model server, and one to a tool at times. Some descriptors are kept
+/// back, so that connections can always be accepted.
+pub(super) fn max_turns(connections: usize, descriptors: u64) -> usize {
+    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let left = descriptors.saturating_sub(connections.saturating_add(KEPT_BACK));
+    (left / PER_TURN).clamp(MIN_TURNS, Semaphore::MAX_PERMITS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +61,13 @@ mod tests {
         assert_eq!(max_connections(Some(3), 1024), 3);
         assert_eq!(max_connections(None, 1), 1);
         assert_eq!(max_connections(None, u64::MAX), Semaphore::MAX_PERMITS);
+    }
+
+    #[test]
+    fn turns_leave_descriptors_for_connections() {
+        assert_eq!(max_turns(512, 1024), 224);
+        assert_eq!(max_turns(200, 400), 68);
+        assert_eq!(max_turns(1000, 64), MIN_TURNS);
+        assert_eq!(max_turns(1, u64::MAX), Semaphore::MAX_PERMITS);
     }
 }
