@@ -9,7 +9,7 @@ const ROUNDS: [(&str, usize); 2] = [("short", 0), ("long", 4)];
 /// Most statements of a turn besides: for its lease, its history, what was asked, its answer and its record.
 const MOST_PER_TURN: usize = 6;
 /// What replicas do at times of their own begins in one of these ways.
-const BACKGROUND: [&str; 9] = [
+const BACKGROUND: [&str; 11] = [
     "DELETE FROM files",
     "DELETE FROM idempotency_keys",
     "DELETE FROM runs",
@@ -17,7 +17,9 @@ const BACKGROUND: [&str; 9] = [
     "INSERT INTO replicas",
     "SELECT blob FROM dead_blobs",
     "SELECT coalesce(sum(bytes)",
+    "SELECT trusted, credit",
     "SET statement_timeout",
+    "UPDATE expiry_time",
     "WITH settled",
 ];
 
