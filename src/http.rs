@@ -24,6 +24,7 @@ pub mod openapi;
 mod operations;
 mod path;
 mod probe;
+mod reads;
 mod responses;
 mod routes;
 pub mod server;
@@ -44,7 +45,7 @@ use tower_http::cors::{AllowHeaders, AllowMethods, CorsLayer, ExposeHeaders};
 use crate::agent::Agent;
 use crate::cluster::Cluster;
 use crate::metrics::Metrics;
-use crate::quota::FairSemaphore;
+use crate::quota::{FairSemaphore, MemoryBudget};
 use crate::runs::Runs;
 use crate::session::Sessions;
 use crate::tools::source::Sources;
@@ -97,6 +98,8 @@ pub struct StateInner {
     max_connections: usize,
     /// The requests in progress of owners that share the connections.
     requests: FairSemaphore,
+    /// The memory of what is read from the store for answers.
+    reads: MemoryBudget,
     /// The turns of owners that share the connections to model servers. A turn goes on without a connection of a client.
     turns: FairSemaphore,
     /// The log of refused requests.
@@ -130,7 +133,9 @@ impl AppState {
         let bodies = BodyBudgets::new(&settings);
         let limits = server::limits(&settings);
         let turns = FairSemaphore::new(limits.turns);
-        turns.share(settings.api_keys.len() > 1);
+        let is_shared = settings.api_keys.len() > 1;
+        turns.share(is_shared);
+        let reads = MemoryBudget::new(settings.max_parsed_bytes, is_shared);
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         Self(Arc::new(StateInner {
             services,
@@ -141,6 +146,7 @@ impl AppState {
             retried: RetriedRequests::default(),
             max_connections: limits.connections,
             requests: FairSemaphore::with_reserve(limits.connections),
+            reads,
             turns,
             refusals: RefusalLog::default(),
             draining,

@@ -37,8 +37,8 @@ pub use self::lease::{Fence, Lease};
 pub use self::limits::{Growth, SessionLimits, StorageFull};
 pub use self::postgres::{Postgres, PostgresUrl};
 pub use self::record::{
-    Change, IdOrigin, Replaced, SessionPage, SessionSummary, StoredMessage, StoredSession, Title,
-    View,
+    Change, IdOrigin, Replaced, SessionHead, SessionPage, SessionSummary, StoredMessage,
+    StoredSession, Title, View,
 };
 pub use self::replica::OtherReplica;
 pub use self::run::{KeyClaim, RunRecord, RunRecordState, StoredAnswer};
@@ -190,6 +190,21 @@ impl Store {
         match self {
             Self::Sqlite(sqlite) => sqlite.load(owner, id).await,
             Self::Postgres(postgres) => Box::pin(postgres.load(owner, id)).await,
+        }
+    }
+
+    /// What is known of a session without its messages; `None` if the owner has no session with this id.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn head(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<SessionHead>, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.head(owner, id).await,
+            Self::Postgres(postgres) => Box::pin(postgres.head(owner, id)).await,
         }
     }
 

@@ -69,6 +69,7 @@ impl AppState {
         }
         let access = Access::new(&self.settings, keys);
         self.bodies.share(access.is_shared);
+        self.reads.share(access.is_shared);
         self.turns.share(access.is_shared);
         *self.access.0.write() = Arc::new(access);
         Ok(())

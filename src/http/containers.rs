@@ -82,17 +82,17 @@ pub(super) async fn show(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let session = session_of(&state, &owner, &id).await?;
-    let stored = state
+    let head = state
         .sessions
-        .load(&owner, &session)
+        .head(&owner, &session)
         .await?
         .ok_or_else(not_found)?;
     let container = Container {
         id,
         object: "container",
         name: session,
-        created_at: stored.created_at,
-        last_active_at: stored.updated_at,
+        created_at: head.created_at,
+        last_active_at: head.updated_at,
         status: "running",
     };
     Ok(Json(container).into_response())

@@ -201,6 +201,19 @@ impl ApiError {
         error
     }
 
+    /// 503 for an answer for which there is no memory, because others are not read.
+    pub fn answers_overloaded() -> Self {
+        let message = "too many large answers are being sent; ask for this one again later";
+        let mut error = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            Some("overloaded"),
+            message,
+        );
+        error.0.retry_after = Some(RETRY_AFTER_SECONDS);
+        error
+    }
+
     /// 400 for a request body that ended early.
     pub fn body_broken() -> Self {
         Self::invalid(

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::DeletedObject;
 use super::error::ApiError;
 use super::extract::{DEFAULT_LIMIT, MAX_LIMIT, Path, Query, page_limit};
+use super::reads::{self, ReadSession};
 use super::{AppState, body};
 use crate::agent::inputs::use_named_files;
 use crate::ids::{Owner, RunId, SessionId, WorkspaceId};
@@ -130,7 +131,8 @@ pub(super) async fn export(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let id = path_id(&id)?;
-    exported(&state, StatusCode::OK, &owner, &id).await
+    let read = reads::session(&state, &owner, &id, reads::TEXT_FACTOR).await?;
+    exported(&state, StatusCode::OK, &owner, &id, read).await
 }
 
 /// `PUT /v1/sessions/{id}`
@@ -147,6 +149,9 @@ pub(super) async fn import(
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| RequestError::body("the body is not UTF-8; send JSON encoded as UTF-8"))?;
     let session = export::import(text, state.sessions.max_messages)?;
+    // Before the write, so that it is not refused after it.
+    let needed = reads::TEXT_FACTOR.saturating_mul(bytes.len() as u64);
+    let memory = reads::reserve(&state, &owner, needed).await?;
     let lease = state.sessions.lease(&owner, &id).await?;
     let messages = session.messages.clone();
     let replaced = state.sessions.replace(&lease, session).await?;
@@ -155,7 +160,8 @@ pub(super) async fn import(
         Replaced::Created => StatusCode::CREATED,
         Replaced::Replaced => StatusCode::OK,
     };
-    exported(&state, status, &owner, &id).await
+    let read = reads::session_within(&state, &owner, &id, memory).await?;
+    exported(&state, status, &owner, &id, read).await
 }
 
 /// `DELETE /v1/sessions/{id}`
@@ -241,24 +247,35 @@ fn parse_id(param: &str, text: &str) -> Result<SessionId, RequestError> {
     })
 }
 
-/// A response with the stored session and the records of its files.
+/// A response with a session that was read, and the records of its files.
 async fn exported(
     state: &AppState,
     status: StatusCode,
     owner: &Owner,
     id: &SessionId,
+    read: Option<ReadSession>,
 ) -> Result<Response, ApiError> {
     let running = state.runs.of_session(owner, id);
-    let stored = match state.sessions.load(owner, id).await? {
-        Some(stored) => stored,
+    let files = state.sessions.files.of_session(owner, id).await?;
+    let json = match read {
+        Some(read) => {
+            let id = id.clone();
+            // A large one takes long.
+            let exported = tokio::task::spawn_blocking(move || {
+                let json = export::export(&id, &read.stored, &files, running.as_ref());
+                read.into_text(json)
+            });
+            exported.await.map_err(|_| ApiError::internal())?
+        }
         // Its first turn runs, and nothing of it is stored yet.
-        None if running.is_some() => StoredSession {
-            created_at: crate::agent::unix_seconds(),
-            ..StoredSession::default()
-        },
+        None if running.is_some() => {
+            let stored = StoredSession {
+                created_at: crate::agent::unix_seconds(),
+                ..StoredSession::default()
+            };
+            export::export(id, &stored, &files, running.as_ref()).into()
+        }
         None => return Err(crate::session::SessionError::NotFound.into()),
     };
-    let files = state.sessions.files.of_session(owner, id).await?;
-    let json = export::export(id, &stored, &files, running.as_ref());
     Ok((status, [(CONTENT_TYPE, "application/json")], json).into_response())
 }

@@ -9,8 +9,8 @@ use super::{SessionError, title};
 use crate::ids::{ChatId, ChatKey, Owner, RunId, SessionId};
 use crate::openai::message::Message;
 use crate::store::{
-    Change, Growth, Lease, Replaced, SessionPage, SessionSummary, Store, StoreError, StoredMessage,
-    StoredSession, UnstoredTurn, WaitingTurn,
+    Change, Growth, Lease, Replaced, SessionHead, SessionPage, SessionSummary, Store, StoreError,
+    StoredMessage, StoredSession, UnstoredTurn, WaitingTurn,
 };
 
 /// The sessions and their files; cheap to clone.
@@ -84,6 +84,18 @@ impl Sessions {
         id: &SessionId,
     ) -> Result<Option<StoredSession>, SessionError> {
         Ok(self.store.load(owner, id).await?)
+    }
+
+    /// What is known of a conversation without its messages; `None` if the owner has no session with this id.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn head(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<SessionHead>, SessionError> {
+        Ok(self.store.head(owner, id).await?)
     }
 
     /// Checks whether a change of a session would be refused for its size. `stored` is the session; `None` if it does

@@ -184,6 +184,17 @@ impl StoredMessage {
     }
 }
 
+/// What is known of a session without its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionHead {
+    /// When it was created, in seconds since 1970.
+    pub created_at: i64,
+    /// When it was last written, in seconds since 1970.
+    pub updated_at: i64,
+    /// The approximate size in the store, in bytes.
+    pub bytes: u64,
+}
+
 impl StoredSession {
     /// The approximate size, in bytes.
     pub fn stored_bytes(&self) -> usize {

@@ -51,7 +51,7 @@ use self::write::WriteOutcome;
 use super::StoreError;
 use super::clock::Clock;
 use super::lease::{Fence, LeaseHold, Leases};
-use super::record::{Change, Replaced, SessionPage, SessionSummary, StoredSession};
+use super::record::{Change, Replaced, SessionHead, SessionPage, SessionSummary, StoredSession};
 use super::run::AnswerLimits;
 use super::waiting::{WaitingTurn, WaitingTurns};
 use crate::ids::{Owner, SessionId};
@@ -266,6 +266,18 @@ impl Sqlite {
             self.sweep().await?;
         }
         Ok(deleted)
+    }
+
+    pub(super) async fn head(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<SessionHead>, StoreError> {
+        let (owner, id) = (owner.clone(), id.clone());
+        let found = self.0.reader.run(Executor::Task, move |connection, _| {
+            read::head(connection, &owner, &id)
+        });
+        found.await
     }
 
     pub(super) async fn list(

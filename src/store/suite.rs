@@ -89,6 +89,7 @@ macro_rules! suite {
             runs::the_oldest_answers_of_the_largest_owner_are_evicted,
             runs::a_large_answer_dropped_at_any_point_is_whole_or_absent,
             sessions::a_change_appends_and_keeps_messages_unchanged,
+            sessions::a_head_says_how_large_a_session_is,
             sessions::a_change_deletes_messages_that_it_does_not_keep,
             sessions::a_change_that_keeps_more_than_is_stored_leaves_no_gap,
             sessions::an_empty_session_can_be_kept,

@@ -16,7 +16,7 @@ fn peak_kib(app: &TestApp) -> u64 {
 }
 
 /// A figure of the process's memory, in KiB.
-fn memory_kib(app: &TestApp, name: &str) -> u64 {
+pub(crate) fn memory_kib(app: &TestApp, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", app.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with(name));
     line.unwrap()

@@ -50,6 +50,7 @@ mod openapi;
 mod operators;
 mod passthrough;
 mod quirks;
+mod reads;
 mod refused;
 mod repeats;
 mod replayed;

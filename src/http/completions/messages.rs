@@ -9,6 +9,7 @@ use serde_json::json;
 use super::super::AppState;
 use super::super::error::ApiError;
 use super::super::extract::{Order, OrderedQuery, Path, Query};
+use super::super::reads::{self, ReadSession};
 use super::{look_up, run_id};
 use crate::ids::{Owner, RunId};
 use crate::openai::message::Message;
@@ -56,8 +57,12 @@ pub(in super::super) async fn list(
     // The list grows while the run lasts. A turn that has no session stores nothing.
     let is_whole = is_running || session.is_none();
     let stored = match session {
-        Some(session) => state.sessions.load(&owner, &session).await?,
+        Some(session) => reads::session(&state, &owner, &session, reads::TEXT_FACTOR).await?,
         None => None,
+    };
+    let (stored, _memory) = match stored.map(ReadSession::into_parts) {
+        Some((stored, memory)) => (Some(stored), Some(memory)),
+        None => (None, None),
     };
     let stored = stored.or_else(|| is_whole.then(StoredSession::default));
     let stored = stored.ok_or_else(not_stored)?;

@@ -29,6 +29,7 @@ pub(in crate::http) fn show(operation: Operation<'_>) -> Operation<'_> {
         .path("id", ID)
         .answers::<ConversationObject>(200, "The conversation.")
         .fails(errors::NOT_FOUND)
+        .fails(errors::READS)
         .fails(errors::SESSION_STORE)
 }
 
@@ -61,6 +62,7 @@ pub(in crate::http) fn items(operation: Operation<'_>) -> Operation<'_> {
         .answers::<ItemPage>(200, "The items.")
         .fails(errors::INVALID)
         .fails(errors::NOT_FOUND)
+        .fails(errors::READS)
         .fails(errors::SESSION_STORE)
 }
 
@@ -83,6 +85,7 @@ pub(in crate::http) fn item(operation: Operation<'_>) -> Operation<'_> {
         .path("item_id", "The id of the item.")
         .answers::<OutputItem>(200, "The item.")
         .fails(errors::NOT_FOUND)
+        .fails(errors::READS)
         .fails(errors::SESSION_STORE)
 }
 
@@ -100,6 +103,7 @@ pub(in crate::http) fn delete_item(operation: Operation<'_>) -> Operation<'_> {
         .fails(errors::NOT_FOUND)
         .fails(errors::SESSION_BUSY)
         .fails(errors::STORAGE)
+        .fails(errors::READS)
         .fails(errors::SESSION_STORE)
 }
 

@@ -152,6 +152,12 @@ pub(super) const SESSION_STORE: &[ErrorCase] = &[error(
     "session_store_unavailable",
     "the session store is not available",
 )];
+/// Of endpoints that read a whole session.
+pub(super) const READS: &[ErrorCase] = &[error(
+    503,
+    "overloaded",
+    "too many large answers are being sent",
+)];
 /// Of endpoints that read or write files.
 pub(super) const FILE_STORE: &[ErrorCase] = &[error(
     503,

@@ -118,6 +118,7 @@ pub(in crate::http) fn input_items(operation: Operation<'_>) -> Operation<'_> {
         .answers::<ItemPage>(200, "The items.")
         .fails(errors::INVALID)
         .fails(errors::NOT_FOUND)
+        .fails(errors::READS)
         .fails(errors::SESSION_STORE)
 }
 

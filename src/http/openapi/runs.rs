@@ -74,6 +74,7 @@ pub(in crate::http) fn messages(operation: Operation<'_>) -> Operation<'_> {
         .answers::<CompletionMessages>(200, "A page of messages.")
         .fails(errors::INVALID)
         .fails(errors::NOT_FOUND)
+        .fails(errors::READS)
         .fails(errors::SESSION_STORE)
 }
 

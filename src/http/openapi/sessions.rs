@@ -45,6 +45,7 @@ pub(in crate::http) fn export(operation: Operation<'_>) -> Operation<'_> {
         .path("id", ID)
         .answers::<SessionExport>(200, "The session.")
         .fails(errors::NOT_FOUND)
+        .fails(errors::READS)
         .fails(errors::SESSION_STORE)
         .fails(errors::FILE_STORE)
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::super::answer::DeletedObject;
 use super::super::error::ApiError;
 use super::super::extract::{OrderedQuery, Path, Query};
+use super::super::reads::{self, ITEMS_FACTOR, ReadSession, TEXT_FACTOR};
 use super::super::{AppState, body};
 use super::items::{ItemPage, items_of, placed_items};
 use super::removal::without_item;
@@ -103,8 +104,8 @@ pub(in super::super) async fn show(
 
 /// A session as a conversation.
 async fn answer(state: &AppState, owner: &Owner, id: SessionId) -> Result<Response, ApiError> {
-    let stored = loaded(state, owner, &id).await?;
-    Ok(Json(conversation(id, &stored)).into_response())
+    let read = loaded(state, owner, &id, TEXT_FACTOR).await?;
+    Ok(Json(conversation(id, &read.stored)).into_response())
 }
 
 /// `POST /v1/conversations/{id}`
@@ -124,12 +125,14 @@ pub(in super::super) async fn update(
     let given =
         given.ok_or_else(|| RequestError::invalid("metadata", "is missing; send an object"))?;
     let lease = state.sessions.lease(&owner, &id).await?;
-    let stored = loaded(&state, &owner, &id).await?;
+    let read = loaded(&state, &owner, &id, TEXT_FACTOR).await?;
     let change = Change {
         metadata: Some(Value::Object(given).to_string()),
-        keep: stored.messages.len(),
+        keep: read.stored.messages.len(),
         ..Change::default()
     };
+    // The answer reserves memory of its own.
+    drop(read);
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
     answer(&state, &owner, id).await
@@ -160,8 +163,8 @@ pub(in super::super) async fn items(
     Query(query): Query<OrderedQuery>,
 ) -> Result<Response, ApiError> {
     let id = session_id(&id)?;
-    let stored = loaded(&state, &owner, &id).await?;
-    let items = items_of(&state, &owner, &id, &stored).await?;
+    let read = loaded(&state, &owner, &id, ITEMS_FACTOR).await?;
+    let items = items_of(&state, &owner, &id, &read.stored).await?;
     Ok(Json(ItemPage::of(items, &query)?).into_response())
 }
 
@@ -184,13 +187,17 @@ pub(in super::super) async fn add_items(
         return Err(RequestError::invalid("items", problem).into());
     }
     let lease = state.sessions.lease(&owner, &id).await?;
-    let before = loaded(&state, &owner, &id).await?;
-    let change = change_of(&before, messages);
+    let read = loaded(&state, &owner, &id, ITEMS_FACTOR).await?;
+    let change = change_of(&read.stored, messages);
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
-    let stored = loaded(&state, &owner, &id).await?;
+    // In the memory of what it was before.
+    let stored = state.sessions.load(&owner, &id).await?;
+    let stored = stored.ok_or_else(not_found)?;
     let items = placed_items(&state, &owner, &id, &stored).await?;
-    let added = items.into_iter().filter(|placed| placed.is_after(&before));
+    let added = items
+        .into_iter()
+        .filter(|placed| placed.is_after(&read.stored));
     let added = added.map(|placed| placed.item).collect();
     Ok(Json(ItemPage::whole(added)).into_response())
 }
@@ -202,8 +209,8 @@ pub(in super::super) async fn item(
     Path((id, item)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     let id = session_id(&id)?;
-    let stored = loaded(&state, &owner, &id).await?;
-    let items = items_of(&state, &owner, &id, &stored).await?;
+    let read = loaded(&state, &owner, &id, ITEMS_FACTOR).await?;
+    let items = items_of(&state, &owner, &id, &read.stored).await?;
     let found = items.into_iter().find(|found| found["id"] == item.as_str());
     Ok(Json(found.ok_or_else(no_item)?).into_response())
 }
@@ -216,17 +223,21 @@ pub(in super::super) async fn delete_item(
 ) -> Result<Response, ApiError> {
     let id = session_id(&id)?;
     let lease = state.sessions.lease(&owner, &id).await?;
-    let stored = loaded(&state, &owner, &id).await?;
-    let items = placed_items(&state, &owner, &id, &stored).await?;
+    let read = loaded(&state, &owner, &id, ITEMS_FACTOR).await?;
+    let stored = &read.stored;
+    let items = placed_items(&state, &owner, &id, stored).await?;
     let removed = items
         .iter()
         .position(|placed| placed.id() == Some(item.as_str()))
         .ok_or_else(no_item)?;
-    let change = without_item(&stored, &items, removed).ok_or_else(|| {
+    let change = without_item(stored, &items, removed).ok_or_else(|| {
         let problem = "names an item of a response that did not show all its calls, so that its message is not known; \
                        delete the conversation, or leave the item";
         RequestError::invalid("item_id", problem)
     })?;
+    // The answer reserves memory of its own.
+    drop(items);
+    drop(read);
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
     answer(&state, &owner, id).await
@@ -283,8 +294,10 @@ async fn loaded(
     state: &AppState,
     owner: &Owner,
     id: &SessionId,
-) -> Result<StoredSession, ApiError> {
-    state.sessions.load(owner, id).await?.ok_or_else(not_found)
+    factor: u64,
+) -> Result<ReadSession, ApiError> {
+    let read = reads::session(state, owner, id, factor).await?;
+    read.ok_or_else(not_found)
 }
 
 fn session_id(text: &str) -> Result<SessionId, ApiError> {

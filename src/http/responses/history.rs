@@ -7,6 +7,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::super::AppState;
 use super::super::error::ApiError;
+use super::super::reads;
 use super::items::{Item, input_of, items_of};
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::raw::RawObject;
@@ -49,7 +50,7 @@ pub(super) async fn known_history(
     } else if let Some(run) = &references.newest {
         let session = state.runs.session_of(owner, run).await;
         known.session = match session.map_err(SessionError::from)? {
-            Some(id) if state.sessions.load(owner, &id).await?.is_some() => Some(id),
+            Some(id) if state.sessions.head(owner, &id).await?.is_some() => Some(id),
             Some(_) | None => None,
         };
     }
@@ -89,7 +90,7 @@ async fn session(state: &AppState, owner: &Owner, id: &str) -> Result<SessionId,
         ..RequestError::invalid("conversation", "names no conversation; make one first")
     };
     let session = SessionId::parse(id).map_err(|_| missing())?;
-    match state.sessions.load(owner, &session).await? {
+    match state.sessions.head(owner, &session).await? {
         Some(_) => Ok(session),
         None => Err(missing().into()),
     }
@@ -107,7 +108,7 @@ async fn container(
         session = found.map_err(SessionError::from)?;
     }
     if let Some(id) = &session
-        && state.sessions.load(owner, id).await?.is_none()
+        && state.sessions.head(owner, id).await?.is_none()
     {
         session = None;
     }
@@ -177,14 +178,14 @@ async fn of_sessions(
     }
     let mut items = Vec::new();
     for (id, runs) in by_session {
-        if let Some(session) = state.sessions.load(owner, &id).await? {
-            items.extend(runs.iter().flat_map(|run| input_of(&session, run)));
+        if let Some(read) = reads::session(state, owner, &id, reads::ITEMS_FACTOR).await? {
+            items.extend(runs.iter().flat_map(|run| input_of(&read.stored, run)));
         }
     }
     if let Some(id) = named
-        && let Some(session) = state.sessions.load(owner, id).await?
+        && let Some(read) = reads::session(state, owner, id, reads::ITEMS_FACTOR).await?
     {
-        items.extend(items_of(state, owner, id, &session).await?);
+        items.extend(items_of(state, owner, id, &read.stored).await?);
     }
     Ok(items)
 }

@@ -145,8 +145,8 @@ pub(super) async fn failed_session(
     let Some(session) = session.map_err(SessionError::from)? else {
         return Ok(None);
     };
-    let stored = state.sessions.load(owner, &session).await?;
-    Ok(stored.map(|_| session))
+    let head = state.sessions.head(owner, &session).await?;
+    Ok(head.map(|_| session))
 }
 
 fn is_broken_off(response: &str) -> bool {

@@ -13,6 +13,7 @@ use super::super::answer::DeletedObject;
 use super::super::completions::{followed, refuse_elsewhere};
 use super::super::error::ApiError;
 use super::super::extract::{OrderedQuery, Path, Query};
+use super::super::reads;
 use super::super::turn;
 use super::history::response_of;
 use super::items::{ItemPage, input_of};
@@ -119,10 +120,12 @@ pub(in super::super) async fn input_items(
     }
     let session = state.runs.session_of(&owner, &id).await;
     let session = match session.map_err(SessionError::from)? {
-        Some(session) => state.sessions.load(&owner, &session).await?,
+        Some(session) => reads::session(&state, &owner, &session, reads::ITEMS_FACTOR).await?,
         None => None,
     };
-    let items = session.map_or_else(Vec::new, |session| input_of(&session, &id));
+    let items = session
+        .as_ref()
+        .map_or_else(Vec::new, |read| input_of(&read.stored, &id));
     Ok(Json(ItemPage::of(items, &query)?).into_response())
 }
 

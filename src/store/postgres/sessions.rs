@@ -7,7 +7,9 @@ use sqlx::query;
 
 use super::super::StoreError;
 use super::super::clock::seconds;
-use super::super::record::{SessionPage, SessionSummary, StoredMessage, StoredSession};
+use super::super::record::{
+    SessionHead, SessionPage, SessionSummary, StoredMessage, StoredSession,
+};
 use super::super::waiting::WaitingTurn;
 use super::Postgres;
 use super::connect::{column, signed, text_column, unsigned};
@@ -20,6 +22,25 @@ const MAX_PAGE: usize = 1000;
 const INSTRUCTIONS_START: i64 = -(1 << 32);
 
 impl Postgres {
+    pub(in crate::store) async fn head(
+        &self,
+        owner: &Owner,
+        id: &SessionId,
+    ) -> Result<Option<SessionHead>, StoreError> {
+        let sql = "SELECT created_at, greatest(updated_at, written_at), bytes
+            FROM sessions WHERE owner = $1 AND session_id = $2";
+        let select = || query(sql).bind(owner.as_str()).bind(id.as_str());
+        let row = self.0.connections.row(select).await?;
+        row.map(|row| {
+            Ok(SessionHead {
+                created_at: seconds(column(&row, 0)?),
+                updated_at: seconds(column(&row, 1)?),
+                bytes: unsigned(column(&row, 2)?),
+            })
+        })
+        .transpose()
+    }
+
     pub(in crate::store) async fn load(
         &self,
         owner: &Owner,

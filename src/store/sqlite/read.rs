@@ -5,14 +5,16 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::StoreError;
 use super::super::clock::seconds;
-use super::super::record::{SessionPage, SessionSummary, StoredMessage, StoredSession};
+use super::super::record::{
+    SessionHead, SessionPage, SessionSummary, StoredMessage, StoredSession,
+};
 use super::connections::{Executor, StatementError};
 use super::instructions::INSTRUCTIONS_START;
 use super::messages::MessageRange;
 use super::pieces;
 use super::runs::run_id;
 use super::shared::RowLayout;
-use super::size::Extent;
+use super::size::{Extent, unsigned};
 use super::write::count;
 use crate::ids::{Owner, SessionId};
 use crate::openai::message::Message;
@@ -165,6 +167,24 @@ pub(super) fn find_by_call(
     )?;
     let found = statement.query_row(params![owner.as_str(), call_id], |row| row.get(0));
     found.optional()?.map(session_id).transpose()
+}
+
+pub(super) fn head(
+    connection: &Connection,
+    owner: &Owner,
+    id: &SessionId,
+) -> Result<Option<SessionHead>, StatementError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT created_at, max(updated_at, written_at), bytes FROM sessions WHERE owner = ?1 AND session_id = ?2",
+    )?;
+    let found = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
+        Ok(SessionHead {
+            created_at: seconds(row.get(0)?),
+            updated_at: seconds(row.get(1)?),
+            bytes: unsigned(row.get(2)?),
+        })
+    });
+    Ok(found.optional()?)
 }
 
 pub(super) fn list(

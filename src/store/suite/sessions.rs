@@ -26,6 +26,28 @@ pub(in crate::store) async fn a_change_appends_and_keeps_messages_unchanged(subj
     assert_eq!(subject.summary(&session).await.message_count, 5);
 }
 
+pub(in crate::store) async fn a_head_says_how_large_a_session_is(subject: TestStore) {
+    let session = id("s");
+    let head = async || subject.store.head(&owner(), &session).await.unwrap();
+    assert_eq!(head().await, None);
+    subject.write(&session, append(0, &[user("hi")])).await;
+    let small = head().await.unwrap();
+    let large = user(&"x".repeat(100_000));
+    subject.write(&session, append(1, &[large])).await;
+    let found = head().await.unwrap();
+    let stored = subject.loaded(&session).await;
+    assert_eq!(
+        (found.created_at, found.updated_at),
+        (stored.created_at, stored.updated_at)
+    );
+    assert!(
+        found.bytes > small.bytes + 100_000 && found.bytes < 110_000,
+        "{found:?}"
+    );
+    let others = subject.store.head(&Owner::key("b"), &session).await;
+    assert_eq!(others.unwrap(), None);
+}
+
 pub(in crate::store) async fn a_change_deletes_messages_that_it_does_not_keep(subject: TestStore) {
     let session = id("s");
     let all = [user("a"), answer("b"), user("c"), answer("d")];

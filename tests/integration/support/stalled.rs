@@ -56,6 +56,16 @@ impl StalledClient {
         client
     }
 
+    /// Asks for what a path has.
+    pub(crate) async fn getting(app: &TestApp, path: &str, key: &str) -> Self {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\r\n"
+        );
+        let mut client = Self::connect(app).await;
+        client.0.write_all(head.as_bytes()).await.unwrap();
+        client
+    }
+
     async fn connect(app: &TestApp) -> Self {
         let address = app.origin().trim_start_matches("http://");
         let socket = TcpSocket::new_v4().unwrap();
