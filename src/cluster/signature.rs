@@ -3,8 +3,6 @@
 //! because the address is signed too. Clocks may differ by five minutes, for so long can a request be repeated by somebody who
 //! reads the network.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -15,6 +13,7 @@ use standardwebhooks::{
 };
 
 use crate::ids::{Owner, fresh_delivery_id};
+use crate::net::sign;
 
 /// The digest of a body.
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("content-digest");
@@ -74,7 +73,9 @@ impl ClusterKey {
         if let Ok(digest) = HeaderValue::try_from(&request.digest) {
             headers.insert(CONTENT_DIGEST, digest);
         }
-        self.sign(&request.id, &request_text(asked, &request.digest), headers);
+        let text = request_text(asked, &request.digest);
+        // What could not be signed is refused where it is checked.
+        let _signed = sign(&self.0, &request.id, text.as_bytes(), headers);
         request
     }
 
@@ -102,7 +103,13 @@ impl ClusterKey {
         status: StatusCode,
         headers: &mut HeaderMap,
     ) {
-        self.sign(&request.id, &answer_text(status), headers);
+        // As above.
+        let _signed = sign(
+            &self.0,
+            &request.id,
+            answer_text(status).as_bytes(),
+            headers,
+        );
     }
 
     /// Takes the signature out of the head of an answer. Whether it is right, and that of an answer to this request.
@@ -117,21 +124,6 @@ impl ClusterKey {
         headers.remove(HEADER_WEBHOOK_TIMESTAMP);
         headers.remove(HEADER_WEBHOOK_SIGNATURE);
         verified.is_ok() && id.is_some_and(|id| id.as_bytes() == request.id.as_bytes())
-    }
-
-    /// Adds the three headers of a signature. What cannot be signed is refused where it is checked.
-    fn sign(&self, id: &str, text: &str, headers: &mut HeaderMap) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(0, |since| since.as_secs());
-        let signature = self
-            .0
-            .sign(id, i64::try_from(now).unwrap_or(0), text.as_bytes());
-        headers.insert(HEADER_WEBHOOK_TIMESTAMP, now.into());
-        let signature = signature.ok().and_then(|text| text.try_into().ok());
-        if let (Ok(id), Some(signature)) = (HeaderValue::try_from(id), signature) {
-            headers.insert(HEADER_WEBHOOK_ID, id);
-            headers.insert(HEADER_WEBHOOK_SIGNATURE, signature);
-        }
     }
 }
 
@@ -157,6 +149,8 @@ fn digest_of(body: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{SystemTime, UNIX_EPOCH};
+
     use super::*;
 
     fn key(text: &str) -> ClusterKey {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ::http::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName,
@@ -15,15 +15,13 @@ use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use standardwebhooks::{
-    HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook,
-};
+use standardwebhooks::Webhook;
 use url::{Url, form_urlencoded};
 
 use super::retry::{AttemptError, WebhookError};
 use super::{Endpoint, EndpointError};
 use crate::ids::{SessionId, WorkspaceId, fresh_delivery_id};
-use crate::net::RequestBody;
+use crate::net::{RequestBody, sign};
 use crate::tools::cap::first_chars;
 use crate::tools::{ToolError, ToolInvocation};
 
@@ -131,9 +129,7 @@ impl PreparedCall {
         let mut headers = self.headers.clone();
         if let Some(signer) = &endpoint.signer {
             let body = self.body.as_deref().unwrap_or_default();
-            signer
-                .sign(&mut headers, &self.delivery_id, body)
-                .ok_or(WebhookError::Unsigned)?;
+            sign(&signer.0, &self.delivery_id, body, &mut headers).ok_or(WebhookError::Unsigned)?;
         }
         let body = self.body.clone().map(RequestBody::from);
         let mut request = Request::new(body.unwrap_or_default());
@@ -157,19 +153,6 @@ impl Signer {
         }
         let webhook = Webhook::new(text).map_err(|_| EndpointError::Secret)?;
         Ok(Self(webhook))
-    }
-
-    /// Adds the three headers of a signature; `None` when the request cannot be signed.
-    fn sign(&self, headers: &mut HeaderMap, id: &str, body: &[u8]) -> Option<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
-        let signature = self.0.sign(id, i64::try_from(now).ok()?, body).ok()?;
-        headers.insert(HEADER_WEBHOOK_ID, HeaderValue::try_from(id).ok()?);
-        headers.insert(HEADER_WEBHOOK_TIMESTAMP, now.into());
-        headers.insert(
-            HEADER_WEBHOOK_SIGNATURE,
-            HeaderValue::try_from(signature).ok()?,
-        );
-        Some(())
     }
 }
 
