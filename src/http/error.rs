@@ -190,26 +190,19 @@ impl ApiError {
     /// 503 for a request body for which there is no memory at present.
     pub fn overloaded() -> Self {
         let message = "too many large requests are being read; send this one again later";
-        let mut error = Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server_error",
-            Some("overloaded"),
-            message,
-        );
-        error.0.retry_after = Some(RETRY_AFTER_SECONDS);
+        let mut error = Self::no_memory(message);
         error.0.body_unread = true;
         error
     }
 
     /// 503 for an answer for which there is no memory, because others are not read.
     pub fn answers_overloaded() -> Self {
-        let message = "too many large answers are being sent; ask for this one again later";
-        let mut error = Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server_error",
-            Some("overloaded"),
-            message,
-        );
+        Self::no_memory("too many large answers are being sent; ask for this one again later")
+    }
+
+    fn no_memory(message: &str) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let mut error = Self::new(status, "server_error", Some("overloaded"), message);
         error.0.retry_after = Some(RETRY_AFTER_SECONDS);
         error
     }

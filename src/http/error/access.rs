@@ -62,27 +62,24 @@ impl ApiError {
 
     /// 429 for a key that has as many requests in progress as it may have.
     pub fn too_many_requests() -> Self {
-        let message =
-            "too many requests of this API key are in progress; wait until some of them have ended";
-        let mut error = Self::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limit_error",
-            Some("rate_limit_exceeded"),
-            message,
+        let mut error = Self::share_is_used(
+            "too many requests of this API key are in progress; wait until some of them have ended",
         );
-        error.0.retry_after = Some(RETRY_AFTER_SECONDS);
         error.0.body_unread = true;
         error
     }
 
-    /// 429 for a key whose turns have the share of the file descriptors that one key may have, with or without a client.
+    /// 429 for a key that has as many turns running as it may have, with or without a client.
     pub fn too_many_turns() -> Self {
-        let mut error = Self::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limit_error",
-            Some("rate_limit_exceeded"),
+        Self::share_is_used(
             "too many turns of this API key are running, background ones included; wait until some of them have ended, or cancel some",
-        );
+        )
+    }
+
+    fn share_is_used(message: &str) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let code = Some("rate_limit_exceeded");
+        let mut error = Self::new(status, "rate_limit_error", code, message);
         error.0.retry_after = Some(RETRY_AFTER_SECONDS);
         error
     }
