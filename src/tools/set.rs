@@ -3,6 +3,7 @@
 //! Owns the assembly of declared tools and tools of the sources, the checks of their names, and the JSON text of
 //! `tools[]` that is sent upstream. Runs nothing.
 
+mod brought;
 mod filter;
 
 use std::collections::{HashMap, HashSet};
@@ -10,7 +11,6 @@ use std::sync::Arc;
 
 pub use self::filter::{FilterError, Globs, ToolFilter};
 use super::configured::Dispatch;
-use super::source::SourceList;
 use super::tool_search::{SearchableTools, TOOL_SEARCH, ToolSearch};
 use super::{SharedTool, ToolKind, ToolSource};
 use crate::openai::tool::ToolDefinition;
@@ -157,51 +157,6 @@ impl ToolSet {
         all.filter(is_meant)
             .map(|tool| tool.definition().name.as_str())
             .collect()
-    }
-
-    /// Adds the tools that MCP servers of the set have got since, as calls may have brought them. All other tools stay as
-    /// they were. No more are added than a request may have without searching.
-    pub fn follow(&mut self, now: &SourceList) {
-        let Some(filter) = &self.filter else {
-            return;
-        };
-        let offered: Vec<&SharedTool> = self.by_name.values().filter_map(Lookup::server).collect();
-        let known = offered.into_iter().chain(self.searchable.all());
-        let servers: HashSet<String> = known
-            .filter_map(|tool| Some(tool.on_server()?.server))
-            .collect();
-        if servers.is_empty() || self.allowed.is_some() {
-            return;
-        }
-        let is_new = |tool: &SharedTool| {
-            let name = &tool.definition().name;
-            !self.by_name.contains_key(name)
-                && self.searchable.get(name).is_none()
-                && filter.offers(name)
-        };
-        let brought = now.tools_of_servers(&servers);
-        let brought: Vec<SharedTool> = brought.filter(|tool| is_new(tool)).cloned().collect();
-        let Some(most) = now.most_without_search() else {
-            return self.add(brought);
-        };
-        let count = self.by_name.values().filter_map(Lookup::server);
-        let count = count.filter(|tool| tool.on_server().is_some()).count();
-        let room = most.saturating_sub(count);
-        self.add(brought.into_iter().take(room).collect());
-    }
-
-    fn add(&mut self, tools: Vec<SharedTool>) {
-        if tools.is_empty() {
-            return;
-        }
-        let entries = tools.iter().map(|tool| &*tool.definition().json);
-        self.json = appended(self.json.as_ref(), entries);
-        let names = tools.iter().map(|tool| tool.definition().name.clone());
-        self.names = self.names.iter().cloned().chain(names).collect();
-        let by_name = Arc::make_mut(&mut self.by_name);
-        for tool in tools {
-            by_name.insert(tool.definition().name.clone(), Lookup::Server(tool));
-        }
     }
 
     fn found(&self, name: &str) -> Option<&SharedTool> {

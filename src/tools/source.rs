@@ -3,6 +3,7 @@
 //! A request uses a snapshot of the list, so the tools that it has do not change while it runs. Tools that come to an MCP server
 //! meanwhile are added.
 
+mod servers;
 mod workspace;
 
 use std::collections::HashSet;
@@ -16,7 +17,7 @@ use serde_json::Value;
 pub use self::workspace::WorkspaceGuard;
 use super::SharedTool;
 use super::configured::Dispatch;
-use super::mcp::{ConnectedServer, McpOffer, RequestedServers};
+use super::mcp::{McpOffer, RequestedServers};
 use super::python::{CodeExecution, EXECUTE_PYTHON};
 use super::requested::{Availability, Capability, RequestedTools};
 use super::set::{ToolFilter, ToolSet, ToolSetBuilder, ToolSetError};
@@ -292,52 +293,6 @@ impl SourceList {
     /// Whether a source has a tool of this name. Tools that run at the dispatch URL are declared by requests and do not count.
     pub fn has(&self, name: &str) -> bool {
         self.names.contains(name)
-    }
-
-    /// What connects to the MCP servers that requests declare, if they may declare any.
-    pub fn requested_servers(&self) -> Option<&RequestedServers> {
-        self.sources.iter().find_map(|source| match source {
-            Source::McpRequests(servers) => Some(servers),
-            _ => None,
-        })
-    }
-
-    /// Whether an MCP server of the settings has this name.
-    pub fn has_server(&self, name: &str) -> bool {
-        let is_named = |source: &Source| matches!(source, Source::Mcp(mcp) if *mcp.server == *name);
-        self.sources.iter().any(is_named)
-    }
-
-    /// These sources, and the MCP servers that a request declares.
-    #[must_use]
-    pub fn with_servers(&self, connected: &[ConnectedServer]) -> Self {
-        let (mut sources, mut names) = (self.sources.clone(), self.names.clone());
-        for server in connected {
-            let offer = McpOffer::of_request(server, &mut names);
-            sources.push(Source::Mcp(offer));
-        }
-        Self { sources, names }
-    }
-
-    /// The tools of these MCP servers, if they can run calls.
-    pub(super) fn tools_of_servers(
-        &self,
-        servers: &HashSet<String>,
-    ) -> impl Iterator<Item = &SharedTool> {
-        let ready = self.sources.iter().filter_map(|source| match source {
-            Source::Mcp(mcp) if mcp.health == Health::Ready => Some(mcp),
-            _ => None,
-        });
-        let meant = ready.filter(|mcp| servers.contains(&*mcp.server));
-        meant.flat_map(|mcp| mcp.tools.iter())
-    }
-
-    /// How many tools of MCP servers a request may have without searching; `None` if there is no search.
-    pub(super) fn most_without_search(&self) -> Option<usize> {
-        self.sources.iter().find_map(|source| match source {
-            Source::ToolSearch(search) => Some(search.above()),
-            _ => None,
-        })
     }
 
     /// Whether requests can get server-side tools without asking for them.
