@@ -6,6 +6,7 @@
 mod batch;
 mod calls;
 mod citations;
+mod contents;
 pub mod control;
 mod conversation;
 pub mod driver;
@@ -182,7 +183,6 @@ impl Agent {
     pub async fn input_tokens(&self, mut request: TurnRequest) -> Result<InputTokens, AgentError> {
         request.options.ephemeral = true;
         request.options.keep = false;
-        request.options.only_counts = true;
         let control = TurnControl::new(RunId::fresh());
         let run = Run::start(self.parts.clone(), request, control).await?;
         Ok(run.input_tokens().await)

@@ -15,8 +15,9 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, stream};
 
 use super::calls::ResolvedCall;
+use super::contents::NamedContents;
 use super::event::{AgentEvent, Notice, ToolCallRecord};
-use super::images::{NamedImages, image_message};
+use super::images::image_message;
 use super::policy::CallDecision;
 use super::transcript;
 use super::turn_bytes::TurnBytes;
@@ -69,7 +70,7 @@ pub(super) struct BatchOutcome {
     /// The messages for the history, in order.
     pub(super) messages: Vec<StoredMessage>,
     /// The images that they name.
-    pub(super) images: NamedImages,
+    pub(super) images: NamedContents,
     /// The buffered events of the model call before the batch.
     pub(super) buffered: Vec<AgentEvent>,
     /// The texts of the results that have one, in the order of the calls.

@@ -17,10 +17,10 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::Span;
 
 use super::batch::{Batch, BatchStep};
+use super::contents::NamedContents;
 use super::control::TurnControl;
 use super::conversation::{Conversation, is_long};
 use super::event::{AgentEvent, Notice};
-use super::images::NamedImages;
 use super::inputs::{InputFiles, Inputs};
 use super::machine::Machine;
 use super::model_call::{ActiveModelCall, BufferMode, ModelCallContext, ModelCallStep};
@@ -117,14 +117,14 @@ impl Run {
         };
         let resolved = resolve_files(&parts, &request, conversation.as_mut(), history);
         let (mut history, inputs) = resolved.await?;
-        let images = NamedImages::of_history(&parts, &request, &mut history).await;
+        let contents = NamedContents::of_history(&parts, &request, &mut history).await;
         let container = request.options.container.as_ref();
         let turn_env = TurnEnv::new(&parts, owner, conversation.as_mut(), container, inputs);
         let bytes = history.iter().map(|message| message.json().len()).sum();
         let long = is_long(history.len(), bytes);
         let history = block_in_place_if(long, || repair(history));
         let route = request.route.clone();
-        let prompt = Prompt::new(route, history, images, request.options.truncates);
+        let prompt = Prompt::new(route, history, contents, request.options.truncates);
         let answer_text = AnswerText::new(request.options.citations, turn_env.sources());
         let turn_bytes = TurnBytes::new(parts.settings.max_turn_bytes);
         let machine = Machine::new(parts.policies.for_turn(TurnFacts {
@@ -329,7 +329,6 @@ async fn resolve_files(
         parts,
         owner: &request.caller.owner,
         session,
-        only_counts: request.options.only_counts && !request.route.quirks.tokenize,
     };
     let runs_code = request.tools.runs_code();
     let resolved = files.resolve(history, &request.files, runs_code).await;

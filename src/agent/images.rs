@@ -3,15 +3,13 @@
 //! The history names a stored image by the id of its file, in a content part of the type `image_file`. Upstreams are sent
 //! the image itself, as a data URL that is read from the file while the request is sent.
 
-mod history;
-
 use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-pub(super) use self::history::{NamedImages, image_ids, input_images};
+use super::contents::{MISSING_IMAGE, NamedContents, note_part};
 use super::event::{KeptImage, ProducedFile};
 use crate::ids::FileId;
 use crate::openai::message::Message;
@@ -24,9 +22,6 @@ const MAX_FRAMES_SHOWN: usize = 8;
 const PART_AFTER: &str = r#""},"type":"image_url"}"#;
 /// Memory reserved for the content part of an image and the text before it, besides its base64.
 const PART_BYTES: usize = 256;
-
-/// Stands for an image whose file was deleted.
-const MISSING: &str = "[an image that is not available any more]";
 
 /// An image that the model is shown.
 #[derive(Debug)]
@@ -49,8 +44,8 @@ pub(super) struct StoredPart {
 /// An image in a file.
 #[derive(Debug)]
 pub(super) struct StoredImage {
-    mime_type: Cow<'static, str>,
-    content: BinaryContent,
+    pub(super) mime_type: Cow<'static, str>,
+    pub(super) content: BinaryContent,
 }
 
 impl StoredPart {
@@ -85,7 +80,7 @@ impl ShownImage {
 
 impl StoredImage {
     /// The content part with the image itself.
-    fn embedded(&self, detail: Option<&str>) -> EmbeddedContent {
+    pub(super) fn embedded(&self, detail: Option<&str>) -> EmbeddedContent {
         let after = match detail {
             Some(detail) => {
                 format!(r#"","detail":{}}},"type":"image_url"}}"#, quoted(detail)).into()
@@ -96,7 +91,7 @@ impl StoredImage {
             before: part_before(&self.mime_type).into(),
             content: self.content.clone(),
             after,
-            lost: note_part(MISSING).into(),
+            lost: note_part(MISSING_IMAGE).into(),
         }
     }
 }
@@ -114,8 +109,8 @@ pub(super) fn frames_shown(count: usize) -> Vec<usize> {
 
 /// A user message with images, each with the name of its tool, as the history has it; and the images that it names.
 /// Upstreams take no images in tool messages.
-pub(super) fn image_message(images: Vec<(String, ShownImage)>) -> Option<(Message, NamedImages)> {
-    let mut named = NamedImages::default();
+pub(super) fn image_message(images: Vec<(String, ShownImage)>) -> Option<(Message, NamedContents)> {
+    let mut named = NamedContents::default();
     let mut json = String::with_capacity(images.iter().map(expected_bytes).sum());
     json.push_str(r#"{"role":"user","content":"#);
     let mut before = '[';
@@ -160,14 +155,9 @@ fn part_before(mime_type: &str) -> String {
 }
 
 /// The content part that names an image by its file.
-fn file_part(id: &FileId) -> String {
+pub(super) fn file_part(id: &FileId) -> String {
     let id = quoted(id.as_str());
     format!(r#"{{"image_file":{{"file_id":{id}}},"type":"image_file"}}"#)
-}
-
-/// The content part that stands for an image.
-fn note_part(note: &str) -> String {
-    format!(r#"{{"text":{},"type":"text"}}"#, quoted(note))
 }
 
 #[cfg(test)]
@@ -220,7 +210,7 @@ mod tests {
         let url = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});
         let named =
             |id: &FileId| json!({"type": "image_file", "image_file": {"file_id": id.as_str()}});
-        let missing = json!({"type": "text", "text": MISSING});
+        let missing = json!({"type": "text", "text": MISSING_IMAGE});
         let gif = url("data:image/gif;a=\"b\";base64,AAAA");
         let png = url("data:image/png;base64,AAAA");
         assert_eq!(

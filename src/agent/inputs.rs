@@ -13,7 +13,6 @@ mod named;
 mod part;
 mod placeholder;
 mod resolve;
-mod shown;
 
 use std::sync::Arc;
 
@@ -21,10 +20,10 @@ pub use self::error::{
     FileMember, FilePosition, InputFileError, InputFileProblem, PartForm, PartIndex,
 };
 use self::found::InputFile;
-pub(super) use self::named::named_in;
 pub use self::named::use_named_files;
 pub(super) use self::part::with_parts;
-use self::part::{InlineFile, has_file};
+use self::part::{FilePart, InlineFile, file_parts};
+pub(super) use self::placeholder::described;
 use super::{AgentError, AgentParts, block_in_place_if};
 use crate::ids::{FileId, Owner, SessionId};
 use crate::openai::message::Message;
@@ -37,7 +36,7 @@ const LONG_BASE64: usize = 1024 * 1024;
 
 /// Whether one of the messages names or holds a file.
 pub(super) fn has_files(messages: &[Message]) -> bool {
-    messages.iter().any(has_file)
+    messages.iter().any(|message| parts_of(message).is_some())
 }
 
 /// Accepts and resolves the input files of one owner and session.
@@ -47,8 +46,6 @@ pub(super) struct InputFiles<'a> {
     pub(super) owner: &'a Owner,
     /// None without a stored session.
     pub(super) session: Option<&'a SessionId>,
-    /// The tokens are counted by an estimate, which takes no contents: they are not read.
-    pub(super) only_counts: bool,
 }
 
 /// The input files of a turn.
@@ -90,6 +87,16 @@ impl InputFiles<'_> {
             is_produced: false,
         }
     }
+}
+
+/// The content parts of a message as [`file_parts`] has them, without blocking other requests if they are long.
+fn parts_of(message: &Message) -> Option<Vec<String>> {
+    block_in_place_if(message.json().len() > LONG_BASE64, || file_parts(message))
+}
+
+/// Reads a part, without blocking other requests if it is long.
+fn read_part(json: &str) -> FilePart {
+    block_in_place_if(json.len() > LONG_BASE64, || FilePart::read(json))
 }
 
 /// Decodes an inline file as [`InlineFile::decode`] does, without blocking other requests if it is long.

@@ -44,8 +44,6 @@ pub struct Options {
     pub previous: Option<RunId>,
     /// The oldest turns are left out of a prompt that is too long for the model.
     pub truncates: bool,
-    /// The input tokens are counted, and no model is called.
-    pub only_counts: bool,
     /// The session in whose workspace the tools run; `None` for that of the turn.
     pub container: Option<SessionId>,
 }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::block_in_place_if;
+use super::contents::NamedContents;
 use super::conversation::is_long;
-use super::images::NamedImages;
 use super::truncation::Truncation;
 use crate::openai::message::Message;
 use crate::parted::PartedText;
@@ -32,12 +32,12 @@ pub(super) struct Prompt {
 #[derive(Debug)]
 struct MessageGroup {
     messages: Vec<Message>,
-    images: NamedImages,
+    contents: NamedContents,
 }
 
 impl MessageGroup {
     fn texts(&self, written: &[Message]) -> Vec<PartedText> {
-        let written = written.iter().map(|message| self.images.render(message));
+        let written = written.iter().map(|message| self.contents.render(message));
         written.collect()
     }
 }
@@ -47,7 +47,7 @@ impl Prompt {
     pub(super) fn new(
         route: Arc<Route>,
         history: Vec<Message>,
-        images: NamedImages,
+        contents: NamedContents,
         truncates: bool,
     ) -> Self {
         let may_change = truncates || route.upstreams().len() > 1;
@@ -61,7 +61,7 @@ impl Prompt {
         };
         let history = MessageGroup {
             messages: history,
-            images,
+            contents,
         };
         prompt.write_history(&history);
         prompt.kept = may_change.then(|| vec![history]);
@@ -82,9 +82,9 @@ impl Prompt {
         self.transcript.clone()
     }
 
-    /// Adds the messages of a round, and the images that they name.
-    pub(super) fn push_round(&mut self, messages: Vec<Message>, images: NamedImages) {
-        let round = MessageGroup { messages, images };
+    /// Adds the messages of a round, and the contents that they name.
+    pub(super) fn push_round(&mut self, messages: Vec<Message>, contents: NamedContents) {
+        let round = MessageGroup { messages, contents };
         self.write_round(&round);
         if let Some(kept) = &mut self.kept {
             kept.push(round);
@@ -117,16 +117,17 @@ impl Prompt {
     fn write_history(&mut self, history: &MessageGroup) {
         let bytes = history.messages.iter().map(|message| message.json().len());
         let long = is_long(history.messages.len(), bytes.sum());
-        let written = block_in_place_if(long, || {
+        let texts = block_in_place_if(long, || {
             let all = history.messages.iter().enumerate();
             let sent = all.filter(|(index, _)| {
                 let truncation = self.truncation.as_ref();
                 truncation.is_none_or(|truncation| truncation.sends(*index))
             });
             let restored = sent.map(|(_, message)| self.memory.restored(message));
-            messages::of_history(restored.collect(), &self.route.quirks)
+            let written = messages::of_history(restored.collect(), &self.route.quirks);
+            history.texts(&written)
         });
-        self.transcript.push(history.texts(&written));
+        self.transcript.push(texts);
     }
 
     fn write_round(&mut self, round: &MessageGroup) {

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::super::inputs::{InputFiles, has_files, named_in};
+use super::super::contents::named_in;
+use super::super::inputs::{InputFiles, has_files};
 use super::super::turn::TurnRequest;
 use super::super::{AgentError, AgentParts, block_in_place_if};
 use super::{Conversation, RunSession, delete_fork, is_long};
@@ -93,7 +94,6 @@ impl Conversation {
                 parts,
                 owner: &owner,
                 session: None,
-                only_counts: false,
             };
             files.accept(incoming)
         };
@@ -184,7 +184,6 @@ impl Conversation {
             parts,
             owner: &owner,
             session: Some(&id),
-            only_counts: false,
         };
         let has_files = has_files(&incoming);
         let incoming = files.accept(incoming).await?;

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::super::AgentError;
-use super::super::images::input_images;
+use super::super::contents::input_images;
 use super::error::{
     FileMember, FilePosition, InputFileError, InputFileProblem, PartForm, PartIndex,
 };
-use super::part::{FilePart, RemoteFile, file_parts, with_parts};
-use super::{InputFiles, LONG_BASE64, block_in_place_if, decode};
+use super::part::{FilePart, RemoteFile, with_parts};
+use super::{InputFiles, LONG_BASE64, block_in_place_if, decode, parts_of, read_part};
 use crate::openai::message::Message;
 use crate::session::files::{FileError, NewFile, Purpose, StoredFile};
 use crate::tools::requested::Capability;
@@ -47,7 +47,7 @@ impl InputFiles<'_> {
         let mut budget = self.parts.downloads.budget();
         let mut accepted = Vec::with_capacity(messages.len());
         for (message_index, message) in messages.into_iter().enumerate() {
-            let Some(mut parts) = file_parts(&message) else {
+            let Some(mut parts) = parts_of(&message) else {
                 accepted.push(message);
                 continue;
             };
@@ -57,7 +57,7 @@ impl InputFiles<'_> {
                     message: message_index,
                     part: part_index,
                 };
-                let rewritten = match FilePart::read(part) {
+                let rewritten = match read_part(part) {
                     FilePart::Remote(remote) => {
                         let file = self.download(index, &remote, &mut budget).await?;
                         Some(self.accept_downloaded(file, keeps).await?)

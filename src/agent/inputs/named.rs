@@ -2,26 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::super::images::image_ids;
-use super::part::{FilePart, file_parts};
-use crate::ids::{FileId, Owner, SessionId};
-use crate::openai::message::Message;
+use super::super::contents::named_in;
+use crate::ids::{Owner, SessionId};
 use crate::session::StoredMessage;
 use crate::session::files::{FileError, FileStore};
 
 /// Most files of an import's messages that are attached.
 const MAX_NAMED_FILES: usize = 1000;
-
-/// The files that a message names, as files or as images.
-pub(in super::super) fn named_in(message: &Message) -> Vec<FileId> {
-    let mut ids = image_ids(message);
-    let parts = file_parts(message).unwrap_or_default();
-    ids.extend(parts.iter().filter_map(|part| match FilePart::read(part) {
-        FilePart::Stored { id, .. } => Some(id),
-        FilePart::Inline(_) | FilePart::Remote(_) | FilePart::Other => None,
-    }));
-    ids
-}
 
 /// Attaches the files that a session's messages name and that exist. They are stored at least as long as the session.
 pub async fn use_named_files(

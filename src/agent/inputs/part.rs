@@ -114,11 +114,6 @@ pub(super) fn file_parts(message: &Message) -> Option<Vec<String>> {
     holds_file.then_some(parts)
 }
 
-/// Whether a message names or holds a file.
-pub(super) fn has_file(message: &Message) -> bool {
-    file_parts(message).is_some()
-}
-
 /// The same message with other content parts.
 pub(in super::super) fn with_parts(message: &Message, parts: &[String]) -> Message {
     message.with_fields(|key| match key {

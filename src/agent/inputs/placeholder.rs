@@ -1,42 +1,22 @@
 //! Content parts that stand for a file in the messages for the model.
 
-use serde_json::json;
-
+use super::super::contents::{MISSING_FILE, note_part};
 use super::found::InputFile;
 
 /// The content part that says where in the working directory a file is.
 pub(super) fn location_part(input: &InputFile) -> String {
-    let file = described(input);
-    text_part(&format!("[file {file} is in the working directory]"))
-}
-
-/// The content part for a file whose content is too large or cannot be read.
-pub(super) fn not_shown_part(input: &InputFile) -> String {
-    text_part(&format!("[the file {} cannot be shown]", described(input)))
-}
-
-/// The content part for a file whose content is in a later part.
-pub(super) fn shown_below_part(input: &InputFile) -> String {
-    text_part(&format!(
-        "[the file {} is shown further below]",
-        described(input)
-    ))
+    let file = described(&input.name, &input.mime_type, input.size);
+    note_part(&format!("[file {file} is in the working directory]"))
 }
 
 /// The content part for a file that does not exist any more.
 pub(super) fn missing_part() -> String {
-    text_part("[a file that was sent here is not available any more]")
+    note_part(MISSING_FILE)
 }
 
-fn described(input: &InputFile) -> String {
-    let InputFile {
-        name, mime_type, ..
-    } = input;
-    format!("'{name}' ({mime_type}, {} bytes)", grouped(input.size))
-}
-
-fn text_part(text: &str) -> String {
-    json!({"type": "text", "text": text}).to_string()
+/// A file as texts describe it.
+pub(in super::super) fn described(name: &str, mime_type: &str, size: u64) -> String {
+    format!("'{name}' ({mime_type}, {} bytes)", grouped(size))
 }
 
 /// A number with its digits in groups of three.

@@ -2,16 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tokio::io::AsyncReadExt;
-
 use super::super::AgentError;
 use super::super::turn::NamedFile;
 use super::error::{FilePosition, InputFileError, InputFileProblem};
 use super::found::{FoundFiles, InputFile};
-use super::part::{FilePart, InlineFile, file_parts, with_parts};
-use super::placeholder::{location_part, missing_part, not_shown_part, shown_below_part};
-use super::shown::{ShownFiles, content_part};
-use super::{InputFiles, Inputs, LONG_BASE64, block_in_place_if, decode};
+use super::part::{FilePart, InlineFile, with_parts};
+use super::placeholder::{location_part, missing_part};
+use super::{InputFiles, Inputs, decode, parts_of, read_part};
 use crate::ids::FileId;
 use crate::openai::message::Message;
 use crate::session::files::{FileError, Purpose, StoredFile, name};
@@ -21,8 +18,7 @@ use crate::tools::python::{EXECUTE_PYTHON, EarlierCode, NAMES};
 const MAX_PRODUCED: usize = 200;
 
 impl InputFiles<'_> {
-    /// Finds the input files of a turn, and rewrites the messages for the upstream: with `runs_code` they say where in the
-    /// working directory a file is, else they hold the stored files inline.
+    /// Finds the input files of a turn. With `runs_code` the messages then say where in the working directory a file is.
     ///
     /// # Errors
     /// When a file that the request names besides its messages does not exist, or when the store fails.
@@ -37,9 +33,8 @@ impl InputFiles<'_> {
             None => EarlierCode::None,
         };
         let mut found = FoundFiles::default();
-        match runs_code {
-            true => self.locate(&mut history, &mut found).await,
-            false => self.show(&mut history).await,
+        if runs_code {
+            self.locate(&mut history, &mut found).await;
         }
         for NamedFile { param, id } in named {
             let position = FilePosition::Field(param.clone());
@@ -64,38 +59,18 @@ impl InputFiles<'_> {
     /// Says in the messages where in the working directory their files are.
     async fn locate(&self, history: &mut [Message], found: &mut FoundFiles) {
         for message in history {
-            let Some(mut parts) = file_parts(message) else {
+            let Some(mut parts) = parts_of(message) else {
                 continue;
             };
             let mut changed = false;
             for part in &mut parts {
-                let rewritten = match FilePart::read(part) {
+                let rewritten = match read_part(part) {
                     FilePart::Stored { id, .. } => Some(self.located_part(found, &id).await),
                     FilePart::Inline(inline) => self.unstored_part(found, &inline).await,
                     FilePart::Remote(_) | FilePart::Other => None,
                 };
                 if let Some(rewritten) = rewritten {
                     *part = rewritten;
-                    changed = true;
-                }
-            }
-            if changed {
-                *message = with_parts(message, &parts);
-            }
-        }
-    }
-
-    /// Puts the contents of stored files into the messages: of the files that are named last, as many as a turn may keep.
-    async fn show(&self, history: &mut [Message]) {
-        let mut shown = ShownFiles::new(self.parts.settings.max_turn_bytes);
-        for message in history.iter_mut().rev() {
-            let Some(mut parts) = file_parts(message) else {
-                continue;
-            };
-            let mut changed = false;
-            for part in parts.iter_mut().rev() {
-                if let FilePart::Stored { id, .. } = FilePart::read(part) {
-                    *part = self.shown_part(&mut shown, id).await;
                     changed = true;
                 }
             }
@@ -118,43 +93,12 @@ impl InputFiles<'_> {
     }
 
     async fn located_part(&self, found: &mut FoundFiles, id: &FileId) -> String {
+        if let Some(known) = found.known(id.as_str()) {
+            return location_part(known);
+        }
         match self.look_up(id).await {
             Some(stored) => location_part(&found.add(self.input_file(stored))),
             None => missing_part(),
-        }
-    }
-
-    /// The content part that stands for a mention of a stored file, where later mentions have theirs already.
-    async fn shown_part(&self, shown: &mut ShownFiles, id: FileId) -> String {
-        if let Some(earlier) = shown.earlier_part(&id) {
-            return earlier.to_owned();
-        }
-        let Some(stored) = self.look_up(&id).await else {
-            shown.insert(id, missing_part());
-            return missing_part();
-        };
-        let input = self.input_file(stored.clone());
-        let part = match shown.admits(&stored) {
-            true if self.only_counts => Some(content_part(&stored, &[])),
-            true => {
-                let content = self.content(&stored).await;
-                content.map(|content| {
-                    block_in_place_if(content.len() > LONG_BASE64, || {
-                        content_part(&stored, &content)
-                    })
-                })
-            }
-            false => None,
-        };
-        match part {
-            Some(part) => {
-                shown.insert(id, shown_below_part(&input));
-                part
-            }
-            None => {
-                shown.insert(id, not_shown_part(&input));
-                not_shown_part(&input)
-            }
         }
     }
 
@@ -194,16 +138,6 @@ impl InputFiles<'_> {
                 None
             }
         }
-    }
-
-    /// The content of a stored file; `None` if it cannot be read.
-    async fn content(&self, stored: &StoredFile) -> Option<Vec<u8>> {
-        let files = &self.parts.sessions.files;
-        let opened = files.open_content(self.owner, stored, 0..stored.bytes);
-        let mut file = opened.await.ok()?;
-        let mut content = Vec::new();
-        let read = file.read_to_end(&mut content).await;
-        read.ok().map(|_| content)
     }
 
     /// Adds the files that were uploaded for the session, and those that its code made. Those that messages name are in the

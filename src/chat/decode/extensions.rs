@@ -141,7 +141,6 @@ impl<'a> ExtensionFields<'a> {
             .unwrap_or(u32::MAX)
             .min(settings.max_tool_rounds);
         let options = Options {
-            only_counts: false,
             session_id,
             chat,
             max_tool_rounds,
