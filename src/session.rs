@@ -15,8 +15,8 @@ mod title;
 pub use self::interrupted::interrupted_results;
 pub use self::service::{Sessions, UnwrittenChange};
 pub use crate::store::{
-    Attachment, Change, IdOrigin, Lease, Replaced, SessionSummary, StorageFull, StoredMessage,
-    StoredSession, UnstoredTurn, View, WaitingTurn,
+    Attachment, Change, IdOrigin, Lease, Replaced, SessionHead, SessionSummary, StorageFull,
+    StoredMessage, StoredSession, UnstoredTurn, View, WaitingTurn,
 };
 
 /// How a request's messages relate to the stored history.

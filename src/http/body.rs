@@ -50,6 +50,8 @@ pub(super) struct HeldBody {
     bytes: Bytes,
     /// The body as it came, if it was encoded and is kept for forwarding.
     encoded: Option<Bytes>,
+    /// Bytes of what the body refers to.
+    referred: usize,
     memory: ReservedMemory,
 }
 
@@ -112,9 +114,23 @@ impl HeldBody {
         }
     }
 
+    /// Reserves memory for what the body refers to, as if it had these bytes too.
+    ///
+    /// # Errors
+    /// When the memory is in use for too long.
+    pub(super) async fn refer_to(&mut self, bytes: usize) -> Result<(), ApiError> {
+        let needed = weight(self.bytes.len() + bytes, PARSE_FACTOR);
+        match self.memory.grow_to(needed, MEMORY_WAIT).await {
+            true => self.referred = bytes,
+            false => return Err(ApiError::overloaded()),
+        }
+        Ok(())
+    }
+
     /// The memory for what a running turn keeps of the body. Others can then have the rest of that for parsing it.
     pub(super) fn into_kept(mut self) -> ReservedMemory {
-        self.memory.shrink_to(weight(self.bytes.len(), KEPT_FACTOR));
+        let bytes = self.bytes.len() + self.referred;
+        self.memory.shrink_to(weight(bytes, KEPT_FACTOR));
         self.memory
     }
 }
@@ -184,6 +200,7 @@ async fn held(
         true => Ok(HeldBody {
             bytes,
             encoded,
+            referred: 0,
             memory,
         }),
         false => Err(ApiError::overloaded()),

@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use super::answer::DeletedObject;
 use super::error::ApiError;
 use super::extract::{Path, Query};
+use super::reads::{self, ReadAnswer, taking_apart};
 use super::stream::KEEP_ALIVE;
 use super::{AppState, body, turn};
 use crate::ids::{Owner, RunId, SessionId};
@@ -60,9 +61,12 @@ pub(super) async fn show(
         return Ok(still_running(&status));
     }
     match look_up(&state, &owner, &id).await? {
-        FoundRun::Ended(answer) => {
+        FoundRun::Ended { bytes } => {
+            let read = reads::answer(&state, &owner, &id, bytes).await?;
+            let ReadAnswer { answer, memory } = read.ok_or_else(not_found)?;
             let answer = completion_of(&id, answer).await;
-            Ok(turn::whole(Some(&answer), None).await)
+            let response = turn::whole(Some(&answer), None).await;
+            Ok(reads::counted(response, memory))
         }
         FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
         FoundRun::Elsewhere(status) => Ok(still_running(&status)),
@@ -78,8 +82,9 @@ async fn completion_of(id: &RunId, answer: Arc<RunAnswer>) -> Arc<RunAnswer> {
         return answer;
     }
     let body = answer.body.clone().whole().await.unwrap_or_default();
-    let body = std::str::from_utf8(&body).ok();
-    match body.and_then(|body| as_completion(id, body)) {
+    let text = std::str::from_utf8(&body).ok();
+    let completion = || as_completion(id, text?);
+    match taking_apart(body.len(), completion) {
         Some(completion) => Arc::new(RunAnswer {
             body: completion.into(),
             ..(*answer).clone()
@@ -161,7 +166,7 @@ pub(super) async fn events(
     match look_up(&state, &owner, &id).await? {
         FoundRun::Elsewhere(_) => return Err(ApiError::replica_unreachable()),
         FoundRun::Interrupted(_) => return Err(ApiError::run_interrupted()),
-        FoundRun::Running | FoundRun::Ended(_) => {}
+        FoundRun::Running | FoundRun::Ended { .. } => {}
     }
     match state.runs.follow(&owner, &id, after) {
         Ok(follow) => Ok(followed(&state, follow.numbered())),
@@ -205,7 +210,7 @@ pub(super) async fn cancel(
         true => Ok(cancelling(&id)),
         false => match look_up(&state, &owner, &id).await? {
             FoundRun::Elsewhere(_) => Err(ApiError::replica_unreachable()),
-            FoundRun::Running | FoundRun::Ended(_) | FoundRun::Interrupted(_) => {
+            FoundRun::Running | FoundRun::Ended { .. } | FoundRun::Interrupted(_) => {
                 Err(ApiError::not_running())
             }
         },

@@ -146,6 +146,18 @@ impl ApiError {
         )
     }
 
+    /// 413 for a request that refers to items of more than `most_bytes` bytes.
+    pub fn referred_items_too_large(most_bytes: usize) -> Self {
+        let message = format!(
+            "the items that 'input' refers to have more than {most_bytes} bytes, which are left for them beside the \
+             body; refer to fewer, or go on from their response with 'previous_response_id'"
+        );
+        let mut error = Self::too_large(most_bytes);
+        error.0.message = message;
+        error.0.param = Some("input".to_owned());
+        error
+    }
+
     /// 431 for a path and headers of more than `most_bytes` bytes.
     pub fn head_too_large(most_bytes: usize) -> Self {
         let message = format!(

@@ -1,5 +1,7 @@
 //! Extractors for the path and the query, whose rejections are OpenAI's error envelope instead of axum's plain text.
 
+use std::ops::ControlFlow;
+
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use serde::Deserialize;
@@ -38,7 +40,34 @@ pub(super) struct OrderedQuery {
     after: Option<String>,
 }
 
+/// Collects the entries of a page, which are offered in its order.
+#[derive(Debug)]
+pub(super) struct PageCollector<T> {
+    order: Order,
+    limit: usize,
+    /// The id of the entry before the page, until it was offered.
+    after: Option<String>,
+    entries: Vec<T>,
+    has_more: bool,
+}
+
 impl OrderedQuery {
+    /// The page that is asked for, without its entries.
+    ///
+    /// # Errors
+    /// When a parameter is not valid.
+    pub(super) fn collector<T>(&self, default: Order) -> Result<PageCollector<T>, ApiError> {
+        let asked = self.order.as_deref();
+        let asked = asked.map(|word| one_of("order", word, &ORDERS));
+        Ok(PageCollector {
+            order: asked.transpose()?.unwrap_or(default),
+            limit: page_limit(self.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?,
+            after: self.after.clone().filter(|after| !after.is_empty()),
+            entries: Vec::new(),
+            has_more: false,
+        })
+    }
+
     /// The entries of the page that is asked for, and whether more follow it. `entries` are in ascending order.
     ///
     /// # Errors
@@ -49,21 +78,59 @@ impl OrderedQuery {
         default: Order,
         is_entry: impl Fn(&T, &str) -> bool,
     ) -> Result<(Vec<T>, bool), ApiError> {
-        let limit = page_limit(self.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
-        let asked = self.order.as_deref();
-        let asked = asked.map(|word| one_of("order", word, &ORDERS));
-        if asked.transpose()?.unwrap_or(default) == Order::Descending {
+        let mut page = self.collector(default)?;
+        if page.order() == Order::Descending {
             entries.reverse();
         }
-        if let Some(after) = self.after.as_deref().filter(|after| !after.is_empty()) {
-            let place = entries.iter().position(|entry| is_entry(entry, after));
-            let place =
-                place.ok_or_else(|| RequestError::invalid("after", "names no item of the list"))?;
-            entries.drain(..=place);
+        for entry in entries {
+            if page.offer(entry, &is_entry).is_break() {
+                break;
+            }
         }
-        let has_more = entries.len() > limit;
-        entries.truncate(limit);
-        Ok((entries, has_more))
+        page.finish()
+    }
+}
+
+impl<T> PageCollector<T> {
+    /// The order in which entries are to be offered.
+    pub(super) fn order(&self) -> Order {
+        self.order
+    }
+
+    /// How many entries the page has so far.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Offers the next entry. Breaks once the page is complete.
+    pub(super) fn offer(
+        &mut self,
+        entry: T,
+        is_entry: impl Fn(&T, &str) -> bool,
+    ) -> ControlFlow<()> {
+        if let Some(after) = &self.after {
+            if is_entry(&entry, after) {
+                self.after = None;
+            }
+            return ControlFlow::Continue(());
+        }
+        if self.entries.len() == self.limit {
+            self.has_more = true;
+            return ControlFlow::Break(());
+        }
+        self.entries.push(entry);
+        ControlFlow::Continue(())
+    }
+
+    /// The entries of the page, and whether more follow it.
+    ///
+    /// # Errors
+    /// When the entry before the page was not offered.
+    pub(super) fn finish(self) -> Result<(Vec<T>, bool), ApiError> {
+        match self.after {
+            Some(_) => Err(RequestError::invalid("after", "names no item of the list").into()),
+            None => Ok((self.entries, self.has_more)),
+        }
     }
 }
 

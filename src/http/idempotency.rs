@@ -10,7 +10,7 @@ use super::cluster::{self, LinesFrom};
 use super::completions::followed;
 use super::dialect::Reply;
 use super::error::ApiError;
-use super::{AppState, turn};
+use super::{AppState, reads, turn};
 use crate::ids::{Owner, RunId};
 use crate::openai::request::RequestError;
 use crate::runs::{Claimed, FoundRun, IdempotencyKey, RunAnswer};
@@ -112,8 +112,12 @@ pub(super) async fn attach(
                 end_elsewhere(state, owner, &held).await?;
                 continue;
             }
-            Some(FoundRun::Ended(answer)) => {
-                let response = replay(state, request, &held, &answer).await;
+            Some(FoundRun::Ended { bytes }) => {
+                let Some(read) = reads::answer(state, owner, &held, bytes).await? else {
+                    continue;
+                };
+                let response = replay(state, request, &held, &read.answer).await;
+                let response = reads::counted(response, read.memory);
                 return Ok(Attached::Answer(of_run(response, &held, request)));
             }
             Some(FoundRun::Interrupted(session)) => Some(session),

@@ -1,22 +1,36 @@
-//! Sessions that are read whole for an answer: their memory is reserved before, and is given back with the last byte that the
+//! What is read from the store for an answer: its memory is reserved before, and is given back with the last byte that the
 //! client has taken.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::Json;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use serde::Serialize;
+use tokio::task::block_in_place;
 
 use super::AppState;
 use super::error::ApiError;
-use crate::ids::{Owner, SessionId};
+use crate::ids::{Owner, RunId, SessionId};
 use crate::quota::ReservedMemory;
-use crate::session::StoredSession;
+use crate::runs::RunAnswer;
+use crate::session::{SessionError, StoredSession};
 
 /// Longest wait for memory that other answers hold.
 const MEMORY_WAIT: Duration = Duration::from_secs(5);
 /// Memory for a byte of a session and of the text that is made of it.
 pub(super) const TEXT_FACTOR: u64 = 3;
-/// Memory for a byte of a session whose items are made, each an object.
-pub(super) const ITEMS_FACTOR: u64 = 40;
+/// Memory for a byte of a session, of the texts of its items and of the text that is made of them.
+pub(super) const ITEMS_FACTOR: u64 = 5;
+/// Memory for a byte of an answer, of its copy in another dialect and of the text that is made of it.
+const ANSWER_FACTOR: u64 = 4;
+/// Texts of this length are taken apart without blocking other requests, in bytes.
+const LONG_TEXT: usize = 1024 * 1024;
 
 /// A session with the memory that is reserved for it.
 #[derive(Debug)]
@@ -25,10 +39,23 @@ pub(super) struct ReadSession {
     memory: ReservedMemory,
 }
 
-/// A text that is sent, with its memory.
-struct HeldText {
-    text: String,
-    _memory: ReservedMemory,
+/// An answer with the memory that is reserved for it and for what is made of it.
+#[derive(Debug)]
+pub(super) struct ReadAnswer {
+    pub(super) answer: Arc<RunAnswer>,
+    pub(super) memory: ReservedMemory,
+}
+
+/// A body whose data are counted until they are sent.
+struct CountedBody {
+    body: Body,
+    memory: Arc<ReservedMemory>,
+}
+
+/// Data that are sent, with their memory.
+struct CountedData {
+    data: Bytes,
+    _memory: Arc<ReservedMemory>,
 }
 
 /// Reads a session, of which each byte takes so many of memory.
@@ -62,6 +89,36 @@ pub(super) async fn session_within(
     Ok(stored.map(|stored| ReadSession { stored, memory }))
 }
 
+/// Reads the answer of a run that has ended, which has so many bytes.
+///
+/// # Errors
+/// When the memory is in use for too long, or the store fails.
+pub(super) async fn answer(
+    state: &AppState,
+    owner: &Owner,
+    run: &RunId,
+    bytes: u64,
+) -> Result<Option<ReadAnswer>, ApiError> {
+    let memory = reserve(state, owner, bytes.saturating_mul(ANSWER_FACTOR)).await?;
+    let answer = state.runs.answer(owner, run).await;
+    let answer = answer.map_err(SessionError::from)?;
+    Ok(answer.map(|answer| ReadAnswer { answer, memory }))
+}
+
+/// The answer of a run that the memory has, with memory for what is made of it.
+///
+/// # Errors
+/// When the memory is in use for too long.
+pub(super) async fn answer_in_memory(
+    state: &AppState,
+    owner: &Owner,
+    answer: Arc<RunAnswer>,
+) -> Result<ReadAnswer, ApiError> {
+    let bytes = answer.body.length().saturating_mul(ANSWER_FACTOR);
+    let memory = reserve(state, owner, bytes).await?;
+    Ok(ReadAnswer { answer, memory })
+}
+
 /// Reserves memory for an answer.
 ///
 /// # Errors
@@ -78,25 +135,66 @@ pub(super) async fn reserve(
     }
 }
 
+/// Takes a text of this length apart. If it is long, the other tasks of this runtime worker move to other workers.
+pub(super) fn taking_apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    match bytes < LONG_TEXT {
+        true => work(),
+        false => block_in_place(work),
+    }
+}
+
+/// A value as the body of a response, which was made in this memory.
+pub(super) fn json(value: &impl Serialize, memory: ReservedMemory) -> Response {
+    let bytes = usize::try_from(memory.bytes()).unwrap_or(usize::MAX);
+    let response = taking_apart(bytes, || Json(value).into_response());
+    counted(response, memory)
+}
+
+/// A response that was made in this memory, of which the text of its body stays reserved until the last byte is sent.
+pub(super) fn counted(response: Response, mut memory: ReservedMemory) -> Response {
+    if let Some(length) = response.body().size_hint().upper() {
+        memory.shrink_to(length);
+    }
+    let memory = Arc::new(memory);
+    response.map(|body| Body::new(CountedBody { body, memory }))
+}
+
 impl ReadSession {
     /// The session, and its memory, which is to be held as long.
     pub(super) fn into_parts(self) -> (StoredSession, ReservedMemory) {
         (self.stored, self.memory)
     }
+}
 
-    /// A text that was made of the session, in whose place it stands from now on.
-    pub(super) fn into_text(self, text: String) -> Bytes {
-        let mut memory = self.memory;
-        memory.shrink_to(text.len() as u64);
-        Bytes::from_owner(HeldText {
-            text,
-            _memory: memory,
-        })
+impl AsRef<[u8]> for CountedData {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
     }
 }
 
-impl AsRef<[u8]> for HeldText {
-    fn as_ref(&self) -> &[u8] {
-        self.text.as_bytes()
+impl http_body::Body for CountedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
+        let hold = |data| {
+            let _memory = Arc::clone(&this.memory);
+            // The connection drops the body before it has sent the last data.
+            Bytes::from_owner(CountedData { data, _memory })
+        };
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(hold))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -67,7 +67,9 @@ pub(super) async fn create(
         NativeDecision::Answered(response) => return Ok(*response),
         NativeDecision::Turn(body) => body,
     };
-    let ResponseTurn { turn, options } = decoded(&state, &owner, request_id, &head, &body).await?;
+    let mut body = body;
+    let ResponseTurn { turn, options } =
+        decoded(&state, &owner, request_id, &head, &mut body).await?;
     let run = RunId::fresh();
     if turn.options.keep
         && let Some(digest) = retry::digest(&owner, &head.headers, &body)
@@ -106,8 +108,8 @@ pub(super) async fn input_tokens(
 ) -> Result<Response, ApiError> {
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
-    let body = body::read(&state, &owner, request_body, &head.headers).await?;
-    let decoded = decoded(&state, &owner, request_id, &head, &body).await?;
+    let mut body = body::read(&state, &owner, request_body, &head.headers).await?;
+    let decoded = decoded(&state, &owner, request_id, &head, &mut body).await?;
     let ResponseTurn { turn, options } = decoded;
     let counted = state.agent.input_tokens(*turn).await;
     let counted = counted
@@ -135,7 +137,7 @@ async fn decoded(
     owner: &Owner,
     request_id: RequestId,
     head: &Parts,
-    body: &HeldBody,
+    body: &mut HeldBody,
 ) -> Result<ResponseTurn, ApiError> {
     let caller = turn::caller(state, owner.clone(), request_id, &head.headers)?;
     let mut known = known_history(state, owner, body).await?;

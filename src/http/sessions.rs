@@ -262,10 +262,13 @@ async fn exported(
             let id = id.clone();
             // A large one takes long.
             let exported = tokio::task::spawn_blocking(move || {
-                let json = export::export(&id, &read.stored, &files, running.as_ref());
-                read.into_text(json)
+                let (stored, memory) = read.into_parts();
+                let json = export::export(&id, &stored, &files, running.as_ref());
+                (json, memory)
             });
-            exported.await.map_err(|_| ApiError::internal())?
+            let (json, memory) = exported.await.map_err(|_| ApiError::internal())?;
+            let response = (status, [(CONTENT_TYPE, "application/json")], json);
+            return Ok(reads::counted(response.into_response(), memory));
         }
         // Its first turn runs, and nothing of it is stored yet.
         None if running.is_some() => {
@@ -273,7 +276,7 @@ async fn exported(
                 created_at: crate::agent::unix_seconds(),
                 ..StoredSession::default()
             };
-            export::export(id, &stored, &files, running.as_ref()).into()
+            export::export(id, &stored, &files, running.as_ref())
         }
         None => return Err(crate::session::SessionError::NotFound.into()),
     };

@@ -217,27 +217,30 @@ impl Message {
 
     /// The text of the content: the string, or the concatenated texts of the content parts.
     pub fn content_text(&self) -> String {
-        self.content()
-            .map_or_else(String::new, |content| match content {
-                Value::String(text) => text,
-                Value::Array(parts) => parts
-                    .iter()
-                    .filter_map(|part| part.get("text")?.as_str())
-                    .collect(),
-                _ => String::new(),
-            })
+        let texts = |parts: Vec<&RawValue>| parts.into_iter().filter_map(text_of_part).collect();
+        let Some(content) = self.content_json() else {
+            return String::new();
+        };
+        match serde_json::from_str(content) {
+            Ok(text) => text,
+            Err(_) => serde_json::from_str(content).map_or_else(|_| String::new(), texts),
+        }
     }
 
     /// A normal form of the content for comparing messages: white space at the ends is ignored, a list of text parts
     /// equals the same text as a string, and other parts are compared by their JSON.
     pub fn content_key(&self) -> String {
-        let key = match self.content() {
-            // Content that is nested too deeply for the parser is compared by its JSON text.
-            None => self.content_json().unwrap_or_default().to_owned(),
-            Some(Value::Null) => String::new(),
-            Some(Value::String(text)) => text,
-            Some(Value::Array(parts)) => parts.iter().map(part_key).collect(),
-            Some(other) => other.to_string(),
+        let content = self.content_json().unwrap_or_default();
+        // A value of each part and not of the whole, which takes forty times the memory of many short parts.
+        let key = match serde_json::from_str::<Vec<&RawValue>>(content) {
+            Ok(parts) => parts.into_iter().map(part_key).collect(),
+            Err(_) => match serde_json::from_str(content) {
+                // Content that is nested too deeply for the parser is compared by its JSON text.
+                Err(_) => content.to_owned(),
+                Ok(Value::Null) => String::new(),
+                Ok(Value::String(text)) => text,
+                Ok(other) => other.to_string(),
+            },
         };
         match key.trim() {
             trimmed if trimmed.len() == key.len() => key,
@@ -283,10 +286,6 @@ impl Message {
         })
     }
 
-    fn content(&self) -> Option<Value> {
-        serde_json::from_str(self.content_json()?).ok()
-    }
-
     fn content_json(&self) -> Option<&str> {
         let object = RawObject::parse(self.json_str()).ok()?;
         object.get("content").map(RawValue::get)
@@ -304,11 +303,16 @@ pub enum FieldChange {
     Set(String),
 }
 
-fn part_key(part: &Value) -> String {
-    match part.get("text").and_then(Value::as_str) {
-        Some(text) => text.to_owned(),
-        None => part.to_string(),
-    }
+fn part_key(part: &RawValue) -> String {
+    text_of_part(part).unwrap_or_else(|| match serde_json::from_str::<Value>(part.get()) {
+        Ok(value) => value.to_string(),
+        Err(_) => part.get().to_owned(),
+    })
+}
+
+fn text_of_part(part: &RawValue) -> Option<String> {
+    let part = RawObject::parse(part.get()).ok()?;
+    serde_json::from_str(part.get("text")?.get()).ok()
 }
 
 fn parse_calls(calls: &RawValue) -> Result<Vec<ToolCall>, String> {

@@ -20,7 +20,7 @@ use self::calls::ShownCalls;
 use self::client_calls::ClientCalls;
 pub use self::convert::{as_completion, as_response};
 use self::events::EventWriter;
-pub use self::input_items::{answer_parts, input_items};
+pub use self::input_items::{ItemText, answer_items, input_items, output_items};
 pub(super) use self::items::{BETWEEN_ROUNDS, REASONING_MARK};
 use self::items::{OpenMessage, OpenReasoning};
 pub use self::replay::replay;

@@ -35,8 +35,11 @@ pub enum FoundRun {
     Running,
     /// It has not ended, and another process that shares the store runs it.
     Elsewhere(RunStatus),
-    /// It has ended with this answer.
-    Ended(Arc<RunAnswer>),
+    /// It has ended.
+    Ended {
+        /// The bytes of its answer.
+        bytes: u64,
+    },
     /// The end of the process broke it off; its session, if it has one.
     Interrupted(Option<SessionId>),
 }
@@ -63,7 +66,8 @@ impl Runs {
                 return Ok(Some(FoundRun::Running));
             }
             if let Some(answer) = run.answer() {
-                return Ok(Some(FoundRun::Ended(answer)));
+                let bytes = answer.body.length();
+                return Ok(Some(FoundRun::Ended { bytes }));
             }
         }
         let Some(record) = self.0.store.run(owner, id).await? else {
@@ -77,7 +81,7 @@ impl Runs {
             ..
         } = record;
         Ok(Some(match state {
-            RunRecordState::Ended(stored) => FoundRun::Ended(Arc::new(answer_of(stored))),
+            RunRecordState::Ended { bytes } => FoundRun::Ended { bytes },
             RunRecordState::RunningElsewhere => FoundRun::Elsewhere(RunStatus {
                 id,
                 created: created_at,
@@ -90,6 +94,22 @@ impl Runs {
                 FoundRun::Interrupted(session_id)
             }
         }))
+    }
+
+    /// The answer of a run of this owner that has ended; none if it is gone.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn answer(
+        &self,
+        owner: &Owner,
+        id: &RunId,
+    ) -> Result<Option<Arc<RunAnswer>>, StoreError> {
+        if let Some(answer) = self.find(owner, id).and_then(|run| run.answer()) {
+            return Ok(Some(answer));
+        }
+        let stored = self.0.store.answer(owner, id).await?;
+        Ok(stored.map(|stored| Arc::new(answer_of(stored))))
     }
 
     /// The other process that runs a run of this owner, or has run it and may have its events still. A run of this process

@@ -185,7 +185,7 @@ impl StoredMessage {
 }
 
 /// What is known of a session without its messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionHead {
     /// When it was created, in seconds since 1970.
     pub created_at: i64,
@@ -193,6 +193,10 @@ pub struct SessionHead {
     pub updated_at: i64,
     /// The approximate size in the store, in bytes.
     pub bytes: u64,
+    /// How many messages it has, without instructions.
+    pub messages: usize,
+    /// See [`StoredSession::metadata`].
+    pub metadata: Option<String>,
 }
 
 impl StoredSession {

@@ -33,8 +33,11 @@ pub enum RunRecordState {
     RunningElsewhere,
     /// The process ended before the run.
     Interrupted,
-    /// It has ended with this answer.
-    Ended(StoredAnswer),
+    /// It has ended.
+    Ended {
+        /// The bytes of its answer.
+        bytes: u64,
+    },
 }
 
 /// The answer of a run that has ended.
@@ -155,6 +158,21 @@ impl Store {
         match self {
             Self::Sqlite(sqlite) => sqlite.run(owner, run).await,
             Self::Postgres(postgres) => Box::pin(postgres.run(owner, run)).await,
+        }
+    }
+
+    /// The answer of a run that has ended, or `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Store::run`].
+    pub async fn answer(
+        &self,
+        owner: &Owner,
+        run: &RunId,
+    ) -> Result<Option<StoredAnswer>, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.answer(owner, run).await,
+            Self::Postgres(postgres) => Box::pin(postgres.answer(owner, run)).await,
         }
     }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::super::AppState;
 use super::super::error::ApiError;
 use super::super::extract::{Order, OrderedQuery, Path, Query};
-use super::super::reads::{self, ReadSession};
+use super::super::reads::{self, ReadSession, taking_apart};
 use super::{look_up, run_id};
 use crate::ids::{Owner, RunId};
 use crate::openai::message::Message;
@@ -60,7 +60,7 @@ pub(in super::super) async fn list(
         Some(session) => reads::session(&state, &owner, &session, reads::TEXT_FACTOR).await?,
         None => None,
     };
-    let (stored, _memory) = match stored.map(ReadSession::into_parts) {
+    let (stored, memory) = match stored.map(ReadSession::into_parts) {
         Some((stored, memory)) => (Some(stored), Some(memory)),
         None => (None, None),
     };
@@ -76,7 +76,12 @@ pub(in super::super) async fn list(
         .map(|(index, message)| (format!("{prefix}-{index}"), message))
         .collect();
     let (page, has_more) = query.page(entries, Order::Ascending, |(id, _), asked| id == asked)?;
-    Ok(page_of(&page, has_more))
+    let bytes = page.iter().map(|(_, message)| message.json().len()).sum();
+    let response = taking_apart(bytes, || page_of(&page, has_more));
+    Ok(match memory {
+        Some(memory) => reads::counted(response, memory),
+        None => response,
+    })
 }
 
 /// How many messages the session had when a run ended. `None` if they are not there any more.

@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 use super::super::answer::DeletedObject;
 use super::super::error::ApiError;
 use super::super::extract::{OrderedQuery, Path, Query};
-use super::super::reads::{self, ITEMS_FACTOR, ReadSession, TEXT_FACTOR};
+use super::super::reads::{self, ITEMS_FACTOR, ReadSession};
 use super::super::{AppState, body};
-use super::items::{ItemPage, items_of, placed_items};
+use super::items::{ItemPage, PlacedItem, SessionItems};
 use super::removal::without_item;
 use crate::ids::{Owner, RunId, SessionId, WorkspaceId};
 use crate::openai::message::{Message, Role};
 use crate::openai::metadata::metadata;
 use crate::openai::request::{RequestError, body_object, refuse_unknown};
 use crate::responses::decode::item_messages;
-use crate::session::{Change, StoredMessage, StoredSession, View};
+use crate::session::{Change, SessionHead, StoredMessage, StoredSession, View};
 
 /// A conversation.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -104,8 +104,9 @@ pub(in super::super) async fn show(
 
 /// A session as a conversation.
 async fn answer(state: &AppState, owner: &Owner, id: SessionId) -> Result<Response, ApiError> {
-    let read = loaded(state, owner, &id, TEXT_FACTOR).await?;
-    Ok(Json(conversation(id, &read.stored)).into_response())
+    let head = state.sessions.head(owner, &id).await?;
+    let head = head.ok_or_else(not_found)?;
+    Ok(Json(conversation(id, &head)).into_response())
 }
 
 /// `POST /v1/conversations/{id}`
@@ -125,14 +126,12 @@ pub(in super::super) async fn update(
     let given =
         given.ok_or_else(|| RequestError::invalid("metadata", "is missing; send an object"))?;
     let lease = state.sessions.lease(&owner, &id).await?;
-    let read = loaded(&state, &owner, &id, TEXT_FACTOR).await?;
+    let head = state.sessions.head(&owner, &id).await?;
     let change = Change {
         metadata: Some(Value::Object(given).to_string()),
-        keep: read.stored.messages.len(),
+        keep: head.ok_or_else(not_found)?.messages,
         ..Change::default()
     };
-    // The answer reserves memory of its own.
-    drop(read);
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
     answer(&state, &owner, id).await
@@ -163,9 +162,10 @@ pub(in super::super) async fn items(
     Query(query): Query<OrderedQuery>,
 ) -> Result<Response, ApiError> {
     let id = session_id(&id)?;
-    let read = loaded(&state, &owner, &id, ITEMS_FACTOR).await?;
-    let items = items_of(&state, &owner, &id, &read.stored).await?;
-    Ok(Json(ItemPage::of(items, &query)?).into_response())
+    let (stored, mut memory) = loaded(&state, &owner, &id).await?.into_parts();
+    let items = items_of(&state, &owner, &id, &stored);
+    let page = items.page(&query, &mut memory).await?;
+    Ok(reads::json(&page, memory))
 }
 
 /// `POST /v1/conversations/{id}/items`
@@ -178,8 +178,8 @@ pub(in super::super) async fn add_items(
     let id = session_id(&id)?;
     let (head, request_body) = request.into_parts();
     body::require_json(&head.headers)?;
-    let bytes = body::read(&state, &owner, request_body, &head.headers).await?;
-    let object = body_object(&bytes)?;
+    let body = body::read(&state, &owner, request_body, &head.headers).await?;
+    let object = body_object(&body)?;
     refuse_unknown(&object, &["items"])?;
     let messages = item_messages(&object)?;
     if messages.is_empty() {
@@ -187,19 +187,23 @@ pub(in super::super) async fn add_items(
         return Err(RequestError::invalid("items", problem).into());
     }
     let lease = state.sessions.lease(&owner, &id).await?;
-    let read = loaded(&state, &owner, &id, ITEMS_FACTOR).await?;
-    let change = change_of(&read.stored, messages);
+    let head = state.sessions.head(&owner, &id).await?;
+    let bytes = head.ok_or_else(not_found)?.bytes;
+    // For the session that is written, before it is: it is not refused afterwards.
+    let bytes = bytes.saturating_add(body.len() as u64);
+    let memory = reads::reserve(&state, &owner, bytes.saturating_mul(ITEMS_FACTOR)).await?;
+    let before = state.sessions.load(&owner, &id).await?;
+    let before = before.ok_or_else(not_found)?;
+    let (instructions, stored_messages) = (before.instructions.len(), before.messages.len());
+    let change = change_of(&before, messages);
+    drop(before);
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
-    // In the memory of what it was before.
-    let stored = state.sessions.load(&owner, &id).await?;
-    let stored = stored.ok_or_else(not_found)?;
-    let items = placed_items(&state, &owner, &id, &stored).await?;
-    let added = items
-        .into_iter()
-        .filter(|placed| placed.is_after(&read.stored));
-    let added = added.map(|placed| placed.item).collect();
-    Ok(Json(ItemPage::whole(added)).into_response())
+    let read = reads::session_within(&state, &owner, &id, memory).await?;
+    let (stored, memory) = read.ok_or_else(not_found)?.into_parts();
+    let items = items_of(&state, &owner, &id, &stored);
+    let added = items.after(instructions, stored_messages).await?;
+    Ok(reads::json(&ItemPage::of(added, false), memory))
 }
 
 /// `GET /v1/conversations/{id}/items/{item_id}`
@@ -209,10 +213,12 @@ pub(in super::super) async fn item(
     Path((id, item)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     let id = session_id(&id)?;
-    let read = loaded(&state, &owner, &id, ITEMS_FACTOR).await?;
-    let items = items_of(&state, &owner, &id, &read.stored).await?;
-    let found = items.into_iter().find(|found| found["id"] == item.as_str());
-    Ok(Json(found.ok_or_else(no_item)?).into_response())
+    let (stored, memory) = loaded(&state, &owner, &id).await?.into_parts();
+    let items = items_of(&state, &owner, &id, &stored);
+    let is_asked = |placed: &PlacedItem| placed.item.id == item;
+    let beside = items.beside(is_asked).await?.ok_or_else(no_item)?;
+    let found = beside.items.iter().find(|placed| is_asked(placed));
+    Ok(reads::json(&found.ok_or_else(no_item)?.item, memory))
 }
 
 /// `DELETE /v1/conversations/{id}/items/{item_id}`
@@ -223,20 +229,17 @@ pub(in super::super) async fn delete_item(
 ) -> Result<Response, ApiError> {
     let id = session_id(&id)?;
     let lease = state.sessions.lease(&owner, &id).await?;
-    let read = loaded(&state, &owner, &id, ITEMS_FACTOR).await?;
-    let stored = &read.stored;
-    let items = placed_items(&state, &owner, &id, stored).await?;
-    let removed = items
-        .iter()
-        .position(|placed| placed.id() == Some(item.as_str()))
-        .ok_or_else(no_item)?;
-    let change = without_item(stored, &items, removed).ok_or_else(|| {
+    let read = loaded(&state, &owner, &id).await?;
+    let items = items_of(&state, &owner, &id, &read.stored);
+    let is_asked = |placed: &PlacedItem| placed.item.id == item;
+    let beside = items.beside(is_asked).await?.ok_or_else(no_item)?;
+    let removed = beside.items.iter().position(is_asked).ok_or_else(no_item)?;
+    let change = without_item(&read.stored, &beside.items, removed).ok_or_else(|| {
         let problem = "names an item of a response that did not show all its calls, so that its message is not known; \
                        delete the conversation, or leave the item";
         RequestError::invalid("item_id", problem)
     })?;
-    // The answer reserves memory of its own.
-    drop(items);
+    drop(beside);
     drop(read);
     let written = state.sessions.write(&lease, change).await;
     written.map_err(|unwritten| unwritten.error)?;
@@ -278,25 +281,34 @@ fn end_of_items() -> StoredMessage {
     }
 }
 
-fn conversation(id: SessionId, stored: &StoredSession) -> ConversationObject {
-    let metadata = stored.metadata.as_deref();
+fn conversation(id: SessionId, head: &SessionHead) -> ConversationObject {
+    let metadata = head.metadata.as_deref();
     ConversationObject {
         id,
         object: "conversation",
-        created_at: stored.created_at,
+        created_at: head.created_at,
         metadata: metadata
             .and_then(|metadata| serde_json::from_str(metadata).ok())
             .unwrap_or_default(),
     }
 }
 
-async fn loaded(
-    state: &AppState,
-    owner: &Owner,
-    id: &SessionId,
-    factor: u64,
-) -> Result<ReadSession, ApiError> {
-    let read = reads::session(state, owner, id, factor).await?;
+fn items_of<'a>(
+    state: &'a AppState,
+    owner: &'a Owner,
+    id: &'a SessionId,
+    session: &'a StoredSession,
+) -> SessionItems<'a> {
+    SessionItems {
+        state,
+        owner,
+        id,
+        session,
+    }
+}
+
+async fn loaded(state: &AppState, owner: &Owner, id: &SessionId) -> Result<ReadSession, ApiError> {
+    let read = reads::session(state, owner, id, ITEMS_FACTOR).await?;
     read.ok_or_else(not_found)
 }
 

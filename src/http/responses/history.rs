@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use super::super::AppState;
+use super::super::body::HeldBody;
 use super::super::error::ApiError;
-use super::super::reads;
-use super::items::{Item, input_of, items_of};
+use super::super::reads::{self, taking_apart};
+use super::items::SessionItems;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::raw::RawObject;
 use crate::openai::request::RequestError;
 use crate::responses::decode::{KnownHistory, NamedContainer, References};
-use crate::responses::encode::as_response;
+use crate::responses::encode::{ItemText, as_response, output_items};
 use crate::runs::{FoundRun, RunAnswer};
 use crate::session::SessionError;
 
@@ -24,7 +24,7 @@ use crate::session::SessionError;
 pub(super) async fn known_history(
     state: &AppState,
     owner: &Owner,
-    body: &[u8],
+    body: &mut HeldBody,
 ) -> Result<KnownHistory, ApiError> {
     let references = References::read(body, state.settings.max_messages)?;
     let mut known = KnownHistory::default();
@@ -54,7 +54,8 @@ pub(super) async fn known_history(
             Some(_) | None => None,
         };
     }
-    known.items = items(state, owner, &references.items, known.session.as_ref()).await?;
+    let named = known.session.as_ref();
+    known.items = items(state, owner, &references.items, named, body).await?;
     Ok(known)
 }
 
@@ -74,8 +75,12 @@ async fn model_of(
     }
     let found = state.runs.look_up_shown(owner, run).await;
     Ok(match found.map_err(SessionError::from)? {
-        Some(FoundRun::Ended(answer)) => {
-            let response = response_of(run, &answer).await;
+        Some(FoundRun::Ended { bytes }) => {
+            let read = reads::answer(state, owner, run, bytes).await?;
+            let response = match &read {
+                Some(read) => response_of(run, &read.answer).await,
+                None => None,
+            };
             response.and_then(|response| model(&response))
         }
         _ => None,
@@ -123,71 +128,86 @@ async fn container(
     })
 }
 
+/// The items that a request refers to by their ids.
+struct ReferredItems<'a> {
+    missing: HashSet<&'a str>,
+    found: HashMap<String, Box<RawValue>>,
+    /// Their bytes.
+    bytes: usize,
+    /// Most bytes.
+    most: usize,
+}
+
+impl ReferredItems<'_> {
+    /// Takes an item if it is one of them.
+    fn take(&mut self, item: ItemText) -> Result<(), ApiError> {
+        if self.missing.remove(&*item.id) {
+            self.bytes = self.bytes.saturating_add(item.json().get().len());
+            if self.bytes > self.most {
+                return Err(ApiError::referred_items_too_large(self.most));
+            }
+            self.found.insert(item.id.clone(), item.into_json());
+        }
+        Ok(())
+    }
+}
+
 /// The items with these ids that are stored: of responses, of what they were an answer to, and of the session that the
-/// request names.
+/// request names. They count as a part of the body.
 async fn items(
     state: &AppState,
     owner: &Owner,
     ids: &[String],
     named: Option<&SessionId>,
+    body: &mut HeldBody,
 ) -> Result<HashMap<String, Box<RawValue>>, ApiError> {
-    let mut runs: Vec<RunId> = ids.iter().filter_map(|id| RunId::of_item(id)).collect();
-    runs.sort_unstable();
-    runs.dedup();
-    let mut found = HashMap::new();
+    let mut referred = ReferredItems {
+        missing: ids.iter().map(String::as_str).collect(),
+        found: HashMap::new(),
+        bytes: 0,
+        most: state.settings.max_body_bytes.saturating_sub(body.len()),
+    };
+    let runs: BTreeSet<RunId> = ids.iter().filter_map(|id| RunId::of_item(id)).collect();
+    // One after another, so that no more than one of them is in memory.
     for run in runs {
         let known = state.runs.look_up_shown(owner, &run).await;
-        if let Some(FoundRun::Ended(answer)) = known.map_err(SessionError::from)?
-            && let Some(response) = response_of(&run, &answer).await
+        if let Some(FoundRun::Ended { bytes }) = known.map_err(SessionError::from)?
+            && let Some(read) = reads::answer(state, owner, &run, bytes).await?
+            && let Some(response) = response_of(&run, &read.answer).await
         {
-            collect(&response, &mut found);
-        }
-    }
-    let wanted: HashSet<&String> = ids.iter().collect();
-    found.retain(|id, _| wanted.contains(id));
-    let missing = wanted.into_iter().filter(|id| !found.contains_key(*id));
-    let missing: HashSet<&String> = missing.collect();
-    if !missing.is_empty() {
-        let of_session = of_sessions(state, owner, &missing, named).await?;
-        for item in of_session {
-            let id = item.get("id").and_then(Value::as_str).map(str::to_owned);
-            if let Some(id) = id.filter(|id| missing.contains(id))
-                && let Ok(json) = to_raw_value(&item)
-            {
-                found.insert(id, json);
+            let items = taking_apart(response.len(), || output_items(&response));
+            for item in items.unwrap_or_default() {
+                referred.take(item)?;
             }
+            body.refer_to(referred.bytes).await?;
         }
     }
-    Ok(found)
-}
-
-/// The items of the sessions in which these ones may be.
-async fn of_sessions(
-    state: &AppState,
-    owner: &Owner,
-    ids: &HashSet<&String>,
-    named: Option<&SessionId>,
-) -> Result<Vec<Item>, ApiError> {
-    let runs: BTreeSet<RunId> = ids.iter().filter_map(|id| RunId::of_item(id)).collect();
-    let mut by_session: BTreeMap<SessionId, Vec<RunId>> = BTreeMap::new();
-    for run in runs {
+    let of_items = referred.missing.iter().filter_map(|id| RunId::of_item(id));
+    let mut by_session: BTreeMap<SessionId, BTreeSet<RunId>> = BTreeMap::new();
+    for run in of_items.collect::<BTreeSet<_>>() {
         let session = state.runs.session_of(owner, &run).await;
         if let Some(id) = session.map_err(SessionError::from)? {
-            by_session.entry(id).or_default().push(run);
+            by_session.entry(id).or_default().insert(run);
         }
     }
-    let mut items = Vec::new();
-    for (id, runs) in by_session {
-        if let Some(read) = reads::session(state, owner, &id, reads::ITEMS_FACTOR).await? {
-            items.extend(runs.iter().flat_map(|run| input_of(&read.stored, run)));
+    let of_runs = by_session.iter().map(|(id, runs)| (id, Some(runs)));
+    for (id, runs) in of_runs.chain(named.map(|id| (id, None))) {
+        if referred.missing.is_empty() {
+            break;
         }
+        let Some(read) = reads::session(state, owner, id, reads::ITEMS_FACTOR).await? else {
+            continue;
+        };
+        let items = SessionItems {
+            state,
+            owner,
+            id,
+            session: &read.stored,
+        };
+        items.visit(runs, |item| referred.take(item)).await?;
+        body.refer_to(referred.bytes).await?;
     }
-    if let Some(id) = named
-        && let Some(read) = reads::session(state, owner, id, reads::ITEMS_FACTOR).await?
-    {
-        items.extend(items_of(state, owner, id, &read.stored).await?);
-    }
-    Ok(items)
+    Ok(referred.found)
 }
 
 /// The response that a run has ended with; `None` after an error.
@@ -203,22 +223,6 @@ pub(super) async fn response_of(run: &RunId, answer: &RunAnswer) -> Option<Strin
         .whole()
         .await
         .ok()?;
-    as_response(run, std::str::from_utf8(&body).ok()?)
-}
-
-fn collect(response: &str, found: &mut HashMap<String, Box<RawValue>>) {
-    let Ok(object) = RawObject::parse(response) else {
-        return;
-    };
-    let items = object.get("output").map(RawValue::get);
-    let items: Vec<&RawValue> = items
-        .and_then(|items| serde_json::from_str(items).ok())
-        .unwrap_or_default();
-    for item in items {
-        let id = RawObject::parse(item.get()).ok();
-        let id = id.and_then(|item| serde_json::from_str(item.get("id")?.get()).ok());
-        if let Some(id) = id {
-            found.insert(id, item.to_owned());
-        }
-    }
+    let text = std::str::from_utf8(&body).ok()?;
+    taking_apart(text.len(), || as_response(run, text))
 }

@@ -1,24 +1,25 @@
 //! The items of a session: what requests brought, and what responses answered.
+//!
+//! Items are made piece by piece, so that a page takes no more memory than the session and the page.
 
-use std::ops::Range;
+use std::collections::BTreeSet;
+use std::ops::{ControlFlow, Range};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::super::AppState;
 use super::super::error::ApiError;
-use super::super::extract::{Order, OrderedQuery};
+use super::super::extract::{Order, OrderedQuery, PageCollector};
+use super::super::reads::{self, taking_apart};
 use super::history::response_of;
 use crate::ids::{Owner, RunId, SessionId, hex};
 use crate::openai::message::{Message, Role};
-use crate::responses::encode::{answer_parts, input_items};
+use crate::quota::ReservedMemory;
+use crate::responses::encode::{ItemText, answer_items, input_items, output_items};
 use crate::runs::FoundRun;
 use crate::session::{SessionError, StoredMessage, StoredSession};
-
-/// An item, in OpenAI's shape of its type.
-pub(super) type Item = Map<String, Value>;
 
 /// A list of items.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -26,7 +27,7 @@ pub(in super::super) struct ItemPage {
     #[schemars(extend("const" = "list"))]
     object: &'static str,
     /// The items, in OpenAI's shapes.
-    data: Vec<Item>,
+    data: Vec<ItemText>,
     /// The id of the first item, empty if there is none.
     first_id: String,
     /// The id of the last item, empty if there is none.
@@ -35,98 +36,63 @@ pub(in super::super) struct ItemPage {
 }
 
 impl ItemPage {
-    /// The page of the items that a query asks for. They come in the order of the conversation.
-    ///
-    /// # Errors
-    /// When the query is not valid.
-    pub(super) fn of(items: Vec<Item>, query: &OrderedQuery) -> Result<Self, ApiError> {
-        let is_item = |item: &Item, id: &str| item["id"] == id;
-        let (items, has_more) = query.page(items, Order::Descending, is_item)?;
-        Ok(Self {
-            has_more,
-            ..Self::whole(items)
-        })
-    }
-
-    /// A list of all these items.
-    pub(super) fn whole(items: Vec<Item>) -> Self {
-        let id = |item: Option<&Item>| Some(item?.get("id")?.as_str()?.to_owned());
+    /// A list of these items.
+    pub(super) fn of(items: Vec<ItemText>, has_more: bool) -> Self {
+        let id = |item: Option<&ItemText>| item.map(|item| item.id.clone());
         // OpenAI's schema has strings here, not null.
         Self {
             object: "list",
             first_id: id(items.first()).unwrap_or_default(),
             last_id: id(items.last()).unwrap_or_default(),
-            has_more: false,
+            has_more,
             data: items,
         }
     }
 }
 
-/// The items that the request of a run brought.
-pub(super) fn input_of(session: &StoredSession, run: &RunId) -> Vec<Item> {
-    let segments = Segment::all(session);
-    let segment = segments
-        .into_iter()
-        .find(|segment| segment.run.as_ref() == Some(run));
-    let Some(segment) = segment else {
-        return Vec::new();
-    };
-    let first = (segment.start == 0).then(|| instructions(session, run.as_str()));
-    let items = first.into_iter().flatten();
-    let items = items.chain(segment.input(run.as_str()));
-    items.map(|placed| placed.item).collect()
+/// The items of a session, or those that the request of one run brought; each is made when it is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SessionItems<'a> {
+    pub(super) state: &'a AppState,
+    pub(super) owner: &'a Owner,
+    pub(super) id: &'a SessionId,
+    pub(super) session: &'a StoredSession,
 }
 
-/// The items of a session, in order.
-///
-/// # Errors
-/// When the store fails.
-pub(super) async fn items_of(
-    state: &AppState,
-    owner: &Owner,
-    id: &SessionId,
-    session: &StoredSession,
-) -> Result<Vec<Item>, ApiError> {
-    let placed = placed_items(state, owner, id, session).await?;
-    Ok(placed.into_iter().map(|placed| placed.item).collect())
+/// What becomes items together.
+#[derive(Debug)]
+struct Piece<'a> {
+    kind: PieceKind<'a>,
+    /// A text that stands for the run or the session in the ids of its items.
+    scope: &'a str,
 }
 
-/// The items of a session, in order, with what they show.
-///
-/// # Errors
-/// When the store fails.
-pub(super) async fn placed_items(
-    state: &AppState,
-    owner: &Owner,
-    id: &SessionId,
-    session: &StoredSession,
-) -> Result<Vec<PlacedItem>, ApiError> {
-    // Of messages that no response is known for.
-    let scope = scope(id);
-    let mut items: Vec<PlacedItem> = instructions(session, &scope).collect();
-    for segment in Segment::all(session) {
-        let Some(run) = &segment.run else {
-            segment.rest(&scope, &mut items);
-            continue;
-        };
-        items.extend(segment.input(run.as_str()));
-        let known = state.runs.look_up_shown(owner, run).await;
-        let response = match known.map_err(SessionError::from)? {
-            Some(FoundRun::Ended(answer)) => response_of(run, &answer).await,
-            _ => None,
-        };
-        match response.and_then(|response| output_of(&response)) {
-            Some(output) => segment.answered(output, &mut items),
-            None => segment.output(run.as_str(), &mut items),
-        }
-    }
-    Ok(items)
+#[derive(Debug)]
+enum PieceKind<'a> {
+    Instruction(usize),
+    /// What a request brought. `number` stands for the message in the ids.
+    Input {
+        stored: &'a StoredMessage,
+        number: usize,
+        index: usize,
+    },
+    /// What the model answered in a run.
+    Answer(&'a Segment<'a>, &'a RunId),
+    /// A message of the model that no run is known for.
+    Unknown(&'a Segment<'a>, usize),
+}
+
+/// The items of a piece, with the memory of those that were read besides the session.
+#[derive(Debug, Default)]
+pub(super) struct PieceItems {
+    pub(super) items: Vec<PlacedItem>,
+    memory: Option<ReservedMemory>,
 }
 
 /// An item of a session, and where it comes from.
 #[derive(Debug)]
 pub(super) struct PlacedItem {
-    pub(super) item: Item,
+    pub(super) item: ItemText,
     pub(super) origin: ItemOrigin,
 }
 
@@ -143,22 +109,249 @@ pub(super) enum ItemOrigin {
     Output(Range<usize>),
 }
 
-impl PlacedItem {
-    /// The id of the item.
-    pub(super) fn id(&self) -> Option<&str> {
-        self.item.get("id")?.as_str()
+impl SessionItems<'_> {
+    /// The page of all items that a query asks for, in the order of the conversation, and the memory of what was read
+    /// for it besides the session.
+    ///
+    /// # Errors
+    /// When the query is not valid, the memory is in use for too long, or the store fails.
+    pub(super) async fn page(
+        self,
+        query: &OrderedQuery,
+        memory: &mut ReservedMemory,
+    ) -> Result<ItemPage, ApiError> {
+        let (segments, scope) = (Segment::all(self.session), scope(self.id));
+        let pieces = pieces(self.session, &segments, &scope);
+        self.page_of(pieces, query, memory).await
     }
 
-    /// Whether it shows something that the session did not hold before.
-    pub(super) fn is_after(&self, before: &StoredSession) -> bool {
-        match &self.origin {
-            ItemOrigin::Instruction(index) => *index >= before.instructions.len(),
-            ItemOrigin::Message(index) | ItemOrigin::Call { message: index, .. } => {
-                *index >= before.messages.len()
+    /// The page of the items that the request of a run brought.
+    ///
+    /// # Errors
+    /// As [`Self::page`].
+    pub(super) async fn page_of_input(
+        self,
+        run: &RunId,
+        query: &OrderedQuery,
+        memory: &mut ReservedMemory,
+    ) -> Result<ItemPage, ApiError> {
+        let segments = Segment::all(self.session);
+        let pieces = input_pieces(self.session, &segments, run);
+        self.page_of(pieces, query, memory).await
+    }
+
+    async fn page_of(
+        self,
+        mut pieces: Vec<Piece<'_>>,
+        query: &OrderedQuery,
+        memory: &mut ReservedMemory,
+    ) -> Result<ItemPage, ApiError> {
+        let mut page: PageCollector<ItemText> = query.collector(Order::Descending)?;
+        let is_descending = page.order() == Order::Descending;
+        if is_descending {
+            pieces.reverse();
+        }
+        for piece in pieces {
+            let mut made = self.made(&piece).await?;
+            if is_descending {
+                made.items.reverse();
             }
-            ItemOrigin::Output(messages) => messages.start >= before.messages.len(),
+            let kept = page.len();
+            let items = made.items.into_iter().map(|placed| placed.item);
+            let ended = offer(&mut page, items);
+            if let Some(more) = made.memory.filter(|_| page.len() > kept) {
+                memory.absorb(more);
+            }
+            if ended.is_break() {
+                break;
+            }
+        }
+        let (items, has_more) = page.finish()?;
+        Ok(ItemPage::of(items, has_more))
+    }
+
+    /// The items of all pieces of which `is_wanted` is true of one.
+    ///
+    /// # Errors
+    /// When the memory is in use for too long, or the store fails.
+    pub(super) async fn beside(
+        self,
+        is_wanted: impl Fn(&PlacedItem) -> bool,
+    ) -> Result<Option<PieceItems>, ApiError> {
+        let (segments, scope) = (Segment::all(self.session), scope(self.id));
+        for piece in pieces(self.session, &segments, &scope) {
+            let made = self.made(&piece).await?;
+            if made.items.iter().any(&is_wanted) {
+                return Ok(Some(made));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The items that show what the session did not hold when it had so many instructions and messages.
+    ///
+    /// # Errors
+    /// As [`Self::beside`].
+    pub(super) async fn after(
+        self,
+        instructions: usize,
+        messages: usize,
+    ) -> Result<Vec<ItemText>, ApiError> {
+        let (segments, scope) = (Segment::all(self.session), scope(self.id));
+        let mut items = Vec::new();
+        for piece in pieces(self.session, &segments, &scope) {
+            let is_new = match &piece.kind {
+                PieceKind::Instruction(index) => *index >= instructions,
+                PieceKind::Input { index, .. } | PieceKind::Unknown(_, index) => *index >= messages,
+                PieceKind::Answer(segment, _) => segment.start >= messages,
+            };
+            if is_new {
+                let made = self.made(&piece).await?.items;
+                items.extend(made.into_iter().map(|placed| placed.item));
+            }
+        }
+        Ok(items)
+    }
+
+    /// Gives each of its items to `visit`: those that the requests of `runs` brought, or without these all.
+    ///
+    /// # Errors
+    /// As [`Self::beside`].
+    pub(super) async fn visit(
+        self,
+        runs: Option<&BTreeSet<RunId>>,
+        mut visit: impl FnMut(ItemText) -> Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
+        let (segments, scope) = (Segment::all(self.session), scope(self.id));
+        let pieces = match runs {
+            Some(runs) => {
+                let of_run = runs.iter();
+                of_run
+                    .flat_map(|run| input_pieces(self.session, &segments, run))
+                    .collect()
+            }
+            None => pieces(self.session, &segments, &scope),
+        };
+        for piece in pieces {
+            let made = self.made(&piece).await?;
+            for placed in made.items {
+                visit(placed.item)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the items of a piece.
+    async fn made(self, piece: &Piece<'_>) -> Result<PieceItems, ApiError> {
+        let scope = piece.scope;
+        let items = match &piece.kind {
+            PieceKind::Instruction(index) => {
+                let message = self.session.instructions.get(*index);
+                message.map_or_else(Vec::new, |message| instruction(message, scope, *index))
+            }
+            PieceKind::Input {
+                stored,
+                number,
+                index,
+            } => {
+                let message = &stored.message;
+                taking_apart(message.json().len(), || {
+                    items_at(message, scope, *number, *index)
+                })
+            }
+            PieceKind::Answer(segment, run) => return self.answer(segment, run).await,
+            PieceKind::Unknown(segment, index) => segment.answer(*index, scope),
+        };
+        let memory = None;
+        Ok(PieceItems { items, memory })
+    }
+
+    async fn answer(self, segment: &Segment<'_>, run: &RunId) -> Result<PieceItems, ApiError> {
+        let known = self.state.runs.look_up_shown(self.owner, run).await;
+        if let Some(FoundRun::Ended { bytes }) = known.map_err(SessionError::from)?
+            && let Some(read) = reads::answer(self.state, self.owner, run, bytes).await?
+            && let Some(response) = response_of(run, &read.answer).await
+            && let Some(output) = taking_apart(response.len(), || output_items(&response))
+        {
+            let memory = Some(read.memory);
+            let items = segment.answered(output);
+            return Ok(PieceItems { items, memory });
+        }
+        // The response itself is gone.
+        let answers = segment.messages.iter().enumerate().filter(|(_, stored)| {
+            let is_answer = stored.hidden || stored.view.is_some();
+            is_answer && *stored.message.role() == Role::Assistant
+        });
+        let items =
+            answers.flat_map(|(index, _)| segment.answer(segment.start + index, run.as_str()));
+        Ok(PieceItems {
+            items: items.collect(),
+            memory: None,
+        })
+    }
+}
+
+fn offer(
+    page: &mut PageCollector<ItemText>,
+    items: impl Iterator<Item = ItemText>,
+) -> ControlFlow<()> {
+    for item in items {
+        page.offer(item, |item, id| item.id == id)?;
+    }
+    ControlFlow::Continue(())
+}
+
+/// The pieces of a session, in order.
+fn pieces<'a>(
+    session: &StoredSession,
+    segments: &'a [Segment<'a>],
+    scope: &'a str,
+) -> Vec<Piece<'a>> {
+    let instructions = 0..session.instructions.len();
+    let mut pieces: Vec<Piece<'a>> = instructions
+        .map(|index| Piece {
+            kind: PieceKind::Instruction(index),
+            scope,
+        })
+        .collect();
+    for segment in segments {
+        match &segment.run {
+            Some(run) => {
+                pieces.extend(segment.input(run.as_str()));
+                pieces.push(Piece {
+                    kind: PieceKind::Answer(segment, run),
+                    scope: run.as_str(),
+                });
+            }
+            // Of messages that no response is known for.
+            None => pieces.extend(segment.rest(scope)),
         }
     }
+    pieces
+}
+
+/// The pieces that the request of a run brought.
+fn input_pieces<'a>(
+    session: &StoredSession,
+    segments: &'a [Segment<'a>],
+    run: &'a RunId,
+) -> Vec<Piece<'a>> {
+    let mut of_run = segments
+        .iter()
+        .filter(|segment| segment.run.as_ref() == Some(run));
+    let Some(segment) = of_run.next() else {
+        return Vec::new();
+    };
+    let scope = run.as_str();
+    let instructions = match segment.start {
+        0 => 0..session.instructions.len(),
+        _ => 0..0,
+    };
+    let instructions = instructions.map(|index| Piece {
+        kind: PieceKind::Instruction(index),
+        scope,
+    });
+    instructions.chain(segment.input(scope)).collect()
 }
 
 /// The messages of one turn, or those after the last one.
@@ -191,135 +384,125 @@ impl<'a> Segment<'a> {
     }
 
     /// What the request brought.
-    fn input(&self, scope: &str) -> Vec<PlacedItem> {
+    fn input(&self, scope: &'a str) -> impl Iterator<Item = Piece<'a>> {
         let input = self.messages.iter().enumerate().filter(|(_, stored)| {
             !stored.hidden && (*stored.message.role() != Role::Assistant || stored.view.is_none())
         });
-        let items = |(index, stored): (usize, &StoredMessage)| {
-            items_at(&stored.message, scope, index, self.start + index)
-        };
-        input.flat_map(items).collect()
-    }
-
-    /// The items of the response, without those that were deleted.
-    fn answered(&self, output: Vec<Item>, items: &mut Vec<PlacedItem>) {
-        let view = self.messages.last().and_then(|stored| stored.view.as_ref());
-        let removed = view.map_or(&[][..], |view| &view.removed);
-        let messages = self.start..self.start + self.messages.len();
-        let placed = output.into_iter().map(|item| PlacedItem {
-            item,
-            origin: ItemOrigin::Output(messages.clone()),
-        });
-        let is_kept = |placed: &PlacedItem| {
-            placed
-                .id()
-                .is_none_or(|id| !removed.iter().any(|removed| removed == id))
-        };
-        items.extend(placed.filter(is_kept));
-    }
-
-    /// What the model answered, where the response itself is gone.
-    fn output(&self, scope: &str, items: &mut Vec<PlacedItem>) {
-        for (index, stored) in self.messages.iter().enumerate() {
-            let is_answer = stored.hidden || stored.view.is_some();
-            if is_answer && *stored.message.role() == Role::Assistant {
-                self.answer(stored, scope, self.start + index, items);
-            }
-        }
+        input.map(move |(number, stored)| {
+            let index = self.start + number;
+            let kind = PieceKind::Input {
+                stored,
+                number,
+                index,
+            };
+            Piece { kind, scope }
+        })
     }
 
     /// All messages, of no known response.
-    fn rest(&self, scope: &str, items: &mut Vec<PlacedItem>) {
-        for (index, stored) in self.messages.iter().enumerate() {
-            let place = self.start + index;
-            match stored.message.role() {
-                Role::Assistant => self.answer(stored, scope, place, items),
-                _ if stored.hidden => {}
-                _ => items.extend(items_at(&stored.message, scope, place, place)),
-            }
-        }
+    fn rest(&'a self, scope: &'a str) -> impl Iterator<Item = Piece<'a>> {
+        let shown = self
+            .messages
+            .iter()
+            .enumerate()
+            .filter(|(_, stored)| *stored.message.role() == Role::Assistant || !stored.hidden);
+        shown.map(move |(number, stored)| {
+            let index = self.start + number;
+            let kind = match stored.message.role() {
+                Role::Assistant => PieceKind::Unknown(self, index),
+                _ => PieceKind::Input {
+                    stored,
+                    number: index,
+                    index,
+                },
+            };
+            Piece { kind, scope }
+        })
     }
 
-    /// The items of an assistant message.
-    fn answer(
-        &self,
-        stored: &StoredMessage,
-        scope: &str,
-        place: usize,
-        items: &mut Vec<PlacedItem>,
-    ) {
+    /// The items of the response, without those that were deleted.
+    fn answered(&self, output: Vec<ItemText>) -> Vec<PlacedItem> {
+        let view = self.messages.last().and_then(|stored| stored.view.as_ref());
+        let removed = view.map_or(&[][..], |view| &view.removed);
+        let messages = self.start..self.start + self.messages.len();
+        let kept = output
+            .into_iter()
+            .filter(|item| !removed.contains(&item.id));
+        kept.map(|item| PlacedItem {
+            item,
+            origin: ItemOrigin::Output(messages.clone()),
+        })
+        .collect()
+    }
+
+    /// The items of the assistant message with this index in the session.
+    fn answer(&self, index: usize, scope: &str) -> Vec<PlacedItem> {
+        let place = index.checked_sub(self.start);
+        let Some(stored) = place.and_then(|place| self.messages.get(place)) else {
+            return Vec::new();
+        };
         let message = &stored.message;
-        let parts = answer_parts(message);
-        if !parts.is_empty() {
-            items.push(PlacedItem {
-                item: object(json!({
-                    "type": "message", "id": format!("msg_{scope}_{place}"), "role": "assistant", "status": "completed",
-                    "content": parts,
-                })),
-                origin: ItemOrigin::Message(place),
-            });
-        }
-        for call in message.tool_calls() {
-            let result = self.messages.iter().find(|result| {
-                result.hidden && result.message.tool_call_id() == Some(call.id.as_str())
-            });
-            let suffix = format!("{scope}_{place}{}", call_suffix(&call.id));
-            let item = match result {
-                Some(result) => json!({
-                    "type": "mcp_call", "id": format!("mcp_{suffix}"), "status": "completed",
-                    "server_label": "loopwright", "name": call.name, "arguments": call.arguments,
-                    "output": result.message.content_text(),
-                }),
-                None => json!({
-                    "type": "function_call", "id": format!("fc_{suffix}"), "status": "completed",
-                    "call_id": call.id, "name": call.name, "arguments": call.arguments,
-                }),
+        let result = |call: &str| {
+            let is_result = |result: &&StoredMessage| {
+                result.hidden && result.message.tool_call_id() == Some(call)
             };
-            items.push(PlacedItem {
-                item: object(item),
-                origin: ItemOrigin::Call {
-                    message: place,
-                    call_id: call.id.clone(),
+            let result = self.messages.iter().find(is_result);
+            result.map(|result| &result.message)
+        };
+        let items = taking_apart(message.json().len(), || {
+            answer_items(message, id_in(scope, index), result)
+        });
+        let mut calls = message.tool_calls().iter();
+        let placed = |item: ItemText| PlacedItem {
+            origin: match &*item.kind {
+                "message" => ItemOrigin::Message(index),
+                // The calls come in their order.
+                _ => ItemOrigin::Call {
+                    message: index,
+                    call_id: calls.next().map(|call| call.id.clone()).unwrap_or_default(),
                 },
-            });
-        }
+            },
+            item,
+        };
+        items.into_iter().map(placed).collect()
     }
 }
 
 /// The items of a message that a request brought. `number` stands for the message in their ids.
-fn items_at(message: &Message, scope: &str, number: usize, place: usize) -> Vec<PlacedItem> {
-    let id = |prefix: &str, call: Option<&str>| {
-        let call = call.map_or_else(String::new, call_suffix);
-        format!("{prefix}_{scope}_{number}{call}")
-    };
-    let items = input_items(message, id).into_iter().map(object);
-    let placed = |item: Item| PlacedItem {
-        origin: match item.get("call_id").and_then(Value::as_str) {
+fn items_at(message: &Message, scope: &str, number: usize, index: usize) -> Vec<PlacedItem> {
+    let placed = |item: ItemText| PlacedItem {
+        origin: match &item.call_id {
             Some(call_id) if *message.role() == Role::Assistant => ItemOrigin::Call {
-                message: place,
-                call_id: call_id.to_owned(),
+                message: index,
+                call_id: call_id.clone(),
             },
-            Some(_) | None => ItemOrigin::Message(place),
+            Some(_) | None => ItemOrigin::Message(index),
         },
         item,
     };
+    let items = input_items(message, id_in(scope, number)).into_iter();
     items.map(placed).collect()
 }
 
-/// The items of the instructions of a session.
-fn instructions(session: &StoredSession, scope: &str) -> impl Iterator<Item = PlacedItem> {
-    let messages = session.instructions.iter().enumerate();
-    messages.flat_map(move |(index, message)| {
-        // The others keep their ids when one is deleted.
-        let number = format!("i{}", digest_of(message.json()));
-        let id = |prefix: &str, _: Option<&str>| format!("{prefix}_{scope}_{number}");
-        let items = input_items(message, id).into_iter().map(object);
-        let placed = |item| PlacedItem {
-            item,
-            origin: ItemOrigin::Instruction(index),
-        };
-        items.map(placed).collect::<Vec<_>>()
-    })
+/// The items of an instruction of a session.
+fn instruction(message: &Message, scope: &str, index: usize) -> Vec<PlacedItem> {
+    // The others keep their ids when one is deleted.
+    let number = format!("i{}", digest_of(message.json()));
+    let id = |prefix: &str, _: Option<&str>| format!("{prefix}_{scope}_{number}");
+    let placed = |item| PlacedItem {
+        item,
+        origin: ItemOrigin::Instruction(index),
+    };
+    let items = input_items(message, id).into_iter();
+    items.map(placed).collect()
+}
+
+/// Makes the id of an item of a message from the prefix of its type and, for a call, the call's own id.
+fn id_in(scope: &str, number: usize) -> impl Fn(&str, Option<&str>) -> String {
+    move |prefix, call| {
+        let call = call.map_or_else(String::new, call_suffix);
+        format!("{prefix}_{scope}_{number}{call}")
+    }
 }
 
 /// What stands for a call in the id of its item. The other calls of the message keep theirs when one is deleted.
@@ -332,26 +515,8 @@ fn digest_of(bytes: &[u8]) -> String {
     hex(Sha256::digest(bytes).get(..6).unwrap_or_default())
 }
 
-/// The items of a response.
-fn output_of(response: &str) -> Option<Vec<Item>> {
-    #[derive(Deserialize)]
-    struct Output {
-        output: Vec<Item>,
-    }
-    serde_json::from_str::<Output>(response)
-        .ok()
-        .map(|response| response.output)
-}
-
 /// A text that stands for a session in ids. It says nothing of the session's own id.
 fn scope(id: &SessionId) -> String {
     let digest = Sha256::digest(id.as_str());
     hex(digest.get(..16).unwrap_or_default())
-}
-
-fn object(value: Value) -> Item {
-    match value {
-        Value::Object(object) => object,
-        _ => Item::new(),
-    }
 }

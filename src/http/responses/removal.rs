@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::items::{Item, ItemOrigin, PlacedItem};
+use super::items::{ItemOrigin, PlacedItem};
 use crate::openai::message::{FieldChange, Message, Role};
 use crate::session::{Change, StoredMessage, StoredSession};
 
@@ -23,7 +23,7 @@ const REASONING_FIELDS: [&str; 6] = [
     "thinking_blocks",
 ];
 
-/// The change that deletes the item with the index `removed` among those of a session. `None` if it is not known which
+/// The change that deletes the item with the index `removed` among `items`, those of its piece of a session. `None` if it is not known which
 /// message the item shows.
 pub(super) fn without_item(
     session: &StoredSession,
@@ -67,7 +67,7 @@ pub(super) fn without_item(
                     message
                 }
             };
-            update_view(messages.get_mut(range.clone())?, placed.id()?)?;
+            update_view(messages.get_mut(range.clone())?, &placed.item.id)?;
             first
         }
     };
@@ -103,12 +103,12 @@ impl Shown {
         // The items and the messages of one kind are in the same order. If some are not shown, nothing is known.
         let ordinal = |is_kind: &dyn Fn(&str) -> bool, count: usize| {
             let is_like = |placed: &&PlacedItem| {
-                placed.origin == ItemOrigin::Output(range.clone()) && is_kind(kind(&placed.item))
+                placed.origin == ItemOrigin::Output(range.clone()) && is_kind(&placed.item.kind)
             };
             let before = items.iter().take(removed).filter(is_like).count();
             (items.iter().filter(is_like).count() == count).then_some(before)
         };
-        match kind(item) {
+        match &*item.kind {
             "message" => {
                 let texts: Vec<usize> = answers()
                     .filter(|(_, stored)| has_text(&stored.message))
@@ -127,7 +127,7 @@ impl Shown {
                 Some(index.map_or(Self::Nothing, |index| Self::Reasoning(*index)))
             }
             "function_call" | "custom_tool_call" => {
-                let call_id = item.get("call_id")?.as_str()?;
+                let call_id = item.call_id.as_deref()?;
                 let holds = |stored: &StoredMessage| {
                     let mut calls = stored.message.tool_calls().iter();
                     calls.any(|call| call.id == call_id)
@@ -161,12 +161,6 @@ impl Shown {
 /// Whether the model answered this message in the turn.
 fn is_answer(stored: &StoredMessage) -> bool {
     (stored.hidden || stored.view.is_some()) && *stored.message.role() == Role::Assistant
-}
-
-fn kind(item: &Item) -> &str {
-    item.get("type")
-        .and_then(|kind| kind.as_str())
-        .unwrap_or_default()
 }
 
 fn has_text(message: &Message) -> bool {
@@ -238,9 +232,11 @@ fn update_view(messages: &mut [StoredMessage], id: &str) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::to_raw_value;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::responses::encode::ItemText;
     use crate::session::View;
 
     /// A turn with a round of two server-side calls and an answer, with its reasoning.
@@ -272,10 +268,10 @@ mod tests {
 
     fn output(types: &[&str]) -> Vec<PlacedItem> {
         let placed = |(index, kind): (usize, &&str)| PlacedItem {
-            item: Item::from_iter([
-                ("type".to_owned(), json!(kind)),
-                ("id".to_owned(), json!(format!("i{index}"))),
-            ]),
+            item: ItemText::new(
+                to_raw_value(&json!({"type": kind, "id": format!("i{index}")})).unwrap(),
+            )
+            .unwrap(),
             origin: ItemOrigin::Output(0..5),
         };
         types.iter().enumerate().map(placed).collect()

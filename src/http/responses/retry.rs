@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::super::AppState;
 use super::super::error::ApiError;
+use super::super::reads;
 use super::history::response_of;
 use crate::ids::{Owner, RunId, SessionId};
 use crate::openai::raw::RawObject;
@@ -130,11 +131,14 @@ pub(super) async fn failed_session(
         return Ok(None);
     };
     let found = state.runs.look_up_shown(owner, &run).await;
-    let Some(FoundRun::Ended(answer)) = found.map_err(SessionError::from)? else {
+    let Some(FoundRun::Ended { bytes }) = found.map_err(SessionError::from)? else {
+        return Ok(None);
+    };
+    let Some(read) = reads::answer(state, owner, &run, bytes).await? else {
         return Ok(None);
     };
     // Without a response, the answer is an error.
-    let failed = match response_of(&run, &answer).await {
+    let failed = match response_of(&run, &read.answer).await {
         Some(response) => is_broken_off(&response),
         None => true,
     };

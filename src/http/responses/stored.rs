@@ -1,7 +1,5 @@
 //! `/v1/responses/{id}`: responses by their id, while they are made and afterwards; always within the caller's own.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Extension, State};
@@ -13,15 +11,15 @@ use super::super::answer::DeletedObject;
 use super::super::completions::{followed, refuse_elsewhere};
 use super::super::error::ApiError;
 use super::super::extract::{OrderedQuery, Path, Query};
-use super::super::reads;
+use super::super::reads::{self, ReadAnswer, ReadSession};
 use super::super::turn;
 use super::history::response_of;
-use super::items::{ItemPage, input_of};
+use super::items::{ItemPage, SessionItems};
 use super::json_answer;
 use crate::ids::{Owner, RunId};
 use crate::openai::request::RequestError;
 use crate::responses::encode::unfinished_of;
-use crate::runs::{CancelMode, FollowError, FoundRun, RunAnswer, RunStatus};
+use crate::runs::{CancelMode, FollowError, FoundRun, RunStatus};
 use crate::session::{SessionError, StoredSession};
 
 /// The query of a reader of a response.
@@ -49,7 +47,7 @@ pub(in super::super) async fn show(
         return Ok(response);
     }
     match look_up(&state, &owner, &id).await? {
-        FoundRun::Ended(answer) => Ok(ended(&id, &answer).await),
+        FoundRun::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
         FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
         FoundRun::Elsewhere(status) => unfinished(&status).ok_or_else(ApiError::internal),
         // It started in between.
@@ -67,6 +65,13 @@ pub(in super::super) async fn delete(
     refuse_elsewhere(&state, &owner, &id).await?;
     let session = state.runs.session_of(&owner, &id).await;
     let session = session.map_err(SessionError::from)?;
+    // Before the answer is deleted, so that it is not refused after it.
+    let needed = match &session {
+        Some(session) => state.sessions.head(&owner, session).await?,
+        None => None,
+    };
+    let needed = needed.map_or(0, |head| head.bytes);
+    let _memory = reads::reserve(&state, &owner, needed.saturating_mul(reads::TEXT_FACTOR)).await?;
     if !state
         .runs
         .delete(&owner, &id)
@@ -96,10 +101,11 @@ pub(in super::super) async fn cancel(
     if state.runs.cancel(&owner, &id, CancelMode::Abort)
         && let Ok(Some(answer)) = state.runs.wait_for(&owner, &id).await
     {
-        return Ok(ended(&id, &answer).await);
+        let read = reads::answer_in_memory(&state, &owner, answer).await?;
+        return Ok(ended(&id, read).await);
     }
     match look_up(&state, &owner, &id).await? {
-        FoundRun::Ended(answer) => Ok(ended(&id, &answer).await),
+        FoundRun::Ended { bytes } => stored(&state, &owner, &id, bytes).await,
         FoundRun::Interrupted(_) => Err(ApiError::run_interrupted()),
         FoundRun::Elsewhere(_) => Err(ApiError::replica_unreachable()),
         FoundRun::Running => Err(not_found()),
@@ -119,14 +125,21 @@ pub(in super::super) async fn input_items(
         let _ended = state.runs.wait_for(&owner, &id).await;
     }
     let session = state.runs.session_of(&owner, &id).await;
-    let session = match session.map_err(SessionError::from)? {
-        Some(session) => reads::session(&state, &owner, &session, reads::ITEMS_FACTOR).await?,
-        None => None,
+    let Some(session) = session.map_err(SessionError::from)? else {
+        return Ok(Json(ItemPage::of(Vec::new(), false)).into_response());
     };
-    let items = session
-        .as_ref()
-        .map_or_else(Vec::new, |read| input_of(&read.stored, &id));
-    Ok(Json(ItemPage::of(items, &query)?).into_response())
+    let read = reads::session(&state, &owner, &session, reads::ITEMS_FACTOR).await?;
+    let Some((stored, mut memory)) = read.map(ReadSession::into_parts) else {
+        return Ok(Json(ItemPage::of(Vec::new(), false)).into_response());
+    };
+    let items = SessionItems {
+        state: &state,
+        owner: &owner,
+        id: &session,
+        session: &stored,
+    };
+    let page = items.page_of_input(&id, &query, &mut memory).await?;
+    Ok(reads::json(&page, memory))
 }
 
 /// How many events of a response the client has, given the number of the last one.
@@ -153,7 +166,7 @@ async fn events(
     match look_up(state, owner, id).await? {
         FoundRun::Elsewhere(_) => return Err(ApiError::replica_unreachable()),
         FoundRun::Interrupted(_) => return Err(ApiError::run_interrupted()),
-        FoundRun::Running | FoundRun::Ended(_) => {}
+        FoundRun::Running | FoundRun::Ended { .. } => {}
     }
     match state.runs.follow(owner, id, known) {
         Ok(follow) => {
@@ -179,12 +192,24 @@ fn unfinished(status: &RunStatus) -> Option<Response> {
     Some(json_answer(body))
 }
 
-/// The response of a run that has ended, or its error.
-async fn ended(id: &RunId, answer: &Arc<RunAnswer>) -> Response {
-    match response_of(id, answer).await {
+/// The stored response of a run that has ended, or its error.
+async fn stored(
+    state: &AppState,
+    owner: &Owner,
+    id: &RunId,
+    bytes: u64,
+) -> Result<Response, ApiError> {
+    let read = reads::answer(state, owner, id, bytes).await?;
+    Ok(ended(id, read.ok_or_else(not_found)?).await)
+}
+
+async fn ended(id: &RunId, read: ReadAnswer) -> Response {
+    let ReadAnswer { answer, memory } = read;
+    let response = match response_of(id, &answer).await {
         Some(response) => json_answer(response),
-        None => turn::whole(Some(answer), None).await,
-    }
+        None => turn::whole(Some(&answer), None).await,
+    };
+    reads::counted(response, memory)
 }
 
 async fn look_up(state: &AppState, owner: &Owner, id: &RunId) -> Result<FoundRun, ApiError> {

@@ -132,31 +132,24 @@ impl Postgres {
         owner: &Owner,
         run: &RunId,
     ) -> Result<Option<RunRecord>, StoreError> {
-        // One statement, so that the pieces belong to the row. The row comes first.
-        let sql = "WITH head AS MATERIALIZED (
-                SELECT num, session_id, created_at, http_status, headers, bytes, kept,
-                    CASE WHEN status <> 'running' THEN status WHEN replica = $3 THEN 'running'
-                         WHEN is_alive_1(replica) THEN 'elsewhere' ELSE 'interrupted' END AS state
-                FROM runs WHERE id = $1 AND owner = $2)
-            SELECT NULL::bigint AS seq, NULL::bytea, session_id, created_at, http_status, headers, bytes, kept, state
-            FROM head
-            UNION ALL
-            SELECT seq, piece, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM run_bodies
-            WHERE run = (SELECT num FROM head)
-            ORDER BY seq NULLS FIRST";
+        let sql = "SELECT session_id, created_at, bytes,
+                CASE WHEN status <> 'running' THEN status WHEN replica = $3 THEN 'running'
+                     WHEN is_alive_1(replica) THEN 'elsewhere' ELSE 'interrupted' END
+            FROM runs WHERE id = $1 AND owner = $2";
         let select = || {
             let statement = query(sql).bind(run.as_str()).bind(owner.as_str());
             statement.bind(&*self.0.replica)
         };
-        let rows = self.0.connections.rows(select).await?;
-        let Some((head, pieces)) = rows.split_first() else {
+        let Some(row) = self.0.connections.row(select).await? else {
             return Ok(None);
         };
-        let state = match column(head, 8)? {
+        let state = match column(&row, 3)? {
             "running" => RunRecordState::Running,
             "elsewhere" => RunRecordState::RunningElsewhere,
             "interrupted" => RunRecordState::Interrupted,
-            "ended" => RunRecordState::Ended(answer(head, pieces)?),
+            "ended" => RunRecordState::Ended {
+                bytes: u64::try_from(column::<i64>(&row, 2)?).unwrap_or_default(),
+            },
             other => {
                 let problem = format!("a stored run has the status {other:?}");
                 return Err(StoreError::failed(problem));
@@ -165,12 +158,34 @@ impl Postgres {
         Ok(Some(RunRecord {
             id: run.clone(),
             owner: owner.clone(),
-            session_id: column::<Option<String>>(head, 2)?
+            session_id: column::<Option<String>>(&row, 0)?
                 .map(session_id)
                 .transpose()?,
-            created_at: seconds(column(head, 3)?),
+            created_at: seconds(column(&row, 1)?),
             state,
         }))
+    }
+
+    pub(in crate::store) async fn answer(
+        &self,
+        owner: &Owner,
+        run: &RunId,
+    ) -> Result<Option<StoredAnswer>, StoreError> {
+        // One statement, so that the pieces belong to the row. The row comes first.
+        let sql = "WITH head AS MATERIALIZED (
+                SELECT num, http_status, headers, bytes, kept
+                FROM runs WHERE id = $1 AND owner = $2 AND status = 'ended')
+            SELECT NULL::bigint AS seq, NULL::bytea, http_status, headers, bytes, kept FROM head
+            UNION ALL
+            SELECT seq, piece, NULL, NULL, NULL, NULL FROM run_bodies
+            WHERE run = (SELECT num FROM head)
+            ORDER BY seq NULLS FIRST";
+        let select = || query(sql).bind(run.as_str()).bind(owner.as_str());
+        let rows = self.0.connections.rows(select).await?;
+        match rows.split_first() {
+            Some((head, pieces)) => answer(head, pieces).map(Some),
+            None => Ok(None),
+        }
     }
 
     pub(in crate::store) async fn delete_run(
@@ -313,8 +328,8 @@ pub(super) fn micros(time: Duration) -> i64 {
 }
 
 fn answer(head: &PgRow, pieces: &[PgRow]) -> Result<StoredAnswer, StoreError> {
-    let headers = text_of(head, 5)?;
-    let length = usize::try_from(column::<i64>(head, 6)?).unwrap_or_default();
+    let headers = text_of(head, 3)?;
+    let length = usize::try_from(column::<i64>(head, 4)?).unwrap_or_default();
     let length = length.saturating_sub(headers.len());
     let mut body = Vec::with_capacity(length.min(AnswerLimits::ANSWER));
     for piece in pieces {
@@ -325,9 +340,9 @@ fn answer(head: &PgRow, pieces: &[PgRow]) -> Result<StoredAnswer, StoreError> {
         let problem = format!("{stored} bytes of a stored answer of {length} bytes are there");
         return Err(StoreError::failed(problem));
     }
-    let status: i32 = column(head, 4)?;
+    let status: i32 = column(head, 2)?;
     Ok(StoredAnswer {
-        kept: column(head, 7)?,
+        kept: column(head, 5)?,
         status: u16::try_from(status).map_err(StoreError::failed)?,
         headers: serde_json::from_str(&headers).map_err(StoreError::failed)?,
         body: body.into(),

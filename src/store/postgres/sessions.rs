@@ -27,7 +27,7 @@ impl Postgres {
         owner: &Owner,
         id: &SessionId,
     ) -> Result<Option<SessionHead>, StoreError> {
-        let sql = "SELECT created_at, greatest(updated_at, written_at), bytes
+        let sql = "SELECT created_at, greatest(updated_at, written_at), bytes, message_count - instruction_count, metadata
             FROM sessions WHERE owner = $1 AND session_id = $2";
         let select = || query(sql).bind(owner.as_str()).bind(id.as_str());
         let row = self.0.connections.row(select).await?;
@@ -36,6 +36,8 @@ impl Postgres {
                 created_at: seconds(column(&row, 0)?),
                 updated_at: seconds(column(&row, 1)?),
                 bytes: unsigned(column(&row, 2)?),
+                messages: usize::try_from(column::<i64>(&row, 3)?).unwrap_or_default(),
+                metadata: column(&row, 4)?,
             })
         })
         .transpose()

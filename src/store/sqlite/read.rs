@@ -175,13 +175,16 @@ pub(super) fn head(
     id: &SessionId,
 ) -> Result<Option<SessionHead>, StatementError> {
     let mut statement = connection.prepare_cached(
-        "SELECT created_at, max(updated_at, written_at), bytes FROM sessions WHERE owner = ?1 AND session_id = ?2",
+        "SELECT created_at, max(updated_at, written_at), bytes, message_count - instruction_count, metadata
+         FROM sessions WHERE owner = ?1 AND session_id = ?2",
     )?;
     let found = statement.query_row(params![owner.as_str(), id.as_str()], |row| {
         Ok(SessionHead {
             created_at: seconds(row.get(0)?),
             updated_at: seconds(row.get(1)?),
             bytes: unsigned(row.get(2)?),
+            messages: usize::try_from(row.get::<_, i64>(3)?).unwrap_or_default(),
+            metadata: row.get(4)?,
         })
     });
     Ok(found.optional()?)

@@ -78,8 +78,22 @@ impl Sqlite {
         let (owner, run) = (owner.clone(), run.clone());
         self.0
             .reader
+            .run(Executor::Task, move |connection, _| {
+                rows::get(connection, &owner, &run)
+            })
+            .await
+    }
+
+    pub(in crate::store) async fn answer(
+        &self,
+        owner: &Owner,
+        run: &RunId,
+    ) -> Result<Option<StoredAnswer>, StoreError> {
+        let (owner, run) = (owner.clone(), run.clone());
+        self.0
+            .reader
             .run(Executor::Task, move |connection, executor| {
-                rows::get(connection, &owner, &run, executor)
+                rows::answer(connection, &owner, &run, executor)
             })
             .await
     }

@@ -32,6 +32,15 @@ impl TestStore {
     async fn state(&self, run: &RunId) -> RunRecordState {
         self.record(run).await.unwrap().state
     }
+
+    /// The answer of a run that has ended.
+    async fn answer(&self, run: &RunId) -> StoredAnswer {
+        let answer = self.store.answer(&owner(), run).await.unwrap().unwrap();
+        let headers = serde_json::to_string(&answer.headers).unwrap();
+        let bytes = answer.body.length() + headers.len() as u64;
+        assert_eq!(self.state(run).await, RunRecordState::Ended { bytes });
+        answer
+    }
 }
 
 /// An answer whose body differs at every place.
@@ -69,7 +78,7 @@ pub(in crate::store) async fn a_record_has_the_state_of_its_run(subject: TestSto
     }
     subject.end(&run, answer_of(10)).await;
     let ended = subject.record(&run).await.unwrap();
-    assert_eq!(ended.state, RunRecordState::Ended(answer_of(10)));
+    assert_eq!(subject.answer(&run).await, answer_of(10));
     assert_eq!(ended.session_id, Some(id("s")));
     assert_eq!(ended.created_at, record.created_at);
 }
@@ -91,7 +100,7 @@ pub(in crate::store) async fn an_answer_is_stored_once_and_unchanged(subject: Te
         // The first answer stays, and so does the end.
         subject.end(&run, answer_of(1)).await;
         subject.begin(&run).await;
-        assert_eq!(subject.state(&run).await, RunRecordState::Ended(answer));
+        assert_eq!(subject.answer(&run).await, answer);
     }
 }
 
@@ -108,7 +117,10 @@ pub(in crate::store) async fn an_owner_sees_and_changes_only_its_own_runs(subjec
     }
     assert!(!store.delete_run(&bob, &run).await.unwrap());
     assert_eq!(subject.state(&run).await, RunRecordState::Running);
+    assert_eq!(store.answer(&owner(), &run).await.unwrap(), None);
     assert_eq!(store.run_rows().await, [1, 0, 0]);
+    subject.end(&run, answer_of(10)).await;
+    assert_eq!(store.answer(&bob, &run).await.unwrap(), None);
 }
 
 pub(in crate::store) async fn a_deleted_record_leaves_nothing(subject: TestStore) {
@@ -155,8 +167,7 @@ pub(in crate::store) async fn a_write_records_its_run(subject: TestStore) {
         subject.end(&run, answer_of(10)).await;
         subject.write(&session, by(&run, append(kept, &[]))).await;
         assert_eq!(subject.loaded(&session).await.last_run, Some(run.clone()));
-        let answer = RunRecordState::Ended(answer_of(10));
-        assert_eq!(subject.state(&run).await, answer);
+        assert_eq!(subject.answer(&run).await, answer_of(10));
     }
     // A write that is refused records nothing.
     let lease = subject.lease(&session).await;
@@ -233,8 +244,7 @@ pub(in crate::store) async fn an_answer_that_is_too_large_is_not_stored(subject:
     subject.begin(&other).await;
     end(&other, 900).await;
     end(&other, 1_001).await;
-    let stored = RunRecordState::Ended(answer_of(900));
-    assert_eq!(subject.state(&other).await, stored);
+    assert_eq!(subject.answer(&other).await, answer_of(900));
 }
 
 pub(in crate::store) async fn the_oldest_answers_of_the_largest_owner_are_evicted(
@@ -296,7 +306,9 @@ pub(in crate::store) async fn a_large_answer_dropped_at_any_point_is_whole_or_ab
         }
         match subject.state(&run).await {
             RunRecordState::Running => {}
-            RunRecordState::Ended(stored) => assert_eq!(stored.body.length(), LARGE as u64),
+            RunRecordState::Ended { .. } => {
+                assert_eq!(subject.answer(&run).await, answer_of(LARGE));
+            }
             RunRecordState::RunningElsewhere | RunRecordState::Interrupted => panic!(),
         }
         // With a second answer, one of them is stored whole.
@@ -306,13 +318,9 @@ pub(in crate::store) async fn a_large_answer_dropped_at_any_point_is_whole_or_ab
             ..answer_of(0)
         };
         subject.end(&run, answer).await;
-        match subject.state(&run).await {
-            RunRecordState::Ended(stored) => {
-                let all_of_second = stored.body == vec![7; LARGE].into();
-                assert!(all_of_second || stored == answer_of(LARGE));
-            }
-            other => panic!("{other:?}"),
-        }
+        let stored = subject.answer(&run).await;
+        let all_of_second = stored.body == vec![7; LARGE].into();
+        assert!(all_of_second || stored == answer_of(LARGE));
     }
     assert_eq!(store.expire_runs(Duration::ZERO).await.unwrap(), 8);
 }

@@ -136,56 +136,65 @@ pub(super) fn session_of(
     found.optional()?.flatten().map(session_id).transpose()
 }
 
-/// The record of a run. In a task, an answer larger than the limit is an error.
+/// The record of a run.
 pub(super) fn get(
-    connection: &mut Connection,
+    connection: &Connection,
     owner: &Owner,
     run: &RunId,
-    executor: Executor,
 ) -> Result<Option<RunRecord>, StatementError> {
-    // One transaction, so that the pieces belong to the row.
-    let transaction = connection.transaction()?;
-    let mut statement = transaction.prepare_cached(
-        "SELECT num, session_id, status, created_at, http_status, headers, bytes, kept FROM runs
-         WHERE id = ?1 AND owner = ?2",
+    let mut statement = connection.prepare_cached(
+        "SELECT session_id, status, created_at, bytes FROM runs WHERE id = ?1 AND owner = ?2",
     )?;
     let mut rows = statement.query([run.as_str(), owner.as_str()])?;
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
-    let state = match row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)? {
+    let state = match row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)? {
         "running" => RunRecordState::Running,
         "interrupted" => RunRecordState::Interrupted,
-        "ended" => RunRecordState::Ended(answer(&transaction, row, executor)?),
+        "ended" => RunRecordState::Ended {
+            bytes: Extent::of_row(row.get(3)?).bytes as u64,
+        },
         other => return Err(damaged(format!("a stored run has the status {other:?}"))),
     };
     Ok(Some(RunRecord {
         id: run.clone(),
         owner: owner.clone(),
         session_id: row
-            .get::<_, Option<String>>(1)?
+            .get::<_, Option<String>>(0)?
             .map(session_id)
             .transpose()?,
-        created_at: seconds(row.get(3)?),
+        created_at: seconds(row.get(2)?),
         state,
     }))
 }
 
-/// The answer of a row that [`get`] has read.
-fn answer(
-    connection: &Connection,
-    row: &Row<'_>,
+/// The answer of a run. In a task, one larger than the limit is an error.
+pub(super) fn answer(
+    connection: &mut Connection,
+    owner: &Owner,
+    run: &RunId,
     executor: Executor,
-) -> Result<StoredAnswer, StatementError> {
-    let extent = Extent::of_row(row.get(6)?);
+) -> Result<Option<StoredAnswer>, StatementError> {
+    // One transaction, so that the pieces belong to the row.
+    let transaction = connection.transaction()?;
+    let mut statement = transaction.prepare_cached(
+        "SELECT num, http_status, headers, bytes, kept FROM runs
+         WHERE id = ?1 AND owner = ?2 AND status = 'ended'",
+    )?;
+    let mut rows = statement.query([run.as_str(), owner.as_str()])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let extent = Extent::of_row(row.get(3)?);
     if executor == Executor::Task && !extent.fits(TASK_LIMIT) {
         return Err(StatementError::LimitExceeded);
     }
-    let headers: String = row.get(5)?;
+    let headers: String = row.get(2)?;
     let length = extent.bytes.saturating_sub(headers.len());
     let mut body = Vec::with_capacity(length.min(AnswerLimits::ANSWER));
     let mut statement =
-        connection.prepare_cached("SELECT piece FROM run_bodies WHERE run = ?1 ORDER BY seq")?;
+        transaction.prepare_cached("SELECT piece FROM run_bodies WHERE run = ?1 ORDER BY seq")?;
     let mut pieces = statement.query([row.get::<_, i64>(0)?])?;
     while let Some(piece) = pieces.next()? {
         let piece = piece.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
@@ -197,12 +206,12 @@ fn answer(
             "{stored} bytes of a stored answer of {length} bytes are there"
         )));
     }
-    Ok(StoredAnswer {
-        kept: row.get(7)?,
-        status: row.get(4)?,
+    Ok(Some(StoredAnswer {
+        kept: row.get(4)?,
+        status: row.get(1)?,
         headers: serde_json::from_str(&headers).map_err(StoreError::failed)?,
         body: body.into(),
-    })
+    }))
 }
 
 /// Inserts a hidden row for an answer that is written in pieces.
