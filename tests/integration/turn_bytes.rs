@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::files::uploaded;
 use super::support::app::TestApp;
 use super::support::ask::{ask_with, with};
+use super::support::recorded::Recorded;
 use super::support::script::{Reply, calls, text};
 use super::support::upstream::ScriptedUpstream;
 use super::support::webhook::{self, ToolReply, Webhook};
@@ -406,7 +407,7 @@ async fn of_named_files_those_that_are_named_last_are_shown_once() {
 #[tokio::test]
 async fn a_flood_of_named_files_stays_within_the_memory_of_a_turn() {
     const MOST_DATA: u64 = 1_500_000_000;
-    const MOST: usize = 300_000_000;
+    const MOST: usize = 150_000_000;
     let upstream = ScriptedUpstream::answering(|_| text("Read."))
         .await
         .lenient();
@@ -419,20 +420,33 @@ async fn a_flood_of_named_files_stays_within_the_memory_of_a_turn() {
         maximum: Some(MOST_DATA),
     };
     rustix::process::prlimit(pid, rustix::process::Resource::Data, limit).unwrap();
-    let id = uploaded(app.client(), "a", &vec![7; 16_000_000]).await["id"].clone();
-    let many = |part: Value| json!([{"role": "user", "content": vec![part; 1_000]}]);
-    let input = many(json!({"type": "input_file", "file_id": id}));
-    let body = json!({"model": "test-model", "input": input});
-    let counted = app.post("/v1/responses/input_tokens", &body).await;
-    assert_eq!(counted.status, 200, "{}", counted.text());
-    let of_count = peak(&app);
-    assert!(of_count < 150_000_000, "{of_count} bytes to count");
-    let first = app.post("/v1/responses", &body).await.json();
-    let body = json!({"model": "test-model", "input": "More", "previous_response_id": first["id"]});
-    assert_eq!(app.post("/v1/responses", &body).await.status, 200);
-    let mut body = ask_with("Go", ["t"]);
-    body["messages"] = many(json!({"type": "file", "file": {"file_id": id}}));
-    app.post_chat(body).await.completion();
+    for (bytes, mentions) in [(16 * 1024 * 1024, 60), (31 * 1024 * 1024, 1_000)] {
+        let id = uploaded(app.client(), "a", &vec![7; bytes]).await["id"].clone();
+        let many = |part: Value| json!([{"role": "user", "content": vec![part; mentions]}]);
+        let shown = |request: &Recorded| {
+            let sent = parts(&request.messages()[0]);
+            assert_eq!(sent.len(), mentions);
+            assert_eq!(sent.last().unwrap(), "a");
+        };
+        let input = many(json!({"type": "input_file", "file_id": id}));
+        let body = json!({"model": "test-model", "input": input});
+        let counted = app.post("/v1/responses/input_tokens", &body).await;
+        assert_eq!(counted.status, 200, "{}", counted.text());
+        let of_count = peak(&app);
+        assert!(of_count < 100_000_000, "{of_count} bytes to count");
+        let first = app.post("/v1/responses", &body).await.json();
+        assert_eq!(first["status"], "completed", "{first}");
+        shown(&upstream.last());
+        let body =
+            json!({"model": "test-model", "input": "More", "previous_response_id": first["id"]});
+        let next = app.post("/v1/responses", &body).await;
+        assert_eq!(next.status, 200, "{}", next.text());
+        shown(&upstream.last());
+        let mut body = ask_with("Go", ["t"]);
+        body["messages"] = many(json!({"type": "file", "file": {"file_id": id}}));
+        app.post_chat(body).await.completion();
+        shown(&upstream.last());
+    }
     let peak = peak(&app);
     assert!(peak < MOST, "{peak} bytes");
 }
