@@ -100,7 +100,8 @@ pub struct StateInner {
     requests: FairSemaphore,
     /// The memory of what is read from the store for answers.
     reads: MemoryBudget,
-    /// The turns of owners that share the connections to model servers. A turn goes on without a connection of a client.
+    /// The turns and forwarded requests of owners that share the connections to model servers. A turn goes on without a
+    /// connection of a client.
     turns: FairSemaphore,
     /// The log of refused requests.
     refusals: RefusalLog,

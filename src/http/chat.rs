@@ -43,15 +43,15 @@ pub(super) async fn complete(
                 None => false,
             };
             if !waiting {
-                let path_and_query = head.uri.path_and_query().map_or("", |whole| whole.as_str());
                 let (model, edited) = (request.model().to_owned(), request.edited_body());
+                let owner = request.owner().clone();
                 drop(request);
                 let bytes = body.into_bytes();
                 let bytes = edited.unwrap_or(bytes);
                 // The body is decoded.
-                let mut headers = head.headers;
-                headers.remove(CONTENT_ENCODING);
-                return forward::chat(&state, &model, path_and_query, headers, bytes).await;
+                let mut head = head;
+                head.headers.remove(CONTENT_ENCODING);
+                return forward::chat(&state, &owner, &model, head, bytes).await;
             }
             request.into_turn()?
         }

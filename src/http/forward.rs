@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, Stream};
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH};
+use http::request::Parts;
 use http::{HeaderMap, Method};
 use http_body::Frame;
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -27,11 +28,12 @@ use super::edge::Served;
 use super::error::ApiError;
 use super::headers::{forwarded_headers, mark_upstream_error};
 use super::path::{self, PathClass};
-use super::turn::SESSION_ID;
+use super::turn::{SESSION_ID, permit_for_turn};
 use super::{AppState, body};
 use crate::agent::turn::TurnRecord;
 use crate::chat::decode::with_model_name;
 use crate::ids::Owner;
+use crate::quota::FairPermit;
 use crate::upstream::headers::remove_headers;
 use crate::upstream::router::Route;
 use crate::upstream::{
@@ -106,16 +108,16 @@ async fn forward_routed(
     let named = body.model().map(ToOwned::to_owned);
     let named = named.or_else(|| path::model(head.uri.path()));
     let served = named.as_deref().map(Served::of);
-    let path_and_query = head.uri.path_and_query().map_or("", |whole| whole.as_str());
     let head = ForwardHead {
+        path_and_query: without_prefix(path_and_query(&head)),
         method: head.method,
-        path_and_query: without_prefix(path_and_query),
         headers: upstream_headers(state, head.headers),
         turn: served
             .as_ref()
             .map(|served| served.turn.clone())
             .unwrap_or_default(),
     };
+    let permit = permit_for_turn(state, owner)?;
     let offer = state.agent.offer(owner);
     let route = named.map(|name| offer.route(&name)).transpose()?;
     let response = match (route, body.held()) {
@@ -135,7 +137,7 @@ async fn forward_routed(
             forwarded.map_err(ApiError::from_forwarded)?
         }
     };
-    let mut answer = client_response(state, response);
+    let mut answer = client_response(state, response, permit);
     if let Some(served) = served {
         answer.extensions_mut().insert(served);
     }
@@ -161,19 +163,20 @@ impl ForwardHead {
 /// Forwards a request for this model, or for any, that an upstream answers itself.
 pub(super) async fn native(
     state: &AppState,
+    owner: &Owner,
     route: Arc<Route>,
-    path_and_query: &str,
-    headers: HeaderMap,
+    head: &Parts,
     body: StartOfBody,
 ) -> Result<Response, ApiError> {
     let head = ForwardHead {
         method: Method::POST,
-        path_and_query: without_prefix(path_and_query),
-        headers: upstream_headers(state, headers),
+        path_and_query: without_prefix(path_and_query(head)),
+        headers: upstream_headers(state, head.headers.clone()),
         turn: TurnRecord::default(),
     };
+    let permit = permit_for_turn(state, owner)?;
     let response = forward_held(state, route, head, |upstream| body.for_upstream(upstream)).await?;
-    let mut answer = client_response(state, response);
+    let mut answer = client_response(state, response, permit);
     answer
         .extensions_mut()
         .insert(crate::metrics::RouteLabel::Forwarded);
@@ -183,9 +186,9 @@ pub(super) async fn native(
 /// Forwards a chat request.
 pub(super) async fn chat(
     state: &AppState,
+    owner: &Owner,
     model: &str,
-    path_and_query: &str,
-    headers: HeaderMap,
+    head: Parts,
     bytes: Bytes,
 ) -> Result<Response, ApiError> {
     let route = state
@@ -195,16 +198,17 @@ pub(super) async fn chat(
     let served = Served::of(model);
     let head = ForwardHead {
         method: Method::POST,
-        path_and_query: without_prefix(path_and_query),
-        headers: upstream_headers(state, headers),
+        path_and_query: without_prefix(path_and_query(&head)),
+        headers: upstream_headers(state, head.headers),
         turn: served.turn.clone(),
     };
     let body = |upstream: &dyn Upstream| BodyToSend {
         bytes: with_model_name(&bytes, model, upstream.model_name(model)),
         decoded: false,
     };
+    let permit = permit_for_turn(state, owner)?;
     let response = forward_held(state, route, head, body).await?;
-    let mut answer = client_response(state, response);
+    let mut answer = client_response(state, response, permit);
     answer
         .extensions_mut()
         .insert(crate::metrics::RouteLabel::ChatForwarded);
@@ -281,6 +285,10 @@ async fn attempt(
     })
 }
 
+fn path_and_query(head: &Parts) -> &str {
+    head.uri.path_and_query().map_or("", |whole| whole.as_str())
+}
+
 fn without_prefix(path_and_query: &str) -> String {
     path_and_query
         .strip_prefix(PREFIX)
@@ -295,7 +303,7 @@ pub(super) fn is_configured_origin(state: &AppState, headers: &HeaderMap) -> boo
         .is_some_and(|origin| state.settings.cors_origins.contains(origin))
 }
 
-fn client_response(state: &AppState, response: ForwardResponse) -> Response {
+fn client_response(state: &AppState, response: ForwardResponse, permit: FairPermit) -> Response {
     let size = response
         .headers
         .get(CONTENT_LENGTH)
@@ -306,6 +314,7 @@ fn client_response(state: &AppState, response: ForwardResponse) -> Response {
         state: state.clone(),
         stopping: None,
         pending_error: None,
+        _permit: permit,
     };
     let mut answer = Response::new(Body::new(body));
     *answer.status_mut() = response.status;
@@ -325,6 +334,8 @@ struct ClientBody {
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// The error of the upstream, returned with the next poll.
     pending_error: Option<UpstreamError>,
+    /// As long as it lasts, there is a connection to the model server.
+    _permit: FairPermit,
 }
 
 impl http_body::Body for ClientBody {

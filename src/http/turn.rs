@@ -207,7 +207,8 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-fn permit_for_turn(state: &AppState, owner: &Owner) -> Result<FairPermit, ApiError> {
+/// A permit for what is sent to model servers, with or without a client.
+pub(super) fn permit_for_turn(state: &AppState, owner: &Owner) -> Result<FairPermit, ApiError> {
     let permit = state.turns.try_acquire(owner);
     permit.ok_or_else(ApiError::too_many_turns)
 }

@@ -260,6 +260,12 @@ async fn turns_without_a_connection_leave_descriptors_and_turns_to_others() {
     assert_eq!(app.get("/healthz").await.status, 200);
     let hello = json!({"model": MODEL, "input": "Hello"});
     assert_eq!(bob.post("/v1/responses", &hello).await.status, 200);
+    // What is forwarded has a connection to the model server too.
+    let forwarded = json!({"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]});
+    let refused = alice.post("/v1/chat/completions", &forwarded).await;
+    refused.assert_error(429, Some("rate_limit_exceeded"));
+    let answered = bob.post("/v1/chat/completions", &forwarded).await;
+    assert_eq!(answered.status, 200);
     // What has ended counts no more.
     for run in &runs {
         let cancelled = alice

@@ -72,7 +72,8 @@ impl ApiError {
     /// 429 for a key that has as many turns running as it may have, with or without a client.
     pub fn too_many_turns() -> Self {
         Self::share_is_used(
-            "too many turns of this API key are running, background ones included; wait until some of them have ended, or cancel some",
+            "too many turns and forwarded requests of this API key are running, background ones included; wait until some of them have \
+             ended, or cancel some",
         )
     }
 

@@ -55,10 +55,8 @@ pub(super) async fn answered(
     if is_known(state, owner, &IssuedIds::read(&body)).await? {
         return Ok(NativeDecision::Turn(body));
     }
-    let path = head.uri.path_and_query().map_or("", |whole| whole.as_str());
     let body = StartOfBody::of_json(body.into_forwardable());
-    let headers = head.headers.clone();
-    let response = forward::native(state, route, path, headers, body).await?;
+    let response = forward::native(state, owner, route, head, body).await?;
     Ok(NativeDecision::Answered(Box::new(response)))
 }
 
