@@ -595,3 +595,44 @@ async fn a_turn_that_failed_goes_on_where_its_retry_is_known() {
         assert_eq!(hook.calls().len(), paid, "{number}");
     }
 }
+
+#[tokio::test]
+async fn no_other_key_makes_a_failed_turn_be_forgotten() {
+    /// More than are remembered of all keys together.
+    const OTHERS: usize = 20_000;
+    /// How many are sent at a time.
+    const CALLERS: usize = 16;
+    let upstream = ScriptedUpstream::answering(|request| match request.tool_results().len() {
+        0 => calls([("pay", json!({}))]),
+        _ => super::super::support::script::error(500, "broken"),
+    })
+    .await;
+    let hook = Webhook::start().await.on("pay", webhook::text("paid"));
+    let keys = "[[api_keys]]\nname = \"alice\"\nenv = \"ALICE\"\n[[api_keys]]\nname = \"bob\"\nenv = \"BOB\"";
+    let builder = TestApp::builder().upstream(&upstream).dispatch(&hook);
+    let builder = builder.toml(keys).env("ALICE", "alice-alice-alice");
+    let app = builder.env("BOB", "bob-bob-bob-bob-bob").start().await;
+    let alice = app.client().key("alice-alice-alice");
+    let body = with(stored(json!("Go")), "tools", json!([function("pay")]));
+    let body = with(body, "prompt_cache_key", json!("k"));
+    assert_eq!(alice.post(PATH, &body).await.status, 500);
+    assert_eq!(hook.calls().len(), 1);
+    // Requests that are refused early, but late enough to be remembered.
+    let unknown = json!([{"type": "function_call_output", "call_id": "call_0", "output": "x"}]);
+    let caller = |first: usize| {
+        let (bob, unknown) = (app.client().key("bob-bob-bob-bob-bob"), unknown.clone());
+        async move {
+            for number in (first..OTHERS).step_by(CALLERS) {
+                let body = with(
+                    stored(unknown.clone()),
+                    "prompt_cache_key",
+                    json!(number.to_string()),
+                );
+                assert_eq!(bob.post(PATH, &body).await.status, 400);
+            }
+        }
+    };
+    futures_util::future::join_all((0..CALLERS).map(caller)).await;
+    assert_eq!(alice.post(PATH, &body).await.status, 500);
+    assert_eq!(hook.calls().len(), 1, "it goes on after its call");
+}
