@@ -7,18 +7,17 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::AppState;
 use super::error::ApiError;
 use super::headers::{declared_length, media_type};
+use super::reads::LONG_TEXT;
 use super::settings::Settings;
-use super::turn::SESSION_ID;
-use crate::ids::{ChatId, IdError, Owner, SessionId};
-use crate::openai::request::RequestError;
+use crate::ids::Owner;
 use crate::quota::{MemoryBudget, ReservedMemory};
 
 /// Memory reserved for a body of unknown length, in bytes.
@@ -350,41 +349,17 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }
 
+/// Whether a request with these headers may have a body whose parsing takes long.
+pub(super) fn may_be_long(headers: &HeaderMap) -> bool {
+    let has_body = headers.contains_key(CONTENT_TYPE) && is_json(headers);
+    has_body
+        && (headers.contains_key(CONTENT_ENCODING)
+            || declared_length(headers).is_none_or(|length| length >= LONG_TEXT))
+}
+
 /// Whether a body with these headers can be read: it is not encoded, or in a known way.
 pub(super) fn is_readable(headers: &HeaderMap) -> bool {
     encoding::decoded(Body::empty(), headers).is_ok()
-}
-
-/// The session id of the header for it.
-pub(super) fn session_header(headers: &HeaderMap) -> Result<Option<SessionId>, ApiError> {
-    let value = headers.get(SESSION_ID);
-    let parsed = value.map(|value| header_id(&SESSION_ID, value, SessionId::parse));
-    Ok(parsed.transpose()?)
-}
-
-/// The chat id of the first of these headers that the request has. An empty header names no chat: front ends send one
-/// before they know the id.
-pub(super) fn chat_header(
-    headers: &HeaderMap,
-    names: &[HeaderName],
-) -> Result<Option<ChatId>, ApiError> {
-    let found = names
-        .iter()
-        .filter_map(|name| Some((name, headers.get(name)?)))
-        .find(|(_, value)| !value.is_empty());
-    let parsed = found.map(|(name, value)| header_id(name, value, ChatId::parse));
-    Ok(parsed.transpose()?)
-}
-
-fn header_id<T>(
-    name: &HeaderName,
-    value: &HeaderValue,
-    parse: impl Fn(&str) -> Result<T, IdError>,
-) -> Result<T, RequestError> {
-    parse(value.to_str().unwrap_or_default()).map_err(|problem| {
-        let message = format!("the session id in the header '{name}' {problem}");
-        RequestError::field(name.as_str(), message)
-    })
 }
 
 /// The next data of the body, or none at its end; fails when it does not arrive in time.

@@ -15,9 +15,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 pub(super) use self::record::{BodyEnd, RequestRecord, Served};
 pub(super) use self::refused::RefusalLog;
-use super::AppState;
 use super::error::{ApiError, Cause};
 use super::probe::is_probe;
+use super::{AppState, body, reads};
 use crate::ids::{Owner, RequestId};
 use crate::metrics::{ModelUse, RefusedLabel, RouteLabel};
 use crate::quota::FairPermit;
@@ -64,7 +64,11 @@ pub(super) async fn guard(
             request.extensions_mut().insert(owner);
             request.extensions_mut().insert(request_id.clone());
             request.extensions_mut().insert(began);
-            let mut response = next.run(request).await;
+            let long = body::may_be_long(request.headers());
+            let mut response = match long {
+                true => reads::away_from_others(next.run(request)).await,
+                false => next.run(request).await,
+            };
             if let Some(permit) = permit {
                 response.extensions_mut().insert(permit);
             }

@@ -1,7 +1,12 @@
-//! Headers: facts about the body of a request, and which headers of an upstream's response the client gets.
+//! Headers: facts about the body of a request, ids of sessions, and which headers of an upstream's response the client gets.
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::error::ApiError;
+use super::turn::SESSION_ID;
+use crate::ids::{ChatId, IdError, SessionId};
+use crate::openai::request::RequestError;
 
 /// Headers of answers that the web pages of `cors_origins` may read: loopwright's own, those of OpenAI's API that come with
 /// answers that are passed through, and those of the content of files.
@@ -45,6 +50,38 @@ const ERROR_SOURCE: HeaderName = HeaderName::from_static("x-loopwright-error-sou
 /// Marks the headers of an answer as those of an upstream's error.
 pub(super) fn mark_upstream_error(headers: &mut HeaderMap) {
     headers.insert(ERROR_SOURCE, HeaderValue::from_static("upstream"));
+}
+
+/// The session id of the header for it.
+pub(super) fn session_header(headers: &HeaderMap) -> Result<Option<SessionId>, ApiError> {
+    let value = headers.get(SESSION_ID);
+    let parsed = value.map(|value| header_id(&SESSION_ID, value, SessionId::parse));
+    Ok(parsed.transpose()?)
+}
+
+/// The chat id of the first of these headers that the request has. An empty header names no chat: front ends send one
+/// before they know the id.
+pub(super) fn chat_header(
+    headers: &HeaderMap,
+    names: &[HeaderName],
+) -> Result<Option<ChatId>, ApiError> {
+    let found = names
+        .iter()
+        .filter_map(|name| Some((name, headers.get(name)?)))
+        .find(|(_, value)| !value.is_empty());
+    let parsed = found.map(|(name, value)| header_id(name, value, ChatId::parse));
+    Ok(parsed.transpose()?)
+}
+
+fn header_id<T>(
+    name: &HeaderName,
+    value: &HeaderValue,
+    parse: impl Fn(&str) -> Result<T, IdError>,
+) -> Result<T, RequestError> {
+    parse(value.to_str().unwrap_or_default()).map_err(|problem| {
+        let message = format!("the session id in the header '{name}' {problem}");
+        RequestError::field(name.as_str(), message)
+    })
 }
 
 /// The length of the body that the head of a request declares.

@@ -1,6 +1,7 @@
 //! What is read from the store for an answer: its memory is reserved before, and is given back with the last byte that the
 //! client has taken.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -29,8 +30,8 @@ pub(super) const TEXT_FACTOR: u64 = 3;
 pub(super) const ITEMS_FACTOR: u64 = 5;
 /// Memory for a byte of an answer, of its copy in another dialect and of the text that is made of it.
 const ANSWER_FACTOR: u64 = 4;
-/// Texts of this length are taken apart without blocking other requests, in bytes.
-const LONG_TEXT: usize = 1024 * 1024;
+/// Least length of a text that is taken apart away from other requests, in bytes.
+pub(super) const LONG_TEXT: usize = 1024 * 1024;
 
 /// A session with the memory that is reserved for it.
 #[derive(Debug)]
@@ -133,6 +134,13 @@ pub(super) async fn reserve(
         true => Ok(memory),
         false => Err(ApiError::answers_overloaded()),
     }
+}
+
+/// Answers a request with a long text. Whenever it works on the text, the other tasks of this runtime worker move to other
+/// workers.
+pub(super) async fn away_from_others<F: Future>(answer: F) -> F::Output {
+    let mut answer = Box::pin(answer);
+    poll_fn(|context| block_in_place(|| answer.as_mut().poll(context))).await
 }
 
 /// Takes a text of this length apart. If it is long, the other tasks of this runtime worker move to other workers.

@@ -15,10 +15,10 @@ use tokio::time::timeout;
 use super::dialect::{AnswerContext, Reply};
 use super::edge::Served;
 use super::error::{ApiError, Cause};
-use super::headers::upstream_rate_limits;
+use super::headers::{chat_header, session_header, upstream_rate_limits};
 use super::idempotency::{self, Attached, KeyedRequest};
 use super::stream::EventBody;
-use super::{AppState, body, forward};
+use super::{AppState, forward};
 use crate::agent::options::{OnDisconnect, Options};
 use crate::agent::turn::{Caller, TurnRecord, TurnRequest};
 use crate::chat::decode::PROGRESS_HEADER;
@@ -44,8 +44,8 @@ pub(super) fn caller(
     request_id: RequestId,
     headers: &HeaderMap,
 ) -> Result<Caller, ApiError> {
-    let session_header = body::session_header(headers)?;
-    let chat_header = body::chat_header(headers, &state.settings.session_headers)?;
+    let session_header = session_header(headers)?;
+    let chat_header = chat_header(headers, &state.settings.session_headers)?;
     Ok(Caller {
         request_id,
         owner,

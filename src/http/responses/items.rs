@@ -1,25 +1,30 @@
 //! The items of a session: what requests brought, and what responses answered.
 //!
-//! Items are made piece by piece, so that a page takes no more memory than the session and the page.
+//! Items are made of one message or answer at a time, so that a page takes no more memory than the session and the page.
+
+mod sources;
 
 use std::collections::BTreeSet;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
+pub(super) use self::sources::{ItemOrigin, PlacedItem};
+use self::sources::{
+    ItemSource, ItemSourceKind, TurnMessages, input_sources, instruction, items_at, scope, sources,
+};
 use super::super::AppState;
 use super::super::error::ApiError;
 use super::super::extract::{Order, OrderedQuery, PageCollector};
 use super::super::reads::{self, taking_apart};
 use super::history::response_of;
-use crate::ids::{Owner, RunId, SessionId, hex};
-use crate::openai::message::{Message, Role};
+use crate::ids::{Owner, RunId, SessionId};
+use crate::openai::message::Role;
 use crate::quota::ReservedMemory;
-use crate::responses::encode::{ItemText, answer_items, input_items, output_items};
+use crate::responses::encode::{ItemText, output_items};
 use crate::runs::FoundRun;
-use crate::session::{SessionError, StoredMessage, StoredSession};
+use crate::session::{SessionError, StoredSession};
 
 /// A list of items.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -59,54 +64,11 @@ pub(super) struct SessionItems<'a> {
     pub(super) session: &'a StoredSession,
 }
 
-/// What becomes items together.
-#[derive(Debug)]
-struct Piece<'a> {
-    kind: PieceKind<'a>,
-    /// A text that stands for the run or the session in the ids of its items.
-    scope: &'a str,
-}
-
-#[derive(Debug)]
-enum PieceKind<'a> {
-    Instruction(usize),
-    /// What a request brought. `number` stands for the message in the ids.
-    Input {
-        stored: &'a StoredMessage,
-        number: usize,
-        index: usize,
-    },
-    /// What the model answered in a run.
-    Answer(&'a Segment<'a>, &'a RunId),
-    /// A message of the model that no run is known for.
-    Unknown(&'a Segment<'a>, usize),
-}
-
-/// The items of a piece, with the memory of those that were read besides the session.
+/// The items of a message or an answer, with the memory of what was read besides the session.
 #[derive(Debug, Default)]
-pub(super) struct PieceItems {
+pub(super) struct SourcedItems {
     pub(super) items: Vec<PlacedItem>,
     memory: Option<ReservedMemory>,
-}
-
-/// An item of a session, and where it comes from.
-#[derive(Debug)]
-pub(super) struct PlacedItem {
-    pub(super) item: ItemText,
-    pub(super) origin: ItemOrigin,
-}
-
-/// What of a session an item shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ItemOrigin {
-    /// The instruction with this index.
-    Instruction(usize),
-    /// The content of the message with this index.
-    Message(usize),
-    /// A call of a message.
-    Call { message: usize, call_id: String },
-    /// An item of a stored response, whose messages these are.
-    Output(Range<usize>),
 }
 
 impl SessionItems<'_> {
@@ -120,9 +82,9 @@ impl SessionItems<'_> {
         query: &OrderedQuery,
         memory: &mut ReservedMemory,
     ) -> Result<ItemPage, ApiError> {
-        let (segments, scope) = (Segment::all(self.session), scope(self.id));
-        let pieces = pieces(self.session, &segments, &scope);
-        self.page_of(pieces, query, memory).await
+        let (turns, scope) = (TurnMessages::all(self.session), scope(self.id));
+        let sources = sources(self.session, &turns, &scope);
+        self.page_of(sources, query, memory).await
     }
 
     /// The page of the items that the request of a run brought.
@@ -135,24 +97,24 @@ impl SessionItems<'_> {
         query: &OrderedQuery,
         memory: &mut ReservedMemory,
     ) -> Result<ItemPage, ApiError> {
-        let segments = Segment::all(self.session);
-        let pieces = input_pieces(self.session, &segments, run);
-        self.page_of(pieces, query, memory).await
+        let turns = TurnMessages::all(self.session);
+        let sources = input_sources(self.session, &turns, run);
+        self.page_of(sources, query, memory).await
     }
 
     async fn page_of(
         self,
-        mut pieces: Vec<Piece<'_>>,
+        mut sources: Vec<ItemSource<'_>>,
         query: &OrderedQuery,
         memory: &mut ReservedMemory,
     ) -> Result<ItemPage, ApiError> {
         let mut page: PageCollector<ItemText> = query.collector(Order::Descending)?;
         let is_descending = page.order() == Order::Descending;
         if is_descending {
-            pieces.reverse();
+            sources.reverse();
         }
-        for piece in pieces {
-            let mut made = self.made(&piece).await?;
+        for source in sources {
+            let mut made = self.made(&source).await?;
             if is_descending {
                 made.items.reverse();
             }
@@ -170,17 +132,17 @@ impl SessionItems<'_> {
         Ok(ItemPage::of(items, has_more))
     }
 
-    /// The items of all pieces of which `is_wanted` is true of one.
+    /// The items of the message or answer of which one is wanted.
     ///
     /// # Errors
     /// When the memory is in use for too long, or the store fails.
     pub(super) async fn beside(
         self,
         is_wanted: impl Fn(&PlacedItem) -> bool,
-    ) -> Result<Option<PieceItems>, ApiError> {
-        let (segments, scope) = (Segment::all(self.session), scope(self.id));
-        for piece in pieces(self.session, &segments, &scope) {
-            let made = self.made(&piece).await?;
+    ) -> Result<Option<SourcedItems>, ApiError> {
+        let (turns, scope) = (TurnMessages::all(self.session), scope(self.id));
+        for source in sources(self.session, &turns, &scope) {
+            let made = self.made(&source).await?;
             if made.items.iter().any(&is_wanted) {
                 return Ok(Some(made));
             }
@@ -197,16 +159,18 @@ impl SessionItems<'_> {
         instructions: usize,
         messages: usize,
     ) -> Result<Vec<ItemText>, ApiError> {
-        let (segments, scope) = (Segment::all(self.session), scope(self.id));
+        let (turns, scope) = (TurnMessages::all(self.session), scope(self.id));
         let mut items = Vec::new();
-        for piece in pieces(self.session, &segments, &scope) {
-            let is_new = match &piece.kind {
-                PieceKind::Instruction(index) => *index >= instructions,
-                PieceKind::Input { index, .. } | PieceKind::Unknown(_, index) => *index >= messages,
-                PieceKind::Answer(segment, _) => segment.start >= messages,
+        for source in sources(self.session, &turns, &scope) {
+            let is_new = match &source.kind {
+                ItemSourceKind::Instruction(index) => *index >= instructions,
+                ItemSourceKind::Input { index, .. } | ItemSourceKind::Unknown(_, index) => {
+                    *index >= messages
+                }
+                ItemSourceKind::Answer(turn, _) => turn.start >= messages,
             };
             if is_new {
-                let made = self.made(&piece).await?.items;
+                let made = self.made(&source).await?.items;
                 items.extend(made.into_iter().map(|placed| placed.item));
             }
         }
@@ -222,18 +186,18 @@ impl SessionItems<'_> {
         runs: Option<&BTreeSet<RunId>>,
         mut visit: impl FnMut(ItemText) -> Result<(), ApiError>,
     ) -> Result<(), ApiError> {
-        let (segments, scope) = (Segment::all(self.session), scope(self.id));
-        let pieces = match runs {
+        let (turns, scope) = (TurnMessages::all(self.session), scope(self.id));
+        let sources = match runs {
             Some(runs) => {
                 let of_run = runs.iter();
                 of_run
-                    .flat_map(|run| input_pieces(self.session, &segments, run))
+                    .flat_map(|run| input_sources(self.session, &turns, run))
                     .collect()
             }
-            None => pieces(self.session, &segments, &scope),
+            None => sources(self.session, &turns, &scope),
         };
-        for piece in pieces {
-            let made = self.made(&piece).await?;
+        for source in sources {
+            let made = self.made(&source).await?;
             for placed in made.items {
                 visit(placed.item)?;
             }
@@ -241,15 +205,15 @@ impl SessionItems<'_> {
         Ok(())
     }
 
-    /// Makes the items of a piece.
-    async fn made(self, piece: &Piece<'_>) -> Result<PieceItems, ApiError> {
-        let scope = piece.scope;
-        let items = match &piece.kind {
-            PieceKind::Instruction(index) => {
+    /// Makes the items of a message or an answer.
+    async fn made(self, source: &ItemSource<'_>) -> Result<SourcedItems, ApiError> {
+        let scope = source.scope;
+        let items = match &source.kind {
+            ItemSourceKind::Instruction(index) => {
                 let message = self.session.instructions.get(*index);
                 message.map_or_else(Vec::new, |message| instruction(message, scope, *index))
             }
-            PieceKind::Input {
+            ItemSourceKind::Input {
                 stored,
                 number,
                 index,
@@ -259,14 +223,14 @@ impl SessionItems<'_> {
                     items_at(message, scope, *number, *index)
                 })
             }
-            PieceKind::Answer(segment, run) => return self.answer(segment, run).await,
-            PieceKind::Unknown(segment, index) => segment.answer(*index, scope),
+            ItemSourceKind::Answer(turn, run) => return self.answer(turn, run).await,
+            ItemSourceKind::Unknown(turn, index) => turn.answer(*index, scope),
         };
         let memory = None;
-        Ok(PieceItems { items, memory })
+        Ok(SourcedItems { items, memory })
     }
 
-    async fn answer(self, segment: &Segment<'_>, run: &RunId) -> Result<PieceItems, ApiError> {
+    async fn answer(self, turn: &TurnMessages<'_>, run: &RunId) -> Result<SourcedItems, ApiError> {
         let known = self.state.runs.look_up_shown(self.owner, run).await;
         if let Some(FoundRun::Ended { bytes }) = known.map_err(SessionError::from)?
             && let Some(read) = reads::answer(self.state, self.owner, run, bytes).await?
@@ -274,17 +238,16 @@ impl SessionItems<'_> {
             && let Some(output) = taking_apart(response.len(), || output_items(&response))
         {
             let memory = Some(read.memory);
-            let items = segment.answered(output);
-            return Ok(PieceItems { items, memory });
+            let items = turn.answered(output);
+            return Ok(SourcedItems { items, memory });
         }
         // The response itself is gone.
-        let answers = segment.messages.iter().enumerate().filter(|(_, stored)| {
+        let answers = turn.messages.iter().enumerate().filter(|(_, stored)| {
             let is_answer = stored.hidden || stored.view.is_some();
             is_answer && *stored.message.role() == Role::Assistant
         });
-        let items =
-            answers.flat_map(|(index, _)| segment.answer(segment.start + index, run.as_str()));
-        Ok(PieceItems {
+        let items = answers.flat_map(|(index, _)| turn.answer(turn.start + index, run.as_str()));
+        Ok(SourcedItems {
             items: items.collect(),
             memory: None,
         })
@@ -299,224 +262,4 @@ fn offer(
         page.offer(item, |item, id| item.id == id)?;
     }
     ControlFlow::Continue(())
-}
-
-/// The pieces of a session, in order.
-fn pieces<'a>(
-    session: &StoredSession,
-    segments: &'a [Segment<'a>],
-    scope: &'a str,
-) -> Vec<Piece<'a>> {
-    let instructions = 0..session.instructions.len();
-    let mut pieces: Vec<Piece<'a>> = instructions
-        .map(|index| Piece {
-            kind: PieceKind::Instruction(index),
-            scope,
-        })
-        .collect();
-    for segment in segments {
-        match &segment.run {
-            Some(run) => {
-                pieces.extend(segment.input(run.as_str()));
-                pieces.push(Piece {
-                    kind: PieceKind::Answer(segment, run),
-                    scope: run.as_str(),
-                });
-            }
-            // Of messages that no response is known for.
-            None => pieces.extend(segment.rest(scope)),
-        }
-    }
-    pieces
-}
-
-/// The pieces that the request of a run brought.
-fn input_pieces<'a>(
-    session: &StoredSession,
-    segments: &'a [Segment<'a>],
-    run: &'a RunId,
-) -> Vec<Piece<'a>> {
-    let mut of_run = segments
-        .iter()
-        .filter(|segment| segment.run.as_ref() == Some(run));
-    let Some(segment) = of_run.next() else {
-        return Vec::new();
-    };
-    let scope = run.as_str();
-    let instructions = match segment.start {
-        0 => 0..session.instructions.len(),
-        _ => 0..0,
-    };
-    let instructions = instructions.map(|index| Piece {
-        kind: PieceKind::Instruction(index),
-        scope,
-    });
-    instructions.chain(segment.input(scope)).collect()
-}
-
-/// The messages of one turn, or those after the last one.
-#[derive(Debug)]
-struct Segment<'a> {
-    /// Where the messages begin in the session.
-    start: usize,
-    messages: &'a [StoredMessage],
-    run: Option<RunId>,
-}
-
-impl<'a> Segment<'a> {
-    fn all(session: &'a StoredSession) -> Vec<Self> {
-        let mut segments = Vec::new();
-        let mut start = 0;
-        let ended = session
-            .messages
-            .split_inclusive(|stored| stored.view.is_some());
-        for messages in ended {
-            let view = messages.last().and_then(|stored| stored.view.as_ref());
-            let run = view.and_then(|view| view.run.as_deref());
-            segments.push(Self {
-                start,
-                messages,
-                run: run.and_then(|run| RunId::parse(&format!("resp_{run}")).ok()),
-            });
-            start += messages.len();
-        }
-        segments
-    }
-
-    /// What the request brought.
-    fn input(&self, scope: &'a str) -> impl Iterator<Item = Piece<'a>> {
-        let input = self.messages.iter().enumerate().filter(|(_, stored)| {
-            !stored.hidden && (*stored.message.role() != Role::Assistant || stored.view.is_none())
-        });
-        input.map(move |(number, stored)| {
-            let index = self.start + number;
-            let kind = PieceKind::Input {
-                stored,
-                number,
-                index,
-            };
-            Piece { kind, scope }
-        })
-    }
-
-    /// All messages, of no known response.
-    fn rest(&'a self, scope: &'a str) -> impl Iterator<Item = Piece<'a>> {
-        let shown = self
-            .messages
-            .iter()
-            .enumerate()
-            .filter(|(_, stored)| *stored.message.role() == Role::Assistant || !stored.hidden);
-        shown.map(move |(number, stored)| {
-            let index = self.start + number;
-            let kind = match stored.message.role() {
-                Role::Assistant => PieceKind::Unknown(self, index),
-                _ => PieceKind::Input {
-                    stored,
-                    number: index,
-                    index,
-                },
-            };
-            Piece { kind, scope }
-        })
-    }
-
-    /// The items of the response, without those that were deleted.
-    fn answered(&self, output: Vec<ItemText>) -> Vec<PlacedItem> {
-        let view = self.messages.last().and_then(|stored| stored.view.as_ref());
-        let removed = view.map_or(&[][..], |view| &view.removed);
-        let messages = self.start..self.start + self.messages.len();
-        let kept = output
-            .into_iter()
-            .filter(|item| !removed.contains(&item.id));
-        kept.map(|item| PlacedItem {
-            item,
-            origin: ItemOrigin::Output(messages.clone()),
-        })
-        .collect()
-    }
-
-    /// The items of the assistant message with this index in the session.
-    fn answer(&self, index: usize, scope: &str) -> Vec<PlacedItem> {
-        let place = index.checked_sub(self.start);
-        let Some(stored) = place.and_then(|place| self.messages.get(place)) else {
-            return Vec::new();
-        };
-        let message = &stored.message;
-        let result = |call: &str| {
-            let is_result = |result: &&StoredMessage| {
-                result.hidden && result.message.tool_call_id() == Some(call)
-            };
-            let result = self.messages.iter().find(is_result);
-            result.map(|result| &result.message)
-        };
-        let items = taking_apart(message.json().len(), || {
-            answer_items(message, id_in(scope, index), result)
-        });
-        let mut calls = message.tool_calls().iter();
-        let placed = |item: ItemText| PlacedItem {
-            origin: match &*item.kind {
-                "message" => ItemOrigin::Message(index),
-                // The calls come in their order.
-                _ => ItemOrigin::Call {
-                    message: index,
-                    call_id: calls.next().map(|call| call.id.clone()).unwrap_or_default(),
-                },
-            },
-            item,
-        };
-        items.into_iter().map(placed).collect()
-    }
-}
-
-/// The items of a message that a request brought. `number` stands for the message in their ids.
-fn items_at(message: &Message, scope: &str, number: usize, index: usize) -> Vec<PlacedItem> {
-    let placed = |item: ItemText| PlacedItem {
-        origin: match &item.call_id {
-            Some(call_id) if *message.role() == Role::Assistant => ItemOrigin::Call {
-                message: index,
-                call_id: call_id.clone(),
-            },
-            Some(_) | None => ItemOrigin::Message(index),
-        },
-        item,
-    };
-    let items = input_items(message, id_in(scope, number)).into_iter();
-    items.map(placed).collect()
-}
-
-/// The items of an instruction of a session.
-fn instruction(message: &Message, scope: &str, index: usize) -> Vec<PlacedItem> {
-    // The others keep their ids when one is deleted.
-    let number = format!("i{}", digest_of(message.json()));
-    let id = |prefix: &str, _: Option<&str>| format!("{prefix}_{scope}_{number}");
-    let placed = |item| PlacedItem {
-        item,
-        origin: ItemOrigin::Instruction(index),
-    };
-    let items = input_items(message, id).into_iter();
-    items.map(placed).collect()
-}
-
-/// Makes the id of an item of a message from the prefix of its type and, for a call, the call's own id.
-fn id_in(scope: &str, number: usize) -> impl Fn(&str, Option<&str>) -> String {
-    move |prefix, call| {
-        let call = call.map_or_else(String::new, call_suffix);
-        format!("{prefix}_{scope}_{number}{call}")
-    }
-}
-
-/// What stands for a call in the id of its item. The other calls of the message keep theirs when one is deleted.
-fn call_suffix(call_id: &str) -> String {
-    format!("x{}", digest_of(call_id.as_bytes()))
-}
-
-/// The beginning of a digest, in hexadecimal digits.
-fn digest_of(bytes: &[u8]) -> String {
-    hex(Sha256::digest(bytes).get(..6).unwrap_or_default())
-}
-
-/// A text that stands for a session in ids. It says nothing of the session's own id.
-fn scope(id: &SessionId) -> String {
-    let digest = Sha256::digest(id.as_str());
-    hex(digest.get(..16).unwrap_or_default())
 }

@@ -23,8 +23,8 @@ const REASONING_FIELDS: [&str; 6] = [
     "thinking_blocks",
 ];
 
-/// The change that deletes the item with the index `removed` among `items`, those of its piece of a session. `None` if it is not known which
-/// message the item shows.
+/// The change that deletes the item with the index `removed` among `items`, which are those of one message or answer of the
+/// session. `None` if it is not known which message the item shows.
 pub(super) fn without_item(
     session: &StoredSession,
     items: &[PlacedItem],
