@@ -10,7 +10,7 @@ mod confined;
 mod copy;
 pub(super) mod remote;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -211,15 +211,19 @@ impl WorkDir {
                 inodes: system.f_files.saturating_sub(system.f_ffree),
             });
         }
+        // An entry that is renamed during the walk is met several times, and so is one with several names.
+        let mut counted = HashSet::new();
         let mut bytes = 0_u64;
         let walked = self.root.walk(COUNTED, |_, meta| {
-            bytes = bytes.saturating_add(meta.stored);
+            if counted.insert(meta.inode) {
+                bytes = bytes.saturating_add(meta.stored);
+            }
             WalkStep::Enter
         })?;
         Ok(DiskUsage {
             bytes,
             inodes: if walked.complete {
-                walked.entries as u64
+                counted.len() as u64
             } else {
                 u64::MAX
             },

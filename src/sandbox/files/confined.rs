@@ -210,7 +210,8 @@ impl ConfinedDir {
                 let directory = self.directory(path.as_ref())?;
                 let mut listing = RawDir::new(&directory, buffer.spare_capacity_mut());
                 while let Some(entry) = listing.next() {
-                    let name = entry?.file_name().to_owned();
+                    let entry = entry?;
+                    let name = entry.file_name().to_owned();
                     if matches!(name.as_bytes(), b"." | b"..") {
                         continue;
                     }
@@ -223,8 +224,12 @@ impl ConfinedDir {
                     };
                     let stat = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
                     let (Some(child), Ok(stat)) = (child, stat) else {
-                        // The path is too long, or the file is gone.
-                        walk.walked.complete = false;
+                        // The path is too long, or what may be a directory is gone. A file that was renamed meanwhile is
+                        // met under its new name, or at the next walk.
+                        let may_enter =
+                            matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+                        let is_gone = matches!(stat, Err(Errno::NOENT));
+                        walk.walked.complete &= is_gone && !may_enter;
                         continue;
                     };
                     let meta = FileMeta::of(&stat);

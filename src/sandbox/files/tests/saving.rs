@@ -155,6 +155,40 @@ fn use_is_counted_by_what_is_stored() {
 }
 
 #[test]
+fn a_file_that_is_renamed_meanwhile_counts_once_or_not_at_all() {
+    const FILES: u64 = 100;
+    let fixture = Fixture::new(PathResolution::Kernel);
+    for number in 0..FILES {
+        fixture.write(format!("{number}"), [b'x'; 10_000]);
+    }
+    fs::hard_link(fixture.at("0"), fixture.at("again")).unwrap();
+    let stored = fixture.dir.usage().unwrap();
+    assert_eq!(stored.inodes, FILES);
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0_u64.. {
+                if ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                for number in 0..FILES {
+                    let name =
+                        |round: u64| format!("{number}{}", ".".repeat((round % 30) as usize));
+                    fs::rename(fixture.at(name(round)), fixture.at(name(round + 1))).unwrap();
+                }
+            }
+        });
+        let counted: Vec<_> = (0..500).map(|_| fixture.dir.usage()).collect();
+        ended.store(true, Ordering::Relaxed);
+        for usage in counted {
+            let usage = usage.unwrap();
+            let is_within = usage.inodes <= FILES && usage.bytes <= stored.bytes;
+            assert!(is_within, "{usage:?} of {stored:?}");
+        }
+    });
+}
+
+#[test]
 fn a_part_of_a_file_is_read() {
     let fixture = Fixture::new(PathResolution::Kernel);
     fixture.write("file", "0123456789");
